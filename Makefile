@@ -18,7 +18,7 @@ ROOMS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick chart lint format bench chaos rolling night sim soak canaries mutants lock clean spark-sql stores
+.PHONY: help setup demo test test-quick chart lint format bench chaos rolling night sim soak canaries mutants lock clean spark-sql stores tracing audit
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,9 +34,10 @@ test: setup ## run all tests, with real Kafka and real Spark (ARGS="-k name" goe
 test-quick: setup ## run only the tests that take less than 0.25 s
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-# Go builds helm and a Kubernetes control plane once (ten minutes of CPU); promtool comes from the package prometheus.
+# Go builds helm and a Kubernetes control plane once (ten minutes of CPU); Prometheus and promtool come from the package prometheus.
 chart: setup $(CHART_VENV)/.setup ## test the Helm chart with helm and a real API server: needs Linux, root, Go and promtool
-	@command -v promtool >/dev/null || { echo "promtool is missing; on Debian: apt install prometheus" >&2; exit 1; }
+	@for program in promtool prometheus; do command -v $$program >/dev/null \
+	  || { echo "$$program is missing; on Debian: apt install prometheus" >&2; exit 1; }; done
 	TIDEGATE_KUBERNETES_VALIDATE=$(CURDIR)/$(CHART_VENV)/bin/kubernetes-validate \
 	  TIDEGATE_CHART_TOOLS=$$(tools/kubernetes/build.sh) $(BIN)/python -m pytest tests/chart $(ARGS)
 
@@ -72,6 +73,21 @@ spark-sql: setup ## read state with Spark's data source, which needs pyarrow (in
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 	  > $$(build/spark-sql/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/tidegate-environment.pth
 	build/spark-sql/bin/python -m tests.spark_sql
+
+tracing: setup ## send traces of checkpoints to a receiver of OTLP (OpenTelemetry in a virtual environment of its own)
+	$(PYTHON) -m venv build/tracing
+	build/tracing/bin/pip install --quiet --disable-pip-version-check \
+	  "opentelemetry-sdk>=1.30,<2" "opentelemetry-exporter-otlp-proto-http>=1.30,<2"
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	  > $$(build/tracing/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/tidegate-environment.pth
+	build/tracing/bin/python -m tests.tracing
+
+audit: ## look the locked packages up in PyPI's and OSV's lists of vulnerabilities (pip-audit in an environment of its own)
+	$(PYTHON) -m venv build/audit
+	build/audit/bin/pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3"
+	for lock in requirements*.lock; do echo "$$lock"; \
+	  build/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $$lock $(ARGS) || failed=1; done; \
+	  test -z "$$failed"
 
 stores: setup ## run the suite of storages on real object stores (built with Go and npm), and a story of faults
 	$(BIN)/python -m tests.stores $(ARGS)

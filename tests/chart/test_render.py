@@ -203,3 +203,22 @@ def test_files_of_secrets_are_in_daemon_and_executors_and_an_address_takes_the_p
         assert "/etc/tidegate/s3" in {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
         assert not [volume for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
     assert [one for one in objects if one["kind"] == "PersistentVolumeClaim"] == []
+
+
+def test_tls_of_http_is_that_of_probes_scrape_and_helm_test() -> None:
+    """Wherever the file says it; where reading needs a certificate the test asks a probe only."""
+    tls = "settings.http.tls.certificate=/tls/tls.crt,settings.http.tls.key=/tls/tls.key"
+    client = "metrics.serviceMonitor.enabled=true,metrics.serviceMonitor.tlsConfig.serverName=orders"
+    for roles in ("", ",settings.http.tls.client_ca=/tls/ca.crt"):
+        objects = render(*LOCAL, "--set", f"{tls},{client}{roles}")
+        (daemon,) = find(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+        assert {daemon[f"{probe}Probe"]["httpGet"]["scheme"] for probe in ("startup", "liveness", "readiness")} == {
+            "HTTPS"
+        }
+        (endpoint,) = find(objects, "ServiceMonitor")["spec"]["endpoints"]
+        assert (endpoint["scheme"], endpoint["tlsConfig"]) == ("https", {"serverName": "orders"})
+        (script,) = find(objects, "Job", "-test")["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert ("tidegate status" in script) is (roles == "")
+        assert 'urlopen("https://rel-tidegate.streams.svc:9095/readyz"' in script
+    (daemon,) = find(render(*LOCAL), "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert daemon["readinessProbe"]["httpGet"]["scheme"] == "HTTP"

@@ -110,6 +110,7 @@ def test_what_kafka_python_cannot_express_is_refused_by_name(name: str) -> None:
 
 @pytest.mark.parametrize("mechanism", ["oauthbearer", "GSSAPI"])
 def test_a_mechanism_that_not_both_clients_have_is_refused(mechanism: str) -> None:
+    """Of OAUTHBEARER what has no endpoint, or another method than OIDC."""
     with pytest.raises(SinkRefused, match=mechanism.upper()):
         derive_client_arguments({**SERVERS, "sasl.mechanism": mechanism})
 

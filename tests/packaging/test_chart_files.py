@@ -189,6 +189,18 @@ def test_every_alert_has_severity_summary_and_a_section_that_exists() -> None:
     assert len(names) == len(ALERTS["groups"][0]["rules"])
 
 
+def test_every_row_of_the_runbook_has_its_alerts_and_every_alert_a_row() -> None:
+    """And what the rows ask for is exported, in the alert as in the row."""
+    table = OPERATIONS.partition("What to watch first")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
+    named = {row[0]: re.findall(r"`(Tidegate\w+)`", row[2]) for row in rows}
+    assert sorted(alert for alerts in named.values() for alert in alerts) == sorted(
+        rule["alert"] for rule in ALERTS["groups"][0]["rules"]
+    )
+    assert [row[0] for row in rows if not named[row[0]] and not row[2].startswith("none")] == []
+    assert all(metric_names(row[1]) and metric_names(row[1]) <= exported() for row in rows)
+
+
 def test_panels_have_ids_of_their_own_and_fit_the_grid() -> None:
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from tidegate.cli.orders import ask_daemon, derive_address, find_read_token
+from tidegate.cli.orders import ask_daemon, find_read_token
+from tidegate.cli.reach import Given, derive_reach
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
@@ -20,6 +21,7 @@ from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.http.server import HttpUnavailable, explain_unavailable
+from tidegate.daemon.http.tls import TlsRefused, make_context
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.order_token import check_token_file
 from tidegate.daemon.start.check import check_start, open_checkpoints
@@ -87,6 +89,12 @@ def look_around(loaded: LoadedPipeline) -> list[StartProblem]:
                 check_token_file(Path(named))
         except TidegateError as error:
             problems.append(StartProblem(loaded.problem(("http", word), error.message), error.exit_code, error))
+    if loaded.settings.http.tls is not None:
+        try:
+            make_context(loaded.settings.http.tls)
+        except TlsRefused as refused:
+            place = loaded.problem(("http", "tls", str(refused.fields["word"])), refused.message)
+            problems.append(StartProblem(place, refused.exit_code, refused))
     return problems
 
 
@@ -104,8 +112,9 @@ def _port_trouble(loaded: LoadedPipeline) -> HttpUnavailable | None:
 
 def _is_own_daemon(loaded: LoadedPipeline) -> bool:
     try:
-        token = find_read_token(loaded.settings)
-        about = json.loads(ask_daemon(derive_address(loaded.settings, None), "GET", "/", None, NEIGHBOUR_S, token))
+        reach = derive_reach(loaded.settings, Given())
+        token = find_read_token(loaded.settings, reach)
+        about = json.loads(ask_daemon(reach, "GET", "/", None, NEIGHBOUR_S, token))
     except (TidegateError, ValueError):
         return False
     return isinstance(about, dict) and about.get("pipeline") == loaded.settings.name

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 from pathlib import Path
 from typing import Final, TypeVar
-from urllib.parse import urlsplit
 
 import click
 import msgspec
 
+from tidegate.cli.reach import Reach
 from tidegate.config.models import PipelineSettings
 from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.commands import JSON, Order, OrderRefused
@@ -19,9 +20,6 @@ from tidegate.daemon.work_directory import temporary_directory
 from tidegate.errors import UNDECODABLE, TidegateError
 
 FILE: Final = click.argument("file", type=click.Path(path_type=Path))
-HTTP: Final = click.option(
-    "--http", "address", metavar="URL", help="Address of the daemon; default: http.host and http.port of FILE."
-)
 FORM: Final = click.option(
     "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
 )
@@ -41,8 +39,6 @@ TOKEN: Final = click.option(
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 ANSWER_S: Final = 30.0
-HTTP_PORT: Final = 80
-"""Of an address without one."""
 
 
 class DaemonUnreachable(TidegateError):
@@ -69,34 +65,19 @@ class OrderFailed(TidegateError):
     retriable = False
 
 
-def derive_address(settings: PipelineSettings, given: str | None) -> str:
-    """Where the daemon of a pipeline file listens, as seen from its own machine."""
-    if given is not None:
-        return given.rstrip("/")
-    if settings.http.port == 0:
-        raise click.UsageError("http.port is 0, so the port is in the daemon's log only: name it with --http URL")
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.http.host, settings.http.host)  # noqa: S104 - compared
-    return f"http://[{host}]:{settings.http.port}" if ":" in host else f"http://{host}:{settings.http.port}"
-
-
-def find_order_token(settings: PipelineSettings, base: str, given: Path | None) -> str | None:
+def find_order_token(settings: PipelineSettings, reach: Reach, given: Path | None) -> str | None:
     """None when there is none to be found: then the daemon, if there is one, says what is missing."""
     named = given or (Path(settings.http.token_file) if settings.http.token_file is not None else None)
     if named is not None:
         return read_token(named)
-    _, port = _host_and_port(base)
-    return find_token(temporary_directory(), port or HTTP_PORT)
+    return find_token(temporary_directory(), reach.port)
 
 
 def ask_daemon(
-    base: str, method: str, path: str, order: Order | None, timeout_s: float, token: str | None = None
+    reach: Reach, method: str, path: str, order: Order | None, timeout_s: float, token: str | None = None
 ) -> bytes:
-    """Raises OrderFailed with the daemon's own words, DaemonUnreachable, AnswerLate when the order may have been taken.
-
-    No proxy is asked: it is our own machine.
-    """
-    host, port = _host_and_port(base)
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    """Raises OrderFailed with the daemon's own words, DaemonUnreachable, AnswerLate when the order may be under way."""
+    connection = reach.connect(timeout_s)
     body = None if order is None else msgspec.json.encode(order)
     headers = {"Content-Type": JSON} if token is None else {"Content-Type": JSON, "Authorization": SCHEME + token}
     asked = False
@@ -108,11 +89,13 @@ def ask_daemon(
     except (OSError, http.client.HTTPException) as error:
         if asked and order is not None and isinstance(error, TimeoutError):
             raise AnswerLate(
-                f"the daemon at {base} has the order and has not answered for {timeout_s:,.0f} s; it may still carry "
+                f"the daemon at {reach} has the order and has not answered for {timeout_s:,.0f} s; it may still carry "
                 "it out: look at its log"
             ) from error
+        if isinstance(error, ssl.SSLError) or (reach.context is not None and isinstance(error, ConnectionResetError)):
+            raise DaemonUnreachable(f"no TLS with what listens at {reach} ({error}); {_tls_remedy(error)}") from error
         raise DaemonUnreachable(
-            f"no daemon answers at {base} ({error}); is the pipeline running on this machine, and is this its "
+            f"no daemon answers at {reach} ({error}); is the pipeline running on this machine, and is this its "
             "http.host and http.port?"
         ) from error
     finally:
@@ -122,34 +105,34 @@ def ask_daemon(
     return text
 
 
-def ask_status(settings: PipelineSettings, base: str) -> Status:
+def _tls_remedy(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "is its certificate of the authority of --ca, and has it the name that was called?"
+    if isinstance(error, ConnectionResetError) or "certificate" in str(error).lower():
+        return "it may refuse the certificate that was shown: is it of http.tls.client_ca, and still valid?"
+    return "does it speak TLS (http.tls of its pipeline file)?"
+
+
+def ask_status(settings: PipelineSettings, reach: Reach) -> Status:
     """Raises as ask_daemon and decode_answer, and TokenFileRefused."""
-    token = find_read_token(settings)
-    return decode_answer(ask_daemon(base, "GET", "/status", None, ANSWER_S, token), Status, base)
+    token = find_read_token(settings, reach)
+    return decode_answer(ask_daemon(reach, "GET", "/status", None, ANSWER_S, token), Status, reach)
 
 
-def find_read_token(settings: PipelineSettings) -> str | None:
-    """None where none is needed. Raises TokenFileRefused."""
-    named = settings.http.read_token_file
-    return None if named is None else read_token(Path(named))
+def find_read_token(settings: PipelineSettings, reach: Reach) -> str | None:
+    """None where none is needed, or none is there. Raises TokenFileRefused."""
+    named, tls = settings.http.read_token_file, settings.http.tls
+    if named is not None:
+        return read_token(Path(named))
+    return find_order_token(settings, reach, None) if tls is not None and tls.client_ca is not None else None
 
 
-def decode_answer(answer: bytes, kind: type[Answer], base: str) -> Answer:
+def decode_answer(answer: bytes, kind: type[Answer], reach: Reach) -> Answer:
     """Raises OrderFailed when something else than a daemon of this release answers."""
     try:
         return msgspec.json.decode(answer, type=kind)
     except UNDECODABLE as error:
-        raise OrderFailed(f"what answers at {base} is not a Tidegate daemon of this release: {error}") from error
-
-
-def _host_and_port(base: str) -> tuple[str, int | None]:
-    try:
-        parts = urlsplit(base)
-        if parts.scheme == "http" and parts.hostname is not None and not parts.path:
-            return parts.hostname, parts.port
-    except ValueError as error:
-        raise click.UsageError(f"{base} is not the address of a daemon ({error}): write http://host:port") from error
-    raise click.UsageError(f"{base} is not the address of a daemon: write http://host:port")
+        raise OrderFailed(f"what answers at {reach} is not a Tidegate daemon of this release: {error}") from error
 
 
 def _words(body: bytes) -> str:

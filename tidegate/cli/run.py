@@ -84,6 +84,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     from tidegate.daemon.start.expression_check import plan_file
     from tidegate.daemon.start.schemas import Ask
     from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
+    from tidegate.daemon.tracing import start_tracing
     from tidegate.process.limits import raise_descriptor_limit
     from tidegate.process.logs import configure_logging, set_secrets
 
@@ -102,8 +103,14 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     )
     raise_descriptor_limit()
     metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan))
-    http = HttpServer(settings.http.host, settings.http.port, metrics)
+    try:
+        http = HttpServer(settings.http.host, settings.http.port, metrics, tls=settings.http.tls)
+    except TidegateError as error:
+        logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - as below
+        logs.close()
+        return error.exit_code
     display = ProgressDisplay(console, metrics.snapshot)
+    tracing = start_tracing(settings.name, lambda: metrics.checkpoints, os.environ)
     try:
         http.read_token = provide_read_token(settings.http.read_token_file)
         http.start()
@@ -124,6 +131,8 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
         on_ended()
         display.stop()
         http.stop()
+        if tracing is not None:
+            tracing.stop()
         logs.close()
     return 0
 

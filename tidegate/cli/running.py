@@ -16,7 +16,6 @@ from tidegate.cli.orders import (
     ANSWER_S,
     FILE,
     FORM,
-    HTTP,
     TOKEN,
     AnswerLate,
     DaemonUnreachable,
@@ -24,11 +23,11 @@ from tidegate.cli.orders import (
     ask_daemon,
     ask_status,
     decode_answer,
-    derive_address,
     find_order_token,
 )
 from tidegate.cli.output import echo_json, render_moment
 from tidegate.cli.progress import render_status
+from tidegate.cli.reach import Given, Reach, derive_reach, http_options
 from tidegate.cli.savepoints import describe_directory, take_savepoint
 from tidegate.config.load import read_pipeline
 from tidegate.config.models import PipelineSettings
@@ -63,9 +62,9 @@ class StopFailed(TidegateError):
 
 @click.command()
 @FILE
-@HTTP
+@http_options
 @FORM
-def status(file: Path, address: str | None, style: str) -> int:
+def status(file: Path, given: Given, style: str) -> int:
     """Show how the running pipeline of FILE is doing: its state and why, flow, lag, its newest checkpoint, operators.
 
     One line per operator shows its rows and the part of its slots' time that it takes: a slow step is the busiest.
@@ -73,11 +72,11 @@ def status(file: Path, address: str | None, style: str) -> int:
     The exit code is 1 when no daemon answers, or when the pipeline has failed.
     """
     settings = read_pipeline(file, os.environ).settings
-    base = derive_address(settings, address)
-    found = ask_status(settings, base)
+    reach = derive_reach(settings, given)
+    found = ask_status(settings, reach)
     if found.pipeline != settings.name:
         raise OrderFailed(
-            f"the daemon at {base} runs pipeline {found.pipeline}, not {settings.name}", found=found.pipeline
+            f"the daemon at {reach} runs pipeline {found.pipeline}, not {settings.name}", found=found.pipeline
         )
     if style == "json":
         echo_json(found)
@@ -96,9 +95,9 @@ def status(file: Path, address: str | None, style: str) -> int:
 
 @click.command()
 @FILE
-@HTTP
+@http_options
 @TOKEN
-def checkpoint(file: Path, address: str | None, token_file: Path | None) -> None:
+def checkpoint(file: Path, given: Given, token_file: Path | None) -> None:
     """Take a checkpoint of the running pipeline of FILE now, and print its number when its output is committed.
 
     It does not wait for the interval or the minimum pause. When as many checkpoints as allowed are in progress it is
@@ -106,20 +105,20 @@ def checkpoint(file: Path, address: str | None, token_file: Path | None) -> None
     """
     settings = read_pipeline(file, os.environ).settings
     timeout_s = settings.checkpoints.timeout_ms / 1000 + COMMIT_S
-    base = derive_address(settings, address)
+    reach = derive_reach(settings, given)
     answer = ask_daemon(
-        base, "POST", "/checkpoints", Order(settings.name), timeout_s, find_order_token(settings, base, token_file)
+        reach, "POST", "/checkpoints", Order(settings.name), timeout_s, find_order_token(settings, reach, token_file)
     )
-    click.echo(decode_answer(answer, CheckpointDone, base).checkpoint)
+    click.echo(decode_answer(answer, CheckpointDone, reach).checkpoint)
 
 
 @click.command()
 @FILE
-@HTTP
+@http_options
 @TOKEN
 @click.option("--savepoint", is_flag=True, help="Take a savepoint first, and print its path.")
 @click.option("--directory", metavar="DIRECTORY", help="Of the savepoint, as of `tidegate savepoint FILE DIRECTORY`.")
-def stop(file: Path, address: str | None, token_file: Path | None, savepoint: bool, directory: str | None) -> int:
+def stop(file: Path, given: Given, token_file: Path | None, savepoint: bool, directory: str | None) -> int:
     """Stop the running pipeline of FILE: final checkpoint, commit, exit. Waits until the daemon has ended.
 
     A savepoint is complete when its path is printed, whatever becomes of the stop. What is read between it and the
@@ -128,11 +127,11 @@ def stop(file: Path, address: str | None, token_file: Path | None, savepoint: bo
     if directory is not None and not savepoint:
         raise click.UsageError("--directory is that of the savepoint: add --savepoint")
     settings = read_pipeline(file, os.environ).settings
-    base = derive_address(settings, address)
+    reach = derive_reach(settings, given)
     kept = ""
     if savepoint:
         try:
-            done = take_savepoint(settings, base, describe_directory(directory), token_file)
+            done = take_savepoint(settings, reach, describe_directory(directory), token_file)
         except (OrderFailed, AnswerLate) as error:
             raise StopFailed(
                 f"the pipeline was not stopped, and goes on: {error.message}. Without --savepoint it is stopped after "
@@ -141,7 +140,7 @@ def stop(file: Path, address: str | None, token_file: Path | None, savepoint: bo
         click.echo(done.path)
         kept = f"; savepoint {done.path} is complete (checkpoint {done.checkpoint}) and is not affected"
     try:
-        _stop(settings, base, find_order_token(settings, base, token_file))
+        _stop(settings, reach, find_order_token(settings, reach, token_file))
     except TidegateError as error:
         if not kept:
             raise
@@ -150,13 +149,13 @@ def stop(file: Path, address: str | None, token_file: Path | None, savepoint: bo
     return 0
 
 
-def _stop(settings: PipelineSettings, base: str, token: str | None) -> None:
+def _stop(settings: PipelineSettings, reach: Reach, token: str | None) -> None:
     """Raises StopFailed, and what ask_daemon raises."""
-    ask_daemon(base, "POST", "/stop", Order(settings.name), ANSWER_S, token)
+    ask_daemon(reach, "POST", "/stop", Order(settings.name), ANSWER_S, token)
     deadline = time.monotonic() + settings.runtime.shutdown_grace_ms / 1000 + ANSWER_S
     while time.monotonic() < deadline:
         try:
-            state = ask_status(settings, base).state
+            state = ask_status(settings, reach).state
         except DaemonUnreachable:
             _refuse_unfinished(settings)
             return

@@ -14,7 +14,6 @@ import msgspec
 from tidegate.cli.orders import (
     FILE,
     FORM,
-    HTTP,
     OF,
     TOKEN,
     AnswerLate,
@@ -22,10 +21,10 @@ from tidegate.cli.orders import (
     OrderFailed,
     ask_daemon,
     decode_answer,
-    derive_address,
     find_order_token,
 )
 from tidegate.cli.output import echo_json, render_moment, render_table
+from tidegate.cli.reach import Given, Reach, derive_reach, http_options
 from tidegate.config.load import read_pipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener, opener_of_file
@@ -94,7 +93,7 @@ class _Duration(click.ParamType[float]):
 @savepoint.command()
 @FILE
 @click.argument("directory", required=False)
-@HTTP
+@http_options
 @TOKEN
 @click.option(
     "--wait", is_flag=True, help="While none can be taken (the pipeline is starting, for instance) ask again."
@@ -103,7 +102,7 @@ class _Duration(click.ParamType[float]):
 def take(
     file: Path,
     directory: str | None,
-    address: str | None,
+    given: Given,
     token_file: Path | None,
     wait: bool,
     timeout_s: float | None,
@@ -115,8 +114,8 @@ def take(
     """
     target = describe_directory(directory)
     settings = read_pipeline(file, os.environ).settings
-    base = derive_address(settings, address)
-    click.echo(take_savepoint(settings, base, target, token_file, wait=wait, timeout_s=timeout_s).path)
+    reach = derive_reach(settings, given)
+    click.echo(take_savepoint(settings, reach, target, token_file, wait=wait, timeout_s=timeout_s).path)
 
 
 def describe_directory(given: str | None) -> str | None:
@@ -128,7 +127,7 @@ def describe_directory(given: str | None) -> str | None:
 
 def take_savepoint(
     settings: PipelineSettings,
-    base: str,
+    reach: Reach,
     directory: str | None,
     token_file: Path | None,
     *,
@@ -144,9 +143,9 @@ def take_savepoint(
     while True:
         left_s = max(ANSWER_MIN_S, deadline - time.monotonic())
         try:
-            token = find_order_token(settings, base, token_file)
-            answer = ask_daemon(base, "POST", "/savepoints", Order(settings.name, directory), left_s, token)
-            return decode_answer(answer, SavepointDone, base)
+            token = find_order_token(settings, reach, token_file)
+            answer = ask_daemon(reach, "POST", "/savepoints", Order(settings.name, directory), left_s, token)
+            return decode_answer(answer, SavepointDone, reach)
         except AnswerLate as late:
             raise AnswerLate(
                 f"no savepoint was complete after {limit_s:,.0f} s. It may still be written: `tidegate savepoint list` "

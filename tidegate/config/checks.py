@@ -52,6 +52,7 @@ def derive_problems(understood: Understood, values: dict[str, Value]) -> list[Pa
     problems += _spark(settings)
     problems += _times(settings, values)
     problems += decide_storage_problems(settings)
+    problems += _roles(settings)
     for name, source in settings.sources.items():
         problems += _source(("sources", name), source)
     for index, step in zip(understood.step_indices, settings.steps, strict=True):
@@ -62,6 +63,17 @@ def derive_problems(understood: Understood, values: dict[str, Value]) -> list[Pa
     problems += _late_sinks(settings, values)
     problems += _dead_letters(settings, values)
     return problems
+
+
+def _roles(settings: PipelineSettings) -> Iterator[PathProblem]:
+    """Names of certificates mean nothing where no certificate is asked for."""
+    tls = settings.http.tls
+    if tls is None or tls.client_ca is not None:
+        return
+    for word in ("read", "operate"):
+        if getattr(tls, word) is not None:
+            message = "has no effect: without `client_ca` clients show no certificates"
+            yield PathProblem(("http", "tls", word), message, "add `client_ca`, or remove this", at_key=True)
 
 
 def _late_sinks(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:

@@ -13,10 +13,23 @@ from tidegate.config.properties import property_problem
 from tidegate.settings.secrets import Text
 
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
-"""Those that both clients have: the one from PyPI has no Kerberos, the one that ends transactions no tokens."""
+"""Those with a password. Kerberos is missing: the client from PyPI is built without it."""
+TOKENS: Final = "OAUTHBEARER"
 
 _MECHANISM: Final = ("sasl.mechanism", "sasl.mechanisms")
 _CREDENTIALS: Final = ("sasl.username", "sasl.password")
+_METHOD: Final = "sasl.oauthbearer.method"
+_GRANT: Final = "sasl.oauthbearer.grant.type"
+_TOKEN_CREDENTIALS: Final = (
+    "sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.secret",
+)
+_TOKEN_WORDS: Final = frozenset(
+    {_METHOD, _GRANT, *_TOKEN_CREDENTIALS, *(f"sasl.oauthbearer.{word}" for word in ("scope", "extensions", "config"))}
+)
+"""`config` is refused elsewhere."""
+_UNSIGNED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
 _SASL_ONLY: Final = (*_CREDENTIALS, *_MECHANISM)
 _TLS_ONLY: Final = ("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.key.location")
 
@@ -40,11 +53,13 @@ def decide_login_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
 
 def _sasl(protocol: str, properties: Mapping[str, Text]) -> list[PathProblem]:
     named = [name for name in _MECHANISM if name in properties]
-    offered = " or ".join(MECHANISMS)
+    offered = " or ".join((*MECHANISMS, TOKENS))
     if not named:
         text = f"`{protocol}` also needs `sasl.mechanism`"
         return [PathProblem(("security.protocol",), text, f"add it: {offered}")]
     mechanism = str(properties[named[0]]).upper()
+    if mechanism == TOKENS:
+        return _tokens(named[0], properties)
     if mechanism not in MECHANISMS:
         text = f"`{mechanism[:30]}` cannot be used"
         return [PathProblem((named[0],), text, f"use {offered}, or TLS client certificates")]
@@ -53,6 +68,31 @@ def _sasl(protocol: str, properties: Mapping[str, Text]) -> list[PathProblem]:
         for name in _CREDENTIALS
         if name not in properties
     ]
+
+
+def _tokens(mechanism: str, properties: Mapping[str, Text]) -> list[PathProblem]:
+    """OIDC with client credentials is what both clients have."""
+    problems = [
+        PathProblem((mechanism,), f"`{TOKENS}` also needs `{name}`", f"add `{name}`")
+        for name in (_METHOD, *_TOKEN_CREDENTIALS)
+        if name not in properties
+    ]
+    for name, only in ((_METHOD, "oidc"), (_GRANT, "client_credentials")):
+        given = properties.get(name, only)
+        if isinstance(given, str) and given.lower() != only:
+            text = f"`{given[:60]}` cannot be used: the client that ends transactions has `{only}` only"
+            problems.append(PathProblem((name,), text, f"write `{only}`"))
+    problems += [
+        property_problem(name, "cannot be used: the client that ends transactions does not know it", "remove it")
+        for name in properties
+        if (name.startswith("sasl.oauthbearer.") and name not in _TOKEN_WORDS) or name == _UNSIGNED
+    ]
+    problems += [
+        property_problem(name, f"has no effect with `{TOKENS}`", "remove it")
+        for name in _CREDENTIALS
+        if name in properties
+    ]
+    return problems
 
 
 def _idle(protocol: str, kind: str, properties: Mapping[str, Text]) -> list[PathProblem]:

@@ -95,8 +95,7 @@ UNUSABLE_KAFKA: Mapping[str, str] = {
     "ssl.certificate.pem": "put it into a file and use ssl.certificate.location",
     "ssl.key.pem": "put it into a file and use ssl.key.location",
     "ssl.cipher.suites": "set the ciphers at the broker or in OpenSSL's configuration file",
-    "sasl.oauthbearer.method": _OTHER_LOGIN,
-    "sasl.oauthbearer.config": _OTHER_LOGIN,
+    "sasl.oauthbearer.config": "use `sasl.oauthbearer.method: oidc`, SCRAM, PLAIN or TLS client certificates",
 }
 """Names -> remedy. librdkafka takes these; the client that ends transactions (`tidegate.sinks`) cannot."""
 

@@ -35,7 +35,7 @@ from tidegate.settings.fields import Check, GiveUp, Unaligned
 from tidegate.settings.record_parts import HeaderSettings, MetadataSettings, TombstoneSettings
 from tidegate.settings.schemas import NamedSchema, RegistrySettings, WrittenSchema
 from tidegate.settings.selection import AllColumns
-from tidegate.settings.serving import HttpSettings, LoggingSettings
+from tidegate.settings.serving import HttpSettings, HttpTlsSettings, LoggingSettings
 from tidegate.settings.storage import StorageSettings
 from tidegate.settings.topics import TopicChoiceSettings
 from tidegate.settings.units import render_duration
@@ -51,6 +51,7 @@ SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "Restart": ("restart", RestartSettings),
     "Runtime": ("runtime", RuntimeSettings),
     "HTTP": ("http", HttpSettings),
+    "TLS of HTTP": ("http.tls", HttpTlsSettings),
     "Logging": ("logging", LoggingSettings),
     "Registry": ("registry", RegistrySettings),
     "Sources": ("sources.<name>", SourceSettings),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.kafka.errors import PropertyRefused
+from tidegate.kafka.oauth import CLIENT, ENDPOINT, MECHANISM, SECRET
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     "bootstrap.servers": "bootstrap_servers",
@@ -29,12 +30,12 @@ REFUSED: Final[Mapping[str, str]] = {
     "ssl.certificate.pem": "put it into a file and use ssl.certificate.location",
     "ssl.key.pem": "put it into a file and use ssl.key.location",
     "ssl.cipher.suites": "set the ciphers at the broker or in OpenSSL's configuration file",
-    "sasl.oauthbearer.method": "use SCRAM, PLAIN or TLS client certificates",
-    "sasl.oauthbearer.config": "use SCRAM, PLAIN or TLS client certificates",
+    "sasl.oauthbearer.config": "use `sasl.oauthbearer.method: oidc`, SCRAM, PLAIN or TLS client certificates",
 }
+_OTHERS: Final = "use SCRAM, PLAIN, OAUTHBEARER or TLS client certificates"
 
 
-_LOGIN: Final = ("bootstrap.servers", "metadata.broker.list", "security.", "sasl.", "ssl.", "enable.ssl.")
+_LOGIN: Final = ("bootstrap.servers", "metadata.broker.list", "security.", "sasl.", "ssl.", "enable.ssl.", "https.ca.")
 
 
 def derive_login(kafka: Mapping[str, str]) -> dict[str, str]:
@@ -56,10 +57,14 @@ def derive_client_arguments(kafka: Mapping[str, str]) -> dict[str, object]:
         if name in arguments:
             arguments[name] = str(arguments[name]).upper()
     mechanism = arguments.get("sasl_mechanism")
-    if mechanism in ("OAUTHBEARER", "GSSAPI"):
+    if mechanism == "GSSAPI":
         raise PropertyRefused(
-            f"kafka property 'sasl.mechanism' {mechanism} cannot be used with transactions; "
-            f"{REFUSED['sasl.oauthbearer.method']}",
+            f"kafka property 'sasl.mechanism' {mechanism} cannot be used with transactions; {_OTHERS}",
             property="sasl.mechanism",
         )
+    if mechanism == MECHANISM:
+        missing = [name for name in (ENDPOINT, CLIENT, SECRET) if name not in kafka]
+        if kafka.get("sasl.oauthbearer.method", "").lower() != "oidc" or missing:
+            wanted = ", ".join(missing) or "sasl.oauthbearer.method: oidc"
+            raise PropertyRefused(f"kafka property 'sasl.mechanism' {mechanism} also needs {wanted}; add it")
     return arguments

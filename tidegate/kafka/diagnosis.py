@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.kafka.client_properties import derive_client_arguments
+from tidegate.kafka.oauth import MECHANISM, TokenUnavailable, find_tokens, make_provider
 from tidegate.kafka.tls import read_tls_context, uses_tls
 
 SERVERS_MAX: Final = 5
@@ -47,6 +48,13 @@ def diagnose(kafka: Mapping[str, str], timeout_s: float) -> Obstacle | None:
     """
     arguments = derive_client_arguments(kafka)
     context = read_tls_context(kafka) if uses_tls(kafka) else None
+    if arguments.get("sasl_mechanism") == MECHANISM:
+        try:
+            find_tokens(kafka).token()
+        except TokenUnavailable as error:
+            text, remedy, named = (str(error.fields[name]) for name in ("text", "remedy", "property"))
+            return Obstacle(text, remedy, named, final=bool(error.fields["final"]))
+        arguments["sasl_oauth_token_provider"] = make_provider(kafka)
     servers = arguments["bootstrap_servers"]
     assert isinstance(servers, list)
     found: list[Obstacle] = []
@@ -147,12 +155,16 @@ class _Way:
         if answer.error_code == _SASL_UNEXPECTED:
             raise self._stop("this port takes no passwords (SASL)", remedy, "security.protocol", final=True)
         mechanism = get_sasl_mechanism(name)(host=host, **arguments)
-        refusal = f"it refuses the user `{user}` ({name})"
+        by_token = name == MECHANISM
+        refusal = f"it refuses the {'token' if by_token else f'user `{user}`'} ({name})"
         while not mechanism.is_done():
             request = SaslAuthenticateRequest(mechanism.auth_bytes())
             answer = self._exchange(request, SaslAuthenticateResponse, 1, "see the broker's log")
             if answer.error_code:
                 text = f"{refusal}: {answer.error_message or answer.error_code}"
+                if by_token:
+                    remedy = "its issuer, audience, scope and key must be those that the broker expects"
+                    raise self._stop(text, remedy, "sasl.mechanism", final=True)
                 remedy = "correct `sasl.username`, `sasl.password` or `sasl.mechanism`"
                 raise self._stop(text, remedy, "sasl.username", final=True)
             mechanism.receive(answer.auth_bytes)

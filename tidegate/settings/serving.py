@@ -7,7 +7,34 @@ from typing import Annotated
 from pydantic import Field
 
 from tidegate.settings.base import Settings
-from tidegate.settings.fields import File, Host, choice, integer
+from tidegate.settings.fields import File, Host, Names, choice, integer
+
+
+class HttpTlsSettings(Settings):
+    """TLS of the HTTP port, and what clients may do by their certificates. All files are PEM, and read again when they
+    have changed.
+    """
+
+    certificate: Annotated[File, Field(description="The daemon's certificate, with what leads to its authority.")]
+    key: Annotated[File, Field(description="Its private key, not encrypted; for the daemon's user only.")]
+    client_ca: Annotated[
+        File | None,
+        Field(
+            description="Authorities of clients' certificates. With it every question but the probes needs a "
+            "certificate of theirs, or a token."
+        ),
+    ] = None
+    read: Annotated[
+        Names | None,
+        Field(
+            description="Who may read: common names, or names of DNS or URIs, of certificates. Without it all of "
+            "`client_ca`."
+        ),
+    ] = None
+    operate: Annotated[
+        Names | None,
+        Field(description="Who may also give commands, from other machines, too; without it nobody by certificate."),
+    ] = None
 
 
 class HttpSettings(Settings):
@@ -29,6 +56,10 @@ class HttpSettings(Settings):
             description="File with a token that every question but the probes needs (or that of commands); made, with "
             "mode 0600, when it is not there. Without it whoever can connect may read, and nothing else."
         ),
+    ] = None
+    tls: Annotated[
+        HttpTlsSettings | None,
+        Field(description="TLS, and roles by certificate. Without it the port speaks plain HTTP."),
     ] = None
 
 

@@ -89,3 +89,15 @@ spark.kubernetes.executor.limit.cores: {{ . | quote }}
 default
 {{- end -}}
 {{- end -}}
+
+{{/* `http.tls` of the settings, else of the pipeline as far as the chart can see it: whether HTTP is HTTPS. */}}
+{{- define "tidegate.tls" -}}
+{{- $file := fromYaml .Values.pipeline -}}
+{{- $own := default dict .Values.settings.http -}}
+{{- $other := default dict $file.http -}}
+{{- toYaml (default dict (default $other.tls $own.tls)) -}}
+{{- end -}}
+
+{{- define "tidegate.scheme" -}}
+{{- ternary "http" "https" (empty (include "tidegate.tls" . | fromYaml)) -}}
+{{- end -}}

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.daemon.http.admission import decide_host, decide_order, is_own_machine
+from tidegate.daemon.http.admission import Caller, decide_host, decide_order, decide_reader, is_own_machine
+
+HERE = Caller(own_machine=True)
+ELSEWHERE = Caller(own_machine=False)
+RIGHT = {"Host": "127.0.0.1:9095", "Authorization": "Bearer opensesame"}
 
 
 @pytest.mark.parametrize(
@@ -58,8 +62,46 @@ def test_X33_a_host_header_means_this_server_by_loopback_or_its_own_names_only(h
 
 def test_X33_an_order_needs_the_token_whatever_else_is_right() -> None:
     right = {"Host": "127.0.0.1:9095", "Authorization": "Bearer opensesame"}
-    assert decide_order(right, (), "opensesame") is None
+    assert decide_order(right, (), "opensesame", HERE) is None
     for wrong in ({"Authorization": ""}, {"Authorization": "Bearer opensesam\xe9"}, {"Authorization": "opensesame"}):
-        refusal = decide_order({**right, **wrong}, (), "opensesame")
+        refusal = decide_order({**right, **wrong}, (), "opensesame", HERE)
         assert refusal is not None
         assert refusal.status == 401
+
+
+@pytest.mark.parametrize(
+    ("caller", "headers", "status"),
+    [
+        (HERE, RIGHT, None),
+        (ELSEWHERE, RIGHT, 403),
+        (ELSEWHERE._replace(encrypted=True), RIGHT, None),
+        (ELSEWHERE._replace(encrypted=True), {**RIGHT, "Host": "orders.streams.svc"}, None),
+        (HERE, {**RIGHT, "Host": "orders.streams.svc"}, 421),
+        (ELSEWHERE._replace(encrypted=True), {}, 401),
+        (ELSEWHERE._replace(encrypted=True, reads=True), {}, 401),
+        (ELSEWHERE._replace(encrypted=True, operates=True), {}, None),
+        (ELSEWHERE._replace(encrypted=True, operates=True), {"Origin": "https://evil.example"}, 403),
+    ],
+)
+def test_X33_orders_come_from_here_or_over_tls_with_the_token_or_a_certificate(
+    caller: Caller, headers: dict[str, str], status: int | None
+) -> None:
+    refusal = decide_order(headers, (), "opensesame", caller)
+    assert (None if refusal is None else refusal.status) == status
+
+
+@pytest.mark.parametrize(
+    ("caller", "headers", "allowed"),
+    [
+        (ELSEWHERE, {}, False),
+        (ELSEWHERE, RIGHT, True),
+        (ELSEWHERE._replace(encrypted=True), {}, False),
+        (ELSEWHERE._replace(encrypted=True), RIGHT, True),
+        (ELSEWHERE._replace(encrypted=True, reads=True), {}, True),
+        (ELSEWHERE._replace(encrypted=True, operates=True), {}, True),
+    ],
+)
+def test_reading_needs_a_token_or_a_certificate_where_it_needs_anything(
+    caller: Caller, headers: dict[str, str], allowed: bool
+) -> None:
+    assert (decide_reader(headers, ["opensesame"], caller) is None) is allowed

@@ -23,6 +23,21 @@ class Refusal(NamedTuple):
     message: str
 
 
+ELSEWHERE: Final = Refusal(
+    403, "forbidden", "commands are accepted from the daemon's own machine only, or over TLS (http.tls)"
+)
+
+
+class Caller(NamedTuple):
+    """Who asks, as far as the connection says it."""
+
+    own_machine: bool
+    encrypted: bool = False
+    reads: bool = False
+    operates: bool = False
+    """By certificate; whoever may give commands may read."""
+
+
 def is_loopback(address: str) -> bool:
     """Whether an IP address is this machine's own; False for a name."""
     try:
@@ -54,32 +69,39 @@ def decide_host(host: str | None, names: Collection[str]) -> Refusal | None:
     return Refusal(421, "misdirected", message)
 
 
-def decide_order(headers: Mapping[str, str], names: Collection[str], token: str) -> Refusal | None:
-    """None when a request from this machine may change something."""
+def decide_order(headers: Mapping[str, str], names: Collection[str], token: str, caller: Caller) -> Refusal | None:
+    """None when a request may change something. `Host` counts without TLS only, which has its own proof of names."""
+    if not (caller.own_machine or caller.encrypted):
+        return ELSEWHERE
     if "Origin" in headers:
         return Refusal(403, "forbidden", "commands are not accepted from web pages (the request has an Origin)")
-    refusal = decide_host(headers.get("Host"), names)
+    refusal = None if caller.encrypted else decide_host(headers.get("Host"), names)
     if refusal is not None:
         return refusal
     given = headers.get("Authorization", "")
-    if _is_token(given, token):
+    if caller.operates or _is_token(given, token):
         return None
     what = "another token than this daemon's" if given else "no token"
+    certificate = ", and no certificate with a name of http.tls.operate" if caller.encrypted else ""
     return Refusal(
         401,
         "unauthorized",
-        f"the request has {what}: run the command as the daemon's user, with its TMPDIR, and it finds the token; or "
-        "name the file, with http.token_file in the pipeline file or with --token-file",
+        f"the request has {what}{certificate}: run the command as the daemon's user, with its TMPDIR, and it finds the "
+        "token; or name the file, with http.token_file in the pipeline file or with --token-file",
     )
 
 
-def decide_reader(headers: Mapping[str, str], tokens: Collection[str]) -> Refusal | None:
-    """None when a request may read what is no probe; without `tokens` everybody may."""
+def decide_reader(headers: Mapping[str, str], tokens: Collection[str], caller: Caller | None = None) -> Refusal | None:
+    """None when a request may read what is no probe; it needs one of `tokens`, or a certificate that may read."""
     given = headers.get("Authorization", "")
-    if not tokens or any(_is_token(given, token) for token in tokens):
+    if any(_is_token(given, token) for token in tokens) or (caller is not None and (caller.reads or caller.operates)):
         return None
     what = "a token that is not this daemon's" if given else "no token"
-    return Refusal(401, "unauthorized", f"the request has {what}: send that of http.read_token_file as a bearer token")
+    if caller is not None and caller.encrypted:
+        message = f"the request has {what}, and no certificate of http.tls.client_ca that may read"
+    else:
+        message = f"the request has {what}: send that of http.read_token_file as a bearer token"
+    return Refusal(401, "unauthorized", message)
 
 
 def _is_token(authorization: str, token: str) -> bool:

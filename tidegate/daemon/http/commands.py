@@ -1,4 +1,4 @@
-"""What the HTTP port takes besides questions: orders for the running daemon, from its own machine, with its token.
+"""What the HTTP port takes besides questions: orders for the running daemon, with its token or a certificate.
 
 `POST /checkpoints`, `POST /savepoints` and `POST /stop` with a JSON body that names the pipeline. Who may give them is
 decided in `admission.py`, before the body is read.
@@ -15,8 +15,10 @@ from typing import Final, Protocol
 import msgspec
 from aiohttp import web
 
-from tidegate.daemon.http.admission import Refusal, decide_order, is_own_machine
+from tidegate.daemon.http.admission import ELSEWHERE, Refusal, decide_order
+from tidegate.daemon.http.callers import find_caller
 from tidegate.daemon.http.places import Places
+from tidegate.daemon.http.tls import ServerTls
 from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SavepointDone
 from tidegate.errors import UNDECODABLE, TidegateError
@@ -70,9 +72,10 @@ class CommandHandlers:
     `names` are those that the server is configured to be called by, besides its addresses.
     """
 
-    def __init__(self, places: Places, names: Collection[str]) -> None:
+    def __init__(self, places: Places, names: Collection[str], tls: ServerTls | None = None) -> None:
         self._places = places
         self._names = names
+        self._tls = tls
         self._served: tuple[Commands, asyncio.AbstractEventLoop, str] | None = None
         self._under_way = 0
 
@@ -117,22 +120,18 @@ class CommandHandlers:
         if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.MISDIRECTED_REQUEST):
             self._places.complaints.report(f"command {request.path} of a stranger: {said}")
         else:
-            logger.info("command %s from %s: %s", request.path, request.remote, said)
+            name = find_caller(request, self._tls)[1]
+            logger.info("command %s from %s%s: %s", request.path, request.remote, f" ({name})" if name else "", said)
         return answer
 
     async def _decide(self, request: web.Request, action: _Action) -> web.Response:
-        transport = request.transport
-        peer, own = (
-            (None, None)
-            if transport is None
-            else (transport.get_extra_info("peername"), transport.get_extra_info("sockname"))
-        )
-        if own is None or not is_own_machine(peer, own):
-            return answer_refusal(Refusal(403, "forbidden", "commands are accepted from the daemon's own machine only"))
+        caller, _ = find_caller(request, self._tls)
+        if not (caller.own_machine or caller.encrypted):
+            return answer_refusal(ELSEWHERE)
         if self._served is None:
             return answer_refusal(Refusal(503, "not-ready", "the daemon is only starting; ask again"))
         commands, loop, token = self._served
-        refusal = decide_order(request.headers, {*self._names, str(own[0])}, token)
+        refusal = decide_order(request.headers, {*self._names, *_own_address(request)}, token, caller)
         if refusal is None and request.content_type != JSON:
             refusal = Refusal(415, "bad-request", f"send {JSON}")
         if refusal is None and self._under_way >= ORDERS_MAX:
@@ -164,6 +163,12 @@ class CommandHandlers:
         except TidegateError as error:
             return answer_refusal(Refusal(_status_of(error), error.code, redact(error.message)))
         return web.Response(body=msgspec.json.encode(done) + b"\n", content_type=JSON)
+
+
+def _own_address(request: web.Request) -> list[str]:
+    """The address that was called."""
+    own = None if request.transport is None else request.transport.get_extra_info("sockname")
+    return [str(own[0])] if own else []
 
 
 class _Action(Protocol):

@@ -43,7 +43,9 @@ class Places:
         return self._taken.get(protocol)
 
     def take(self, place: Place) -> bool:
-        """Whether there is room for a new connection, if need be that of another one."""
+        """Whether there is room for a connection, if need be that of another one."""
+        if place.protocol in self._taken:
+            return True
         if len(self._taken) >= self.connections_max:
             leaving = next((one for one in self._taken.values() if not one.holds), None)
             self.complaints.report(
@@ -91,9 +93,19 @@ class Place(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection at once."""
+        self._allow(None)
         self._places.leave(self)
         if self._transport is not None:
             self._transport.abort()
+
+    def enter(self, transport: asyncio.Transport) -> bool:
+        """Take the place of a connection that has to be encrypted first; False when there is none, and it is ended."""
+        self._transport = transport
+        self._allow(self._places.head_s)
+        taken = self._places.take(self)
+        if not taken:
+            self.close()
+        return taken
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""

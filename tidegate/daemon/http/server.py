@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -25,14 +25,18 @@ import prometheus_client.openmetrics.exposition
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from tidegate.daemon.http.admission import LOCALHOST, decide_host, decide_reader, is_loopback
+from tidegate.daemon.http.admission import LOCALHOST, Refusal, decide_host, decide_reader, is_loopback
+from tidegate.daemon.http.callers import find_caller
 from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, CommandHandlers, answer_refusal
 from tidegate.daemon.http.places import Place, Places, make_client_logger
 from tidegate.daemon.http.redaction import redact_checkpoints, redact_failures, redact_status
+from tidegate.daemon.http.tls import ServerTls
+from tidegate.daemon.http.tls_door import TlsDoor
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
 from tidegate.process.logs import redact
+from tidegate.settings.serving import HttpTlsSettings
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +76,7 @@ class HttpUnavailable(TidegateError):
 
 
 class HttpServer:
-    """See the module. `port` 0 takes a free port; `elapsed` gives monotonic seconds."""
+    """See the module. `port` 0 takes a free port; `elapsed` gives monotonic seconds. Made, it may raise TlsRefused."""
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class HttpServer:
         metrics: PipelineMetrics,
         beat_limit_s: float = BEAT_LIMIT_S,
         elapsed: Callable[[], float] = time.monotonic,
+        tls: HttpTlsSettings | None = None,
     ) -> None:
         self._host = host
         self._port = port
@@ -96,7 +101,9 @@ class HttpServer:
         self.read_token: str | None = None
         """What every question but the probes needs; None: nothing."""
         self.places = Places()
-        self.commands = CommandHandlers(self.places, self._names)
+        self._tls = None if tls is None else ServerTls(tls, self.places.complaints, elapsed)
+        self.commands = CommandHandlers(self.places, self._names, self._tls)
+        self._shaking: set[asyncio.Task[None]] = set()
         self._renders: dict[str, asyncio.Future[tuple[bytes, str]]] = {}
         self._switch_interval_s = sys.getswitchinterval()
         self._renderer = concurrent.futures.ThreadPoolExecutor(1, "rendering")
@@ -125,7 +132,7 @@ class HttpServer:
     def address(self) -> str:
         """`http://host:port`, for people."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}"
+        return f"http{'' if self._tls is None else 's'}://{host}:{self._port}"
 
     def beat(self) -> None:
         """The daemon's main loop says that it turns; liveness fails when it has not for `beat_limit_s`."""
@@ -167,8 +174,9 @@ class HttpServer:
         answering = runner.server
         assert answering is not None, "it is set up"
 
-        def make_place() -> Place:
-            return Place(answering(), self.places)
+        def make_place() -> asyncio.Protocol:
+            place = Place(answering(), self.places)
+            return place if self._tls is None else TlsDoor(place, self.places, self._tls.context(), self._shaking)
 
         try:
             server = await self._loop.create_server(make_place, self._host, self._port, backlog=BACKLOG)
@@ -180,6 +188,8 @@ class HttpServer:
             for _ in range(ACCEPT_TURNS):
                 await asyncio.sleep(0)
             server.close()
+            for task in self._shaking:
+                task.cancel()
         finally:
             await runner.cleanup()
 
@@ -204,7 +214,9 @@ class HttpServer:
 
     def _make_guard(self) -> Middleware:
         # Whoever can reach another address than loopback can read what is returned here anyway, under any name.
-        names = self._names if is_loopback(self._host) or self._host == LOCALHOST else None
+        # Over TLS a client has compared the name with the certificate's.
+        local = self._tls is None and (is_loopback(self._host) or self._host == LOCALHOST)
+        names = self._names if local else None
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -215,7 +227,7 @@ class HttpServer:
             try:
                 refusal = None if names is None else decide_host(request.headers.get("Host"), names)
                 if refusal is None and request.method != "POST" and request.path not in PROBES:
-                    refusal = decide_reader(request.headers, self._readers())
+                    refusal = self._decide_reader(request)
                 if refusal is not None:
                     return answer_refusal(refusal)
                 return await handler(request)
@@ -229,10 +241,12 @@ class HttpServer:
 
         return guard
 
-    def _readers(self) -> Collection[str]:
-        """Tokens of those who may read; none: everybody may."""
-        tokens = (self.read_token, self.commands.token)
-        return () if self.read_token is None else [token for token in tokens if token is not None]
+    def _decide_reader(self, request: web.Request) -> Refusal | None:
+        """Everybody may read unless the file says otherwise; who may give commands may read, too."""
+        if self.read_token is None and (self._tls is None or not self._tls.asks_clients):
+            return None
+        tokens = [token for token in (self.read_token, self.commands.token) if token is not None]
+        return decide_reader(request.headers, tokens, find_caller(request, self._tls)[0])
 
     async def _answer_live(self, _request: web.Request) -> web.Response:
         silent_s = self._elapsed() - self._beat_at

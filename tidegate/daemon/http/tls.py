@@ -1,0 +1,133 @@
+"""TLS of the HTTP port: the daemon's certificate, and what a client's says. Reads files; the handshake is in
+`tls_door.py`, what a client may do is decided in `admission.py`.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.errors import TidegateError
+from tidegate.process.repeats import Complaints
+from tidegate.settings.serving import HttpTlsSettings
+
+LOOK_S: Final = 10.0
+"""Between two looks at the files: certificates are replaced while a daemon runs for years."""
+_SUBJECT_NAMES: Final = frozenset({"DNS", "URI"})
+
+
+class TlsRefused(TidegateError):
+    """Certificate, key or authorities of `http.tls` cannot be used; `word` is the one in the way."""
+
+    code = "http-tls-refused"
+    exit_code = 2
+    retriable = False
+
+
+class ServerTls:
+    """The context of new connections, made again when a file has changed. Raises TlsRefused when it is made."""
+
+    def __init__(
+        self, settings: HttpTlsSettings, complaints: Complaints, elapsed: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings = settings
+        self._complaints = complaints
+        self._elapsed = elapsed
+        self._stamp = _stamp(settings)
+        self._looked_at = elapsed()
+        self._context = make_context(settings)
+
+    @property
+    def asks_clients(self) -> bool:
+        """Whether clients have certificates, and so what is no probe needs one, or a token."""
+        return self._settings.client_ca is not None
+
+    def context(self) -> ssl.SSLContext:
+        """Of the files as they were LOOK_S ago or later. Those that cannot be used leave the older ones in use."""
+        if self._elapsed() - self._looked_at >= LOOK_S:
+            self._looked_at = self._elapsed()
+            stamp = _stamp(self._settings)
+            if stamp != self._stamp:
+                try:
+                    self._context, self._stamp = make_context(self._settings), stamp
+                except TlsRefused as refused:
+                    self._complaints.report(f"{refused.message}; the former ones stay in use")
+        return self._context
+
+    def roles(self, certificate: Mapping[str, Any] | None) -> Roles:
+        """What the holder of a certificate may do; it has been verified by the handshake."""
+        if not certificate:
+            return Roles()
+        names = names_of(certificate)
+        operates = bool(names & set(self._settings.operate or ()))
+        reads = self._settings.read is None or bool(names & set(self._settings.read))
+        return Roles(reads or operates, operates, min(names, default="a certificate without a name"))
+
+
+class Roles(msgspec.Struct, frozen=True):
+    """Of who asks, by certificate; by default none."""
+
+    reads: bool = False
+    operates: bool = False
+    name: str = ""
+    """For the log."""
+
+
+def make_context(settings: HttpTlsSettings) -> ssl.SSLContext:
+    """Raises TlsRefused, naming the word and the file.
+
+    Clients' certificates are asked for, but not demanded: probes have none.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    for word in ("certificate", "key", "client_ca"):
+        file = getattr(settings, word)
+        if file is not None:
+            _try(word, file, Path(file).stat, "name a file that the daemon's user can read")
+    _try(
+        "key",
+        settings.key,
+        lambda: context.load_cert_chain(settings.certificate, settings.key, lambda: ""),
+        f"it must be the key of {settings.certificate}, both PEM, and the key not encrypted",
+    )
+    if settings.client_ca is not None:
+        authorities = settings.client_ca
+        _try(
+            "client_ca", authorities, lambda: context.load_verify_locations(authorities), "it must be PEM certificates"
+        )
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def names_of(certificate: Mapping[str, Any]) -> frozenset[str]:
+    """Common names, DNS names and URIs of a certificate, as Python's ssl has decoded it."""
+    common = {value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"}
+    return frozenset(
+        common | {value for name, value in certificate.get("subjectAltName", ()) if name in _SUBJECT_NAMES}
+    )
+
+
+def _try(word: str, file: str, step: Callable[[], object], remedy: str) -> None:
+    try:
+        step()
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise TlsRefused(f"{file} (http.tls.{word}) cannot be used: {reason}; {remedy}", word=word) from error
+
+
+def _stamp(settings: HttpTlsSettings) -> tuple[object, ...]:
+    """Differs when a file has changed."""
+    return tuple(_look(file) for file in (settings.certificate, settings.key, settings.client_ca) if file is not None)
+
+
+def _look(file: str) -> tuple[int, int, int]:
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return (0, 0, 0)
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,139 @@
+"""Sends a trace of each checkpoint by OpenTelemetry (OTLP over HTTP), where the environment names an endpoint.
+
+A thread of its own looks every second at what `GET /checkpoints` shows, so nothing that makes checkpoints knows of it.
+The packages are those of the extra `tracing`; the SDK reads the other variables of the standard (OTEL_*) by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, Final, Protocol
+
+from tidegate import __version__
+from tidegate.coordinator.history import CHECKPOINTS_MAX, CheckpointRecord, CheckpointResult
+from tidegate.daemon.http.redaction import redact_checkpoints
+from tidegate.daemon.spans import Span, derive_spans
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+FLUSH_MS: Final = 5000
+"""For what is not sent yet when the daemon ends."""
+ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+PROTOCOL: Final = "http/protobuf"
+
+Look = Callable[[], Sequence[CheckpointRecord]]
+
+
+class Sender(Protocol):
+    """Takes traces and sends them when it likes."""
+
+    def send(self, spans: Sequence[Span]) -> None:
+        """One trace, the whole first."""
+
+    def close(self) -> None:
+        """Send what is left, within FLUSH_MS."""
+
+
+class Tracing:
+    """Sends each checkpoint that has ended once. `look` gives the newest ones, newest first."""
+
+    def __init__(self, look: Look, sender: Sender, look_s: float = LOOK_S) -> None:
+        self._look = look
+        self._sender = sender
+        self._look_s = look_s
+        self._sent: deque[tuple[int, int]] = deque(maxlen=2 * CHECKPOINTS_MAX)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tracing", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look once more, send what is left, and end."""
+        self._ended.set()
+        self._thread.join(self._look_s + 2 * FLUSH_MS / 1000)
+
+    def look(self) -> None:
+        """Send what has ended since."""
+        for record in reversed(self._look()):
+            key = (int(record.attempt), int(record.id))
+            if record.result is not CheckpointResult.UNDER_WAY and key not in self._sent:
+                self._sent.append(key)
+                self._sender.send(derive_spans(*redact_checkpoints([record])))
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.wait(self._look_s):
+                self.look()
+            self.look()
+            self._sender.close()
+        except Exception:
+            logger.exception("internal error: there are no more traces of checkpoints; the pipeline goes on")
+
+
+def start_tracing(pipeline: str, look: Look, environ: Mapping[str, str]) -> Tracing | None:
+    """None where no endpoint is named, or nothing can be sent to it; a warning says which."""
+    if not _is_wanted(environ):
+        return None
+    protocol = next((environ[name] for name in PROTOCOLS if name in environ), PROTOCOL)
+    if protocol != PROTOCOL:
+        logger.warning("no traces are sent: %s is not supported; set %s=%s", protocol, PROTOCOLS[1], PROTOCOL)
+        return None
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
+        logger.warning("no traces are sent: a package is missing; pip install 'tidegate[tracing]'")
+        return None
+    tracing = Tracing(look, _OpenTelemetry(pipeline, environ))
+    tracing.start()
+    logger.info("traces of checkpoints are sent by OpenTelemetry")
+    return tracing
+
+
+def _is_wanted(environ: Mapping[str, str]) -> bool:
+    off = (
+        environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp"
+    )
+    return not off and any(environ.get(name) for name in ENDPOINTS)
+
+
+class _OpenTelemetry:
+    """The SDK. It buffers in bounds and sends on a thread of its own."""
+
+    def __init__(self, pipeline: str, environ: Mapping[str, str]) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        own = {"service.version": __version__, "tidegate.pipeline": pipeline}
+        resource = Resource.create(own if named else {**own, "service.name": "tidegate"})
+        self._provider: Any = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._tracer = self._provider.get_tracer("tidegate", __version__)
+
+    def send(self, spans: Sequence[Span]) -> None:
+        """See Sender."""
+        from opentelemetry import trace
+        from opentelemetry.context import Context
+
+        made: list[Any] = []
+        for span in spans:
+            context = Context() if span.parent < 0 else trace.set_span_in_context(made[span.parent], Context())
+            one = self._tracer.start_span(span.name, context, start_time=span.start_ns, attributes=span.attributes)
+            if span.error is not None:
+                one.set_status(trace.Status(trace.StatusCode.ERROR, span.error))
+            made.append(one)
+        for one, span in zip(made, spans, strict=True):
+            one.end(end_time=span.end_ns)
+
+    def close(self) -> None:
+        """See Sender."""
+        self._provider.force_flush(FLUSH_MS)
+        self._provider.shutdown()

@@ -1,0 +1,196 @@
+"""Tokens of OAuth for the client that ends transactions: OIDC with client credentials, as librdkafka gets them itself.
+
+One request for all clients of a process that log in alike. A token is replaced when four fifths of its time are over,
+which is librdkafka's measure, too, and before brokers ask for it again. Tokens and secrets are in no message.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import http.client
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from tidegate.errors import UNDECODABLE, TidegateError
+
+MECHANISM: Final = "OAUTHBEARER"
+ANSWER_S: Final = 5.0
+"""For the endpoint: the client's own loop waits for it."""
+ANSWER_BYTES_MAX: Final = 1 << 20
+WORDS_CHARACTERS_MAX: Final = 300
+PART: Final = 0.8
+"""Of a token's time: when it is over, the next one is asked for."""
+_PREFIX: Final = "sasl.oauthbearer."
+ENDPOINT: Final = f"{_PREFIX}token.endpoint.url"
+CLIENT: Final = f"{_PREFIX}client.id"
+SECRET: Final = f"{_PREFIX}client.secret"
+SCOPE: Final = f"{_PREFIX}scope"
+EXTENSIONS: Final = f"{_PREFIX}extensions"
+
+
+class TokenUnavailable(TidegateError):
+    """The endpoint gives no token. `property` is the one to correct; `final`: waiting does not cure it."""
+
+    code = "token-unavailable"
+    exit_code = 2
+    retriable = True
+
+
+class Grant(NamedTuple):
+    """A token, and for how many seconds it is good."""
+
+    token: str
+    lifetime_s: float
+
+
+class _Answer(msgspec.Struct):
+    access_token: str
+    expires_in: float | None = None
+
+
+class _Claims(msgspec.Struct):
+    exp: float
+    iat: float | None = None
+
+
+class TokenSource:
+    """Keeps one token. Thread-safe. `fetch` raises TokenUnavailable; `elapsed` gives monotonic seconds."""
+
+    def __init__(self, fetch: Callable[[], Grant], elapsed: Callable[[], float] = time.monotonic) -> None:
+        self._fetch = fetch
+        self._elapsed = elapsed
+        self._lock = threading.Lock()
+        self._held: Grant | None = None
+        self._got_at = 0.0
+
+    def token(self) -> str:
+        """One that is good now. While the endpoint is away the last one is used to its end. Raises TokenUnavailable."""
+        with self._lock:
+            held, age_s = self._held, self._elapsed() - self._got_at
+            if held is not None and age_s < PART * held.lifetime_s:
+                return held.token
+            asked_at = self._elapsed()
+            try:
+                got = self._fetch()
+            except TokenUnavailable:
+                if held is not None and age_s < held.lifetime_s:
+                    return held.token
+                raise
+            self._held, self._got_at = got, asked_at
+            return got.token
+
+
+def find_tokens(kafka: Mapping[str, str]) -> TokenSource:
+    """The source of those who log in like this."""
+    names = (ENDPOINT, CLIENT, SECRET, SCOPE, "https.ca.location", "https.ca.pem")
+    return _find(tuple((name, kafka[name]) for name in names if name in kafka))
+
+
+@cache
+def _find(properties: tuple[tuple[str, str], ...]) -> TokenSource:
+    given = dict(properties)
+    return TokenSource(lambda: fetch_token(given))
+
+
+def make_provider(kafka: Mapping[str, str]) -> Any:
+    """For kafka-python, whose loop asks it at each login and again before the broker's session ends."""
+    from kafka import errors
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    tokens, extensions = find_tokens(kafka), read_extensions(kafka.get(EXTENSIONS, ""))
+
+    class Provider(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
+        def token(self) -> str:
+            try:
+                return tokens.token()
+            except TokenUnavailable as error:
+                raise errors.KafkaConnectionError(error.message) from error
+
+        def extensions(self) -> dict[str, str]:
+            return extensions
+
+    return Provider()
+
+
+def read_extensions(text: str) -> dict[str, str]:
+    """Librdkafka's form: `name=value,name=value`."""
+    parts = (part.partition("=") for part in text.split(",") if part.strip())
+    return {name.strip(): value.strip() for name, _, value in parts}
+
+
+def fetch_token(kafka: Mapping[str, str]) -> Grant:
+    """Ask the endpoint: grant `client_credentials`, the client by Basic authentication. Raises TokenUnavailable."""
+    url = kafka[ENDPOINT]
+    form = {"grant_type": "client_credentials"} | ({"scope": kafka[SCOPE]} if SCOPE in kafka else {})
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise _unavailable(f"{url[:100]} is no address of HTTP", "write https://host/path", ENDPOINT, final=True)
+    login = base64.b64encode(f"{kafka[CLIENT]}:{kafka[SECRET]}".encode()).decode("ascii")
+    try:
+        request = urllib.request.Request(  # noqa: S310 - the scheme is looked at above
+            url,
+            urllib.parse.urlencode(form).encode(),
+            {
+                "Authorization": f"Basic {login}",
+                "Content-Type": "application/x-www-form-urlencoded",
+                "Accept": "application/json",
+            },
+        )
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=_trust(kafka)), _NoRedirect())
+        with opener.open(request, timeout=ANSWER_S) as answer:
+            return read_grant(answer.read(ANSWER_BYTES_MAX), url)
+    except urllib.error.HTTPError as error:
+        words = error.read(ANSWER_BYTES_MAX).decode(errors="replace").strip()[:WORDS_CHARACTERS_MAX]
+        refused = error.code in (400, 401, 403)
+        remedy = f"correct `{CLIENT}`, `{SECRET}` or `{SCOPE}`" if refused else "is it the token endpoint?"
+        raise _unavailable(
+            f"{url} answers {error.code}: {words}", remedy, CLIENT if refused else ENDPOINT, final=refused
+        ) from error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        remedy = "is it reachable, and is its certificate of `https.ca.location`?"
+        raise _unavailable(f"no token from {url}: {reason}", remedy, ENDPOINT, final=False) from error
+
+
+def read_grant(body: bytes, url: str) -> Grant:
+    """Raises TokenUnavailable for what is no answer with a JSON web token: librdkafka takes no other."""
+    try:
+        answer = msgspec.json.decode(body, type=_Answer)
+        _, payload, _ = answer.access_token.split(".")
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
+    except (*UNDECODABLE, ValueError, binascii.Error) as error:
+        text = f"{url} gives no JSON web token with its time (`exp`)"
+        raise _unavailable(text, "is it the token endpoint of OpenID Connect?", ENDPOINT, final=False) from error
+    lifetime_s = answer.expires_in
+    if lifetime_s is None:
+        lifetime_s = claims.exp - (claims.iat if claims.iat is not None else time.time())
+    return Grant(answer.access_token, lifetime_s)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The secret goes where the file says, and nowhere else."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _trust(kafka: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if "https.ca.location" in kafka:
+        context.load_verify_locations(kafka["https.ca.location"])
+    if "https.ca.pem" in kafka:
+        context.load_verify_locations(cadata=kafka["https.ca.pem"])
+    return context
+
+
+def _unavailable(text: str, remedy: str, name: str, *, final: bool) -> TokenUnavailable:
+    return TokenUnavailable(f"{text}; {remedy}", text=text, remedy=remedy, property=name, final=final)
