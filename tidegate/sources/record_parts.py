@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
-from operator import itemgetter
 from typing import Final
 
 import polars as pl
@@ -32,7 +31,6 @@ Read = Callable[[KafkaMessages], ReadKeys | WaitingForSchema]
 """A column of all messages of a batch, and those that are bad because of it."""
 
 _HEADERS: Final = polars_type(HEADERS_TYPE)
-_NAME, _VALUE = itemgetter(0), itemgetter(1)
 
 
 def open_decoder(operator: SourceOperator, schemas: Schemas) -> Decoder | PartsDecoder:
@@ -61,9 +59,9 @@ class PartsDecoder:
 
     def __init__(self, operator: SourceOperator, values: Decoder, schemas: Schemas) -> None:
         self._values = values
-        self._reads = [_reader(one, operator, schemas) for one in operator.checked]
-        self._tombstones = operator.on_null == TOMBSTONE
         self._columns = [name for name, _ in operator.decodes]
+        self._reads = [_reader(one, operator, schemas, read=one.name in self._columns) for one in operator.checked]
+        self._tombstones = operator.on_null == TOMBSTONE
         if operator.headers:
             self._reads.append(lambda messages: read_headers(CARRIED_HEADERS, messages.headers))
             self._columns.append(CARRIED_HEADERS)
@@ -120,7 +118,8 @@ class PartsDecoder:
         return Decoded(pl.DataFrame([*(one.gather(spread) for one in decoded.frame.get_columns()), deleted]), failures)
 
 
-def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas) -> Read:
+def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas, *, read: bool) -> Read:
+    """`read`: whether anybody reads the column; else the records are only looked at."""
     name = one.name
     match one.part:
         case "key":
@@ -128,10 +127,12 @@ def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas) -> 
                 known = HeaderSchemas(schemas)
                 framed = key_reader(name, operator.key_format, one.type, operator.key_options, known)
                 return lambda messages: framed(known.frame(messages.keys, messages.headers, KEY_HEADER))
-            read = key_reader(name, operator.key_format, one.type, operator.key_options, schemas)
-            return lambda messages: read(messages.keys)
-        case "headers":
+            read_keys = key_reader(name, operator.key_format, one.type, operator.key_options, schemas)
+            return lambda messages: read_keys(messages.keys)
+        case "headers" if read:
             return lambda messages: read_headers(name, messages.headers)
+        case "headers":
+            return lambda messages: check_headers(name, messages.headers)
         case "timestamp":
             return lambda messages: timestamp_column(name, messages.timestamps_ms)
         case "partition":
@@ -164,14 +165,24 @@ def timestamp_column(name: str, timestamps_ms: Sequence[int | None]) -> ReadKeys
 
 def read_headers(name: str, headers: Sequence[Headers | None]) -> ReadKeys:
     """Kafka takes names of any bytes, the client none but UTF-8: such a record is bad."""
-    if None not in headers:
-        return ReadKeys(header_column(name, headers))  # type: ignore[arg-type]  # see above
-    failures = [
+    failures = find_unreadable(headers)
+    return ReadKeys(header_column(name, [one or () for one in headers] if failures else headers), failures)  # type: ignore[arg-type]  # None is unreadable
+
+
+def check_headers(name: str, headers: Sequence[Headers | None]) -> ReadKeys:
+    """As `read_headers`, for a column that nobody reads: it is empty. To make it costs as much as to ask for them."""
+    return ReadKeys(_empty_lists(name, len(headers)), find_unreadable(headers))
+
+
+def find_unreadable(headers: Sequence[Headers | None]) -> list[RecordFailure]:
+    """Records with a name that is not UTF-8."""
+    if all(headers) or None not in headers:
+        return []
+    return [
         RecordFailure(row, FailureKind.NOT_UTF8, "the name of a header is not UTF-8")
         for row, one in enumerate(headers)
         if one is None
     ]
-    return ReadKeys(header_column(name, [one or () for one in headers]), failures)
 
 
 def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
@@ -179,21 +190,21 @@ def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
     lengths = list(map(len, headers))
     most = max(lengths, default=0)
     if not most:
-        none, count = _no_headers(), len(headers)
-        return (none.head(count) if count <= len(none) else none.new_from_index(0, count)).alias(name)
-    pairs = list(chain.from_iterable(headers))
-    flat = pl.DataFrame(
-        [
-            pl.Series("key", list(map(_NAME, pairs)), dtype=pl.String),
-            pl.Series("value", list(map(_VALUE, pairs)), dtype=pl.Binary),
-        ]
-    ).to_struct(name)
+        return _empty_lists(name, len(headers))
+    parts = list(chain.from_iterable(chain.from_iterable(headers)))
+    keys = pl.Series("key", parts[::2], dtype=pl.String)
+    flat = pl.DataFrame([keys, pl.Series("value", parts[1::2], dtype=pl.Binary)]).to_struct(name)
     if min(lengths) == most:
         return flat.reshape((len(lengths), most)).arr.to_list()
     counts = pl.Series(lengths, dtype=pl.Int64)
     ends = counts.cum_sum()
     places = pl.select(pl.int_ranges(pl.lit(ends - counts), pl.lit(ends))).to_series()
     return pl.select(pl.lit(flat.implode()).list.gather(pl.lit(places)).alias(name)).to_series()
+
+
+def _empty_lists(name: str, count: int) -> pl.Series:
+    none = _no_headers()
+    return (none.head(count) if count <= len(none) else none.new_from_index(0, count)).alias(name)
 
 
 @cache
