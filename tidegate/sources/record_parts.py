@@ -60,23 +60,27 @@ class PartsDecoder:
     def __init__(self, operator: SourceOperator, values: Decoder, schemas: Schemas) -> None:
         self._values = values
         self._columns = [name for name, _ in operator.decodes]
-        self._reads = [_reader(one, operator, schemas, read=one.name in self._columns) for one in operator.checked]
+        self._reads = [(_reader(one, operator, schemas), one.name in self._columns) for one in operator.checked]
+        """And whether anybody reads the column; else the records are only looked at."""
         self._tombstones = operator.on_null == TOMBSTONE
         if operator.headers:
-            self._reads.append(lambda messages: read_headers(CARRIED_HEADERS, messages.headers))
+            self._reads.append((lambda messages: read_headers(CARRIED_HEADERS, messages.headers), True))
             self._columns.append(CARRIED_HEADERS)
 
     def decode(self, messages: KafkaMessages) -> Decoded | WaitingForSchema:
         """See Decoder."""
         decoded = self._decode_values(messages)
-        found = [read(messages) for read in self._reads]  # even if the values wait: all schemas are asked for at once
+        found = [
+            read(messages) for read, _ in self._reads
+        ]  # even if the values wait: all schemas are asked for at once
         waiting = next((one for one in (decoded, *found) if isinstance(one, WaitingForSchema)), None)
         if waiting is not None:
             return waiting
         assert isinstance(decoded, Decoded)
         parts = [one for one in found if isinstance(one, ReadKeys)]
+        columns = [part.column for part, (_, wanted) in zip(parts, self._reads, strict=True) if wanted]
         if not decoded.failures and not any(part.failures for part in parts):
-            frame = decoded.frame.hstack([part.column for part in parts])
+            frame = decoded.frame.hstack(columns) if columns else decoded.frame
             return Decoded(frame if frame.columns == self._columns else self._ordered(frame, decoded.frame), ())
         failures = {failure.row: failure for part in reversed(parts) for failure in part.failures}
         failures |= {failure.row: failure for failure in decoded.failures}
@@ -84,7 +88,8 @@ class PartsDecoder:
         good = [row for row in range(len(messages)) if row not in failures]
         decoded_rows = {row: place for place, row in enumerate(r for r in range(len(messages)) if r not in unread)}
         values = [column.gather([decoded_rows[row] for row in good]) for column in decoded.frame.get_columns()]
-        frame = pl.DataFrame([*values, *(part.column.gather(good) for part in parts)])
+        values += [column.gather(good) for column in columns]
+        frame = pl.DataFrame(values) if values else pl.DataFrame(height=len(good))
         return Decoded(self._ordered(frame, decoded.frame), [failures[row] for row in sorted(failures)])
 
     def _ordered(self, frame: pl.DataFrame, values: pl.DataFrame) -> pl.DataFrame:
@@ -118,8 +123,7 @@ class PartsDecoder:
         return Decoded(pl.DataFrame([*(one.gather(spread) for one in decoded.frame.get_columns()), deleted]), failures)
 
 
-def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas, *, read: bool) -> Read:
-    """`read`: whether anybody reads the column; else the records are only looked at."""
+def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas) -> Read:
     name = one.name
     match one.part:
         case "key":
@@ -127,12 +131,12 @@ def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas, *, 
                 known = HeaderSchemas(schemas)
                 framed = key_reader(name, operator.key_format, one.type, operator.key_options, known)
                 return lambda messages: framed(known.frame(messages.keys, messages.headers, KEY_HEADER))
-            read_keys = key_reader(name, operator.key_format, one.type, operator.key_options, schemas)
-            return lambda messages: read_keys(messages.keys)
-        case "headers" if read:
-            return lambda messages: read_headers(name, messages.headers)
-        case "headers":
+            read = key_reader(name, operator.key_format, one.type, operator.key_options, schemas)
+            return lambda messages: read(messages.keys)
+        case "headers" if name not in dict(operator.decodes):
             return lambda messages: check_headers(name, messages.headers)
+        case "headers":
+            return lambda messages: read_headers(name, messages.headers)
         case "timestamp":
             return lambda messages: timestamp_column(name, messages.timestamps_ms)
         case "partition":
@@ -170,8 +174,8 @@ def read_headers(name: str, headers: Sequence[Headers | None]) -> ReadKeys:
 
 
 def check_headers(name: str, headers: Sequence[Headers | None]) -> ReadKeys:
-    """As `read_headers`, for a column that nobody reads: it is empty. To make it costs as much as to ask for them."""
-    return ReadKeys(_empty_lists(name, len(headers)), find_unreadable(headers))
+    """As `read_headers`, for a column that nobody reads: there is none. To make it costs as much as to ask for them."""
+    return ReadKeys(pl.Series(name, dtype=_HEADERS), find_unreadable(headers))
 
 
 def find_unreadable(headers: Sequence[Headers | None]) -> list[RecordFailure]:
@@ -190,7 +194,8 @@ def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
     lengths = list(map(len, headers))
     most = max(lengths, default=0)
     if not most:
-        return _empty_lists(name, len(headers))
+        none, count = _no_headers(), len(headers)
+        return (none.head(count) if count <= len(none) else none.new_from_index(0, count)).alias(name)
     parts = list(chain.from_iterable(chain.from_iterable(headers)))
     keys = pl.Series("key", parts[::2], dtype=pl.String)
     flat = pl.DataFrame([keys, pl.Series("value", parts[1::2], dtype=pl.Binary)]).to_struct(name)
@@ -200,11 +205,6 @@ def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
     ends = counts.cum_sum()
     places = pl.select(pl.int_ranges(pl.lit(ends - counts), pl.lit(ends))).to_series()
     return pl.select(pl.lit(flat.implode()).list.gather(pl.lit(places)).alias(name)).to_series()
-
-
-def _empty_lists(name: str, count: int) -> pl.Series:
-    none = _no_headers()
-    return (none.head(count) if count <= len(none) else none.new_from_index(0, count)).alias(name)
 
 
 @cache
