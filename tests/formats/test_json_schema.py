@@ -48,12 +48,13 @@ def test_properties_are_columns() -> None:
         "tags": {"type": "array", "items": {"type": "string"}},
         "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
         "address": {"$ref": "#/definitions/address~1de"},
+        "by_percent": {"$ref": "#/definitions/50%25"},
         "shared": {"$ref": "common.json#/$defs/x"},
     }, ("common.json", SchemaText(SchemaKind.JSON, '{"$defs": {"x": {"$ref": "#/y"}}, "y": {"type": "number"}}')),
-        definitions={"address/de": address}) == {
+        definitions={"address/de": address, "50%": {"type": "integer"}}) == {
         "id": "bigint", "ok": "boolean", "amount": "double", "day": "date", "at": "timestamp", "data": "binary",
         "kind": "string", "tags": "array<string>", "counts": "map<string, bigint>", "address": "struct<zip: string>",
-        "shared": "double",
+        "by_percent": "bigint", "shared": "double",
     }  # fmt: skip
 
 
@@ -71,6 +72,12 @@ def test_properties_are_columns() -> None:
         ({"a": {"$ref": "#/nowhere"}}, r"`#/nowhere` leads nowhere"),
         ({"a": {"$ref": "other.json"}}, "there is no reference `other.json`"),
         ({"a": {"type": "array", "items": {"$ref": "#"}}}, "or contains itself"),
+        ({"a": {"$ref": "#anchor"}}, "`#anchor` leads nowhere"),
+        ({"__a": {"type": "string"}}, r"`\$\.__a`: names of columns that begin with `__`"),
+        ({'a"b': {"type": "string"}}, "a quote, a backslash or a control character"),
+        ({"": {"type": "string"}}, "0 characters"),
+        ({"a": {"type": "array", "items": {"properties": {"b\n": {"type": "string"}}}}}, r"`\$\.a\[\]`: the name"),
+        ({"a": {"additionalProperties": {"properties": {"x" * 101: {"type": "string"}}}, "type": "object"}}, "101"),
     ],
 )
 def test_what_is_no_column_is_refused_with_its_place(properties: Any, words: str) -> None:

@@ -179,3 +179,8 @@ def test_moments_of_a_window_are_merged_with_those_from_before_a_restart(functio
         pipeline,
     )
     assert result.passed, messages(result)
+
+
+def test_a_number_that_nothing_holds_is_no_value() -> None:
+    with pytest.raises(ValueError, match="18 digits"):
+        parse_json("[1e9999999999999999999]")

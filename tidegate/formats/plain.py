@@ -6,7 +6,7 @@ Such a number is a `decimal.Decimal`: as a float `12.50` would be 12.5, and 1234
 from __future__ import annotations
 
 import json
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from tidegate.datatypes import MAX_PRECISION
@@ -14,7 +14,10 @@ from tidegate.datatypes import MAX_PRECISION
 
 def parse_json(data: bytes | str) -> Any:
     """Raises ValueError."""
-    return json.loads(data, parse_float=Decimal)
+    try:
+        return json.loads(data, parse_float=Decimal)
+    except InvalidOperation as error:
+        raise ValueError("the exponent of a number has more than 18 digits") from error
 
 
 def render_json(value: Any, *, spaced: bool = False) -> str:

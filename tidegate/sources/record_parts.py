@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
-from operator import itemgetter
 from typing import Final
 
 import polars as pl
@@ -32,7 +31,6 @@ Read = Callable[[KafkaMessages], ReadKeys | WaitingForSchema]
 """A column of all messages of a batch, and those that are bad because of it."""
 
 _HEADERS: Final = polars_type(HEADERS_TYPE)
-_NAME, _VALUE = itemgetter(0), itemgetter(1)
 
 
 def open_decoder(operator: SourceOperator, schemas: Schemas) -> Decoder | PartsDecoder:
@@ -61,24 +59,28 @@ class PartsDecoder:
 
     def __init__(self, operator: SourceOperator, values: Decoder, schemas: Schemas) -> None:
         self._values = values
-        self._reads = [_reader(one, operator, schemas) for one in operator.checked]
-        self._tombstones = operator.on_null == TOMBSTONE
         self._columns = [name for name, _ in operator.decodes]
+        self._reads = [(_reader(one, operator, schemas), one.name in self._columns) for one in operator.checked]
+        """And whether anybody reads the column; else the records are only looked at."""
+        self._tombstones = operator.on_null == TOMBSTONE
         if operator.headers:
-            self._reads.append(lambda messages: read_headers(CARRIED_HEADERS, messages.headers))
+            self._reads.append((lambda messages: read_headers(CARRIED_HEADERS, messages.headers), True))
             self._columns.append(CARRIED_HEADERS)
 
     def decode(self, messages: KafkaMessages) -> Decoded | WaitingForSchema:
         """See Decoder."""
         decoded = self._decode_values(messages)
-        found = [read(messages) for read in self._reads]  # even if the values wait: all schemas are asked for at once
+        found = [
+            read(messages) for read, _ in self._reads
+        ]  # even if the values wait: all schemas are asked for at once
         waiting = next((one for one in (decoded, *found) if isinstance(one, WaitingForSchema)), None)
         if waiting is not None:
             return waiting
         assert isinstance(decoded, Decoded)
         parts = [one for one in found if isinstance(one, ReadKeys)]
+        columns = [part.column for part, (_, wanted) in zip(parts, self._reads, strict=True) if wanted]
         if not decoded.failures and not any(part.failures for part in parts):
-            frame = decoded.frame.hstack([part.column for part in parts])
+            frame = decoded.frame.hstack(columns) if columns else decoded.frame
             return Decoded(frame if frame.columns == self._columns else self._ordered(frame, decoded.frame), ())
         failures = {failure.row: failure for part in reversed(parts) for failure in part.failures}
         failures |= {failure.row: failure for failure in decoded.failures}
@@ -86,7 +88,8 @@ class PartsDecoder:
         good = [row for row in range(len(messages)) if row not in failures]
         decoded_rows = {row: place for place, row in enumerate(r for r in range(len(messages)) if r not in unread)}
         values = [column.gather([decoded_rows[row] for row in good]) for column in decoded.frame.get_columns()]
-        frame = pl.DataFrame([*values, *(part.column.gather(good) for part in parts)])
+        values += [column.gather(good) for column in columns]
+        frame = pl.DataFrame(values) if values else pl.DataFrame(height=len(good))
         return Decoded(self._ordered(frame, decoded.frame), [failures[row] for row in sorted(failures)])
 
     def _ordered(self, frame: pl.DataFrame, values: pl.DataFrame) -> pl.DataFrame:
@@ -130,6 +133,8 @@ def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas) -> 
                 return lambda messages: framed(known.frame(messages.keys, messages.headers, KEY_HEADER))
             read = key_reader(name, operator.key_format, one.type, operator.key_options, schemas)
             return lambda messages: read(messages.keys)
+        case "headers" if name not in dict(operator.decodes):
+            return lambda messages: check_headers(name, messages.headers)
         case "headers":
             return lambda messages: read_headers(name, messages.headers)
         case "timestamp":
@@ -164,14 +169,24 @@ def timestamp_column(name: str, timestamps_ms: Sequence[int | None]) -> ReadKeys
 
 def read_headers(name: str, headers: Sequence[Headers | None]) -> ReadKeys:
     """Kafka takes names of any bytes, the client none but UTF-8: such a record is bad."""
-    if None not in headers:
-        return ReadKeys(header_column(name, headers))  # type: ignore[arg-type]  # see above
-    failures = [
+    failures = find_unreadable(headers)
+    return ReadKeys(header_column(name, [one or () for one in headers] if failures else headers), failures)  # type: ignore[arg-type]  # None is unreadable
+
+
+def check_headers(name: str, headers: Sequence[Headers | None]) -> ReadKeys:
+    """As `read_headers`, for a column that nobody reads: there is none. To make it costs as much as to ask for them."""
+    return ReadKeys(pl.Series(name, dtype=_HEADERS), find_unreadable(headers))
+
+
+def find_unreadable(headers: Sequence[Headers | None]) -> list[RecordFailure]:
+    """Records with a name that is not UTF-8."""
+    if all(headers) or None not in headers:
+        return []
+    return [
         RecordFailure(row, FailureKind.NOT_UTF8, "the name of a header is not UTF-8")
         for row, one in enumerate(headers)
         if one is None
     ]
-    return ReadKeys(header_column(name, [one or () for one in headers]), failures)
 
 
 def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
@@ -181,13 +196,9 @@ def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
     if not most:
         none, count = _no_headers(), len(headers)
         return (none.head(count) if count <= len(none) else none.new_from_index(0, count)).alias(name)
-    pairs = list(chain.from_iterable(headers))
-    flat = pl.DataFrame(
-        [
-            pl.Series("key", list(map(_NAME, pairs)), dtype=pl.String),
-            pl.Series("value", list(map(_VALUE, pairs)), dtype=pl.Binary),
-        ]
-    ).to_struct(name)
+    parts = list(chain.from_iterable(chain.from_iterable(headers)))
+    keys = pl.Series("key", parts[::2], dtype=pl.String)
+    flat = pl.DataFrame([keys, pl.Series("value", parts[1::2], dtype=pl.Binary)]).to_struct(name)
     if min(lengths) == most:
         return flat.reshape((len(lengths), most)).arr.to_list()
     counts = pl.Series(lengths, dtype=pl.Int64)

@@ -138,3 +138,11 @@ def test_the_meaning_of_a_lambda_function_does_not_depend_on_the_names_of_its_pa
     nested = "transform(a, x -> transform(a, y -> {}))"
     assert digest(nested.format("x")) != digest(nested.format("y"))
     assert digest(nested.format("x")) == digest("transform(a, n -> transform(a, x -> n))")
+
+
+@pytest.mark.parametrize("number", ["1e-999999999", "-1e-999999999", "0e999999999", "1e-9999999999999999999"])
+def test_a_float_of_json_with_a_huge_exponent_takes_no_time(number: str) -> None:
+    """An exact fraction of it would have a billion digits."""
+    found, failures = evaluate(f"from_json('{{\"a\":{number}}}', 'a float')", pl.DataFrame({"n": [1]}))
+    assert failures == []
+    assert found == [{"a": 0.0}]

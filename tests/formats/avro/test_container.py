@@ -51,3 +51,11 @@ def test_a_record_that_does_not_fit_is_reported() -> None:
     data = file_of(record_of(("id", "string")), [{"id": "a"}])
     with pytest.raises(ValueError, match="record 1 of the file does not fit the source's schema"):
         values_in(data)
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz"])
+def test_a_compressed_block_that_is_damaged_is_reported(codec: str) -> None:
+    data = bytearray(file_of(SCHEMA, [{"id": one, "name": "x" * 50} for one in range(3)], codec))
+    data[-24:-18] = b"\xff" * 6
+    with pytest.raises(ValueError, match="it is no whole Avro file"):
+        values_in(bytes(data))

@@ -122,7 +122,7 @@ def field_of(message: Any, field: Any) -> Any:
     if field.is_repeated:
         return [one_of(each, field) for each in value]
     if field.has_presence and not message.HasField(field.name) and not field.is_required:
-        return value if field.has_default_value else None
+        return one_of(value, field) if field.has_default_value else None
     return one_of(value, field)
 
 

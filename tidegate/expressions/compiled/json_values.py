@@ -141,8 +141,8 @@ def _double(value: Any) -> float:
 def _float(value: Any) -> float:
     """The nearest float by one rounding: by way of a double there would be two."""
     double = _double(value)
-    if not isinstance(value, Number) or double in (float("inf"), float("-inf")) or double != double:
-        return double
+    if not isinstance(value, Number) or double in (0.0, float("inf"), float("-inf")) or double != double:
+        return double  # a number this small may have an exponent that no fraction can be made of
     exact = Fraction(Decimal(value))
     if abs(exact) >= _FLOAT_MAX:
         return float("-inf") if exact < 0 else float("inf")

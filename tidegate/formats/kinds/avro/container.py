@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from collections.abc import Iterator
+from lzma import LZMAError
 from typing import Any, BinaryIO
 
 import fastavro
@@ -46,6 +48,9 @@ def _records(stream: BinaryIO) -> Iterator[Any]:
         ValueError,
         LookupError,
         EOFError,
+        OSError,
+        zlib.error,
+        LZMAError,
         TypeError,
         OverflowError,
         SchemaParseException,

@@ -17,7 +17,7 @@ import datetime as dt
 import re
 import struct
 from collections.abc import Callable, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -86,7 +86,7 @@ class JsonDecoder:
             try:
                 records.extend(decoded)
                 break
-            except (ValueError, TypeError, RecursionError) as error:
+            except (ValueError, TypeError, RecursionError, InvalidOperation) as error:
                 row = len(records) + len(failures)
                 failures.append(explain_failure(row, values[row], error))
         frame = self._frame(records)
@@ -221,6 +221,8 @@ def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFa
         return RecordFailure(row, FailureKind.TOO_DEEP, "the value is nested too deeply")
     if isinstance(error, UnicodeDecodeError):
         return RecordFailure(row, FailureKind.NOT_UTF8, f"a string is not UTF-8: {error.reason}")
+    if isinstance(error, InvalidOperation):  # of `Decimal`, which takes exponents of 18 digits
+        return RecordFailure(row, FailureKind.OUT_OF_RANGE, "the exponent of a number is larger than any type holds")
     if isinstance(error, TypeError):
         raise error  # only a null value has no bytes; anything else is our mistake
     text = str(error).replace("`datetime", "`timestamp")

@@ -160,9 +160,8 @@ def _decimal_type(kind: DataType) -> _Own:
     scale = Decimal((0, (1,), -kind.scale))
 
     def exact(value: Any) -> Decimal:
-        number = value if value.__class__ is Decimal else _number_of(value, kind)
         try:
-            held = quantize(number, scale)
+            held = quantize(value if value.__class__ is Decimal else _number_of(value, kind), scale)
         except (Inexact, InvalidOperation):
             held = _NAN
         if held.is_finite():  # NaN comes from the user's code

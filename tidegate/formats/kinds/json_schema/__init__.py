@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 from tidegate.datatypes import Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
 from tidegate.formats.kinds.json_schema.schema import (
+    read_columns,
     required_properties,
     schema_of_columns,
     schema_title,
@@ -48,8 +49,9 @@ the columns:
 
 `$ref` leads to another part of the schema (`#/definitions/...`) or to one of its references. Everything else that is no
 column is refused with its place: other unions, `allOf` of several, `patternProperties`, lists of `items`, schemas that
-contain themselves. Bounds, patterns and required properties are not checked. A record whose id the registry does not
-have, or is not of a JSON Schema, is bad (`UNKNOWN_SCHEMA`, `INCOMPATIBLE_SCHEMA`).
+contain themselves, anchors. Bounds, patterns, `const`, the values of an `enum` and required properties are not checked,
+and null is taken everywhere. An `integer` is a bigint in every draft: `1.0` is none. A record whose id the registry
+does not have, or is not of a JSON Schema, is bad (`UNKNOWN_SCHEMA`, `INCOMPATIBLE_SCHEMA`).
 
 A sink's schema has all columns as properties of one object, titled after its topic, in which everything may be null. A
 schema of the sink's own has to have a property of the same type for every column, and a column for every property
@@ -58,7 +60,7 @@ that it requires.
 
     def schema_columns(self, schema: SchemaText) -> Schema:
         """See Format."""
-        return to_columns(schema)
+        return read_columns(schema)
 
     def derive_schema(self, columns: Schema, name: str) -> SchemaText:
         """See Format."""

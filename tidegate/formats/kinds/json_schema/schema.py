@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, DataType, Schema, map_of
 from tidegate.formats.contract import FormatRefusal
@@ -14,6 +15,7 @@ DIALECT: Final = "http://json-schema.org/draft-07/schema#"
 DEPTH_MAX: Final = 20
 TYPES_MAX: Final = 10_000
 """Of a schema, those that `$ref` leads to counted each time."""
+NAME_LENGTH_MAX: Final = 100
 _REMEDY: Final = "list the columns: `schema: {id: bigint}`"
 _TEXTS: Final = {"date": DATE, "date-time": TIMESTAMP}
 _SIMPLE: Final = {"boolean": BOOLEAN, "integer": BIGINT, "number": DOUBLE}
@@ -28,6 +30,28 @@ _WRITTEN: Final[Mapping[str, dict[str, Any]]] = {
     "timestamp": {"type": "string", "format": "date-time"},
     "timestamp_ntz": {"type": "string"},
 }
+
+
+def read_columns(schema: SchemaText) -> Schema:
+    """The columns of records with this schema. Raises FormatRefusal, also for names that no column has."""
+    columns = to_columns(schema)
+    for name, kind in columns.items():
+        if name.startswith("__"):
+            raise _refusal(f"$.{name}", "names of columns that begin with `__` belong to Tidegate")
+        _check_names(DataType("struct", fields=((name, kind),)), "$")
+    return columns
+
+
+def _check_names(kind: DataType, place: str) -> None:
+    """Properties may have any name; a declared field has one that JSON has without escapes (`settings/fields.py`)."""
+    if kind.element is not None:
+        _check_names(kind.element, f"{place}.*" if kind.kind == "map" else f"{place}[]")
+    for name, field in kind.fields:
+        if not 0 < len(name) <= NAME_LENGTH_MAX:
+            raise _refusal(place, f"the name of a property has {len(name)} characters, not 1 to {NAME_LENGTH_MAX}")
+        if any(each in '"\\' or not each.isprintable() for each in name):
+            raise _refusal(place, f"the name {name!r} has a quote, a backslash or a control character")
+        _check_names(field, f"{place}.{name}")
 
 
 def to_columns(schema: SchemaText) -> Schema:
@@ -140,8 +164,8 @@ class _Reader:
         text = self._references.get(name) if name else root
         if text is None:
             raise _refusal(place, f"there is no reference `{name[:100]}`")
-        target = text
-        for step in pointer.split("/")[1:]:
+        target = text if pointer[:1] in ("", "/") else None  # an anchor, which is no path
+        for step in unquote(pointer).split("/")[1:]:
             word = step.replace("~1", "/").replace("~0", "~")
             target = target.get(word) if isinstance(target, dict) else None
         if target is None:
