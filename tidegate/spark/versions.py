@@ -28,7 +28,7 @@ ASK_S: Final = 30.0
 REMOTE: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 """Variables that make pyspark a client of Spark Connect."""
 _NUMBER: Final = re.compile(r"(\d+)\.(\d+)")
-_LINE: Final = re.compile(r'^__version__[^=]*=\s*"([^"]+)"', re.MULTILINE)
+_LINE: Final = re.compile(r"""^__version__[^=]*=\s*["']([^"']+)""", re.MULTILINE)
 _JAR: Final = re.compile(r"spark-core_[\d.]+-(\d[^/]*)\.jar")
 
 _INSTALL: Final = "pip install 'pyspark>=3.5,<4.4' in the version of the cluster"
