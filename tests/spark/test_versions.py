@@ -98,6 +98,19 @@ def test_slots_of_another_python_are_refused_at_their_setting() -> None:
     assert list(decide_language_problems("4.3.0", None, "3.11", "")) == [], "of another machine, so not known"
 
 
+@pytest.mark.parametrize(("spark", "java", "refused"), [("3.5.9", 25, True), ("4.0.5", 25, True), ("4.0.5", 21, False)])
+def test_a_java_that_is_too_new_for_this_spark_is_refused_with_the_newest_that_is_not(
+    spark: str, java: int, refused: bool
+) -> None:
+    problems = list(decide_language_problems(spark, java, "3.11", ""))
+    assert [one.message for one in problems] == ([f"Spark {spark} does not run on Java {java}"] if refused else [])
+    assert all(one.remedy == "set JAVA_HOME to a Java of version 17 to 21" for one in problems)
+
+
+def test_the_newest_spark_is_told_nothing_about_the_newest_java() -> None:
+    assert list(decide_language_problems("4.3.0", 25, "3.13", "3.13")) == []
+
+
 def test_the_python_of_an_interpreter_is_what_it_says(tmp_path: Path) -> None:
     assert read_python(sys.executable) == here()
     assert read_python(str(tmp_path / "nothing")) == ""

@@ -28,7 +28,7 @@ from tidegate.spark.class_archive import spark_archive
 from tidegate.spark.java import find_java, java_home
 from tidegate.spark.jvm_output import JvmOutput
 from tidegate.spark.master import MASTER_TIMEOUT_S, SparkUnavailable, wait_for_master
-from tidegate.spark.versions import here
+from tidegate.spark.versions import here, read_spark
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -262,6 +262,11 @@ class SparkHost:
         return _OF_THE_CLUSTER if self._encrypted and self._master.startswith(STANDALONE) else ""
 
     @property
+    def _cause_of_versions(self) -> str:
+        """A cluster of another Spark is silent: it cannot read what the driver sends (seen with 3.5 and 4.3)."""
+        return "" if self._is_local else f"; a cluster of another Spark than {read_spark().library} offers none"
+
+    @property
     def _is_local(self) -> bool:
         return self._master.startswith("local")
 
@@ -279,7 +284,7 @@ class SparkHost:
             if time.monotonic() > deadline:
                 break
             threading.Event().wait(POLL_S)
-        silent = "" if offered else self._cause_of_the_cluster
+        silent = "" if offered else self._cause_of_the_cluster + self._cause_of_versions
         raise NotEnoughSlots(
             f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
             f"the master or of the executors, or lower `parallelism`{silent}",

@@ -20,10 +20,8 @@ import msgspec
 SPARK_MIN: Final = (3, 5)
 SPARK_END: Final = (4, 4)
 """The first that is too new: nothing is known of it."""
-JAVA_MAX: Final[Mapping[tuple[int, int], int]] = {}
-"""The newest Java that a Spark starts with, where that is not the newest there is."""
-PYTHON_MAX: Final[Mapping[tuple[int, int], tuple[int, int]]] = {}
-"""The newest Python, in the same way."""
+JAVA_MAX: Final[Mapping[tuple[int, int], int]] = {(3, 5): 21, (4, 0): 21}
+"""The newest Java of long support that a Spark starts on, where 25 is too new for it: `getSubject is not supported`."""
 ASK_S: Final = 30.0
 REMOTE: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 """Variables that make pyspark a client of Spark Connect."""
@@ -129,16 +127,10 @@ def decide_spark_problem(spark: InstalledSpark, environ: Mapping[str, str]) -> R
 
 def decide_language_problems(library: str, java: int | None, python: str, workers: str) -> Iterator[RuntimeProblem]:
     """What stands against a Java (None: unknown) and Pythons: the daemon's, and the slots' (empty: unknown)."""
-    spark = _minor(library)
-    java_max, python_max = JAVA_MAX.get(spark), PYTHON_MAX.get(spark)
+    java_max = JAVA_MAX.get(_minor(library))
     if java is not None and java_max is not None and java > java_max:
         yield RuntimeProblem(
             f"Spark {library} does not run on Java {java}", f"set JAVA_HOME to a Java of version 17 to {java_max}"
-        )
-    if python_max is not None and _minor(python) > python_max:
-        yield RuntimeProblem(
-            f"Spark {library} does not run on Python {python}",
-            f"install Tidegate with Python {_text(python_max)} or older (3.11 at least), or use a newer Spark",
         )
     if workers and _minor(workers) != _minor(python):
         yield RuntimeProblem(
