@@ -18,10 +18,10 @@ ROOMS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick chart lint format bench chaos rolling night sim soak canaries mutants lock clean spark-sql stores tracing audit
+.PHONY: help setup demo test test-quick chart lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing audit
 
 help: ## this list
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with everything pinned, and the command .venv/bin/tidegate
 
@@ -66,6 +66,9 @@ rolling: setup ## restart three brokers in order under load (ARGS="--rounds 3") 
 
 night: setup ## run long stories on real parts under faults, 90 minutes in all (ARGS="--minutes 9 --stories idle")
 	$(BIN)/python -m tests.night $(ARGS)
+
+compatibility: setup ## run a story of kills on other versions of Spark, Kafka, Python and Java (ARGS="--spark 3.5 --kafka 3.3")
+	$(BIN)/python -m tests.compatibility $(ARGS)
 
 spark-sql: setup ## read state with Spark's data source, which needs pyarrow (in a virtual environment of its own)
 	$(PYTHON) -m venv build/spark-sql

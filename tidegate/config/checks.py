@@ -13,7 +13,7 @@ from tidegate.config.encryption import decide_encryption_problems
 from tidegate.config.errors import PathProblem
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
-from tidegate.config.properties import Side, decide_kafka_problems, decide_spark_problems
+from tidegate.config.properties import CONNECT, Side, decide_kafka_problems, decide_spark_problems
 from tidegate.config.schemas import decide_schema_problems
 from tidegate.config.storage_checks import decide_storage_problems
 from tidegate.config.translate import Understood
@@ -163,7 +163,8 @@ def _spark(settings: PipelineSettings) -> Iterator[PathProblem]:
         remedy = derive_suggestion(
             master, ["local[2]", "local-cluster[2,1,1024]", "spark://host:7077", "k8s://...", "yarn"]
         )
-        yield PathProblem(("spark", "master"), f"`{master[:60]}` is not a Spark master", remedy)
+        what = f"is a server of Spark Connect: {CONNECT}" if master.startswith("sc://") else "is not a Spark master"
+        yield PathProblem(("spark", "master"), f"`{master[:60]}` {what}", remedy)
     if slots is not None and slots < wanted:
         message = f"`{master}` has room for {slots} slot{'s' if slots != 1 else ''}, but parallelism is {wanted}"
         yield PathProblem(("spark", "master"), message, f"give it {wanted}, or lower `parallelism`")

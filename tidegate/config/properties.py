@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from importlib import resources
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -99,6 +99,7 @@ UNUSABLE_KAFKA: Mapping[str, str] = {
 }
 """Names -> remedy. librdkafka takes these; the client that ends transactions (`tidegate.sinks`) cannot."""
 
+CONNECT: Final = "the daemon is a Spark driver itself, because Spark Connect has no barrier jobs"
 OWNED_SPARK: Mapping[str, tuple[str, str]] = {
     "spark.master": ("it has its own setting here", "set `spark.master` as `master` inside `spark:`"),
     "spark.app.name": ("the application is named after the pipeline", "set `name` instead"),
@@ -109,6 +110,8 @@ OWNED_SPARK: Mapping[str, tuple[str, str]] = {
     "spark.speculation": ("a slot must not run twice", "remove it"),
     "spark.task.maxFailures": ("Tidegate restarts attempts itself", "see `restart`"),
     "spark.python.worker.reuse": ("every attempt needs fresh Python workers", "remove it"),
+    "spark.remote": (CONNECT, "remove it, and set `master`"),
+    "spark.api.mode": (CONNECT, "remove it"),
 }
 
 _SPARK_NAME = re.compile(r"spark\.[A-Za-z0-9_.\-]{1,200}", re.ASCII)

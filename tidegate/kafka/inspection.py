@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -23,24 +22,16 @@ from tidegate.kafka.requests import (
     end_request,
     fetch_request,
     group_offsets_request,
+    quorum_request,
     topic_settings_request,
 )
+from tidegate.kafka.versions import BrokerVersion, read_nodes, read_versions
 
 ANSWER_S: Final = 15.0
 NO_PARTITION: Final = (1 << 31) - 1
 """No topic has so many."""
 _NOT_AUTHORIZED: Final = frozenset({29, 30, 31, 53})
 _GROUP_NOT_AUTHORIZED: Final = 30
-
-
-class BrokerVersion(msgspec.Struct, frozen=True):
-    """What one broker is."""
-
-    node: int
-    version: str
-    """The oldest release that answers all it does, such as `4.3`."""
-    lacking: tuple[str, ...] = ()
-    """Names of requests that Tidegate sends and this broker does not answer."""
 
 
 class ClockReading(msgspec.Struct, frozen=True):
@@ -72,16 +63,11 @@ class Inspector:
 
     def versions(self) -> list[BrokerVersion]:
         """Of every broker that is there."""
-        found = []
-        for node in sorted(broker["broker_id"] for broker in self._client.describe_cluster()["brokers"]):
-            data = self._client.get_broker_version_data(node)
-            lacking = tuple(name for name, needed in _needed().items() if not _answers(data, *needed))
-            found.append(BrokerVersion(node, ".".join(map(str, data.broker_version)), lacking))
-        return found
+        return read_versions(self._client)
 
     def operations(self) -> frozenset[str]:
         """What this user may do with the cluster as a whole."""
-        return frozenset(self._client.describe_cluster()["authorized_operations"] or ())
+        return read_nodes(self._client).operations
 
     def clock(self, now: Callable[[], float] = time.time) -> ClockReading | None:
         """The controller says with each answer when it was made; None where this user may not ask, or it is too old."""
@@ -89,9 +75,9 @@ class Inspector:
 
         with suppress(KafkaError):
             before = now()
-            answer = self._client.describe_metadata_quorum()
+            answer = self._ask(quorum_request())
             after = now()
-            return derive_clock(answer, int(before * 1000), int(after * 1000))
+            return derive_clock(answer.to_dict(), int(before * 1000), int(after * 1000))
         return None
 
     def topic_settings(self, topics: Collection[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -103,7 +89,7 @@ class Inspector:
         from kafka.admin import ConfigResource, ConfigResourceType
         from kafka.errors import KafkaError
 
-        node = str(self._client.describe_cluster()["brokers"][0]["broker_id"])
+        node = str(read_nodes(self._client).brokers[0])
         try:
             resource = ConfigResource(ConfigResourceType.BROKER, node, dict.fromkeys(names, ""))
             found = self._client.describe_configs([resource], config_filter="all")["broker"]
@@ -183,35 +169,3 @@ def derive_clock(answer: Mapping[str, Any], before_ms: int, after_ms: int) -> Cl
                 if voter["replica_id"] == part["leader_id"] and stamp > 0:
                     return ClockReading(stamp - (before_ms + after_ms) // 2, (after_ms - before_ms + 1) // 2)
     return None
-
-
-def _answers(data: Any, request: Any, min_version: int) -> bool:
-    from kafka.errors import IncompatibleBrokerVersion
-
-    try:
-        data.api_version(request, min_version=min_version)
-    except IncompatibleBrokerVersion:
-        return False
-    return True
-
-
-def _needed() -> Mapping[str, tuple[Any, int]]:
-    """Requests that are not in every broker that librdkafka can talk to, with the version that is sent."""
-    from kafka.protocol.admin.transactions import (
-        DescribeProducersRequest,
-        DescribeTransactionsRequest,
-        ListTransactionsRequest,
-    )
-    from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
-    from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
-
-    return MappingProxyType(
-        {
-            "DescribeProducers": (DescribeProducersRequest, 0),
-            "DescribeTransactions": (DescribeTransactionsRequest, 0),
-            "ListTransactions": (ListTransactionsRequest, 0),
-            "FindCoordinator 4": (FindCoordinatorRequest, 4),
-            "Metadata 10": (MetadataRequest, 10),
-            "WriteTxnMarkers 1": (WriteTxnMarkersRequest, 1),
-        }
-    )

@@ -131,6 +131,15 @@ def _settings_request(kind: int, name: str, settings: Sequence[str]) -> Any:
     )
 
 
+def quorum_request() -> Any:
+    """DescribeQuorum of the controllers. kafka-python's own call cannot read what brokers before Kafka 3.7 answer."""
+    from kafka.protocol.admin.cluster import DescribeQuorumRequest
+
+    topic = DescribeQuorumRequest.TopicData
+    part = topic.PartitionData(partition_index=0)
+    return DescribeQuorumRequest(topics=[topic(topic_name="__cluster_metadata", partitions=[part])])
+
+
 ANY_EPOCH: Final = -1
 LATEST_OFFSET: Final = -1
 FIRST_OFFSET: Final = -2

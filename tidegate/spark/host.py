@@ -28,6 +28,7 @@ from tidegate.spark.class_archive import spark_archive
 from tidegate.spark.java import find_java, java_home
 from tidegate.spark.jvm_output import JvmOutput
 from tidegate.spark.master import MASTER_TIMEOUT_S, SparkUnavailable, wait_for_master
+from tidegate.spark.versions import here, read_spark
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -91,6 +92,17 @@ _OF_THE_CLUSTER: Final = (
     "; if nothing in the cluster answers: it needs the pipeline's spark.authenticate.secret, and the settings "
     "in `tidegate docs operations`, Encryption"
 )
+
+
+OTHER_PYTHON: Final = "Python in worker has different version"
+"""What every Spark says, with the versions after it."""
+
+
+class ExecutorsRunAnotherPython(PipelineStopped):
+    """Their interpreter has another minor version than the daemon's: Spark refuses every task, of any attempt."""
+
+    code = "executors-run-another-python"
+    exit_code = 2
 
 
 class NotEnoughSlots(PipelineStopped):
@@ -250,6 +262,11 @@ class SparkHost:
         return _OF_THE_CLUSTER if self._encrypted and self._master.startswith(STANDALONE) else ""
 
     @property
+    def _cause_of_versions(self) -> str:
+        """A cluster of another Spark is silent: it cannot read what the driver sends (seen with 3.5 and 4.3)."""
+        return "" if self._is_local else f"; a cluster of another Spark than {read_spark().library} offers none"
+
+    @property
     def _is_local(self) -> bool:
         return self._master.startswith("local")
 
@@ -267,7 +284,7 @@ class SparkHost:
             if time.monotonic() > deadline:
                 break
             threading.Event().wait(POLL_S)
-        silent = "" if offered else self._cause_of_the_cluster
+        silent = "" if offered else self._cause_of_the_cluster + self._cause_of_versions
         raise NotEnoughSlots(
             f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
             f"the master or of the executors, or lower `parallelism`{silent}",
@@ -341,12 +358,20 @@ def derive_job_error(text: str | None) -> TidegateError:
     """What the end of the job means: a missing module needs a person, anything else another attempt."""
     if text is not None and text.startswith(("ModuleNotFoundError", "ImportError")):
         return lacking_module("the executors cannot start a slot", text)
+    if text is not None and OTHER_PYTHON in text:
+        return ExecutorsRunAnotherPython(
+            f"the executors cannot start a slot: {text}; give them Python {here()}, with Tidegate and its packages, or "
+            "name such an interpreter with spark.pyspark.python"
+        )
     return SparkJobEnded(f"the Spark job of the slots ended: {text or 'all slots returned without being asked to'}")
 
 
 def describe_failure(text: str) -> str:
     """The line of a Spark error that names the cause to a person: the last Python error, else the first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in lines:
+        if OTHER_PYTHON in line:
+            return line[line.index(OTHER_PYTHON) :].partition(", PySpark")[0]
     for line in reversed(lines):
         head = line.split(":", 1)[0]
         if head.endswith(("Error", "Exception")) and " " not in head and "." not in head:

@@ -16,7 +16,8 @@ from tidegate.daemon.doctor.judge_topics import judge_topics
 from tidegate.daemon.doctor.uses import derive_uses
 from tidegate.daemon.start.survey import Cluster, SeenTopic
 from tidegate.kafka.facts import TRANSACTION_LOG, TopicFacts
-from tidegate.kafka.inspection import BrokerVersion, ClockReading
+from tidegate.kafka.inspection import ClockReading
+from tidegate.kafka.versions import BrokerVersion
 from tidegate.plan.build import build_plan
 
 COMMANDS = Commands("b:9092")

@@ -14,7 +14,8 @@ from tidegate.daemon.doctor.outage import derive_unattended_ms
 from tidegate.daemon.doctor.uses import PRINCIPAL, derive_needs
 from tidegate.ids import Attempt, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.facts import CoordinatorState, OpenTransaction, TransactionListing
-from tidegate.kafka.inspection import BrokerVersion, ClockReading, derive_clock
+from tidegate.kafka.inspection import ClockReading, derive_clock
+from tidegate.kafka.versions import BrokerVersion
 from tidegate.plan.build import build_plan
 from tidegate.sinks.hanging import Hanging, Verdict
 from tidegate.sinks.naming import TransactionalName

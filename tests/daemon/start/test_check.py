@@ -307,3 +307,22 @@ def test_what_refuses_a_start_is_ranked_by_what_a_person_has_to_mend(shop: Shop)
     assert derive_exit_code([StartProblem(error, 1)]) == 1
     assert derive_exit_code([StartProblem(error, 1), StartProblem(error, 4)]) == 4
     assert derive_exit_code([StartProblem(error, 1), StartProblem(error, 4), StartProblem(error, 2)]) == 2
+
+
+def test_slots_of_another_python_are_refused_alike_before_spark(shop: Shop) -> None:
+    other = shop.directory / "python3.9"
+    other.write_text("#!/bin/sh\necho 3.9\n")
+    other.chmod(0o755)
+    shop.document["spark"] = {"spark.pyspark.python": str(other)}
+    code, (problem,) = shop.validate()
+    assert (code, shop.run()) == (2, 2)
+    assert "spark.pyspark.python: slots would run on Python 3.9, the daemon runs on" in problem
+
+
+def test_a_daemon_that_would_be_a_client_of_spark_connect_is_refused_alike_before_spark(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host")
+    code, (problem,) = shop.validate()
+    assert (code, shop.run()) == (2, 2)
+    assert "SPARK_REMOTE is set" in problem

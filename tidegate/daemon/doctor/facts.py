@@ -13,7 +13,8 @@ from tidegate.daemon.doctor.findings import Level
 from tidegate.daemon.start.survey import Cluster
 from tidegate.ids import TopicPartition
 from tidegate.kafka.facts import TransactionListing
-from tidegate.kafka.inspection import BrokerVersion, ClockReading
+from tidegate.kafka.inspection import ClockReading
+from tidegate.kafka.versions import BrokerVersion
 from tidegate.settings.base import Path
 from tidegate.sinks.hanging import Hanging
 

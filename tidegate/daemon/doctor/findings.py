@@ -67,7 +67,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     ),
     "broker-version": Check(
         "Broker version",
-        "whether every broker answers the requests that Tidegate sends (Kafka 3.0 or newer)",
+        "whether every broker answers the requests that Tidegate sends (Kafka 3.3 or newer)",
         "a broker lacks one",
         "brokers have different versions",
     ),

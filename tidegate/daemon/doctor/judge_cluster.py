@@ -79,12 +79,12 @@ def _versions(facts: ClusterFacts) -> Iterator[Finding]:
     lacking = [one for one in facts.versions if one.lacking]
     for one in lacking:
         found = f"broker {one.node} is {one.version} and does not answer {', '.join(one.lacking)}"
-        yield Finding("broker-version", Level.PROBLEM, found, "3.0 or newer", "upgrade this broker", _SERVERS)
+        yield Finding("broker-version", Level.PROBLEM, found, "3.3 or newer", "upgrade this broker", _SERVERS)
     versions = sorted({one.version for one in facts.versions})
     if lacking or not versions:
         return
     level = Level.OK if len(versions) == 1 else Level.WARNING
-    yield Finding("broker-version", level, " and ".join(versions), "3.0 or newer, all the same", path=_SERVERS)
+    yield Finding("broker-version", level, " and ".join(versions), "3.3 or newer, all the same", path=_SERVERS)
 
 
 def _brokers(facts: ClusterFacts) -> Finding:

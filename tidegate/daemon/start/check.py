@@ -21,6 +21,7 @@ from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.doctor.examine import examine, refuse_findings
 from tidegate.daemon.looking import look_first
 from tidegate.daemon.start.registrations import check_registrations
+from tidegate.daemon.start.runtime_check import find_runtime_problems
 from tidegate.daemon.start.start_problems import StartLook, StartProblem, StartRefused
 from tidegate.daemon.start.survey import Cluster, read_cluster
 from tidegate.daemon.start.survey_problems import derive_problems
@@ -76,7 +77,7 @@ async def look_at_start(
 
     Brokers are waited for so long; a warning in the log says so. Opens `stores.kafka`, which the caller closes.
     """
-    problems: list[StartProblem] = []
+    problems = await asyncio.to_thread(find_runtime_problems, loaded)
     state = None
     if stores is not None:
         try:

@@ -5,7 +5,7 @@ Judged in `survey_problems.py` and `durability.py`. Nothing is changed by asking
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,6 +16,7 @@ from tidegate.kafka.connecting import connect
 from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
 from tidegate.kafka.facts import TRANSACTION_LOG, EndAnswer, TopicFacts
 from tidegate.kafka.transactions import TransactionClient
+from tidegate.kafka.versions import read_nodes, read_versions, refuse_old
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
@@ -82,7 +83,7 @@ def read_cluster(kafka: Mapping[str, str], plan: Plan, timeout_s: float) -> Clus
         text = f"no broker answers at {servers} within {render_duration(int(timeout_s * 1000))}: {error.fields['text']}"
         raise _unavailable(text, error.fields["remedy"], error.fields["property"]) from error
     try:
-        cluster = _read(client, plan)
+        cluster = _read(client, plan, servers)
     except (KafkaError, OSError) as error:
         text = f"the broker at {servers} refused to answer: {error}"
         raise _unavailable(text, "see the broker's log", "bootstrap.servers") from error
@@ -112,21 +113,21 @@ def _may_transact(kafka: Mapping[str, str], plan: Plan) -> bool:
         client.close()
 
 
-def _read(client: KafkaAdminClient, plan: Plan) -> Cluster:
-    about = client.describe_cluster()
-    brokers = [broker["broker_id"] for broker in about["brokers"]]
+def _read(client: KafkaAdminClient, plan: Plan, servers: str) -> Cluster:
+    refuse_old(read_versions(client), servers)
+    nodes = read_nodes(client)
     wanted = sorted(_topics(plan))
     rows = {row["name"]: row for row in client.describe_topics([*wanted, TRANSACTION_LOG, OFFSETS_LOG])}
     settings = _read_settings(client, [name for name, row in rows.items() if not row["error_code"]])
     seen = {name: _seen(row, settings.get(name, {})) for name, row in rows.items()}
     topics = {name: seen[name] for name in wanted}
     return Cluster(
-        cluster_id=str(about["cluster_id"]),
+        cluster_id=nodes.cluster_id,
         topics=topics,
-        max_transaction_timeout_ms=_read_max_timeout(client, brokers),
+        max_transaction_timeout_ms=_read_max_timeout(client, nodes.brokers),
         offsets=_read_offsets(client, plan, topics),
         may_mirror=_may_mirror(client, plan.pipeline),
-        brokers=len(brokers),
+        brokers=len(nodes.brokers),
         internal={name: seen[name] for name in (TRANSACTION_LOG, OFFSETS_LOG) if not seen[name].error},
     )
 
@@ -177,7 +178,7 @@ def _may_mirror(client: KafkaAdminClient, group: str) -> bool:
     return True
 
 
-def _read_max_timeout(client: KafkaAdminClient, brokers: list[int]) -> int | None:
+def _read_max_timeout(client: KafkaAdminClient, brokers: Sequence[int]) -> int | None:
     """The least of the brokers' limits; None when this user may not see it."""
     from kafka.admin import ConfigResource, ConfigResourceType
     from kafka.errors import KafkaError

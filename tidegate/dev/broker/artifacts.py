@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 from xml.sax.saxutils import quoteattr
 
 import msgspec
@@ -28,6 +29,7 @@ from tidegate.spark.cache import cache_directory
 from tidegate.spark.java import find_java
 
 KAFKA_VERSION = "4.3.1"
+LISTING: Final = Path(__file__).parent / "artifacts.txt"
 _DOWNLOAD_S_MAX = 900
 _OUTPUT_CHARACTERS_MAX = 2000
 
@@ -49,9 +51,9 @@ class Artifact(msgspec.Struct, frozen=True):
         return f"{self.name}-{self.revision}{classifier}.{self.extension}"
 
 
-def read_artifacts() -> list[Artifact]:
-    """The pinned list, one `organisation:name:revision sha256` a line."""
-    text = (Path(__file__).parent / "artifacts.txt").read_text(encoding="ascii")
+def read_artifacts(listing: Path = LISTING) -> list[Artifact]:
+    """A pinned list, one `organisation:name:revision sha256` a line."""
+    text = listing.read_text(encoding="ascii")
     lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     return [_parse(coordinates, sha256) for coordinates, sha256 in lines]
 
@@ -61,14 +63,15 @@ def _parse(coordinates: str, sha256: str) -> Artifact:
     return Artifact(organisation, name, revision, sha256)
 
 
-def fetch_jars() -> list[Path]:
-    """The jars of the broker, fetched if this cache has not got them. Safe with several processes at once.
+def fetch_jars(version: str = KAFKA_VERSION, listing: Path = LISTING) -> list[Path]:
+    """The jars of a broker, fetched if this cache has not got them. Safe with several processes at once.
 
-    Every jar is compared with its SHA-256 on every call (45 MB, about 0.1 s), so a damaged cache is noticed and fetched
-    again. Raises ArtifactsUnavailable when a jar cannot be had or is not the one that we know, JavaMissing.
+    `listing` names those of `version`. Every jar is compared with its SHA-256 on every call (45 MB, about 0.1 s), so a
+    damaged cache is noticed and fetched again. Raises ArtifactsUnavailable when a jar cannot be had or is not the one
+    that we know, JavaMissing.
     """
-    artifacts = read_artifacts()
-    target = cache_directory() / f"kafka-{KAFKA_VERSION}"
+    artifacts = read_artifacts(listing)
+    target = cache_directory() / f"kafka-{version}"
     jars = [target / artifact.file_name for artifact in artifacts]
     if not find_mismatches(target, artifacts):
         return jars
@@ -93,7 +96,7 @@ def find_mismatches(directory: Path, artifacts: Sequence[Artifact]) -> list[str]
 
 def _fetch_into(target: Path, artifacts: Sequence[Artifact]) -> None:
     """Fetch into a directory of our own beside `target`, check, then rename: nobody sees half of it."""
-    sys.stderr.write(f"fetching Kafka {KAFKA_VERSION} ({len(artifacts)} jars, once) into {target}\n")
+    sys.stderr.write(f"fetching {target.name} ({len(artifacts)} jars, once) into {target}\n")
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=target.parent) as name:
         work = Path(name)
         jars = work / "jars"

@@ -59,8 +59,8 @@ class DevelopmentBroker:
     stopped) continues with its ports and data. `port` 0 picks a free one. `transaction_version` 1 or 2 is the cluster
     feature of that name (None: Kafka's default); it takes effect when the directory is first used. `properties` are
     added to `server.properties`. `heap_mib` is the limit of the Java heap. `cluster_id` is for brokers that form one
-    cluster (None: one of its own). `jvm_options` replace those by which it starts from its class archive. As a context
-    manager it starts and stops.
+    cluster (None: one of its own). `jvm_options` replace those by which it starts from its class archive. `jars` are
+    those of another Kafka than the pinned one. As a context manager it starts and stops.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class DevelopmentBroker:
         nice: int = 0,
         cluster_id: str | None = None,
         jvm_options: Sequence[str] | None = None,
+        jars: Sequence[Path] | None = None,
     ) -> None:
         if "," in str(directory):
             raise BrokerFailed(
@@ -86,6 +87,7 @@ class DevelopmentBroker:
         self.nice = nice
         self.cluster_id = cluster_id
         self._jvm_options = jvm_options
+        self._jars = jars
         self._ports = self._resolve_ports(port)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -120,7 +122,7 @@ class DevelopmentBroker:
         for port in (self._ports.client, self._ports.controller):
             if not is_free(port):  # else the other program would answer for us until Kafka notices
                 raise BrokerFailed(f"port {port} of 127.0.0.1 is in use; choose another one with --port", port=port)
-        jars = fetch_jars()
+        jars = fetch_jars() if self._jars is None else list(self._jars)
         self._write_files()
         self._format(jars)
         command = [*self._java(jars), "kafka.Kafka", str(self.directory / "server.properties")]

@@ -1,0 +1,42 @@
+"""Whether a Spark session could be made of what is installed here: Spark, Java, Python. Nothing is started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from tidegate.config.load import LoadedPipeline
+from tidegate.daemon.start.start_problems import StartProblem
+from tidegate.settings.base import Path
+from tidegate.settings.secrets import reveal
+from tidegate.spark.java import JavaMissing, find_java, read_java_version
+from tidegate.spark.versions import (
+    RuntimeProblem,
+    decide_language_problems,
+    decide_spark_problem,
+    here,
+    read_python,
+    read_spark,
+)
+
+_PYTHON = "spark.pyspark.python"
+
+
+def find_runtime_problems(loaded: LoadedPipeline, environ: Mapping[str, str] = os.environ) -> list[StartProblem]:
+    """At their places in the file, where they have any. Runs the slots' interpreter, if it is on this machine."""
+    spark = read_spark()
+    problem = decide_spark_problem(spark, environ)
+    if problem is not None:
+        return [_place(loaded, problem)]
+    try:
+        java = read_java_version(find_java())
+    except JavaMissing as error:
+        return [StartProblem(loaded.problem(("spark",), error.message), error.exit_code, error)]
+    program = reveal(loaded.settings.spark).get(_PYTHON) or environ.get("PYSPARK_PYTHON", "")
+    workers = read_python(program) if program and loaded.settings.spark_master.startswith("local") else ""
+    return [_place(loaded, one) for one in decide_language_problems(spark.library, java, here(), workers)]
+
+
+def _place(loaded: LoadedPipeline, problem: RuntimeProblem) -> StartProblem:
+    path: Path = ("spark", problem.name) if problem.name in loaded.settings.spark else ("spark",)
+    return StartProblem(loaded.problem(path, problem.message, problem.remedy))
