@@ -14,11 +14,11 @@ from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName, SlotIndex, StateName
 from tidegate.state.parts import PartDamaged, cut_part, derive_runs, has_checksums, measure_head
 from tidegate.state.snapshot import read_header
-from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Reading
 from tidegate.storage.checksum import HEADER_BYTES_MAX, unseal
 
 
-def read_state(storage: Storage, handle: StateHandle) -> bytes:
+def read_state(storage: Reading, handle: StateHandle) -> bytes:
     """The object as it was stored, sealed. Raises ObjectMissing, ObjectCorrupt when it is another one, StorageError."""
     data = storage.get(handle.path)
     digest = hashlib.sha256(data).hexdigest()
@@ -28,7 +28,7 @@ def read_state(storage: Storage, handle: StateHandle) -> bytes:
     return data
 
 
-def read_head(storage: Storage, handle: StateHandle) -> bytes:
+def read_head(storage: Reading, handle: StateHandle) -> bytes:
     """What a file begins with, unsealed, at least up to its entries, for `read_header`.
 
     Raises ObjectMissing, ObjectCorrupt, StorageError.
@@ -43,7 +43,7 @@ def read_head(storage: Storage, handle: StateHandle) -> bytes:
     return data[data.index(b"\n") + 1 :]
 
 
-def read_parts(storage: Storage, handle: StateHandle, key_groups: range) -> Iterator[bytes]:
+def read_parts(storage: Reading, handle: StateHandle, key_groups: range) -> Iterator[bytes]:
     """What a file has of these key groups, unsealed, as one or more files; of a list, or rows in flight, everything.
 
     At most one key group more than `PART_BYTES` is in memory at a time. A file that has none of them gives one without
@@ -76,7 +76,7 @@ def derive_head(data: bytes) -> tuple[int, str]:
     return (sealed + head, hashlib.sha256(data[: sealed + head]).hexdigest()) if head else (0, "")
 
 
-def _corrupt(storage: Storage, handle: StateHandle, problem: str) -> ObjectCorrupt:
+def _corrupt(storage: Reading, handle: StateHandle, problem: str) -> ObjectCorrupt:
     found = f"{storage.location}/{handle.path} is not the file that the checkpoint wrote: {problem}"
     return ObjectCorrupt(
         f"{found}; put it back from a backup, or start with {BEGIN_ANEW}", name=handle.path, problem=found
@@ -101,7 +101,7 @@ def _describe(handle: StateHandle) -> str:
     return f"state {handle.state} of {handle.operator}" if handle.state else f"the state of {handle.operator}"
 
 
-def find_damage(storage: Storage, states: Iterable[StateHandle]) -> str:
+def find_damage(storage: Reading, states: Iterable[StateHandle]) -> str:
     """The first object that is missing or is not what was written; empty when all are whole. Raises StorageError.
 
     Without a remedy: it is another one for a checkpoint than for a savepoint.
