@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName, SlotIndex, StateName
-from tidegate.state.parts import PartDamaged, cut_part, derive_runs, has_checksums, measure_head
+from tidegate.state.parts import PART_BYTES, PartDamaged, cut_part, derive_runs, has_checksums, measure_head
 from tidegate.state.snapshot import read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Reading
 from tidegate.storage.checksum import HEADER_BYTES_MAX, unseal
@@ -21,10 +21,7 @@ from tidegate.storage.checksum import HEADER_BYTES_MAX, unseal
 def read_state(storage: Reading, handle: StateHandle) -> bytes:
     """The object as it was stored, sealed. Raises ObjectMissing, ObjectCorrupt when it is another one, StorageError."""
     data = storage.get(handle.path)
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != handle.sha256:
-        found = f"{len(data)} bytes with sha256 {digest[:12]}"
-        raise _corrupt(storage, handle, f"{found}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}")
+    _refuse_other(storage, handle, len(data), hashlib.sha256(data).hexdigest())
     return data
 
 
@@ -76,6 +73,24 @@ def derive_head(data: bytes) -> tuple[int, str]:
     return (sealed + head, hashlib.sha256(data[: sealed + head]).hexdigest()) if head else (0, "")
 
 
+def _digest(storage: Reading, handle: StateHandle) -> tuple[int, str]:
+    """Bytes of an object, of a longer one than the handle says one more than that, and their SHA-256."""
+    digest, size = hashlib.sha256(), 0
+    while True:
+        wanted = min(PART_BYTES, handle.size_bytes + 1 - size)
+        data = storage.get_range(handle.path, size, wanted)
+        digest.update(data)
+        size += len(data)
+        if len(data) < wanted or size > handle.size_bytes:
+            return size, digest.hexdigest()
+
+
+def _refuse_other(storage: Reading, handle: StateHandle, size_bytes: int, sha256: str) -> None:
+    if sha256 != handle.sha256:
+        found = f"{size_bytes} bytes with sha256 {sha256[:12]}"
+        raise _corrupt(storage, handle, f"{found}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}")
+
+
 def _corrupt(storage: Reading, handle: StateHandle, problem: str) -> ObjectCorrupt:
     found = f"{storage.location}/{handle.path} is not the file that the checkpoint wrote: {problem}"
     return ObjectCorrupt(
@@ -104,11 +119,12 @@ def _describe(handle: StateHandle) -> str:
 def find_damage(storage: Reading, states: Iterable[StateHandle]) -> str:
     """The first object that is missing or is not what was written; empty when all are whole. Raises StorageError.
 
-    Without a remedy: it is another one for a checkpoint than for a savepoint.
+    At most `PART_BYTES` are in memory at a time. Without a remedy: it is another one for a checkpoint than for a
+    savepoint.
     """
     for handle in states:
         try:
-            read_state(storage, handle)
+            _refuse_other(storage, handle, *_digest(storage, handle))
         except (ObjectCorrupt, ObjectMissing) as error:
             return str(error.fields.get("problem", error.message))
     return ""
