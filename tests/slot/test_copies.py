@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -192,6 +193,25 @@ def test_all_copies_together_are_bounded(tmp_path: Path, caplog: pytest.LogCaptu
     ours.keep(name(9), bytes(400))
     assert [ours.has(one) for one in (name(7), name(8), name(9))] == [False, False, True]
     assert caplog.text.count("copies of state have 1,000 bytes on this machine") == 1, "once is enough"
+
+
+def test_another_slot_may_remove_a_copy_while_they_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = opened(tmp_path), opened(tmp_path)
+    theirs.keep(name(7, 1), b"data")
+    walk = ours._walk
+
+    def walk_slowly() -> Iterator[os.DirEntry[str]]:
+        entries = list(walk())
+        theirs.drop(name(7, 1))
+        yield from entries
+
+    monkeypatch.setattr(ours, "_walk", walk_slowly)
+    ours.keep(name(7), b"data")
+    assert ours.has(name(7))
+    assert not ours.has(name(7, 1))
+    assert caplog.text == ""
 
 
 def test_a_tenth_of_the_disk_stays_free(

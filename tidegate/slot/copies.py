@@ -178,7 +178,7 @@ class LocalCopies(Copies):
                 self._remove(Path(entry.path))
 
     def _has_room(self, size: int) -> bool:
-        held = sum(entry.stat(follow_symlinks=False).st_size for entry in self._walk())
+        held = sum(map(_size_of, self._walk()))
         if held + size > self._bytes_max:
             self._report(
                 f"copies of state have {self._bytes_max:,} bytes on this machine: not all files are kept, and a "
@@ -274,6 +274,14 @@ def _take_folder(folder: Path) -> int:
                 return descriptor
         os.close(descriptor)  # somebody has removed it before it was locked
     raise FileNotFoundError(2, f"{folder} was removed again and again")
+
+
+def _size_of(entry: os.DirEntry[str]) -> int:
+    """0 for what another slot has removed meanwhile."""
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _checkpoint_of(name: str) -> CheckpointId:
