@@ -18,6 +18,7 @@ from tidegate.coordinator.choice import (
     derive_newer,
     derive_saved,
     find_retained,
+    refuse_missing_partitions,
 )
 from tidegate.coordinator.journal import NOTHING_USED, Journal, Used
 from tidegate.coordinator.journal_state import EMPTY, JournalState
@@ -136,6 +137,20 @@ def test_what_is_chosen_keeps_its_states_and_their_parallelism_and_lists_no_tran
     assert chosen.checkpoint.committables == ()
     assert chosen.identity == msgspec.structs.replace(IDENTITY, parallelism=7)
     assert chosen.origin == "savepoint t"
+
+
+def test_a_savepoint_of_rows_leaves_out_no_partition_of_a_topic_that_it_names() -> None:
+    made = Savepoint(1, "t" * 16, 0, IDENTITY, cut(1, 10, 20), from_rows=True)
+    wish = derive_saved("/s", made, IDENTITY)
+    orders = OperatorName("orders")
+    fine: list[dict[str, int]] = [{"orders": 2}, {"orders": 1}, {"orders": 2, "other": 3}, {}]
+    for there in fine:
+        refuse_missing_partitions(wish, {orders: there})
+    refuse_missing_partitions(wish, {})
+    with pytest.raises(RestoreRefused, match=r"in some partitions of orders and not in others \(2, 3\)"):
+        refuse_missing_partitions(wish, {orders: {"orders": 4}})
+    taken = msgspec.structs.replace(wish, from_rows=False)
+    refuse_missing_partitions(taken, {orders: {"orders": 4}})  # they were added later
 
 
 # What is chosen in the journal

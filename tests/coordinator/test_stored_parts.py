@@ -10,7 +10,7 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.state.driving import GROUPS, declare, make_memory, put
-from tidegate.coordinator.stored_state import derive_head, read_head, read_parts
+from tidegate.coordinator.stored_state import derive_head, find_damage, read_head, read_parts
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
@@ -194,3 +194,23 @@ def test_damage_in_a_whole_file_names_the_key_group() -> None:
 def test_the_head_of_what_is_no_state_file_is_not_known() -> None:
     assert derive_head(seal(b"something else")) == (0, "")
     assert derive_head(seal(b"TGKS\x00\x02\x00\x00\xff\xff{}")) == (0, "")
+
+
+def test_whole_files_are_verified_in_bounded_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.coordinator.stored_state.PART_BYTES", 100)
+    storage = Ranges()
+    handle = stored(storage, snapshot())
+    whole = storage.shared.objects[handle.path]
+    assert find_damage(storage, [handle, handle]) == ""
+    assert sum(storage.ranged) == 2 * len(whole)
+    assert max(storage.ranged) <= 100
+    assert storage.whole == 0
+    for place in range(0, len(whole), 41):
+        storage.shared.objects[handle.path] = whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+        assert f"{len(whole)} bytes with sha256" in find_damage(storage, [handle]), place
+    for other in (whole[:-1], whole + b"x", whole * 9, b""):
+        size = min(len(other), len(whole) + 1)
+        storage.shared.objects[handle.path] = other
+        assert f"{size} bytes with sha256" in find_damage(storage, [handle])
+    del storage.shared.objects[handle.path]
+    assert find_damage(FakeStorage(storage.shared), [handle]) == "memory: there is no state/1/f"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+from tests.coordinator.fake_storage import FakeStorage
+from tests.slot.test_copies import files_of
 from tests.support.loopback import Loopback, plan_of, play
 from tests.task.fakes import Row
 from tidegate.coordinator.entries import Writer
@@ -104,6 +107,40 @@ def test_B06_a_subtask_waits_for_the_barriers_of_all_channels_of_all_inputs() ->
         assert await to_the_end(world) == COUNTED
 
     play(Loopback(plan_of("parted"), ROWS), scene)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_after_a_failure_state_comes_from_the_copies_of_the_machine_where_they_are_whole(
+    damaged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    fetched: list[str] = []
+
+    class Counted(FakeStorage):
+        def get(self, name: str) -> bytes:
+            fetched.append(name)
+            return super().get(name)
+
+    async def scene(world: Loopback) -> None:
+        for _ in range(3):
+            for _ in range(5):
+                world.turn()
+            await world.checkpoint()
+        copies = files_of(tmp_path)
+        files = {state.path for state in world.completed[-1].states}
+        assert len(files) <= len(copies) <= len(files) + 2, "nothing older than the last two is kept"
+        for copy in copies if damaged else ():
+            copy.write_bytes(b"damaged")
+        monkeypatch.setattr(world, "open_storage", lambda: Counted(world.objects))
+        await world.kill(0)
+        assert files & set(fetched) == (files if damaged else set())
+        assert await to_the_end(world) == sorted((key, count) for key in range(3) for count in range(1, 81))
+        assert caplog.text.count("is removed and memory is read instead") == (len(files) if damaged else 0)
+        assert caplog.text.count("bytes from copies on this machine, 0 from memory") == (0 if damaged else 2)
+
+    caplog.set_level("INFO")
+    many = {partition: [(number % 3, number) for number in range(120)] for partition in range(2)}
+    play(Loopback(plan_of("totals"), many, copies_max_bytes=1 << 30), scene)
 
 
 def test_F17_state_is_where_the_pipeline_file_says() -> None:

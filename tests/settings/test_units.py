@@ -1,4 +1,4 @@
-"""Durations."""
+"""Durations and sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.settings.units import MAX_DURATION_MS, derive_duration_ms, render_duration
+from tidegate.settings.units import (
+    MAX_DURATION_MS,
+    derive_duration_ms,
+    derive_size_bytes,
+    render_duration,
+    render_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,3 +34,19 @@ def test_what_is_no_duration(text: str) -> None:
 @given(st.integers(0, MAX_DURATION_MS))
 def test_a_rendered_duration_reads_as_itself(milliseconds: int) -> None:
     assert derive_duration_ms(render_duration(milliseconds)) == milliseconds
+
+
+@pytest.mark.parametrize(("text", "size_bytes"), [("0B", 0), ("7B", 7), ("3KiB", 3072), ("64MiB", 1 << 26)])
+def test_size(text: str, size_bytes: int) -> None:
+    assert derive_size_bytes(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "10", "MiB", "-1B", "1.5GiB", "10 MiB", "1GiB1MiB", "10MB", "10m", "\u0661B"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        derive_size_bytes(text)
+
+
+@given(st.integers(0, 10**12 - 1))
+def test_a_rendered_size_reads_as_itself(size_bytes: int) -> None:
+    assert derive_size_bytes(render_size(size_bytes)) == size_bytes

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.golden.bench import STEPS
 from tests.state.evolutions import CASES, play, render
 from tests.state.evolving import ALL, BACKENDS, KEY, Entries, capture, declare, open_state, reshape, restore, write
 from tidegate.datatypes import BIGINT, DATE, DOUBLE, INT, STRING, DataType, decimal_of
@@ -200,51 +194,3 @@ def test_what_is_tried_is_the_same_in_both_backends() -> None:
     refused = {case.what for case in CASES if play(case).result.startswith("refused")}
     assert refused >= {"a is gone", "int → string"}
     assert "a is new, nullable" not in refused
-
-
-POISON = """
-import json, marshal, pickle, sys
-from pathlib import Path
-from tests.golden.bench import close, content, load_plan, reader, restore
-from tests.support.rig import read_journal
-from tidegate.ids import CheckpointId
-from tidegate.storage.local import LocalStorage
-files, plan, found = LocalStorage(sys.argv[1]), load_plan(2), {}
-checkpoint = read_journal(Path(sys.argv[1])).retained[-1].checkpoint
-for _, states in restore(plan, checkpoint, reader(files), "memory"):
-    close(states)  # everything is imported, and expressions are compiled, which Polars does with pickle
-def refuse(*_, **__):
-    raise AssertionError("an object was serialized with its class")
-poisoned = [pickle, sys.modules["_pickle"], marshal]
-if "cloudpickle" in sys.modules:
-    poisoned.append(sys.modules["cloudpickle"])
-for module in poisoned:
-    for name in ("load", "loads", "dump", "dumps", "Pickler", "Unpickler", "_loads", "_dumps"):
-        if hasattr(module, name):
-            setattr(module, name, refuse)
-checkpoint = read_journal(Path(sys.argv[1])).retained[-1].checkpoint
-for name, subtasks in restore(plan, checkpoint, reader(files), "memory"):
-    found[name] = content(plan, subtasks)
-    for states in subtasks:
-        for state in states.values():
-            captured = state.capture(CheckpointId(9))
-            assert captured.encode is None or list(captured.encode())
-    close(subtasks)
-print(json.dumps(found))
-"""
-
-
-@pytest.mark.slow
-def test_S21_every_file_is_read_where_nothing_can_be_unpickled(tmp_path: Path) -> None:
-    folder = shutil.copytree(STEPS / "checkpoints", tmp_path / "checkpoints")
-    run = subprocess.run(
-        [sys.executable, "-c", POISON, str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert json.loads(run.stdout) == json.loads((STEPS / "expected.json").read_text(encoding="utf-8"))["state"]

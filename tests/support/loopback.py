@@ -199,6 +199,7 @@ class Loopback:
         backend: str = "memory",
         before: Loopback | None = None,
         options: StartOptions = NO_OPTIONS,
+        copies_max_bytes: int = 0,
     ) -> None:
         """`before`: an earlier daemon of the same pipeline, with the same storage and broker."""
         self.plan = plan
@@ -226,7 +227,9 @@ class Loopback:
             metrics=PipelineMetrics(plan.pipeline, "0"),
         )
         limits = (900_000, NEVER_MS, 1000, 60_000, 100, 2)
-        slots = SlotSettings(plan.pipeline, "model", *limits, unaligned_after_ms, 3, backend)
+        slots = SlotSettings(
+            plan.pipeline, "model", *limits, unaligned_after_ms, 3, backend, local_copies_max_bytes=copies_max_bytes
+        )
         self.attempts: LoopSupervisor = LoopSupervisor(
             plan,
             self._services,

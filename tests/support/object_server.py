@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, Self
@@ -55,6 +56,9 @@ class ObjectServer:
         """So many conditional writes are refused because they met another one, which has not been written either."""
         self.looks_first: threading.Barrier | None = None
         """Conditions are looked at by so many at a time, and then all write: only the race of a probe fills it."""
+        self.seconds_of: Callable[[int], float] | None = None
+        """How long an answer of so many bytes is held back."""
+        self.closed = threading.Event()
         self.requests: list[str] = []
         """Method and path, without the query."""
         self.lock = threading.Lock()
@@ -77,6 +81,7 @@ class ObjectServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.closed.set()
         self._http.shutdown()
         self._http.server_close()
 
@@ -211,6 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(status, text.encode())
 
     def _answer(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        if self.owner.seconds_of is not None:
+            self.owner.closed.wait(self.owner.seconds_of(len(body)))
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)

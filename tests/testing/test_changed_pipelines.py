@@ -345,7 +345,9 @@ def test_words_about_what_is_not_there_are_refused(begun: Life) -> None:
             Life(TOTALS, begun, spoken)
 
 
-def test_the_check_reads_every_file_as_a_start_would_and_changes_nothing(begun: Life) -> None:
+def test_the_check_reads_every_file_as_a_start_would_and_changes_nothing(
+    begun: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = {name: begun.storage.get(name) for name in begun.storage.list("")}
     report = begun.check(RENAMED, migrate=True)
     assert report.fits
@@ -353,6 +355,9 @@ def test_the_check_reads_every_file_as_a_start_would_and_changes_nothing(begun: 
     assert (one.step, one.state, one.entries, one.failure) == ("totals", "totals", 3, "")
     (step,) = [step for step in report.upgrade.steps if not step.source]
     assert (step.name, step.was, step.states[0].keys, step.states[0].verdict) == ("totals", "sums", 3, "as is")
+    assert report.forecast is None, "of some hundred bytes nothing can be foreseen"
+    monkeypatch.setattr("tidegate.daemon.start.upgrade_check.FORECAST_BYTES_MIN", 0)
+    report = begun.check(RENAMED, migrate=True)
     assert report.forecast is not None
     assert report.forecast.state_bytes == step.states[0].size_bytes
     assert not begun.check(MEANT, migrate=True).fits
@@ -411,3 +416,35 @@ def test_a_migration_in_a_dry_run_counts_every_entry_and_an_incompatible_one_is_
     assert step.states[0].verdict == "after migration"
     assert step.remarks == ("ids begins at checkpoint 1",)
     assert [(one.entries, one.failure) for one in report.migrated] == [(3, "")]
+
+
+STOCK = """
+sources:
+  lines: {topic: lines, format: debezium, schema: {id: bigint, item: string, price: bigint}}
+steps:
+  - {name: stock, from: lines, key: item, aggregate: {n: count(*), least: min(price), most: max(price)}}
+sinks:
+  out: {from: stock, topic: out, key: item, on_null: {column: _deleted, write: tombstone}}
+"""
+
+
+def test_the_last_extreme_of_changes_can_only_be_given_up_with_the_whole_state() -> None:
+    life = Life(STOCK)
+    life.produce("lines", *({"op": "c", "after": {"id": i, "item": "ink", "price": i}} for i in range(3)))
+    begun = life.checkpoint()
+    fewer = changed(STOCK, (", least: min(price)", ""))
+    with pytest.raises(RestoreRefused, match=r"give it up by name, `state: \{drop: \[least\]\}`"):
+        Life(fewer, begun)
+    Life(changed(fewer, ("most: max(price)}", "most: max(price)}, state: {drop: [least]}")), begun)  # its state stays
+
+    none = changed(fewer, (", most: max(price)", ""))
+    told = r"has no `least`, `most` any more, and without that it does not have the whole state `values_bigint`"
+    with pytest.raises(RestoreRefused, match=told) as refused:
+        Life(none, begun)
+    assert "state: reset" in refused.value.message
+    assert "drop" not in refused.value.message
+    with pytest.raises(RestoreRefused, match="state: reset"):
+        Life(changed(none, ("n: count(*)}", "n: count(*)}, state: {drop: [least, most]}")), begun)
+    reset = Life(changed(none, ("n: count(*)}", "n: count(*)}, state: reset")), begun)
+    reset.produce("lines", {"op": "c", "after": {"id": 9, "item": "ink", "price": 1}})
+    assert last(reset.checkpoint().output("out"), "item", "n") == {"ink": 1}

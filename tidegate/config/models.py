@@ -35,6 +35,7 @@ from tidegate.settings.fields import (
     choice,
     duration,
     integer,
+    size,
 )
 from tidegate.settings.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
 from tidegate.settings.schemas import RegistrySettings, SchemaId, Secrets, SourceSchema, WrittenSchema, WrittenSchemaId
@@ -128,6 +129,24 @@ class StateSettings(Settings):
             "are the same for both: change it at any restart."
         ),
     ] = "memory"
+    local_copies: Annotated[
+        str,
+        choice("auto", "always", "never"),
+        Field(
+            description="Whether slots keep copies of the state files that they upload, in the executor's temporary "
+            "directory (`TMPDIR`), so that a restart on the same machine need not fetch them; `auto`: when "
+            "`checkpoints.directory` is an object store."
+        ),
+    ] = "auto"
+    local_copies_max_bytes: Annotated[
+        int,
+        size("1MiB", "100TiB"),
+        Field(
+            alias="local_copies_max",
+            description="Of all copies on one machine together. There should be room for the state twice: as it is "
+            "restored, and as the first checkpoint after that. A tenth of the disk always stays free.",
+        ),
+    ] = 1 << 30
 
 
 class RestartSettings(Settings):

@@ -38,7 +38,7 @@ from tidegate.settings.selection import AllColumns
 from tidegate.settings.serving import HttpSettings, HttpTlsSettings, LoggingSettings
 from tidegate.settings.storage import StorageSettings
 from tidegate.settings.topics import TopicChoiceSettings
-from tidegate.settings.units import render_duration
+from tidegate.settings.units import render_duration, render_size
 from tidegate.settings.unknown_fields import Unknown
 from tidegate.settings.written_as import WrittenAsSettings
 
@@ -149,6 +149,8 @@ def _kind(name: str, info: FieldInfo) -> str:
         return "`true` or `false`"
     if name.endswith("_ms"):
         return "duration"
+    if name.endswith("_bytes") and schema.get("type") == "string":
+        return "size"
     if "maximum" in schema:
         low, high = schema["minimum"], schema["maximum"]
         return f"{low} to {high}" if low < high else f"`{low}`"
@@ -183,6 +185,8 @@ def _default(name: str, info: FieldInfo) -> str:
         return f"`{str(value).lower()}`"
     if name.endswith("_ms") and isinstance(value, int):
         return f"`{render_duration(value)}`"
+    if name.endswith("_bytes") and isinstance(value, int):
+        return f"`{render_size(value)}`"
     if isinstance(value, Unknown):
         return f"`{value}`"
     if isinstance(value, GiveUp):

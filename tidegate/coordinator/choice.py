@@ -117,6 +117,29 @@ def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool
     return True
 
 
+def refuse_missing_partitions(wish: Wish, sources: Mapping[OperatorName, Mapping[str, int]]) -> None:
+    """Raises RestoreRefused for a savepoint of rows whose positions leave out partitions of a topic that they name.
+
+    `sources` has the partitions of each topic now. Such partitions would be read from the beginning, as those are that
+    were added after a checkpoint, although the rows are of all of them.
+    """
+    if not wish.from_rows:
+        return
+    for source, (offsets, _) in merge_positions(wish.checkpoint.positions).items():
+        for topic in sorted({part.topic for part in offsets}):
+            there = range(sources.get(source, {}).get(topic, 0))
+            missing = [str(number) for number in there if TopicPartition(topic, number) not in offsets]
+            if missing:
+                raise RestoreRefused(
+                    f"{wish.title} says where {source} continues in some partitions of {topic} and not in others "
+                    f"({', '.join(missing[:20])}), which would be read from offset 0: write it again with an offset "
+                    "for each of them, 0 where that is meant",
+                    wish=wish.title,
+                    source=source,
+                    topic=topic,
+                )
+
+
 def derive_chosen(wish: Wish, now: Identity) -> Chosen:
     """What is appended for a wish once all that the newest checkpoint lists is committed. States as they are."""
     checkpoint = msgspec.structs.replace(wish.checkpoint, committables=())

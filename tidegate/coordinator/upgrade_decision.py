@@ -187,7 +187,18 @@ class _Decision:
     ) -> bool:
         before = len(self._refusals)
         unfit = [one for one in states if one.verdict == Fit.INCOMPATIBLE]
-        if changes.gone:
+        lost = [str(one.name) for one in unfit if one.name not in {held.name for held in self._now.states[name]}]
+        if changes.gone and lost:
+            self._refuse(
+                name,
+                f"step {str(name)!r} has no {_quoted(changes.gone)} any more, and without that it does not have the "
+                f"whole state {_quoted(lost)}, which cannot be given up by itself",
+                f"Put it back, or another column that keeps such a state; or add the changed step under a new name "
+                f"beside it. {say(name, RESET, spent)}",
+                {RESET: _RESET_DOES},
+                changes.gone,
+            )
+        elif changes.gone:
             listed = ", ".join(changes.gone)
             self._refuse(
                 name,

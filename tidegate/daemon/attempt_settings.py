@@ -9,6 +9,7 @@ import msgspec
 from tidegate.config.models import PipelineSettings
 from tidegate.coordinator.restart import RestartStrategy
 from tidegate.coordinator.triggers import CheckpointPolicy
+from tidegate.storage.open import scheme_of
 from tidegate.task.messages import SlotSettings
 
 LOOK_S: Final = 10.0
@@ -62,6 +63,14 @@ def derive_attempt_settings(settings: PipelineSettings, log_level: int) -> Attem
             checkpoints_retained=checkpoints.retained,
             state_backend=settings.state.backend,
             storage=checkpoints.storage.options,
+            local_copies_max_bytes=_derive_copies_max(settings),
         ),
         runtime.start_timeout_ms / 1000,
     )
+
+
+def _derive_copies_max(settings: PipelineSettings) -> int:
+    """The page cache of a machine has copies of what is in a directory that it mounts."""
+    wanted = settings.state.local_copies
+    mounted = scheme_of(str(settings.checkpoints.directory)) == "file"
+    return 0 if wanted == "never" or (wanted == "auto" and mounted) else settings.state.local_copies_max_bytes

@@ -24,6 +24,7 @@ from tidegate.coordinator.choice import (
     derive_saved,
     find_retained,
     refuse_damaged,
+    refuse_missing_partitions,
 )
 from tidegate.coordinator.entries import CheckpointEntry
 from tidegate.coordinator.journal import NOTHING_USED, Used
@@ -101,6 +102,7 @@ class Choosing:
             assert self._option is not None
             await self._refuse_unfit(wish)
             if decide_wish(state, wish, repeat_output=self._option.repeat_output):
+                refuse_missing_partitions(wish, self._facts.sources)
                 return wish
             logger.info("the newest checkpoint already continues from %s: --restore changes nothing", wish.title)
         if self._verify and state.retained:

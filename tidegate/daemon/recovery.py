@@ -120,7 +120,8 @@ async def _tidy(services: Services) -> None:
         logger.warning("old checkpoint files were not removed: %s", error.message)
         return
     if swept or removed:
-        logger.info("removed %d old checkpoint files", swept + removed)
+        count = swept + removed
+        logger.info("removed %d old checkpoint file%s", count, "" if count == 1 else "s")
 
 
 def _is_source(plan: Plan, subtask: SubtaskId) -> bool:

@@ -41,7 +41,7 @@ from tidegate.daemon.start.registry_access import open_registry
 from tidegate.daemon.start.start_problems import StartRefused
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
-from tidegate.daemon.work_directory import WorkDirectory
+from tidegate.daemon.work_directory import WorkDirectory, temporary_directory
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
@@ -49,6 +49,7 @@ from tidegate.process.channel_key import accepting_context
 from tidegate.process.logs import LogContext
 from tidegate.process.service_manager import open_service_manager
 from tidegate.settings.secrets import reveal
+from tidegate.slot.copies import sweep_copies
 from tidegate.spark.host import SparkHost
 from tidegate.storage.base import Storage
 
@@ -91,6 +92,7 @@ class Daemon:
         self._registry = None if registry is None else open_registry(registry)
         self._opened = contextlib.AsyncExitStack()
         self._work_dir = WorkDirectory()
+        sweep_copies(temporary_directory())
         self._attempt_settings = derive_attempt_settings(self._settings, logging.getLogger().level)
         self._services = self._make_services(loaded, storage, may_repeat=options.repeats_output)
         self._host = self._make_host()

@@ -17,7 +17,7 @@ from tidegate.settings.backtracking import find_endless
 from tidegate.settings.columns import TypeProblem, derive_type
 from tidegate.settings.secrets import is_secret_key
 from tidegate.settings.suggest import derive_suggestion
-from tidegate.settings.units import derive_duration_ms, render_duration
+from tidegate.settings.units import derive_duration_ms, derive_size_bytes, render_duration
 from tidegate.storage.open import OTHER_WORDS, STORES, scheme_of, suggest_scheme
 
 CONFIG = "config"
@@ -114,6 +114,26 @@ def duration(low: str, high: str) -> Check:
         return milliseconds
 
     schema = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d))+$", "examples": ["500ms", "10s", "1m30s"]}
+    return Check(check, schema)
+
+
+def size(low: str, high: str) -> Check:
+    """Bytes from a text with a unit, within bounds (both inclusive)."""
+    low_bytes, high_bytes = derive_size_bytes(low), derive_size_bytes(high)
+    remedy = "write a number with its unit, for instance 64MiB, 2GiB"
+
+    def check(value: object) -> int:
+        if isinstance(value, bool | int | float):
+            raise refusal(f"the size {describe_value(value)} has no unit", remedy)
+        try:
+            size_bytes = derive_size_bytes(require_text(value, "a size", remedy))
+        except ValueError as error:
+            raise refusal(str(error), remedy) from error
+        if not low_bytes <= size_bytes <= high_bytes:
+            raise refusal(f"{describe_value(value)} is out of range", f"use {low} to {high}")
+        return size_bytes
+
+    schema = {"type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)$", "examples": ["64MiB", "2GiB"]}
     return Check(check, schema)
 
 

@@ -1,13 +1,15 @@
-"""Durations as people write them: `1m30s`, `500ms`. A bare number has no unit and is refused."""
+"""Durations and sizes as people write them: `1m30s`, `64MiB`. A bare number has no unit and is refused."""
 
 from __future__ import annotations
 
 import re
 
 MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 MAX_DURATION_MS = 366 * MILLISECONDS["d"]
 
 _DURATION_PART = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)", re.ASCII)
+_SIZE = re.compile(r"([0-9]{1,12})(B|KiB|MiB|GiB|TiB)", re.ASCII)
 
 
 def derive_duration_ms(text: str) -> int:
@@ -33,3 +35,17 @@ def render_duration(milliseconds: int) -> str:
         count, milliseconds = divmod(milliseconds, MILLISECONDS[unit])
         text += f"{count}{unit}" if count else ""
     return text
+
+
+def derive_size_bytes(text: str) -> int:
+    """`64MiB` -> 67108864. Units `B KiB MiB GiB TiB`; raises ValueError."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"`{text[:40]}` is not a size")
+    return int(found[1]) * BYTES[found[2]]
+
+
+def render_size(size_bytes: int) -> str:
+    """67108864 -> `64MiB`; the inverse of `derive_size_bytes`."""
+    unit = max((one for one in BYTES if size_bytes % BYTES[one] == 0), key=BYTES.__getitem__) if size_bytes else "B"
+    return f"{size_bytes // BYTES[unit]}{unit}"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tidegate.coordinator.stored_state import read_parts, read_state
 from tidegate.coordinator.types import SourcePositions, StateHandle
 from tidegate.expressions.secrets import reveal_secrets
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
@@ -32,13 +31,14 @@ from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.plan.growth import BatchLimits, derive_batch_limits
 from tidegate.plan.origins import derive_origins
 from tidegate.sinks.runtime import SinkRuntime
+from tidegate.slot.copies import NO_COPIES, Copies, open_copies
+from tidegate.slot.restored_files import RestoredFiles
 from tidegate.slot.schemas import SlotSchemas
 from tidegate.slot.uploads import Uploads
 from tidegate.sources.read_back import RecordReader
 from tidegate.sources.runtime import BadRecord, SourceRuntime
 from tidegate.state.backends import OpenState, choose_backend
 from tidegate.state.base import Share
-from tidegate.storage.checksum import unseal
 from tidegate.storage.open import open_storage
 from tidegate.storage.shared import Proof
 from tidegate.task.barriers.handler import choose_handler
@@ -47,7 +47,7 @@ from tidegate.task.elements import Batch
 from tidegate.task.inflight import derive_shapes, read_replay
 from tidegate.task.letters import LetterCount
 from tidegate.task.loop import Clock, SlotLoop
-from tidegate.task.messages import Deploy, SlotMessage, SlotSettings
+from tidegate.task.messages import Acknowledged, Completed, Deploy, SlotMessage, SlotSettings
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.ports import OperatorState, Sink
 from tidegate.task.report import OperatorCounts, SlotReport
@@ -83,6 +83,12 @@ class SlotParts:
     def open_storage(self, settings: SlotSettings) -> Storage:
         """The checkpoint storage."""
         return open_storage(settings.storage_url, stays=True, options=settings.storage)
+
+    def open_copies(self, settings: SlotSettings, journal: str) -> Copies:
+        """Copies of state files on this machine."""
+        if not settings.local_copies_max_bytes:
+            return NO_COPIES
+        return open_copies(f"{settings.storage_url}\n{journal}", settings.local_copies_max_bytes)
 
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
         """The thread that makes state durable."""
@@ -160,9 +166,12 @@ class Deployment:
         self._wake = wake
         self._parts = SlotParts() if parts is None else parts
         self._storage = self._parts.open_storage(deploy.settings)
+        self._copies = self._parts.open_copies(deploy.settings, deploy.journal)
+        self._files = RestoredFiles(self._storage, self._copies)
         self.uploads = self._parts.make_uploads(self._storage, wake)
+        self.uploads.copies = self._copies
         self.loop = SlotLoop(
-            deploy.plan.pipeline, deploy.attempt, clock, send, self.uploads.submit, self._parts.log_bad_record
+            deploy.plan.pipeline, deploy.attempt, clock, self._answer, self.uploads.submit, self._parts.log_bad_record
         )
         self.loop.origins = derive_origins(deploy.plan)
         self.loop.shapes = derive_shapes(deploy.plan)
@@ -198,6 +207,19 @@ class Deployment:
             self.loop.tasks.append(self._build_task(vertex))
         for source in self._sources:
             source.wait_ready(SOURCE_TIMEOUT_S)
+        if self._files.copied_bytes:
+            logger.info(
+                "state restored: %d bytes from copies on this machine, %d from %s",
+                self._files.copied_bytes,
+                self._files.fetched_bytes,
+                self._storage.location,
+            )
+
+    def on_completed(self, completed: Completed) -> None:
+        """See the loop's."""
+        self.loop.on_completed(completed)
+        if completed.attempt == self._deploy.attempt:
+            self._copies.completed(completed.checkpoint)
 
     def report(self) -> SlotReport:
         """Cumulative counts of this attempt; called from the control thread, reads only."""
@@ -269,8 +291,14 @@ class Deployment:
         for sink in self._sinks:
             sink.close()
         self.uploads.close(CLOSE_TIMEOUT_S)
+        self._copies.close()
         for state in self._states.values():
             state.close()
+
+    def _answer(self, message: SlotMessage) -> None:
+        if isinstance(message, Acknowledged):
+            self._copies.acknowledged(message.ack.checkpoint, [state.path for state in message.ack.states])
+        self._send(message)
 
     # -- channels --------------------------------------------------------------------------------------------------
 
@@ -403,17 +431,14 @@ class Deployment:
             for index, shape in self.loop.shapes.items()
             if index in inputs
         }
-        pieces = read_replay(self._deploy.states, self._read_state, shapes, self._key_groups)
+        pieces = read_replay(self._deploy.states, self._files.read_state, shapes, self._key_groups)
         if pieces:
             rows = sum(batch.frame.height for _, batch in pieces)
             logger.info("%d rows in flight towards %s restored", rows, vertex.id)
         return pieces
 
     def _read_parts(self, handle: StateHandle) -> Iterator[bytes]:
-        return read_parts(self._storage, handle, self._key_groups)
-
-    def _read_state(self, handle: StateHandle) -> bytes:
-        return unseal(handle.path, read_state(self._storage, handle))
+        return self._files.read_parts(handle, self._key_groups)
 
 
 def _by_operator(

@@ -15,6 +15,7 @@ from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
+from tidegate.slot.copies import NO_COPIES, Copies
 from tidegate.storage.base import Storage, StorageError
 from tidegate.storage.checksum import seal
 from tidegate.storage.names import state_name
@@ -36,6 +37,8 @@ class Uploads:
     """Jobs in, results out; `wake` is called for every result."""
 
     def __init__(self, storage: Storage, wake: Callable[[], None], clock: Clock = SYSTEM_CLOCK) -> None:
+        self.copies: Copies = NO_COPIES
+        """Of what is written; set before the first job."""
         self._results: queue.SimpleQueue[Uploaded] = queue.SimpleQueue()
         self._abandoned: deque[CheckpointId] = deque(maxlen=ABANDONED_MAX)
         self._storage = storage
@@ -112,6 +115,7 @@ class Uploads:
         self._wake()
 
     def _delete(self, handle: StateHandle) -> None:
+        self.copies.drop(handle.path)
         try:
             self._storage.delete(handle.path)
         except StorageError as failure:  # the sweep at the next recovery finds it
@@ -121,6 +125,7 @@ class Uploads:
         data = seal(body)
         handle = derive_handle(job, number, data)
         self._storage.put(handle.path, data)
+        self.copies.keep(handle.path, data)
         return handle
 
 

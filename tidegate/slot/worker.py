@@ -213,7 +213,7 @@ class SlotProcess:
                 case Trigger():
                     loop.on_trigger(order)
                 case Completed():
-                    loop.on_completed(order)
+                    self._deployment.on_completed(order)
                 case Abandoned():
                     self._deployment.uploads.discard(loop.on_abandoned(order))
                     self._deployment.uploads.abandon(order.checkpoint)

@@ -45,16 +45,29 @@ class ObjectCorrupt(StorageError):
     retriable = False
 
 
-class Storage(Protocol):
+class Reading(Protocol):
+    """Where objects are read from, and nothing else is asked."""
+
+    location: str
+    """For messages: the directory or bucket as the user wrote it."""
+
+    def get(self, name: str) -> bytes:
+        """The whole content. Raises ObjectMissing."""
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """So many bytes of the content from a place on; fewer, or none, where it ends before. Raises ObjectMissing.
+
+        Nothing else of the object is transferred: it is for the beginnings and parts of objects of many megabytes.
+        """
+
+
+class Storage(Reading, Protocol):
     """Durable objects. When a writing call has returned, the object survives a power cut.
 
     Used by several threads and processes at a time, on several machines. Calls block, for a bounded time, and raise
     StorageError for whatever prevents them: `retriable` is what another attempt may find cured. Nothing is cached: an
     object that another process has written is seen by the next call.
     """
-
-    location: str
-    """For messages: the directory or bucket as the user wrote it."""
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         """Create the object whole or not at all; False when the name exists already (whatever its content).
@@ -65,15 +78,6 @@ class Storage(Protocol):
 
     def put(self, name: str, data: bytes) -> None:
         """Create or replace, atomically: a reader sees the former content or the new one."""
-
-    def get(self, name: str) -> bytes:
-        """The whole content. Raises ObjectMissing."""
-
-    def get_range(self, name: str, start: int, length: int) -> bytes:
-        """So many bytes of the content from a place on; fewer, or none, where it ends before. Raises ObjectMissing.
-
-        Nothing else of the object is transferred: it is for the beginnings and parts of objects of many megabytes.
-        """
 
     def exists(self, name: str) -> bool:
         """Whether there is an object of that name now."""

@@ -146,6 +146,8 @@ class SlotSettings(msgspec.Struct, frozen=True):
     """`checkpoints.retained`: what an increment builds on is kept while fewer newer checkpoints have completed."""
     state_backend: str = "memory"
     storage: StorageOptions = NO_OPTIONS
+    local_copies_max_bytes: int = 0
+    """Of all copies of state files on a machine; 0: none are kept."""
 
 
 class Deploy(msgspec.Struct, frozen=True, tag="deploy"):

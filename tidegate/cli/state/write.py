@@ -129,6 +129,13 @@ def _offsets(source: object, where: str) -> SourcePositions:
     offsets = {TopicPartition(topic, n): at for topic, found in by_topic.items() for n, at in found.items()}
     if any(offset < 0 for offset in offsets.values()):
         raise click.UsageError(f"{text}: an offset is 0 or more")
+    for topic, found in by_topic.items():
+        missing = [str(n) for n in range(max(found, default=0)) if n not in found]
+        if missing:
+            raise click.UsageError(
+                f"{text}: {topic} has partitions that are not named ({', '.join(missing[:20])}): give each an offset, "
+                "0 where it is to be read from its beginning"
+            )
     return SourcePositions(source.name, tuple(sorted(offsets.items())))
 
 

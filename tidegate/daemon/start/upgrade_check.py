@@ -39,6 +39,8 @@ from tidegate.storage.open import StorageOpener
 from tidegate.tables.source import read_journal
 from tidegate.task.inflight import derive_shapes
 
+FORECAST_BYTES_MIN: Final = 1_000_000
+"""Less is restored before anybody looks, and the speed of reading it says nothing."""
 SAMPLE_S: Final = 1.0
 """The speed of reading is measured for so long at most."""
 
@@ -189,9 +191,12 @@ def _evolved(plan: Plan, upgrade: Upgrade) -> dict[tuple[OperatorName, StateName
     return found
 
 
-def _forecast(plan: Plan, checkpoint: CompletedCheckpoint, storage: Storage, upgrade: Upgrade) -> Forecast:
+def _forecast(plan: Plan, checkpoint: CompletedCheckpoint, storage: Storage, upgrade: Upgrade) -> Forecast | None:
+    """None where the states are so small that what is measured is everything but reading."""
     handles = [one for one in upgrade.map_states(checkpoint.states) if not one.in_flight]
     whole = sum(one.size_bytes for one in handles)
+    if whole < FORECAST_BYTES_MIN:
+        return None
     declared = _evolved(plan, upgrade)
     begun, read = time.perf_counter(), 0
     for handle in sorted(handles, key=lambda one: -one.size_bytes):

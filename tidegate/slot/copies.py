@@ -1,0 +1,290 @@
+"""Copies of state files on the machine of the slot that uploaded them: a restart there need not fetch them (ADR 61).
+
+    TMPDIR/tidegate-copies-<user id>/<of one pipeline>/<checkpoint>-<digest of the object's name>
+
+Nothing depends on them: whoever reads one compares it with the checksums of the checkpoint (`restored_files.py`), so it
+may be missing, damaged or half written. All slots of a pipeline on one machine share a folder.
+
+What the newest completed checkpoint lists is kept. A slot removes what it has written itself and this checkpoint does
+not list; and, because the first snapshot of every attempt is full (ADR 16), everything of earlier attempts when the
+first checkpoint of its own has completed. A folder that no slot uses, and none has written to for a day, is removed by
+whoever comes next.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.ids import CheckpointId
+from tidegate.storage.base import StorageError
+from tidegate.storage.files import read_all, read_range, write_all
+from tidegate.storage.names import checkpoint_of_state
+from tidegate.storage.problems import describe_failure
+
+logger = logging.getLogger(__name__)
+
+PREFIX: Final = "tidegate-copies-"
+STALE_S: Final = 86_400.0
+SWEPT_MAX: Final = 1000
+FREE_SHARE: Final = 0.1
+"""Of the file system; RocksDB and Spark write there, too."""
+ACKED_MAX: Final = 50
+"""Checkpoints that were acknowledged and not completed; more cannot be in flight."""
+_TRIES: Final = 10
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Copies:
+    """What a slot asks of its copies; this one keeps none.
+
+    `acknowledged` and `completed` are called by the loop's thread and touch nothing; all else blocks.
+    """
+
+    location = "nowhere"
+
+    def has(self, name: str) -> bool:  # noqa: ARG002 - as all below: there are none
+        """Whether there is a copy of the object of that name, of whatever content."""
+        return False
+
+    def get(self, name: str) -> bytes:
+        """The copy. Raises ObjectMissing, StorageError."""
+        raise StorageError(f"no copies are kept, so there is none of {name}")
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:  # noqa: ARG002 - see above
+        """So many bytes of it, or those that there are. Raises as `get`."""
+        return self.get(name)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """The object of that name was written with this content. Never raises."""
+
+    def drop(self, name: str) -> None:
+        """It was deleted, or the copy is damaged. Never raises."""
+
+    def acknowledged(self, checkpoint: CheckpointId, names: Iterable[str]) -> None:
+        """A subtask of this slot has reported these files for the checkpoint."""
+
+    def completed(self, checkpoint: CheckpointId) -> None:
+        """It is in the journal: what older ones alone list is of no use any more."""
+
+    def close(self) -> None:
+        """Nothing is kept from now on; what there is stays for the next attempt."""
+
+
+class LocalCopies(Copies):
+    """See the module. `owner` is the same for all slots of a pipeline, and different for every other one.
+
+    At most `bytes_max` of all of them together, and a tenth of the file system stays free: what would be more is not
+    kept. Raises StorageError when there can be no folder.
+    """
+
+    def __init__(self, base: Path, owner: str, bytes_max: int, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.location: str = str(base)
+        self._bytes_max = bytes_max
+        self._acked: dict[CheckpointId, set[str]] = {}
+        self._first: CheckpointId | None = None
+        self._due: tuple[CheckpointId, CheckpointId, frozenset[str]] | None = None
+        """First and newest completed checkpoint of this attempt, and the copies that the newest needs of this slot."""
+        self._own: set[str] = set()
+        self._reported: set[str] = set()
+        try:
+            root = _own_root(base)
+            sweep_copies(base, clock)
+            self._folder = root / hashlib.sha256(owner.encode()).hexdigest()[:32]
+            self._lock = _take_folder(self._folder)
+        except OSError as failure:
+            raise describe_failure(self.location, "make", "a folder for copies of state", failure) from failure
+
+    def has(self, name: str) -> bool:
+        """See Copies."""
+        return self._path(name).is_file()
+
+    def get(self, name: str) -> bytes:
+        """See Copies."""
+        try:
+            return read_all(os, self._path(name))
+        except OSError as failure:
+            raise describe_failure(self.location, "read", name, failure) from failure
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """See Copies."""
+        try:
+            return read_range(os, self._path(name), start, length)
+        except OSError as failure:
+            raise describe_failure(self.location, "read", name, failure) from failure
+
+    def keep(self, name: str, data: bytes) -> None:
+        """See Copies. Not synced: what a power cut leaves of it does not have its checksum."""
+        path = self._path(name)
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+        try:
+            self._clean()
+            if self._has_room(len(data)):
+                self._write(unfinished, data)
+                unfinished.replace(path)
+                self._own.add(path.name)
+        except OSError as failure:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+            self._report(f"a copy of state could not be kept in {self.location}: {failure.strerror or failure}")
+
+    def drop(self, name: str) -> None:
+        """See Copies."""
+        self._remove(self._path(name))
+
+    def acknowledged(self, checkpoint: CheckpointId, names: Iterable[str]) -> None:
+        """See Copies."""
+        self._acked.setdefault(checkpoint, set()).update(names)
+        if len(self._acked) > ACKED_MAX:
+            del self._acked[min(self._acked)]
+
+    def completed(self, checkpoint: CheckpointId) -> None:
+        """See Copies. What is of no use is removed when the next copy is kept, by the thread that writes it."""
+        names = self._acked.pop(checkpoint, set())
+        self._acked = {other: files for other, files in self._acked.items() if other > checkpoint}
+        self._first = self._first or checkpoint
+        self._due = (self._first, checkpoint, frozenset(self._path(name).name for name in names))
+
+    def close(self) -> None:
+        """See Copies."""
+        with suppress(OSError):
+            os.utime(self._folder)
+        os.close(self._lock)
+
+    def _path(self, name: str) -> Path:
+        """Names sort by checkpoint."""
+        checkpoint = checkpoint_of_state(name) or CheckpointId(0)
+        return self._folder / f"{checkpoint:012d}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+    def _clean(self) -> None:
+        if self._due is None:
+            return
+        (first, newest, used), self._due = self._due, None
+        for entry in self._walk():
+            written = _checkpoint_of(entry.name)
+            own = entry.name in self._own and written <= newest and entry.name not in used
+            if own or written < first:
+                self._remove(Path(entry.path))
+
+    def _has_room(self, size: int) -> bool:
+        held = sum(map(_size_of, self._walk()))
+        if held + size > self._bytes_max:
+            self._report(
+                f"copies of state have {self._bytes_max:,} bytes on this machine: not all files are kept, and a "
+                "restart fetches the others; raise `state.local_copies_max` if there is room"
+            )
+            return False
+        disk = shutil.disk_usage(self._folder)
+        if disk.free - size < disk.total * FREE_SHARE:
+            self._report(f"no more copies of state are kept: {self.location} is nearly full")
+            return False
+        return True
+
+    def _walk(self) -> Iterator[os.DirEntry[str]]:
+        with os.scandir(self._folder) as entries:
+            yield from entries
+
+    def _write(self, path: Path, data: bytes) -> None:
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, _NEW_FILE, 0o600)
+        try:
+            write_all(os, descriptor, data)
+        finally:
+            os.close(descriptor)
+
+    def _remove(self, path: Path) -> None:
+        self._own.discard(path.name)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as failure:
+            self._report(f"a copy of state could not be removed from {self.location}: {failure.strerror or failure}")
+
+    def _report(self, problem: str) -> None:
+        """Once each: the pipeline does not need copies."""
+        if problem not in self._reported:
+            self._reported.add(problem)
+            logger.warning("%s", problem)
+
+
+NO_COPIES: Final = Copies()
+
+
+def open_copies(owner: str, bytes_max: int) -> Copies:
+    """Below the process's temporary directory; none where that cannot be written to. See LocalCopies."""
+    try:
+        return LocalCopies(Path(tempfile.gettempdir()), owner, bytes_max)
+    except (StorageError, FileNotFoundError) as failure:  # also when there is no temporary directory at all
+        logger.warning("no copies of state are kept on this machine: %s", failure)
+        return NO_COPIES
+
+
+def sweep_copies(base: Path, clock: Clock = SYSTEM_CLOCK) -> list[Path]:
+    """Remove this user's folders below `base` that nobody uses; those that were removed."""
+    removed: list[Path] = []
+    for entry in sorted((base / f"{PREFIX}{os.geteuid()}").glob("*"))[:SWEPT_MAX]:
+        try:
+            descriptor = os.open(entry, _FOLDER)
+        except OSError:
+            continue  # gone meanwhile, or nothing of ours
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found = os.fstat(descriptor)
+            if found.st_uid == os.geteuid() and found.st_mtime < clock.now_ms() / 1000 - STALE_S:
+                shutil.rmtree(entry, ignore_errors=True)
+                removed.append(entry)
+        except BlockingIOError:
+            continue  # a slot uses it
+        finally:
+            os.close(descriptor)
+    return removed
+
+
+def _own_root(base: Path) -> Path:
+    """Of this user, and nobody else's to write to: temporary directories are shared. Raises OSError."""
+    root = base / f"{PREFIX}{os.geteuid()}"
+    with suppress(FileExistsError):
+        root.mkdir(0o700)
+    found = root.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(1, f"{root.name} is not a directory of this user alone")
+    return root
+
+
+def _take_folder(folder: Path) -> int:
+    """A descriptor that holds a lock which others may hold, too. Raises OSError."""
+    for _ in range(_TRIES):
+        with suppress(FileExistsError):
+            folder.mkdir(0o700)
+        descriptor = os.open(folder, _FOLDER)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        with suppress(OSError):
+            os.utime(folder)
+            if folder.stat().st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+        os.close(descriptor)  # somebody has removed it before it was locked
+    raise FileNotFoundError(2, f"{folder} was removed again and again")
+
+
+def _size_of(entry: os.DirEntry[str]) -> int:
+    """0 for what another slot has removed meanwhile."""
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _checkpoint_of(name: str) -> CheckpointId:
+    """The checkpoint that a copy was written for; 0, which is of no use, for anything else."""
+    digits = name.partition("-")[0]
+    return CheckpointId(int(digits) if digits.isdecimal() else 0)

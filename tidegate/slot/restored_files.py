@@ -1,0 +1,55 @@
+"""The state files that a slot restores: from copies on its machine where these are whole, else from the storage."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from tidegate.coordinator.stored_state import read_parts, read_state
+from tidegate.coordinator.types import StateHandle
+from tidegate.slot.copies import Copies
+from tidegate.storage.base import Reading, StorageError
+from tidegate.storage.checksum import unseal
+
+logger = logging.getLogger(__name__)
+
+
+class RestoredFiles:
+    """Whatever is given was verified against its handle. Reads and raises as `coordinator/stored_state.py`."""
+
+    def __init__(self, storage: Reading, copies: Copies) -> None:
+        self._storage = storage
+        self._copies = copies
+        self.copied_bytes = 0
+        """Given from copies."""
+        self.fetched_bytes = 0
+        """Given from the storage."""
+
+    def read_state(self, handle: StateHandle) -> bytes:
+        """The whole file, unsealed."""
+        (body,) = self._read(handle, lambda place: [unseal(handle.path, read_state(place, handle))])
+        return body
+
+    def read_parts(self, handle: StateHandle, key_groups: range) -> Iterator[bytes]:
+        """What it has of these key groups, as one or more files."""
+        return self._read(handle, lambda place: read_parts(place, handle, key_groups))
+
+    def _read(self, handle: StateHandle, read: Callable[[Reading], Iterable[bytes]]) -> Iterator[bytes]:
+        """A copy that turns out to be damaged is given up; both places have the same parts, so none comes twice."""
+        given = 0
+        if self._copies.has(handle.path):
+            try:
+                for part in read(self._copies):
+                    given += 1
+                    self.copied_bytes += len(part)
+                    yield part
+            except StorageError as damage:
+                problem = damage.fields.get("problem", damage.message)
+                logger.warning("a copy of state is removed and %s is read instead: %s", self._storage.location, problem)
+                self._copies.drop(handle.path)
+            else:
+                return
+        for part in islice(read(self._storage), given, None):
+            self.fetched_bytes += len(part)
+            yield part
