@@ -53,6 +53,12 @@ class DaemonUnreachable(TidegateError):
     retriable = True
 
 
+class DaemonGone(DaemonUnreachable):
+    """A daemon has taken the order, and hung up without an answer: it has ended, or is about to."""
+
+    code = "daemon-gone"
+
+
 class AnswerLate(TidegateError):
     """The daemon has the order, and no answer came in time."""
 
@@ -91,7 +97,8 @@ def find_order_token(settings: PipelineSettings, base: str, given: Path | None) 
 def ask_daemon(
     base: str, method: str, path: str, order: Order | None, timeout_s: float, token: str | None = None
 ) -> bytes:
-    """Raises OrderFailed with the daemon's own words, DaemonUnreachable, AnswerLate when the order may have been taken.
+    """Raises OrderFailed with the daemon's own words, DaemonUnreachable, and of orders that may have been taken
+    AnswerLate (nothing came in time) and DaemonGone (it hung up).
 
     No proxy is asked: it is our own machine.
     """
@@ -111,6 +118,8 @@ def ask_daemon(
                 f"the daemon at {base} has the order and has not answered for {timeout_s:,.0f} s; it may still carry "
                 "it out: look at its log"
             ) from error
+        if asked and order is not None:
+            raise DaemonGone(f"the daemon at {base} has ended before it answered ({error}): look at its log") from error
         raise DaemonUnreachable(
             f"no daemon answers at {base} ({error}); is the pipeline running on this machine, and is this its "
             "http.host and http.port?"
