@@ -104,7 +104,7 @@ def test_a_checkpoint_that_is_no_repetition_is_refused() -> None:
 
 
 def test_X02_what_is_ended_is_not_asked_for_by_anybody_again() -> None:
-    """The entry that says so: this attempt goes on as before, the next one has nothing to end."""
+    """The entry that says so: this attempt continues as before, the next one has nothing to end."""
     storage = FakeStorage()
     one, plan = restoring(storage)
     one.append_ended(99)

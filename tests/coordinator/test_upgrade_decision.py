@@ -290,3 +290,17 @@ def test_a_source_that_is_still_there_is_not_said_to_begin_with_empty_state() ->
     still, unknown = decide_upgrade(checkpoint, MEANT, now).refusals
     assert still.remedy == "Remove it from the file"
     assert unknown.remedy == "Did you mean `s`?"
+
+
+def test_a_step_that_nobody_has_written_is_neither_new_nor_a_choice() -> None:
+    ours = OperatorName("dead_letters.bytes")
+    same = Definition(meaning_of(x="1"), {}, {name_of("a"): (), ours: ()}, frozenset())
+    assert ours not in {step.name for step in decide_upgrade(HELD, MEANT, same).steps}
+    gone = Definition({}, {}, {name_of("b"): (), ours: ()}, frozenset())
+    assert any("(it has: b)" in one.message for one in decide_upgrade(HELD, MEANT, gone).refusals)
+
+
+def test_an_aggregate_of_a_step_that_is_refused_is_not_said_to_begin() -> None:
+    upgrade = decide_upgrade(HELD, MEANT, one_step(x="other", y="2"))
+    assert upgrade.refusals
+    assert [step.remarks for step in upgrade.steps if step.name == "a"] == [()]

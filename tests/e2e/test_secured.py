@@ -16,7 +16,7 @@ from tests.support.secured_broker import Right, SecuredBroker
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 OF_A_SLOW_MACHINE = (
-    "no broker answers at",  # in time: the same attempt goes on
+    "no broker answers at",  # in time: the same attempt continues
     "answer again, after",
     "not all slots returned within",
     "helper threads still run after",

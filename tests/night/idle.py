@@ -1,6 +1,6 @@
 """Nothing comes for 1,000 seconds, while brokers forget idle producers; then the first record is there at once.
 
-The attempt goes on, the probe is green all the time, and neither the checkpoint directory grows, nor the log by more
+The attempt continues, the probe is green all the time, and neither the checkpoint directory grows, nor the log by more
 than a few lines and one a minute.
 """
 

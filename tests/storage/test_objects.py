@@ -48,9 +48,9 @@ def test_addresses_are_a_bucket_and_a_prefix(address: str) -> None:
     [
         ("s3://", "names no bucket"),
         ("s3:///x", "names no bucket"),
-        ("s3://a", "names no bucket"),
-        ("s3://bucket:9000/x", "names no bucket"),
-        ("az://-x/y", "names no container"),
+        ("s3://a", "`a` is no name of a bucket"),
+        ("s3://bucket:9000/x", "`bucket:9000` is no name of a bucket"),
+        ("az://-x/y", "`-x` is no name of a container"),
         ("s3://bucket/a//b", "parted by single slashes"),
         ("s3://bucket/a/../b", "a prefix has letters"),
         ("s3://bucket/a b", "a prefix has letters"),
@@ -314,3 +314,9 @@ def test_a_machine_without_a_role_has_no_credentials() -> None:
     for rest in ("Server returned non-2xx status code: 403 Forbidden: no", "HTTP error: error sending request"):
         details = "\n\nDebug source:\nGeneric { inner: Http( HttpError {\n kind: Connect, tcp connect error } ) }"
         assert "credentials_file" in judge(Exception(f"Generic S3 error: {asked}{rest}{details}")).remedy
+
+
+def test_an_address_of_azure_without_an_account_says_where_one_is_named() -> None:
+    found = judge(Exception("Generic MicrosoftAzure error: Account must be specified"))
+    assert (found.kind, found.reason) == (Kind.LASTING, "no storage account is named")
+    assert all(word in found.remedy for word in ("`account`", "AZURE_STORAGE_ACCOUNT_NAME", "`--of FILE`"))

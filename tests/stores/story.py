@@ -103,7 +103,7 @@ def _place(proxy: StoreProxy, place: Path) -> dict[str, Any]:
 def _one(
     night: Night, rig: Rig, proxy: StoreProxy, store: Server, daemon: DaemonProcess, trouble: str, victim: str
 ) -> DaemonProcess:
-    """A trouble begins, somebody is killed in it, it ends: the pipeline goes on."""
+    """A trouble begins, somebody is killed in it, it ends: the pipeline continues."""
     hurt = sum(proxy.hurt.values())
     with _troubled(night, proxy, store, trouble):
         night.pause(0.5, 4.0)

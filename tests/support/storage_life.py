@@ -171,7 +171,7 @@ def judge(root: Path, told: str) -> str:
 
     Allowed: the journal can be read; the newest checkpoint is the last that was reported as decided, or one that was
     attempted after it; it is whole; ids were never given back; after sweeping nothing is left that nobody needs; and
-    the pipeline goes on.
+    the pipeline continues.
     """
     decided = [int(line.split()[1]) for line in told.splitlines() if line.startswith("decided ")]
     attempted = [int(line.split()[1]) for line in told.splitlines() if line.startswith("attempts ")]

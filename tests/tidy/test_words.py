@@ -30,6 +30,7 @@ def test_documents_use_plain_words() -> None:
         ("9 wants a member's epoch", "needs"),
         ("no way into broker:9092", "cannot connect to"),
         ("the next start goes on from the last checkpoint", "continue"),
+        ("a state goes on or begins empty", "continue"),
         ("the attempt is started anew", "again"),
         ("readers stand still", "is blocked"),
         ("this belongs into the file", "belongs in"),

@@ -38,6 +38,7 @@ WORDS: Final = (
     Word(r"\bwants?\b", "`needs`, `requires`, `expects` or `asks for`"),
     Word(r"\bno way into\b", "`cannot connect to`"),
     Word(r"\b(?:go|goes|going|went|gone) on (?:from|with|behind|after|to)\b", "`continue`"),
+    Word(r"\b(?:states?|pipelines?|attempts?) (?:go|goes) on\b", "`continue`"),
     Word(r"\banew\b", "`again` or `from the start`", r"begin[-_]anew"),
     Word(r"\bst(?:and|ands|anding|ood) still\b", "`is blocked`, `stops` or `hangs`"),
     Word(r"\bbelongs? into\b", "`belongs in`"),

@@ -62,6 +62,6 @@ def test_X02_a_finished_pipeline_starts_again_and_an_idle_one_goes_on(
         wait_until(lambda: not unused.list_transactions(f"other-{user.name}"), "an unused id is forgotten (X10)")
         unused.close()
         user.produce(source, numbers((4, 2)))
-        wait_until(lambda: [row["id"] for row in user.rows(out)] == [3, 4], "the idle pipeline goes on")
+        wait_until(lambda: [row["id"] for row in user.rows(out)] == [3, 4], "the idle pipeline continues")
         assert daemon.terminate() == 0
         assert "attempt failed" not in daemon.text()

@@ -107,7 +107,7 @@ def test_input_removed_by_retention_stops_with_the_lost_range(user: User) -> Non
     user.run().says(4, source, "offset 2 is gone", "starts at 12", "10 offsets", "restore the data")
     assert [row["id"] for row in user.rows(out)] == [1, 2]
     user.document["sources"]["numbers"]["on_lost_input"] = "continue"
-    user.run().says(0, "offsets 2 up to and not including 12, 10 in all, were removed", "it goes on at 12")
+    user.run().says(0, "offsets 2 up to and not including 12, 10 in all, were removed", "it continues at 12")
     assert [row["id"] for row in user.rows(out)] == [1, 2, *range(13, 23)]
 
 

@@ -49,6 +49,12 @@ class DaemonUnreachable(TidegateError):
     retriable = True
 
 
+class DaemonGone(DaemonUnreachable):
+    """A daemon has taken the order, and hung up without an answer: it has ended, or is about to."""
+
+    code = "daemon-gone"
+
+
 class AnswerLate(TidegateError):
     """The daemon has the order, and no answer came in time."""
 
@@ -76,7 +82,9 @@ def find_order_token(settings: PipelineSettings, reach: Reach, given: Path | Non
 def ask_daemon(
     reach: Reach, method: str, path: str, order: Order | None, timeout_s: float, token: str | None = None
 ) -> bytes:
-    """Raises OrderFailed with the daemon's own words, DaemonUnreachable, AnswerLate when the order may be under way."""
+    """Raises OrderFailed with the daemon's own words, DaemonUnreachable, and of orders that may have been taken
+    AnswerLate (nothing came in time) and DaemonGone (it hung up).
+    """
     connection = reach.connect(timeout_s)
     body = None if order is None else msgspec.json.encode(order)
     headers = {"Content-Type": JSON} if token is None else {"Content-Type": JSON, "Authorization": SCHEME + token}
@@ -94,6 +102,10 @@ def ask_daemon(
             ) from error
         if isinstance(error, ssl.SSLError) or (reach.context is not None and isinstance(error, ConnectionResetError)):
             raise DaemonUnreachable(f"no TLS with what listens at {reach} ({error}); {_tls_remedy(error)}") from error
+        if asked and order is not None:
+            raise DaemonGone(
+                f"the daemon at {reach} has ended before it answered ({error}): look at its log"
+            ) from error
         raise DaemonUnreachable(
             f"no daemon answers at {reach} ({error}); is the pipeline running on this machine, and is this its "
             "http.host and http.port?"

@@ -10,6 +10,7 @@ from typing import Final
 import click
 import msgspec
 from rich.console import Console
+from rich.table import Table
 
 from tidegate.cli.operator_table import find_stalled, render_operators
 from tidegate.cli.orders import (
@@ -18,6 +19,7 @@ from tidegate.cli.orders import (
     FORM,
     TOKEN,
     AnswerLate,
+    DaemonGone,
     DaemonUnreachable,
     OrderFailed,
     ask_daemon,
@@ -82,15 +84,20 @@ def status(file: Path, given: Given, style: str) -> int:
         echo_json(found)
     else:
         console = Console(highlight=False)
-        console.print(render_status(found), soft_wrap=True)
+        _print_whole(console, render_status(found))
         if found.operators:
             console.print()
-            table = render_operators(found.operators)
-            width = console.measure(table, options=console.options.update_width(TABLE_WIDTH_MAX)).maximum
-            console.print(table, soft_wrap=True, width=max(width, console.width))  # a cut number says nothing
+            _print_whole(console, render_operators(found.operators))
             for line in find_stalled(found.operators):
                 console.print(line, style="yellow", soft_wrap=True)
     return int(found.state is PipelineState.FAILED)
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """As wide as it is, whatever reads it: a cut number says nothing. `width` of print is at most the console's."""
+    width = console.measure(table, options=console.options.update_width(TABLE_WIDTH_MAX)).maximum
+    console.width = max(width, console.width)
+    console.print(table, soft_wrap=True)
 
 
 @click.command()
@@ -134,8 +141,8 @@ def stop(file: Path, given: Given, token_file: Path | None, savepoint: bool, dir
             done = take_savepoint(settings, reach, describe_directory(directory), token_file)
         except (OrderFailed, AnswerLate) as error:
             raise StopFailed(
-                f"the pipeline was not stopped, and goes on: {error.message}. Without --savepoint it is stopped after "
-                "its final checkpoint"
+                f"the pipeline was not stopped, and continues: {error.message}. Without --savepoint it is stopped "
+                "after its final checkpoint"
             ) from error
         click.echo(done.path)
         kept = f"; savepoint {done.path} is complete (checkpoint {done.checkpoint}) and is not affected"
@@ -150,8 +157,12 @@ def stop(file: Path, given: Given, token_file: Path | None, savepoint: bool, dir
 
 
 def _stop(settings: PipelineSettings, reach: Reach, token: str | None) -> None:
-    """Raises StopFailed, and what ask_daemon raises."""
-    ask_daemon(reach, "POST", "/stop", Order(settings.name), ANSWER_S, token)
+    """Raises StopFailed, and what ask_daemon raises. What a daemon that hangs up has done is in its journal."""
+    try:
+        ask_daemon(reach, "POST", "/stop", Order(settings.name), ANSWER_S, token)
+    except DaemonGone:
+        _refuse_unfinished(settings)
+        return
     deadline = time.monotonic() + settings.runtime.shutdown_grace_ms / 1000 + ANSWER_S
     while time.monotonic() < deadline:
         try:

@@ -32,7 +32,7 @@ def read_words(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, .
     """What was said, `STEP` or `STEP=NOTE`. Raises UsageError for what contradicts itself."""
     said = Spoken(_with_notes("keep", keep), _with_notes("reset", reset), tuple(map(OperatorName, drop)))
     for name in said.keep.keys() & said.reset.keys():
-        raise click.UsageError(f"--keep {name} and --reset {name}: a state goes on or begins empty, choose one")
+        raise click.UsageError(f"--keep {name} and --reset {name}: a state continues or begins empty, choose one")
     for name in {*said.keep, *said.reset} & {*said.drop}:
         raise click.UsageError(f"--drop {name} is for a step that the file no longer has: remove the other option")
     for text in drop:

@@ -24,10 +24,10 @@ def decide_change_problems(
         if was == name:
             yield PathProblem(path, "it has this name already", "write its former name, or remove `was`")
         elif was in there:
-            message = f"there still is a {there[was]} `{was}`: the state of one cannot go on in two"
+            message = f"there still is a {there[was]} `{was}`: the state of one cannot continue in two"
             yield PathProblem(path, message, f"remove `was`, or remove or rename that {there[was]}")
         elif was in taken:
-            message = f"`{taken[was]}` was `{was}`, too: the state of one cannot go on in two"
+            message = f"`{taken[was]}` was `{was}`, too: the state of one cannot continue in two"
             yield PathProblem(path, message, "remove one `was`: that step begins with empty state")
         else:
             taken[was] = name
@@ -60,7 +60,7 @@ def _columns(path: Path, word: StateWord | None, renamed: dict[str, str]) -> Ite
     former = {old: new for new, old in renamed.items()}
     for column in word.drop:
         if column in former:
-            message = f"`{column}` goes on as `{former[column]}`, `was` says"
+            message = f"`{column}` continues as `{former[column]}`, `was` says"
             yield PathProblem((*path, "drop"), message, "remove it here, or there")
     for column in word.defaults:
         if column in renamed:

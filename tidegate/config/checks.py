@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
+from pydantic import SecretStr
 
 from tidegate.config.case_checks import decide_case_problems
 from tidegate.config.change_checks import decide_change_problems
-from tidegate.config.encryption import decide_encryption_problems
+from tidegate.config.encryption import SECRET, decide_encryption_problems
 from tidegate.config.errors import PathProblem
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
@@ -49,7 +50,7 @@ def derive_problems(understood: Understood, values: dict[str, Value]) -> list[Pa
         if values.get(section) == {}
     ]
     problems += _properties(settings, values)
-    problems += _spark(settings)
+    problems += _spark(settings, values)
     problems += _times(settings, values)
     problems += decide_storage_problems(settings)
     problems += _roles(settings)
@@ -107,22 +108,36 @@ def _dead_letters(settings: PipelineSettings, values: dict[str, Value]) -> Itera
 
 
 def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
+    top = _as_written(("kafka",), settings.kafka, values)
     if "kafka" in values and isinstance(values["kafka"], dict):
         yield from _below(("kafka",), decide_kafka_problems(settings.kafka, "both"))
-        yield from _below(("kafka",), decide_login_problems(settings.kafka))
-        yield from _servers(settings)
+        yield from _login_problems(("kafka",), top, settings.kafka)
+        yield from _servers(settings, top)
     for name, source in settings.sources.items():
-        yield from _own_properties(("sources", name, "kafka"), settings.kafka, source.kafka, "consumer")
+        yield from _own_properties(("sources", name, "kafka"), top, source.kafka, "consumer", values)
     for name, sink in settings.sinks.items():
-        yield from _own_properties(("sinks", name, "kafka"), settings.kafka, sink.kafka, "producer")
+        yield from _own_properties(("sinks", name, "kafka"), top, sink.kafka, "producer", values)
+
+
+def _as_written(path: Path, properties: Mapping[str, Text], values: dict[str, Value]) -> dict[str, Text]:
+    """The properties, and a stand-in for each that the file has and nobody could read: it is reported, not missing."""
+    written: Value = values
+    for step in path:
+        written = written.get(str(step)) if isinstance(written, dict) else None
+    names = written if isinstance(written, dict) else {}
+    return {**dict.fromkeys(names, SecretStr("")), **properties}
+
+
+def _login_problems(path: Path, written: Mapping[str, Text], properties: Mapping[str, Text]) -> Iterator[PathProblem]:
+    """What is wrong with the login as a whole, where it is about one of these properties."""
+    return _below(path, [one for one in decide_login_problems(written) if one.path[0] in properties])
 
 
 def _own_properties(
-    path: Path, top: Mapping[str, Text], properties: Mapping[str, Text], side: Side
+    path: Path, top: Mapping[str, Text], properties: Mapping[str, Text], side: Side, values: dict[str, Value]
 ) -> Iterator[PathProblem]:
     yield from _below(path, decide_kafka_problems(properties, side))
-    login = [one for one in decide_login_problems({**top, **properties}) if one.path[0] in properties]
-    yield from _below(path, login)
+    yield from _login_problems(path, {**top, **_as_written(path, properties, values)}, properties)
     for word in sorted(_CLUSTER & set(properties)):
         message = "one pipeline has one cluster: transactions cannot span two"
         yield PathProblem((*path, word), message, "set it in `kafka:` at the top only", at_key=True)
@@ -133,9 +148,9 @@ def _below(path: Path, problems: Iterable[PathProblem]) -> Iterator[PathProblem]
         yield msgspec.structs.replace(problem, path=(*path, *problem.path))
 
 
-def _servers(settings: PipelineSettings) -> Iterator[PathProblem]:
+def _servers(settings: PipelineSettings, written: Mapping[str, Text]) -> Iterator[PathProblem]:
     given = [name for name in sorted(_CLUSTER) if name in settings.kafka]
-    if not given:
+    if not _CLUSTER & written.keys():
         yield PathProblem(
             ("kafka",), "`bootstrap.servers` is missing", "add it: host:port of one or more brokers", at_key=True
         )
@@ -148,10 +163,13 @@ def _servers(settings: PipelineSettings) -> Iterator[PathProblem]:
                 )
 
 
-def _spark(settings: PipelineSettings) -> Iterator[PathProblem]:
+def _spark(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
     yield from _below(("spark",), decide_spark_problems(settings.spark))
     master, wanted = settings.spark_master, settings.parallelism
-    yield from _below(("spark",), decide_encryption_problems(settings.runtime.encryption, master, settings.spark))
+    written = {**settings.spark}
+    if SECRET in _as_written(("spark",), {}, values):
+        written.setdefault(SECRET, SecretStr(""))
+    yield from _below(("spark",), decide_encryption_problems(settings.runtime.encryption, master, written))
     slots = None
     if match := _LOCAL.fullmatch(master):
         slots = None if match[1] == "*" else int(match[1])

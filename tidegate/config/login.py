@@ -57,7 +57,10 @@ def _sasl(protocol: str, properties: Mapping[str, Text]) -> list[PathProblem]:
     if not named:
         text = f"`{protocol}` also needs `sasl.mechanism`"
         return [PathProblem(("security.protocol",), text, f"add it: {offered}")]
-    mechanism = str(properties[named[0]]).upper()
+    given = properties[named[0]]
+    if not isinstance(given, str):
+        return []  # a secret, or nobody could read it: nothing can be said about it
+    mechanism = given.upper()
     if mechanism == TOKENS:
         return _tokens(named[0], properties)
     if mechanism not in MECHANISMS:

@@ -278,7 +278,7 @@ class SourceSettings(TopicsSettings):
         choice("dead-letter", "fail", "skip"),
         Field(
             description="Records that cannot be read, computed or written: `dead-letter` writes them to the topic of "
-            "`dead_letters` and goes on, `fail` stops the pipeline, `skip` leaves them out. All are counted."
+            "`dead_letters` and continues, `fail` stops the pipeline, `skip` leaves them out. All are counted."
         ),
     ] = "fail"
     was: SourceWas = None

@@ -304,7 +304,8 @@ def refuse_other_identity(old: Identity, new: Identity) -> None:
         if current != topic_id:
             raise RestoreRefused(
                 f"topic {topic} was deleted and created again since the checkpoint (id {topic_id}, now {current}); its "
-                f"offsets start over: start with {BEGIN_ANEW} if that is intended",
+                f"offsets start over: start with {BEGIN_ANEW} if that is intended; or, where no source reads it, give "
+                "its sink another topic, which keeps state and positions",
                 topic=topic,
                 old=topic_id,
                 new=current,

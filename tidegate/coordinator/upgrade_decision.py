@@ -1,8 +1,8 @@
 """Which steps continue at a checkpoint, which begin, and what is refused. Pure.
 
 One function, `decide_upgrade`, for a start, for `validate` and for `upgrade --check`: they cannot disagree. Names are
-identity: state goes on under the name of its step, or under the name that says `was`. What cannot be known from the two
-definitions needs a word (ADR 53), and silence is refused with the choices and what each does to the output.
+identity: state continues under the name of its step, or under the name that says `was`. What cannot be known from the
+two definitions needs a word (ADR 53), and silence is refused with the choices and what each does to the output.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ class _Decision:
         refused = self._refuse_step(name, changes, states, verb, spent)
         if changes.added and not refused:
             self._begun[name] = dict.fromkeys(changes.added, self._checkpoint.id)
-        remarks = [f"{column} begins at checkpoint {self._checkpoint.id}" for column in changes.added]
+        begins = () if refused else changes.added
+        remarks = [f"{column} begins at checkpoint {self._checkpoint.id}" for column in begins]
         if spent and not refused:
             remarks.append(f"{show_word(spent)} counted at an earlier change, and does nothing now")
         if verb == KEEP and changes.other:
@@ -268,7 +269,7 @@ class _Decision:
         self._refuse(
             old,
             f"the checkpoint holds {what} {str(old)!r}, which the pipeline no longer has as a {kind} (it has: "
-            f"{', '.join(sorted(there)) or 'none'})",
+            f"{', '.join(sorted(_in_the_file(there))) or 'none'})",
             f"If it was renamed write `was: {old}` at its new name; if it was removed on purpose start once with "
             f"--drop {old}, which gives up its {what.split(maxsplit=1)[0]}: should it be added again, it {again}"
             f"{lost}",
@@ -287,7 +288,7 @@ class _Decision:
     def _new_ones(self) -> None:
         known = {self._names.get(one, one) for one in (*self._sources, *self._held)}
         known |= {step.name for step in self._steps}
-        for name in sorted({*self._now.sources, *self._now.states} - known):
+        for name in sorted(_in_the_file({*self._now.sources, *self._now.states}) - known):
             self._steps.append(StepChange(name, Outcome.NEW, name in self._now.sources))
 
     def _rows_in_flight(self) -> None:
@@ -349,6 +350,11 @@ class _Decision:
         changes: tuple[str, ...] = (),
     ) -> None:
         self._refusals.append(Refusal(name, message, remedy, dict(choices or {}), changes))
+
+
+def _in_the_file(names: Collection[OperatorName]) -> set[OperatorName]:
+    """Without those of our own, `dead_letters.bytes` for instance: nobody has written them or could rename them."""
+    return {name for name in names if "." not in name}
 
 
 def _derive_renamed(

@@ -77,7 +77,7 @@ class BrokerWatch:
         if self._since is None:
             self._since, self._cause, self._told = asked, cause, now
             logger.warning(
-                "no broker answers at %s: %s; nothing is lost: records and checkpoints wait and go on when they are "
+                "no broker answers at %s: %s; nothing is lost: records and checkpoints wait and continue when they are "
                 "back; transactions must be committed within `checkpoints.transaction_timeout`",
                 self._bootstrap,
                 error.message,

@@ -38,7 +38,7 @@ async def skip_lost_input(plan: Plan, services: Services, restore: RestorePlan, 
         services.metrics.lost_input(one.source, one.offsets)
         logger.error(
             "source %s: %s: offsets %d up to and not including %d, %d in all, were removed by retention before they "
-            "were read; on_lost_input is continue: it goes on at %d, which checkpoint %d says",
+            "were read; on_lost_input is continue: it continues at %d, which checkpoint %d says",
             one.source,
             one.partition,
             one.from_offset,

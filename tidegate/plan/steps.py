@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -301,12 +301,14 @@ class Builder:
 
     def _secrets_sound(self, path: Path, expression: Expression) -> bool:
         """Whether all `secret(...)` are keys that there are; what is wrong is reported, the others are kept."""
-        given, problems = self.loaded.settings.secrets, len(self.problems)
+        given, problems, sound = self.loaded.settings.secrets, len(self.problems), True
         for call, is_key in find_secrets(expression):
             name, form = name_and_form(call)
             if not is_key:
                 remedy = "write it as the key of aes_encrypt or aes_decrypt"
                 self.problem(path, f"`secret('{name}')` would be seen: a secret is no value", remedy)
+            elif name not in given and name in self._written_secrets():
+                sound = False  # why it cannot be read is reported at its own place
             elif name not in given:
                 remedy = derive_suggestion(name, given) or f"add `{name}: ${{file:...}}` to `secrets`"
                 self.problem(path, f"there is no secret `{name}`", remedy)
@@ -318,7 +320,12 @@ class Builder:
                     remedy = "correct the file, or say in which form it is: secret('name', 'base64') or 'hex'"
                     self.problem(path, f"secret `{name}` is no key: {error}", remedy)
                 self.secrets[name] = text
-        return len(self.problems) == problems
+        return sound and len(self.problems) == problems
+
+    def _written_secrets(self) -> Collection[str]:
+        """Names of secrets that the file has, readable or not."""
+        written = self.loaded.values.get("secrets") if isinstance(self.loaded.values, dict) else None
+        return written if isinstance(written, dict) else ()
 
     def _inside(self, path: Path, text: str, error: ExpressionError) -> None:
         found = self.loaded.problem_inside(path, text, error.line, error.column, error.problem, error.remedy)

@@ -75,7 +75,7 @@ def _said_of_columns(
             remedy = derive_suggestion(new, columns)
             yield loaded.problem(path, f"the state of this step has no column `{new}`", remedy, at_key=True)
         elif old in columns:
-            message = f"the step still has `{old}`: one column cannot go on as two"
+            message = f"the step still has `{old}`: one column cannot continue as two"
             yield loaded.problem(path, message, "remove it here: the new column begins at the change")
     if step.state is None:
         return

@@ -18,7 +18,7 @@ from tidegate.settings.columns import TypeProblem, derive_type
 from tidegate.settings.secrets import is_secret_key
 from tidegate.settings.suggest import derive_suggestion
 from tidegate.settings.units import derive_duration_ms, derive_size_bytes, render_duration
-from tidegate.storage.open import OTHER_WORDS, STORES, scheme_of, suggest_scheme
+from tidegate.storage.open import STORES, scheme_of, suggest_scheme
 
 CONFIG = "config"
 """The pydantic error type of every check of our own; its context has `message` and `remedy`."""
@@ -356,10 +356,8 @@ def _directory(value: object) -> str:
     text = require_text(value, "a directory", "for instance file:///var/lib/tidegate")
     scheme = scheme_of(text)
     store = STORES.get(scheme)
-    if store is None and scheme in OTHER_WORDS:
-        raise refusal(f"`{scheme}://` is no kind of storage", suggest_scheme(scheme))
     if store is None:
-        raise refusal(f"`{text[:60]}` is not an absolute directory", "for instance file:///var/lib/tidegate")
+        raise refusal(f"`{scheme[:30]}://` is no kind of storage", suggest_scheme(scheme))
     if wrong := store.check(text):
         raise refusal(wrong, f"for instance {store.example}")
     return text

@@ -84,7 +84,7 @@ def _state(value: object) -> StateWord:
             raise refusal("unknown key", derive_suggestion(str(key), _KEYS), at=str(key))
     verbs = [word for word in _WORDS if word in value]
     if len(verbs) > 1:
-        raise refusal("keep and reset are given", "a state goes on or begins empty: keep one of them", at=RESET)
+        raise refusal("keep and reset are given", "a state continues or begins empty: keep one of them", at=RESET)
     if not value:
         raise refusal("the mapping is empty", _STATE_REMEDY)
     verb = verbs[0] if verbs else ""
@@ -142,7 +142,7 @@ SourceWas = Annotated[
 StepWas = Annotated[
     Annotated[Was, _WAS] | None,
     Field(
-        description="What it was called, when it was renamed: its state goes on under the new name. Or `{step: "
+        description="What it was called, when it was renamed: its state continues under the new name. Or `{step: "
         "former_name, columns: {new: old}}`: former names of columns that are in its state, too; either part may be "
         "missing. It can be removed after the first checkpoint."
     ),

@@ -119,7 +119,7 @@ class World:
         self.files = Objects(self.disk, "/")
         """By absolute paths."""
         self.directory = CHECKPOINTS
-        """Where the pipeline goes on: somebody may have moved it."""
+        """Where the pipeline continues: somebody may have moved it."""
         self.unshared: set[str] = set()
         """Slots whose machines mount nothing where the checkpoint directory is to be."""
         self.local_disks = LocalDisks()

@@ -175,7 +175,7 @@ class _Receiver(_Connection):
     """From one other slot: fills input channels, grants credits, asks. Unknown until its hello frame.
 
     Whatever goes wrong before the hello is a stranger's matter (a port scan, a zombie of an older attempt): its
-    connection is closed and the attempt goes on.
+    connection is closed and the attempt continues.
     """
 
     receive_bytes = HELLO_BYTES_MAX

@@ -106,4 +106,4 @@ class HeldRecords:
             if not ended:
                 reader.resume([held.partition])
             seconds = self._elapsed() - held.since_s
-            _LOG.info("source %s: records of %s go on, after %.1f s", self._source, held.partition, seconds)
+            _LOG.info("source %s: records of %s continue, after %.1f s", self._source, held.partition, seconds)

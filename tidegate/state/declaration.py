@@ -98,7 +98,7 @@ class StateShape(msgspec.Struct, frozen=True):
 
 
 class Evolution(msgspec.Struct, frozen=True):
-    """What the user says about a step whose state goes on under another definition. It is never written to a file."""
+    """What the user says about a step whose state continues under another definition. It is never written to a file."""
 
     operator_was: OperatorName = OperatorName("")
     """The step's former name; empty if it has not been renamed."""

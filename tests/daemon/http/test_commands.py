@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 import threading
 from pathlib import Path
 
@@ -207,6 +208,41 @@ def test_the_stop_command_waits_until_the_daemon_has_gone(
     assert (result.exit_code, result.output) == (0, "stopped\n")
 
 
+@pytest.mark.parametrize("final", [True, False])
+def test_what_a_daemon_has_done_that_hangs_up_at_the_order_is_in_its_journal(
+    file: Path, tmp_path: Path, *, final: bool
+) -> None:
+    journal = Journal(LocalStorage(str(tmp_path / "checkpoints")), ME, retained=3, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    journal.append_checkpoint(completed(1, states=[handle(1)], final=final))
+    with socket.create_server(("127.0.0.1", 0)) as dying:
+        hangs_up = threading.Thread(target=_hang_up, args=(dying,))
+        hangs_up.start()
+        result = CliRunner().invoke(stop, [str(file), "--http", f"http://127.0.0.1:{dying.getsockname()[1]}"])
+        hangs_up.join(60)
+    if final:
+        assert (result.exit_code, result.output) == (0, "stopped\n")
+    else:
+        assert "the daemon has ended without a final checkpoint: look at its log" in str(result.exception)
+
+
+def test_a_daemon_that_hangs_up_at_another_order_is_not_asked_whether_it_runs(file: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as dying:
+        hangs_up = threading.Thread(target=_hang_up, args=(dying,))
+        hangs_up.start()
+        result = CliRunner().invoke(checkpoint, [str(file), "--http", f"http://127.0.0.1:{dying.getsockname()[1]}"])
+        hangs_up.join(60)
+    assert "has ended before it answered" in str(result.exception)
+    assert str(result.exception).endswith(": look at its log")
+
+
+def _hang_up(listener: socket.socket) -> None:
+    """Take one order, and answer nothing."""
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(65536)
+
+
 def test_a_daemon_that_is_not_there_is_told_with_the_address(file: Path, server: HttpServer) -> None:
     server.stop()
     result = CliRunner().invoke(savepoint, [str(file)])
@@ -271,6 +307,28 @@ def test_status_shows_how_the_pipeline_is_doing(server: HttpServer, tmp_path: Pa
     as_json = CliRunner().invoke(status, [str(file), "--format", "json"])
     found = msgspec.json.decode(as_json.output, type=Status)
     assert (found.pipeline, [one.name for one in found.operators]) == ("shop", ["orders"])
+
+
+def test_status_is_not_cut_where_no_terminal_says_how_wide_it_is(
+    server: HttpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(PIPELINE.format(directory=tmp_path, port=server.address.rpartition(":")[2]))
+    found = server._metrics.snapshot()
+    operators = tuple(msgspec.structs.replace(one, rows_in=10**15, rows_out=10**15) for one in found.operators)
+    long = msgspec.structs.replace(
+        found,
+        records_committed=10**15,
+        lag_records=10**15,
+        bad_records=10**9,
+        reason="why " * 50,
+        operators=operators,
+    )
+    monkeypatch.setattr(server._metrics, "snapshot", lambda: long)
+    shown = CliRunner().invoke(status, [str(file)]).output
+    assert f"committed {10**15:,}   lag {10**15:,}   bad {10**9:,}" in shown
+    assert long.reason.strip() in shown
+    assert shown.splitlines()[-1].split()[2:4] == [f"{10**15:,}"] * 2
 
 
 def test_status_of_another_pipeline_is_refused(server: HttpServer, tmp_path: Path) -> None:

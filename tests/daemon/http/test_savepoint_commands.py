@@ -76,8 +76,8 @@ def test_C15_a_stop_without_the_savepoint_that_was_asked_for_stops_nothing(file:
     daemon.error = SavepointUnavailable("no savepoint was taken: it expired")
     result = CliRunner().invoke(stop, [str(file), "--savepoint"])
     assert str(result.exception) == (
-        f"the pipeline was not stopped, and goes on: {daemon.error.message}. Without --savepoint it is stopped after "
-        "its final checkpoint"
+        f"the pipeline was not stopped, and continues: {daemon.error.message}. Without --savepoint it is stopped "
+        "after its final checkpoint"
     )
     assert not daemon.stopped.done()
 

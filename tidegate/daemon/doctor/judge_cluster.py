@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from tidegate.config.models import PipelineSettings
+from tidegate.daemon import checkpoint_summary
 from tidegate.daemon.doctor.facts import ClusterFacts, Need, OtherWriter
 from tidegate.daemon.doctor.findings import Finding, Level
 from tidegate.daemon.doctor.outage import UNATTENDED, WEEKEND_MS, derive_unattended_ms
@@ -95,6 +96,11 @@ def _brokers(facts: ClusterFacts) -> Finding:
     return Finding("brokers", Level.WARNING, found, "three or more; one is for development", path=_SERVERS)
 
 
+def _measured(milliseconds: int) -> str:
+    """As the log writes times that were measured; settings are written as the pipeline file has them, `1m30s`."""
+    return checkpoint_summary.render_duration(milliseconds / 1000)
+
+
 def _clock(facts: ClusterFacts) -> Finding:
     reading = facts.clock
     if reading is None:
@@ -104,7 +110,7 @@ def _clock(facts: ClusterFacts) -> Finding:
         return Finding("clock", Level.WARNING, found, "at most 5 s apart", path=_SERVERS)
     size = abs(reading.ahead_ms)
     side = "ahead of" if reading.ahead_ms >= 0 else "behind"
-    found = f"the controller is {render_duration(size)} {side} this machine, give or take {reading.uncertain_ms} ms"
+    found = f"the controller is {_measured(size)} {side} this machine, give or take {_measured(reading.uncertain_ms)}"
     if size - reading.uncertain_ms <= SKEW_MS_MAX:
         return Finding("clock", Level.OK, found, "at most 5 s apart", path=_SERVERS)
     return Finding(

@@ -146,6 +146,7 @@ def _all_refusals(
         refuse_unfit_rows(storage, plan, target.checkpoint.states, upgrade)
     except TidegateError as error:  # another pipeline, other key groups, rows in flight of another shape
         message, _, remedy = error.message.partition("; ")
+        remedy = remedy[:1].upper() + remedy[1:]
         return (Refusal(OperatorName(""), message, remedy),)
     return ()
 

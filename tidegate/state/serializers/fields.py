@@ -34,7 +34,7 @@ def judge_fields(old: Sequence[Written], new: Sequence[tuple[StateField, ValueSe
     renames = place.renames
     twisted = find_twisted(renames)
     if twisted:
-        return refused(f"columns {twisted} exchange their names, or one goes on as several: rename one at a time")
+        return refused(f"columns {twisted} exchange their names, or one continues as several: rename one at a time")
     former = derive_former(renames, columns)
     index_of = {one.field.name: index for index, one in enumerate(old)}
     differences: list[Difference] = []

@@ -39,8 +39,10 @@ def find_problem(address: str, word: str) -> str:
             "`checkpoints.storage.credentials_file`, never from an address"
         )
     place = parse_place(address)
-    if not _BUCKET.fullmatch(place.bucket):
+    if not place.bucket:
         return f"`{address[:80]}` names no {word}"
+    if not _BUCKET.fullmatch(place.bucket):
+        return f"`{place.bucket[:80]}` is no name of a {word}: letters, digits, `.`, `_` and `-`, two of them at least"
     if len(place.prefix) > PREFIX_MAX:
         return f"the prefix has {len(place.prefix)} characters, at most {PREFIX_MAX}"
     parts = place.prefix.split("/") if place.prefix else []

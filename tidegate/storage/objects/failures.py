@@ -59,6 +59,10 @@ NO_CREDENTIALS: Final = (
     "name a file that both have in `checkpoints.storage.credentials_file`; a command that gets an address finds "
     "that file by `--of FILE`"
 )
+NO_ACCOUNT: Final = (
+    "set `account` in `checkpoints.storage`, or AZURE_STORAGE_ACCOUNT_NAME in the environment of the daemon and of the "
+    "executors; a command that gets an address finds the account of a pipeline file by `--of FILE`"
+)
 _WORDS: Final = {
     "Timeout": "no answer in time",
     "Connect": "no connection",
@@ -133,6 +137,8 @@ def _judge_rest(error: Exception, head: str) -> Failure:
     line = re.sub(r"\?\S*", "?...", head.splitlines()[0] if head else type(error).__name__)[:200]
     if _METADATA.search(head) or "redential" in head:
         return Failure(Kind.LASTING, "no credentials", NO_CREDENTIALS)
+    if "Account must be specified" in head:
+        return Failure(Kind.LASTING, "no storage account is named", NO_ACCOUNT)
     return Failure(Kind.LASTING, line, "check `checkpoints.storage`")
 
 
