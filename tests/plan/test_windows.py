@@ -99,8 +99,16 @@ def test_a_window_that_cannot_be_is_refused_at_its_key(window: str, problem: str
         (f"{STEP}, emit: each", "emit: `each` is for running totals"),
         (f"{STEP}, emit: {{every: 7s}}", "emit: the window is not a multiple of 7s"),
         (
-            "window: {session: 1m}, aggregate: {n: count(*)}, emit: {every: 1s}",
-            "emit: there are no early results of a session window",
+            "window: {sliding: 1h, every: 1s}, aggregate: {n: count(*)}, emit: {every: 1m}",
+            "emit: a record would be in 3,600 windows, and each would give early results",
+        ),
+        (
+            "window: {sliding: 1h, every: 10m}, aggregate: {n: count(*)}, emit: {every: 7m}",
+            "emit: the window is not a multiple of 7m",
+        ),
+        (
+            "window: {session: 1m}, aggregate: {_deleted: count(*)}, emit: {every: 1s}",
+            "aggregate._deleted: `_deleted` is a column",
         ),
         (
             "window: {session: 1m}, aggregate: {_deleted: count(*)}, allowed_lateness: 1s",
@@ -161,23 +169,26 @@ def test_late_rows_of_a_raw_source_have_their_bytes() -> None:
 
 ON_NULL = ", on_null: {column: _deleted}"
 KEPT = "window: {session: 1m}, aggregate: {n: count(*)}, allowed_lateness: 5m"
+EARLY = "window: {session: 1m}, aggregate: {n: count(*)}, emit: {every: 10s}"
 
 
-def test_sessions_that_are_kept_for_late_rows_say_which_results_are_none_any_more() -> None:
-    operator = window_of(plan_of(KEPT))
+@pytest.mark.parametrize("step", [KEPT, EARLY, f"{EARLY}, allowed_lateness: 5m"])
+def test_sessions_whose_results_change_say_which_are_none_any_more(step: str) -> None:
+    operator = window_of(plan_of(step))
     assert [name for name, _ in operator.output] == ["customer", "window_start", "window_end", "n", "_deleted"]
     sink = "  dead: {from: totals, topic: dead, key: customer, on_null: {column: _deleted, write: tombstone}}\n"
-    assert not warnings_of(pipeline(KEPT, sink))
+    assert not warnings_of(pipeline(step, sink))
 
 
-def test_steps_that_cannot_take_a_result_back_are_refused_after_sessions_that_are_kept() -> None:
+@pytest.mark.parametrize("step", [KEPT, EARLY])
+def test_steps_that_cannot_take_a_result_back_are_refused_after_sessions_whose_results_change(step: str) -> None:
     more = "  - {name: each, from: totals, key: customer, aggregate: {m: sum(n)}}\nsinks:\n"
-    text = pipeline(KEPT).replace("sinks:\n", more).replace("out: {from: totals", "out: {from: each")
+    text = pipeline(step).replace("sinks:\n", more).replace("out: {from: totals", "out: {from: each")
     (problem,) = check_pipeline(parse_pipeline(text, "p.yaml", {})).problems
     assert problem.message.startswith(
-        "`aggregate` of the results of `totals`, which late records correct, needs retraction"
+        "`aggregate` of the results of `totals`, which later records correct, needs retraction"
     )
-    assert problem.remedy.startswith("remove `allowed_lateness` of `totals`")
+    assert problem.remedy.startswith("remove `allowed_lateness` or `emit` of `totals`")
 
 
 def test_nobody_on_the_way_to_a_sink_asks_which_results_are_deletes() -> None:
@@ -245,6 +256,18 @@ def test_lateness_of_sessions_may_change_but_not_be_added() -> None:
         [],
         ["the window of orders"],
         [],
+    ]
+
+
+def test_early_results_of_sessions_and_sliding_windows_are_another_state() -> None:
+    plain = EARLY.replace(", emit: {every: 10s}", "")
+    sliding = "window: {sliding: 1m, every: 10s}, aggregate: {n: count(*)}"
+    early = f"{sliding}, emit: {{every: 5s}}"
+    assert changes(plain, EARLY) == changes(sliding, early) == [["the window of orders"]]
+    names = [[state.name for state in window_of(plan_of(step)).states(128)] for step in (EARLY, early)]
+    assert names == [
+        ["early_sessions", "timers", "given", "early", "ahead", "laggards", "late_rows", "watermark"],
+        ["slices", "gathered", "timers", "watermark"],
     ]
 
 

@@ -225,8 +225,8 @@ class Builder:
         corrected = self.corrections.get(one.name)
         reason = NEEDS_RETRACTION if kind.counts else kind.refuses_changes(step)
         if corrected is not None and reason:
-            message = f"`{kind.word}` of the results of `{corrected}`, which late records correct, {reason}"
-            remedy = f"remove `allowed_lateness` of `{corrected}`, or write its results to a topic"
+            message = f"`{kind.word}` of the results of `{corrected}`, which later records correct, {reason}"
+            remedy = f"remove `allowed_lateness` or `emit` of `{corrected}`, or write its results to a topic"
             self.problem((*one.path, kind.word), message, remedy, at_key=True)
         if all(getattr(step, key) is not None for key in kind.needs):  # else the file's own checks have reported it
             kind.build(step, _Context(self, one, columns))

@@ -27,22 +27,49 @@ class Session(msgspec.Struct):
 
 def derive_sessions(records: Sequence[InputRecord], timing: Timing) -> list[Session]:
     """Those of all skus; nothing is ever idle, and the input has no end."""
+    return _join(_placed(records, timing), timing.size_ms)
+
+
+def derive_early(records: Sequence[InputRecord], timing: Timing) -> list[Session]:
+    """What there may be early results of: the open sessions at each due time, of what is older."""
+    placed, every_ms = _placed(records, timing), timing.early_ms
+    dues = [
+        (one, after - after % every_ms + every_ms) for one in placed for after in (max(time_of(one[1]), one[0] + 1),)
+    ]
+    found: list[Session] = []
+    for due_ms in sorted({due_ms for _, due_ms in dues}):
+        skus = {one.sku for (_, one), first_ms in dues if first_ms == due_ms}
+        taken = [one for one, first_ms in dues if first_ms <= due_ms and one[1].sku in skus]
+        found += [one for one in _join(taken, timing.size_ms) if one.end_ms >= due_ms]
+    return found
+
+
+_Placed = tuple[int, InputRecord]
+"""The watermark of its partition in front of a record, and the record."""
+
+
+def _placed(records: Sequence[InputRecord], timing: Timing) -> list[_Placed]:
+    """In the order of where their partitions were."""
     highest: dict[TopicPartition, int] = {}
-    ordered = []
+    placed = []
     for record in records:
         before = highest.get(record.place)
-        ordered.append((NEVER if before is None else before - timing.delay_ms - 1, -time_of(record), record))
+        placed.append((NEVER if before is None else before - timing.delay_ms - 1, record))
         highest[record.place] = time_of(record) if before is None else max(before, time_of(record))
+    return sorted(placed, key=lambda one: (one[0], -time_of(one[1])))
+
+
+def _join(placed: Sequence[_Placed], size_ms: int) -> list[Session]:
     closed: list[Session] = []
     opened: dict[str, list[Session]] = defaultdict(list)
-    for passed_ms, _, record in sorted(ordered, key=lambda one: one[:2]):
+    for passed_ms, record in placed:
         at, sessions = time_of(record), opened[record.sku]
         closed += [one for one in sessions if one.end_ms <= passed_ms]
         still = [one for one in sessions if one.end_ms > passed_ms]
-        touched = [one for one in still if one.first_ms <= at + timing.size_ms and at <= one.end_ms]
-        if touched or at + timing.size_ms > passed_ms:
+        touched = [one for one in still if one.first_ms <= at + size_ms and at <= one.end_ms]
+        if touched or at + size_ms > passed_ms:
             still = [one for one in still if one not in touched]
-            own = Session(at, at + timing.size_ms, [record])
+            own = Session(at, at + size_ms, [record])
             still.append(_merge([own, *touched]))
         opened[record.sku] = still
     return [*closed, *(one for sessions in opened.values() for one in sessions)]

@@ -114,7 +114,8 @@ def draw_more(draw: random.Random, timing: Timing) -> Timing:
         return msgspec.structs.replace(timing, idle=BY_CLOCK, silence=draw.choice((0.02, 0.1)))
     if kind == "early":
         early_ms = timing.size_ms // draw.choice((2, 5))
-        return msgspec.structs.replace(timing, early_ms=early_ms, allowed_ms=0, idle="never")
+        every_ms = draw.choice((None, None, timing.size_ms // 2, timing.size_ms * 2 // 5))
+        return msgspec.structs.replace(timing, early_ms=early_ms, every_ms=every_ms, allowed_ms=0, idle="never")
     return msgspec.structs.replace(
         timing,
         size_ms=DAY_MS,

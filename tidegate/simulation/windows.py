@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from tidegate.simulation.lateness import NEVER, Fate, Reading, begins_of, derive_limits, passed_by, time_of
-from tidegate.simulation.sessions import Session, derive_sessions
+from tidegate.simulation.sessions import Session, derive_early, derive_sessions
 from tidegate.simulation.timing import Timing, day_of, derive_ms
 from tidegate.simulation.workload import OUTPUTS, WIDE, InputRecord, Workload
 
@@ -192,7 +192,10 @@ class WindowOracle:
                 partitions = history.output[topic]
                 problems += self._check_closed(topic, panes, history.done, partitions, ever)
                 ever |= {name_of(topic, row) for row in _rows(partitions)}
-                if self._workload.exactly_once:
+                if WINDOW_TOPICS[topic].sessions and self._timing.early_ms:
+                    problems += self._check_changes(topic, partitions, begun=bool(history.done))
+                    problems += self._check_order(topic, partitions)
+                elif self._workload.exactly_once:
                     problems += self._check_rows(topic, panes, partitions, complete=history is histories[-1])
                     problems += self._check_order(topic, partitions)
                 else:
@@ -270,6 +273,35 @@ class WindowOracle:
                 return []
         return [f"{topic}: {row} is no early result of {self._describe(topic, pane)}"]
 
+    def _check_changes(self, topic: str, partitions: Sequence[Sequence[Row]], *, begun: bool) -> list[str]:
+        """Early results of sessions: each is one at some due time or on close, and none is left that is none any more.
+
+        `begun`: what is taken back may have come out before.
+        """
+        problems = []
+        final = self._sessions.values()
+        exact = {self._told(topic, one) for one in (*final, *derive_early(self._records, self._timing))}
+        held: dict[Name, Row] = {}
+        for row in _rows(partitions):
+            name = name_of(topic, row)
+            if row["_deleted"]:
+                if (name not in held and not begun) or held.pop(name, row)["window_end"] != row["window_end"]:
+                    problems.append(f"{topic}: {row} takes back what is not there")
+                continue
+            held[name] = row
+            if (*name, read_ms(row["window_end"]), *(row[column] for column in COLUMNS)) not in exact:
+                problems.append(f"{topic}: {row} is no result of a session")
+        for name in held.keys() - self._sessions.keys():
+            start_ms = begin_of(name)
+            whole = [one for one in final if one.records[0].sku == name[0] and one.first_ms <= start_ms < one.end_ms]
+            if whole and all(self._is_passed(one.end_ms - 1) for one in whole):
+                problems.append(f"{topic}: {held[name]} was not taken back, which is part of another session")
+        return problems[:SHOWN]
+
+    def _told(self, topic: str, session: Session) -> tuple[Any, ...]:
+        """A session as its result has it."""
+        return session.records[0].sku, str(session.first_ms), session.end_ms, *self._total(topic, session.records)
+
     def _corrects(self, row: Row, before: Row) -> bool:
         """Whether a second result of a window may come after the first one."""
         return bool(self._timing.allowed_ms or self._timing.early_ms) and row["orders"] > before["orders"]
@@ -317,17 +349,22 @@ class WindowOracle:
     def _check_order(self, topic: str, partitions: Sequence[Sequence[Row]]) -> list[str]:
         """The windows of a key come in the order of their ends, but for corrections, all in one output partition."""
         problems = []
+        in_order = not self._timing.allowed_ms and not (self._timing.early_ms and self._overlapping(topic))
         newest: dict[Name, int] = {}
         homes: dict[Name, int] = {}
         for number, partition in enumerate(partitions):
             for row in partition:
                 key, end_ms = name_of(topic, row)[:-1], read_ms(row["window_end"])
-                if newest.get(key, -1) > end_ms and not self._timing.allowed_ms:
+                if newest.get(key, -1) > end_ms and in_order:
                     problems.append(f"{topic}: key {key}: the window until {end_ms} comes after {newest[key]}")
                 newest[key] = max(newest.get(key, -1), end_ms)
                 if homes.setdefault(key[:1], number) != number:
                     problems.append(f"{topic}: key {key[:1]} is in partitions {homes[key[:1]]} and {number}")
         return problems[:SHOWN]
+
+    def _overlapping(self, topic: str) -> bool:
+        """Whether several windows of a key are open at the same time, and give early results in turn."""
+        return WINDOW_TOPICS[topic].sessions or self._timing.every_ms is not None
 
     def _fits(self, topic: str, row: Row, pane: Pane) -> bool:
         """Whether some choice of the records that may be late gives the row."""

@@ -78,6 +78,8 @@ SHAPED: Final = 0.2
 """And of those without windows this part has a shape, or letters."""
 MORE_TIMING: Final = 0.2
 """Of the schedules with windows this part has early results, a time zone, or a watermark that follows the clock."""
+EARLY_SESSIONS: Final = 0.4
+"""And of those with early results this part has sessions."""
 WIDE: Final = 3
 """Windows over windows are so many times as large."""
 RENAMED: Final = 0.15
@@ -283,13 +285,17 @@ def _draw_topology(seed: int) -> Workload:
     )
     more = generator(seed, "early timing windows")
     if more.random() < MORE_TIMING:
-        return _decide_more(workload, draw_more(more, timing))
+        timing = draw_more(more, timing)
+        return _decide_more(workload, timing, sessions=more.random() < EARLY_SESSIONS)
     return _decide_sessions(workload, timing) if topology == "session-windows" else workload
 
 
-def _decide_more(workload: Workload, timing: Timing) -> Workload:
+def _decide_more(workload: Workload, timing: Timing, *, sessions: bool) -> Workload:
     """What early results hold, and what the clock closes, is not left to who is faster, or to clocks that are wrong."""
     workload = msgspec.structs.replace(workload, topology="windows", timing=timing, bounded=False)
+    if timing.early_ms and sessions:
+        timing = msgspec.structs.replace(timing, every_ms=None)
+        return _decide_sessions(msgspec.structs.replace(workload, topology="session-windows"), timing)
     if timing.early_ms:
         return msgspec.structs.replace(workload, growing=False, exactly_once=True)
     return msgspec.structs.replace(workload, skew_ms=min(workload.skew_ms, 200), drift=0.0)
@@ -474,6 +480,7 @@ def _window_steps(timing: Timing) -> list[dict[str, Any]]:
             "key": "sku",
             "window": {"session": size},
             "aggregate": _WINDOW_OF_RECORDS,
+            **early,
         },
         {"name": "per_part", "from": "per_both", "key": "customer", "window": wide, "aggregate": _WINDOW_OF_WINDOWS},
     ]

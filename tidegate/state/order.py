@@ -14,6 +14,7 @@ files hold keys as they are, so it may change.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -29,6 +30,9 @@ _WIDE_OFFSET: Final = 1 << 127
 _TEXTS: Final = frozenset({"string", "binary"})
 _END: Final = b"\x00\x01"
 _ESCAPED: Final = b"\x00\xff"
+_INTEGERS: Final = frozenset({"tinyint", "smallint", "int", "bigint", "date", "timestamp", "timestamp_ntz"})
+_pack_integer: Final = struct.Struct(">BQ").pack
+"""The mark of what is not NULL, and eight bytes."""
 
 
 class KeyOrder:
@@ -45,11 +49,16 @@ class KeyOrder:
         """Whole keys."""
         if self._single is not None:
             return self._single(rows)
-        ended = [kind in _TEXTS for kind in self._kinds]
-        ended[-1] = False
-        columns = list(zip(self._encoders, ended, strict=True))
-        return [b"".join(_encode_column(encode, value, end) for (encode, end), value in zip(columns, row, strict=True))
-                for row in rows]  # fmt: skip
+        if not rows:
+            return []
+        last = len(self._kinds) - 1
+        columns = [
+            _encode_values(kind, encode, values, end=kind in _TEXTS and place < last)
+            for place, (kind, encode, values) in enumerate(
+                zip(self._kinds, self._encoders, zip(*rows, strict=True), strict=True)
+            )
+        ]
+        return list(map(b"".join, zip(*columns, strict=True)))
 
     def encode_prefix(self, prefix: Row) -> bytes:
         """The first columns of a key: what the encodings of all keys that have them begin with."""
@@ -90,6 +99,15 @@ def _encode_column(encode: _Encode, value: Any, end: bool) -> bytes:
     return b"\x01" + encode(value)
 
 
+def _encode_values(kind: str, encode: _Encode, values: Sequence[Any], *, end: bool) -> list[bytes]:
+    """As `_encode_column`, a column at a time."""
+    if kind in _INTEGERS:
+        return [b"\x00" if value is None else _pack_integer(1, value + _OFFSET) for value in values]
+    if kind == "string" and not end:
+        return [b"\x00" if value is None else b"\x01" + value.encode() for value in values]
+    return [_encode_column(encode, value, end) for value in values]
+
+
 def _encode_integer(value: int) -> bytes:
     return (value + _OFFSET).to_bytes(8, "big")
 
@@ -123,7 +141,7 @@ def _encode_strings(rows: Sequence[Row]) -> list[bytes]:
 
 
 def _encode_integers(rows: Sequence[Row]) -> list[bytes]:
-    return [b"\x00" if key is None else b"\x01" + (key + _OFFSET).to_bytes(8, "big") for (key,) in rows]
+    return [b"\x00" if key is None else _pack_integer(1, key + _OFFSET) for (key,) in rows]
 
 
 def _codec_of(field: StateField) -> tuple[_Encode, _Decode]:

@@ -114,7 +114,7 @@ def make_window(windowing: Windowing, lateness: int = 0, late: Columns = ()) -> 
         ("low", AggregateCall("min", x, BIGINT)),
     )
     output = (("k", STRING), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP), *((n, c.type) for n, c in calls))
-    if windowing.session and lateness:
+    if windowing.session and (lateness or windowing.early_ms):
         output = (*output, ("_deleted", BOOLEAN))
     return WindowOperator(OperatorName("w"), ("k",), calls, windowing, lateness, output, BadRecordPolicy.FAIL, late)
 

@@ -65,7 +65,8 @@ class AggregateSettings(Settings):
         Field(
             description="Of running totals, `each`: a total per input record (the default); `latest`: the last one per "
             "key and batch, and the only one over changes. Of windows, `on close`: a result when the window has ended "
-            "(the default); `{every: 10s}`: early results, too, each 10 s of event time in which something has come."
+            "(the default); `{every: 10s}`: early results, too, each 10 s of event time in which something has come; "
+            "those of sessions have the column `_deleted boolean` (`tidegate docs windows`)."
         ),
     ] = None
     ttl: Annotated[

@@ -34,6 +34,9 @@ from tidegate.operators.kinds.aggregate import (
 from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.kinds.window.settings import Windowing, WindowStepSettings, derive_windowing
 from tidegate.operators.kinds.window.states import (
+    AHEAD,
+    EARLY,
+    EARLY_SESSIONS,
     EXTRA,
     GATHERED,
     GIVEN,
@@ -61,7 +64,7 @@ if TYPE_CHECKING:
 START: Final = "window_start"
 END: Final = "window_end"
 DELETED: Final = "_deleted"
-"""Of sessions that are kept for late rows: whether a result is none any more."""
+"""Of sessions with early or corrected results: whether one is none any more."""
 ADDED: Final[Columns] = ((START, TIMESTAMP), (END, TIMESTAMP))
 
 
@@ -122,8 +125,8 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
 
     @property
     def corrected(self) -> bool:
-        """Whether it has sessions that are kept for late rows: its results are changes, deletes among them."""
-        return self.window.session and bool(self.allowed_lateness_ms)
+        """Whether results of sessions come before nothing can change them: they are changes, deletes among them."""
+        return self.window.session and bool(self.allowed_lateness_ms or self.window.early_ms)
 
     @property
     def keeping(self) -> list[str]:
@@ -146,35 +149,41 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
             f"{name}.{part[0]}": derive_beginning(part) for name, call in self.aggregates for part in derive_parts(call)
         }
 
-        def declare(name: StateName, values: tuple[StateField, ...]) -> StateDeclaration:
+        def declare(name: StateName, values: tuple[StateField, ...], last: tuple[StateField, ...]) -> StateDeclaration:
             kept = serializer if values else Serializer()
-            shape = StateShape(keys, values, KEY_HASH, max_parallelism=max_parallelism, serializer=kept)
+            all_keys, suffix = (*keys, *last), len(last)
+            shape = StateShape(
+                all_keys, values, KEY_HASH, max_parallelism=max_parallelism, suffix=suffix, serializer=kept
+            )
             return StateDeclaration(name, shape, begins)
 
-        def timed(name: StateName, values: tuple[StateField, ...]) -> StateDeclaration:
-            return declare_time_ordered(declare(name, values))
+        def timed(name: StateName, values: tuple[StateField, ...], *last: StateField) -> StateDeclaration:
+            return declare_time_ordered(declare(name, values, last))
 
         if self.window.session:
-            told = (("told", _WINDOWS),) if self.corrected else ()
-            held = (StateField("sessions", _list_of((("start", BIGINT), ("end", BIGINT), *told), parts)),)
+            own: Columns = (("start", BIGINT), ("end", BIGINT))
+            told: Columns = (("told", _WINDOWS),) if self.corrected else ()
+            fresh: Columns = (("fresh", BOOLEAN),) if self.window.early_ms else ()
+            held = (StateField("sessions", _list_of((*own, *told, *fresh), parts)),)
             waiting = (StateField("rows", _list_of((("time", BIGINT), ("count", BIGINT)), parts)),)
             whole = (StateField("rows", DataType("array", element=BINARY)),)
+            name = EARLY_SESSIONS if self.window.early_ms else KEPT_SESSIONS if self.corrected else SESSIONS
+            ahead = (StateField("sessions", _list_of(own, parts)),)
             return (
-                declare(KEPT_SESSIONS if self.corrected else SESSIONS, held),
+                declare(name, held, ()),
                 timed(TIMERS, ()),
                 *((timed(GIVEN, ()),) if self.corrected else ()),
+                *((timed(EARLY, ()), timed(AHEAD, ahead)) if self.window.early_ms else ()),
                 timed(LAGGARDS, waiting),
                 timed(LATE_ROWS, whole),
                 WATERMARK,
             )
         if self.plain:
             return timed(SLICES, parts), WATERMARK
-        return (
-            timed(SLICES, parts),
-            timed(GATHERED if self.window.early_ms else EXTRA, parts),
-            timed(TIMERS, ()),
-            WATERMARK,
-        )
+        if not self.window.early_ms:
+            return timed(SLICES, parts), timed(EXTRA, parts), timed(TIMERS, ()), WATERMARK
+        of_window = (StateField("whole", BIGINT, nullable=False),) if self.window.overlapping else ()
+        return timed(SLICES, parts, *of_window), timed(GATHERED, parts), timed(TIMERS, (), *of_window), WATERMARK
 
     def passes(self, branches: Branches) -> Branches:  # noqa: ARG002  # whatever arrives becomes results
         """See Operator."""
@@ -248,13 +257,19 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
 
     def open(self, slot: Slot) -> OperatorRuntime:
         """See StepOperator."""
+        from tidegate.operators.kinds.window.running.early import EarlyRuntime
+        from tidegate.operators.kinds.window.running.early_sessions import EarlySessionRuntime
         from tidegate.operators.kinds.window.running.kept_sessions import KeptSessionRuntime
         from tidegate.operators.kinds.window.running.sessions import SessionRuntime
         from tidegate.operators.kinds.window.running.sliced import SlicedRuntime
         from tidegate.operators.kinds.window.running.tumbling import TumblingRuntime
 
         if self.window.session:
+            if self.window.early_ms:
+                return EarlySessionRuntime(self, slot)
             return KeptSessionRuntime(self, slot) if self.corrected else SessionRuntime(self, slot)
+        if self.window.early_ms:
+            return EarlyRuntime(self, slot)
         return TumblingRuntime(self, slot) if self.plain else SlicedRuntime(self, slot)
 
 
@@ -287,7 +302,7 @@ class WindowKind(StepKind):
     def build(self, step: Any, context: StepContext) -> None:
         """See StepKind."""
         windowing = self._windowing(step, context)
-        corrected = windowing is not None and windowing.session and bool(step.allowed_lateness_ms)
+        corrected = windowing is not None and windowing.session and bool(step.allowed_lateness_ms or windowing.early_ms)
         deleted = {DELETED: BOOLEAN} if corrected else {}
         read = read_aggregates(step, context, dict(ADDED) | deleted, windowed=True)
         if windowing is None or read is None:

@@ -19,6 +19,8 @@ from tidegate.settings.units import MILLISECONDS, render_duration
 DAY_MS: Final = MILLISECONDS["d"]
 SLICES_MAX: Final = 10_000
 """Of one window: what it is merged of when it closes."""
+EARLY_WINDOWS_MAX: Final = 100
+"""That a record is in, where they give early results: each is a result of its own."""
 
 
 class Windowing(msgspec.Struct, frozen=True):
@@ -29,12 +31,17 @@ class Windowing(msgspec.Struct, frozen=True):
     offset_ms: int = 0
     time_zone: str = ""
     early_ms: int = 0
-    """Early results of a tumbling window at each multiple of it; 0 for none."""
+    """Early results at each multiple of it, in tumbling and sliding windows from their start; 0 for none."""
 
     @property
     def session(self) -> bool:
         """Whether windows end when nothing comes."""
         return not self.every_ms
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether a row may be in several windows."""
+        return not self.session and self.every_ms != self.size_ms
 
     @property
     def single(self) -> bool:
@@ -123,11 +130,11 @@ def derive_windowing(window: WindowSettings, early_ms: int) -> Windowing | list[
         return [("" if not chosen else chosen[1][0], message, "write one of tumbling, sliding and session")]
     [(word, size_ms)] = chosen
     problems = [*_misplaced(window, word), *_sizes(window, word, size_ms)]
-    if early_ms:
-        problems += _early(word, size_ms, early_ms)
+    every_ms = {"tumbling": size_ms, "sliding": window.every_ms or size_ms, "session": 0}[word]
+    if early_ms and every_ms:
+        problems += _early(size_ms, every_ms, early_ms)
     if problems:
         return problems
-    every_ms = {"tumbling": size_ms, "sliding": window.every_ms or 0, "session": 0}[word]
     return Windowing(size_ms, every_ms, window.offset_ms or 0, window.time_zone or "", early_ms)
 
 
@@ -163,15 +170,16 @@ def _sizes(window: WindowSettings, word: str, size_ms: int) -> list[Problem]:
     return problems
 
 
-def _early(word: str, size_ms: int, early_ms: int) -> list[Problem]:
-    if word != "tumbling":
-        remedy = "remove `emit`: a sliding window gives a result each `every`, and nobody knows when a session ends"
-        return [("emit", f"there are no early results of a {word} window", remedy)]
+def _early(size_ms: int, every_ms: int, early_ms: int) -> list[Problem]:
     if early_ms >= size_ms or size_ms % early_ms:
         remedy = f"make it a part of {render_duration(size_ms)}, as {render_duration(max(1, size_ms // 6))}"
         return [("emit", f"the window is not a multiple of {render_duration(early_ms)}", remedy)]
     if size_ms // early_ms > SLICES_MAX:
         return [("emit", f"a window would give {size_ms // early_ms:,} results", "make it longer")]
+    if size_ms // every_ms > EARLY_WINDOWS_MAX:
+        message = f"a record would be in {size_ms // every_ms:,} windows, and each would give early results"
+        remedy = f"make `every` at least {render_duration(-(-size_ms // EARLY_WINDOWS_MAX))}, or remove `emit`"
+        return [("emit", message, remedy)]
     return []
 
 
@@ -188,7 +196,7 @@ class WindowStepSettings(LateSettings):
         Field(
             alias="allowed_lateness",
             description="How long after its end a window is kept for late records; each of them gives a corrected "
-            "result. Of sessions the results have the column `_deleted boolean`: a record that makes one session of "
-            "two takes the result of the later one back by a row with `_deleted`.",
+            "result. Of sessions the results have the column `_deleted boolean`, as those with early results have: a "
+            "record that makes one session of two takes the result of the later one back by a row with `_deleted`.",
         ),
     ] = None

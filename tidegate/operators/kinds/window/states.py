@@ -18,6 +18,12 @@ SESSIONS: Final = StateName("sessions")
 """The open sessions of a key."""
 KEPT_SESSIONS: Final = StateName("kept_sessions")
 """The same where late rows may correct them, and those that are kept for that."""
+EARLY_SESSIONS: Final = StateName("early_sessions")
+"""The same where sessions give early results, too."""
+EARLY: Final = StateName("early")
+"""By due time and key: early results of sessions to come."""
+AHEAD: Final = StateName("ahead")
+"""By due time and key: sessions of rows that are younger than the next early result."""
 LAGGARDS: Final = StateName("laggards")
 """Rows of sessions below the watermark of their partition, by that watermark and key: their partial results."""
 LATE_ROWS: Final = StateName("late_rows")

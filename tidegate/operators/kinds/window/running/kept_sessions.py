@@ -11,7 +11,7 @@ the result of that one is taken back first, by a row with `_deleted`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import polars as pl
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidegate.operators.spec import Slot
     from tidegate.state.order import Row
 
-_TOLD: Final = 2
+TOLD: Final = 2
 """Where a session has the windows of its results that readers have: start and end of each."""
 
 
@@ -105,24 +105,30 @@ class KeptSessionRuntime(SessionRuntime):
         return len(taken) == FOLDED_MAX
 
     def _emit(self, rows: Sequence[Row], out: Out) -> None:
-        """The sessions of these ends and keys, which stay: what they have taken the place of is taken back first."""
+        """The sessions of these ends and keys, which stay."""
         held = self._sessions_of(list(dict.fromkeys(row[1:] for row in rows)))
-        due: list[tuple[Row, Session]] = []
-        back: list[tuple[Row, int]] = []
-        for row in rows:
-            sessions = held[row[1:]]
-            [place] = [place for place, one in enumerate(sessions) if one[1] == row[0]]
-            session = sessions[place]
-            due.append((row, session))
-            back += [((end, *row[1:]), start) for start, end in sorted(session[_TOLD]) if start != session[0]]
-            sessions[place] = (*session[:_TOLD], (session[:_TOLD],), *session[self.HEAD :])
-        self._put_sessions(held)
+        due = [(row, next(one for one in held[row[1:]] if one[1] == row[0])) for row in rows]
         self._given.put_many(rows, [()] * len(rows))
+        self._clock.fired(max(row[0] for row in rows))
+        self._give(due, held, out)
+
+    def _give(self, due: Sequence[tuple[Row, Session]], held: Mapping[Row, list[Session]], out: Out) -> None:
+        """The results of sessions with their ends and keys: what they have taken the place of is taken back first."""
+        back: list[tuple[Row, int]] = []
+        for row, session in due:
+            back += [((end, *row[1:]), start) for start, end in sorted(session[TOLD]) if start != session[0]]
+            sessions = held[row[1:]]
+            sessions[sessions.index(session)] = self._as_told(session)
+        self._put_sessions(held)
         if back:
             keyed = pl.DataFrame(key_columns([row for row, _ in back], self._keys))
             starts = pl.Series([start for _, start in back], dtype=pl.Int64)
             emit_deletes(keyed, starts, keyed[AT], self._output, out)
         self._emit_results(due, out, pl.repeat(False, len(due), dtype=pl.Boolean, eager=True).alias(DELETED))
+
+    def _as_told(self, session: Session) -> Session:
+        """The same when its result was given."""
+        return (*session[:TOLD], (session[:TOLD],), *session[self.HEAD :])
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -130,11 +136,12 @@ class KeptSessionRuntime(SessionRuntime):
         return (start, end, (), *value)
 
     def _merge(self, left: Session, right: Session) -> Session:
-        told: tuple[Any, ...] = (*left[_TOLD], *right[_TOLD])
+        told: tuple[Any, ...] = (*left[TOLD], *right[TOLD])
         merged = self._aggregates.merge(left[self.HEAD :], right[self.HEAD :])
         return min(left[0], right[0]), max(left[1], right[1]), told, *merged
 
-    def _move(self, gone: set[Row], new: set[Row]) -> None:
-        self._given.delete_many(list(gone))
-        self._timers.delete_many(list(gone - new))
-        self._timers.put_many(list(new), [()] * len(new))
+    def _move(self, gone: set[Row], new: Collection[Row]) -> None:
+        if gone:
+            self._given.delete_many(list(gone))
+            self._timers.delete_many(list(gone.difference(new)))
+        self._timers.put_many(new, [()] * len(new))

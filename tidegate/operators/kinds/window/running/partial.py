@@ -14,6 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from tidegate.expressions.expression import AggregateCall
+from tidegate.formats.columns import plain_values
 from tidegate.operators.aggregation.contract import (
     MergeableAggregate,
     Value,
@@ -27,9 +28,12 @@ AT: Final = "__at"
 """The column of the local time that a partial result belongs to: the end of a slice, or a due time."""
 ROWS_MAX: Final = 40_000
 """So many rows wait at most before they are reduced; fewer where they are of many times and keys."""
+ROWS_LEAST: Final = 2_000
+"""Fewer are not worth it."""
 BYTES_MAX: Final = 16 << 20
 PARTS_MAX: Final = 8_000
-"""So many partial results are held besides the state: a snapshot has to put them there in one call."""
+"""What waits besides the state is about so many partial results at most: a snapshot has to put them there in one
+call."""
 
 
 class Aggregates:
@@ -61,10 +65,8 @@ class Aggregates:
 
     def values_of(self, parts: pl.DataFrame) -> list[Value]:
         """The values of partial results."""
-        columns = [derive_accumulators(name, one.parts, parts) for name, one in self.each]
-        if len(columns) == 1:
-            return columns[0]
-        return [sum(row, ()) for row in zip(*columns, strict=True)]
+        names = (f"{name}.{suffix}" for name, one in self.each for suffix, _, _ in one.parts)
+        return list(zip(*(plain_values(parts[name]) for name in names), strict=True))
 
     def columns_of(self, values: Sequence[Value]) -> list[pl.Series]:
         """The opposite: columns of partial results."""
@@ -94,15 +96,21 @@ class Buffer:
         keys: Sequence[str],
         times_of: Callable[[pl.DataFrame], pl.Series],
         first_of: Callable[[pl.DataFrame], int],
+        entries: int = 1,
     ) -> None:
-        """`times_of` gives the local time that each row belongs to, `first_of` the first one of a batch."""
+        """`times_of` gives the local time that each row belongs to, `first_of` the first one of a batch.
+
+        `entries`: so many of the state a partial result may become.
+        """
         self._aggregates = aggregates
         self._by = [AT, *keys]
         self._times_of = times_of
         self._first_of = first_of
         self._rows: list[pl.DataFrame] = []
         self._height = 0
-        self._height_max = ROWS_MAX
+        self._parts_max = max(1, PARTS_MAX // entries)
+        self._rows_least = ROWS_LEAST // entries
+        self._height_max = self._rows_least
         self._size = 0
         self._parts: list[pl.DataFrame] = []
         """Each of them is reduced: a time and key is in it once."""
@@ -126,7 +134,7 @@ class Buffer:
         self._height += rows.height
         self._size += int(rows.estimated_size())
         if self._height > self._height_max or self._size > BYTES_MAX:
-            self._reduce_rows()
+            self._make_room()
 
     def put_back(self, parts: pl.DataFrame) -> None:
         """Partial results, reduced, that were taken and are not used up."""
@@ -136,11 +144,9 @@ class Buffer:
             self._parts.append(parts)
 
     @property
-    def crowded(self) -> bool:
-        """Whether something has to go into the state."""
-        if len(self) > PARTS_MAX and len(self._parts) > 1:
-            self.put_back(self._empty())
-        return len(self) > PARTS_MAX
+    def excess(self) -> int:
+        """So many partial results have to go into the state, so that there is room for rows."""
+        return len(self) - self._parts_max // 2 if len(self) > self._parts_max - self._rows_least else 0
 
     def take(self, limit: int | None = None) -> pl.DataFrame | None:
         """Partial results, removed: all, or some."""
@@ -167,13 +173,19 @@ class Buffer:
         parts, self._parts, self._first = self._parts, [], None
         return parts[0] if len(parts) == 1 else self._aggregates.reduce_parts(pl.concat(parts), self._by)
 
+    def _make_room(self) -> None:
+        """Reduce the rows, and decide how many more may wait by how many partial results these have brought."""
+        before, rows = len(self), self._height
+        self._reduce_rows()
+        if len(self) > self._parts_max // 2 and len(self._parts) > 1:
+            self.put_back(self._empty())
+        brought = max(1, len(self) - before)
+        room = (self._parts_max - len(self)) * rows // brought
+        self._height_max = min(ROWS_MAX, max(self._rows_least, room))
+
     def _reduce_rows(self) -> None:
         if not self._rows:
             return
         rows = pl.concat(self._rows)
         self._rows, self._height, self._size = [], 0, 0
-        rows = rows.with_columns(self._times_of(rows).alias(AT))
-        parts = self._aggregates.reduce_rows(rows, self._by)
-        self._parts.append(parts)
-        # A snapshot has to put into the state what they become, in one call.
-        self._height_max = min(ROWS_MAX, max(PARTS_MAX // 2, PARTS_MAX * rows.height // parts.height))
+        self._parts.append(self._aggregates.reduce_rows(rows.with_columns(self._times_of(rows).alias(AT)), self._by))

@@ -18,7 +18,7 @@ longer for late rows (`kept_sessions.py`) all of that is later by so much.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -31,7 +31,7 @@ from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRunti
 from tidegate.operators.kinds.window.running.changes import Changes, Session
 from tidegate.operators.kinds.window.running.emission import emit_results
 from tidegate.operators.kinds.window.running.laggards import WaitingRows
-from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, PARTS_MAX
+from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, ROWS_LEAST
 from tidegate.operators.kinds.window.running.store import key_columns
 from tidegate.operators.kinds.window.states import LAGGARDS, LATE_ROWS, SESSIONS, TIMERS
 from tidegate.operators.runtime import END_OF_TIME
@@ -42,9 +42,18 @@ if TYPE_CHECKING:
     from tidegate.operators.spec import Slot
     from tidegate.state.order import Row
 
+ROWS_MAX: Final = 8_000
+"""So many rows wait at most before they are reduced."""
+WAITING_MAX: Final = 2_500
+"""Fewer, if they become more sessions than this: a snapshot has to put them into the state in one call."""
 _SESSION: Final = "__session"
 _START: Final = "__start"
 _START_OF = itemgetter(0)
+
+
+def derive_room(rows: int, sessions: int) -> int:
+    """How many rows may wait, by what such rows have become."""
+    return min(ROWS_MAX, max(ROWS_LEAST, WAITING_MAX * rows // sessions))
 
 
 class SessionRuntime(WindowRuntime):
@@ -63,6 +72,7 @@ class SessionRuntime(WindowRuntime):
         self._waiting = WaitingRows(operator, self._timed[LATE_ROWS])
         self._rows: list[pl.DataFrame] = []
         self._height = 0
+        self._height_max = ROWS_LEAST
         self._size = 0
         self._first_ms: int | None = None
         """No row that waits is older."""
@@ -89,10 +99,14 @@ class SessionRuntime(WindowRuntime):
         self._height += rows.height
         self._size += int(rows.estimated_size())
 
+    def _take_open(self, rows: pl.DataFrame, closed: pl.Series) -> None:  # noqa: ARG002  # early results ask for it
+        """Rows that may join at once whatever they touch; `closed` as `LateRows.closed_by` has it."""
+        self._take(rows)
+
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:  # noqa: ARG002  # late ones are found later
         lagging = closed - self._lateness_ms > batch["__time"]
         if not lagging.all():
-            self._take(batch.filter(~lagging).select(self._columns))
+            self._take_open(batch.filter(~lagging).select(self._columns), closed.filter(~lagging))
         if not lagging.any():
             return
         whole = batch.with_columns(closed.alias(AT)).filter(lagging)
@@ -115,46 +129,63 @@ class SessionRuntime(WindowRuntime):
         self._laggards.put_many(held, [(one,) for one in both])
 
     def _relieve(self) -> None:
-        if self._height > PARTS_MAX or self._size > BYTES_MAX or len(self._reduced) > FOLDED_MAX:
-            self._fold(FOLDED_MAX)
+        if self._height > self._height_max or self._size > BYTES_MAX:
+            self._fold(None)
 
     def _reduce(self) -> None:
         """Rows that wait to sessions of their own."""
         if not self._rows:
             return
-        rows = pl.concat(self._rows).sort([*self._key_names, "__time"])
+        rows = pl.concat(self._rows)
         self._rows, self._height, self._size = [], 0, 0
+        found = self._own_sessions(rows, self._key_names)
+        # What the next rows become goes into the state before a snapshot, in one call.
+        self._height_max = derive_room(rows.height, len(found))
+        self._reduced += [(key, self._begin(start, end, value)) for key, start, end, value in found]
+
+    def _own_sessions(self, rows: pl.DataFrame, by: Sequence[str]) -> list[tuple[Row, int, int, Value]]:
+        """What the rows of each `by` are without others: start, end and accumulators, in order."""
+        rows = rows.sort([*by, "__time"])
         times = rows["__time"]
         new = times - times.shift(1) > self._gap_ms
-        for name in self._key_names:
+        for name in by:
             new |= rows[name].ne_missing(rows[name].shift(1))
         new = new.fill_null(value=True)
         new[0] = True
         numbers = new.cum_sum().alias(_SESSION)
         parts = self._aggregates.reduce_rows(rows.with_columns(numbers), [_SESSION]).sort(_SESSION)
         heads = rows.filter(new)
-        last = times.filter(new.shift(-1, fill_value=True))
-        keys = zip(*(plain_values(heads[name]) for name in self._key_names), strict=True)
+        ends = times.filter(new.shift(-1, fill_value=True)) + self._gap_ms
+        keys = zip(*(plain_values(heads[name]) for name in by), strict=True)
         values = self._aggregates.values_of(parts)
-        own = zip(heads["__time"], (last + self._gap_ms).to_list(), values, strict=True)
-        self._reduced += [(key, self._begin(*session)) for key, session in zip(keys, own, strict=True)]
+        return list(zip(keys, heads["__time"].to_list(), ends.to_list(), values, strict=True))
 
     def _fold(self, limit: int | None) -> bool:
         """Sessions into the state, some of them or all; True when some are left."""
         self._reduce()
         taken, self._reduced = (self._reduced, []) if limit is None else (self._reduced[:limit], self._reduced[limit:])
         if taken:
-            by_key: defaultdict[Row, list[Session]] = defaultdict(list)
+            by_key: dict[Row, list[Session]] = {}
             for key, session in taken:
-                by_key[key].append(session)
-            changes = self._changes(list(by_key))
-            for key, sessions in by_key.items():
-                for one in sessions:
-                    changes.join(key, one)
-            self._keep(changes)
+                by_key.setdefault(key, []).append(session)
+            self._join(by_key)
         if not self._reduced:
             self._first_ms = None
         return bool(self._reduced)
+
+    def _join(self, by_key: Mapping[Row, list[Session]]) -> None:
+        """Sessions of their own, none of which touches another one of its key, into the state."""
+        held = self._sessions_of(list(by_key))
+        new = {key: by_key[key] for key, sessions in held.items() if not sessions}
+        if new:
+            self._put_sessions(new)
+            self._move(set(), [(one[1], *key) for key, sessions in new.items() for one in sessions])
+        if len(new) < len(held):
+            changes = Changes({key: sessions for key, sessions in held.items() if sessions}, self._merge)
+            for key in changes.held:
+                for one in by_key[key]:
+                    changes.join(key, one)
+            self._keep(changes)
 
     # -- results -------------------------------------------------------------------------------------------------------
 
@@ -206,6 +237,7 @@ class SessionRuntime(WindowRuntime):
             held[row[1:]].remove(session)
             due.append((row, session))
         self._put_sessions(held)
+        self._clock.fired(max(row[0] for row in rows))
         self._emit_results(due, out)
 
     def _emit_results(self, due: Sequence[tuple[Row, Session]], out: Out, *more: pl.Series) -> None:
@@ -214,7 +246,6 @@ class SessionRuntime(WindowRuntime):
         starts = pl.Series(_START, [session[0] for _, session in due], dtype=pl.Int64)
         columns = [*key_columns([row for row, _ in due], self._keys), starts, *self._aggregates.columns_of(values)]
         parts = pl.DataFrame([*columns, *more]).sort([AT, *self._key_names])
-        self._clock.fired(int(parts[AT][-1]))
         emit_results(parts, parts[_START], parts[AT], self._results_of(parts), self._names, out, self._room)
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -235,10 +266,11 @@ class SessionRuntime(WindowRuntime):
         self._put_sessions(changes.held)
         self._move(changes.gone, changes.new)
 
-    def _move(self, gone: set[Row], new: set[Row]) -> None:
+    def _move(self, gone: set[Row], new: Collection[Row]) -> None:
         """Sessions with these ends and keys are none any more, and others are."""
-        self._timers.delete_many(list(gone - new))
-        added = list(new - gone)
+        if gone:
+            self._timers.delete_many(list(gone.difference(new)))
+        added = [row for row in new if row not in gone]
         self._timers.put_many(added, [()] * len(added))
 
     def _sessions_of(self, keys: Sequence[Row]) -> dict[Row, list[Session]]:
@@ -250,7 +282,8 @@ class SessionRuntime(WindowRuntime):
         """The sessions of keys; none: the key is forgotten."""
         kept = {key: sessions for key, sessions in held.items() if sessions}
         self._sessions.put_many(self._as_keys(list(kept)), [(tuple(sessions),) for sessions in kept.values()])
-        self._sessions.delete_many(self._as_keys([key for key, sessions in held.items() if not sessions]))
+        if len(kept) < len(held):
+            self._sessions.delete_many(self._as_keys([key for key, sessions in held.items() if not sessions]))
 
     def _as_keys(self, rows: Sequence[Row]) -> list[Any]:
         return [row[0] for row in rows] if len(self._keys) == 1 else list(rows)

@@ -1,32 +1,29 @@
-"""Results that are made of several slices, or more than once: sliding windows, early and corrected results.
+"""Results that are made of several slices, or more than once: sliding windows and corrected results.
 
 A row is in one slice, whatever many windows it is in. Each result that is to come has a *timer*, its due time and key;
 where slices are part of the next result, too, it sets the timer of that one. When it fires, its slices are looked up
 and merged. A slice goes when the last of its results can be given no more.
 
-Rows that are late for some results of their slice and not for all cannot be in the slice. With early results they go
-into the slice of the first one that takes them, since all later ones do; else into the state `extra`, once for each due
-time that still takes them. Each early result takes its slice out of the state and adds it to what was *gathered* for
-its window, so that it costs the same however many there are. With `allowed_lateness` a row may be taken by results that
-were given already: those are given again at once, corrected.
+Rows that are late for some results of their slice and not for all cannot be in the slice. They go into the state
+`extra`, once for each due time that still takes them. With `allowed_lateness` a row may be taken by results that were
+given already: those are given again at once, corrected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime
+from tidegate.operators.kinds.window.running.base import FOLDED_MAX
 from tidegate.operators.kinds.window.running.emission import emit_results
-from tidegate.operators.kinds.window.running.given import Given
 from tidegate.operators.kinds.window.running.partial import AT, Buffer
 from tidegate.operators.kinds.window.running.slicing import Slicing
 from tidegate.operators.kinds.window.running.store import Store, key_columns
-from tidegate.operators.kinds.window.states import EXTRA, GATHERED, SLICES, TIMERS
+from tidegate.operators.kinds.window.running.timed import TimedRuntime, at_of, first_at
+from tidegate.operators.kinds.window.states import EXTRA, SLICES
 from tidegate.operators.lateness import after_ms
-from tidegate.state.keygroups import key_group_of
 
 if TYPE_CHECKING:
     from tidegate.operators.kinds.window import WindowOperator
@@ -39,37 +36,18 @@ LOOKED_UP_MAX: Final = 20_000
 _ROW: Final = "__row"
 
 
-class SlicedRuntime(WindowRuntime):
+class SlicedRuntime(TimedRuntime):
     """See the module."""
 
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
-        super().__init__(operator, slot)
         self._slicing = slicing = Slicing(operator.window)
+        super().__init__(operator, slot, slicing)
         self._every_ms = operator.window.every_ms
-        self._early = bool(operator.window.early_ms)
-        self._chained = not self._early
         self._slices = Store(self._timed[SLICES], self._aggregates, self._keys)
-        self._more_of = Store(self._timed[GATHERED if self._early else EXTRA], self._aggregates, self._keys)
-        """`extra`, or `gathered`."""
-        self._timers = self._timed[TIMERS]
-        names = [name for name, _ in self._keys]
-        self._rows = Buffer(self._aggregates, names, slicing.row_ends, slicing.first_end)
-        self._more = Buffer(self._aggregates, names, _at_of, _first_at)
-        self._buffers = ((self._rows, self._slices), (self._more, self._slices if self._early else self._more_of))
-        self._given = Given(
-            self._clock, slicing, lambda rows: key_group_of(rows, names, slot.max_parallelism).to_list()
-        )
-
-    @property
-    def gauges(self) -> Mapping[str, int]:
-        """See OperatorRuntime."""
-        return {"open_windows": len(self._timers), "timers": len(self._timers)}
-
-    def before_snapshot(self) -> None:
-        """See OperatorRuntime."""
-        for buffer, store in self._buffers:
-            self._fold(buffer.take(), store)
-        self._clock.before_snapshot()
+        self._extra = Store(self._timed[EXTRA], self._aggregates, self._keys)
+        self._rows = Buffer(self._aggregates, self._key_names, slicing.row_ends, slicing.first_end)
+        self._more = Buffer(self._aggregates, self._key_names, at_of, first_at)
+        self._buffers = ((self._rows, self._slices), (self._more, self._extra))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -84,35 +62,24 @@ class SlicedRuntime(WindowRuntime):
         late = last <= over
         if late.any():
             self._late.put_aside(batch.filter(late), closed.filter(late), out)
-        # An early result is not corrected, so it takes no row that comes after it.
-        closed_to = slicing.floors_of(closed) if self._early else over
-        begin = slicing.first_due_after(closed_to)
+        begin = slicing.first_due_after(over)
         begin = pl.select(pl.max_horizontal(first, pl.min_horizontal(begin, last))).to_series()
         whole = ~late & (begin == first)
         if whole.any():
             self._take(batch.select(self._columns).filter(whole))
         some = ~late & (begin > first)
         if some.any():
-            self._take_some(batch.filter(some), begin.filter(some), last.filter(some))
+            rows = batch.select(self._columns).filter(some)
+            self._more.add(self._for_each_due(rows, begin.filter(some), last.filter(some)))
         given = self._given.until(batch) if self._lateness_ms else None
         if given is not None:
             again = ~late & (begin <= given)
             if again.any():
                 self._correct(batch.filter(again), begin.filter(again), last.filter(again), out)
 
-    def _take_some(self, batch: pl.DataFrame, begin: pl.Series, last: pl.Series) -> None:
-        """Rows that only results from `begin` to `last` take."""
-        rows = batch.select(self._columns)
-        self._more.add(rows.with_columns(begin.alias(AT)) if self._early else self._for_each_due(rows, begin, last))
-
     def _for_each_due(self, rows: pl.DataFrame, begin: pl.Series, last: pl.Series) -> pl.DataFrame:
         dues = pl.int_ranges(begin, last + 1, self._slicing.step_ms, eager=True).alias(AT)
         return rows.with_columns(dues).explode(AT)
-
-    def _relieve(self) -> None:
-        for buffer, store in self._buffers:
-            if buffer.crowded:
-                self._fold(buffer.take(FOLDED_MAX), store)
 
     def _fold(self, parts: pl.DataFrame | None, store: Store) -> None:
         """Partial results into the state, and timers for the results that they make due next."""
@@ -122,10 +89,8 @@ class SlicedRuntime(WindowRuntime):
         given = self._given.until(parts)
         if store is self._slices:
             first, last = self._slicing.first_due(parts[AT]), self._slicing.last_due(parts[AT])
-            self._set_timers(rows, self._not_given(first, given) if self._chained else first, last, given)
-            if self._early:
-                self._set_timers(rows, last, last, given)
-        elif self._chained:
+            self._set_timers(rows, self._not_given(first, given), last, given)
+        else:
             self._set_timers(rows, parts[AT], parts[AT], given)
 
     def _not_given(self, dues: pl.Series, given: pl.Series | None) -> pl.Series:
@@ -134,34 +99,18 @@ class SlicedRuntime(WindowRuntime):
             return dues
         return pl.select(pl.max_horizontal(dues, self._slicing.first_due_after(given))).to_series()
 
-    def _set_timers(self, rows: Sequence[Row], dues: pl.Series, last: pl.Series, given: pl.Series | None) -> None:
-        """Of the results that were not given yet and are not after the last ones."""
-        wanted = dues <= last
-        if given is not None:
-            wanted &= dues > given
-        timers = {(due, *row[1:]) for due, row, yes in zip(dues, rows, wanted, strict=True) if yes}
-        if timers:
-            self._timers.put_many(list(timers), [()] * len(timers))
-
     # -- results -------------------------------------------------------------------------------------------------------
 
     def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
         until = self._slicing.floor_of(after_ms(watermark_ms))
-        for buffer, store in self._buffers:
-            due = buffer.take_due(until)
-            if due is not None:
-                buffer.put_back(due[FOLDED_MAX:])
-                self._fold(due[:FOLDED_MAX], store)
-                if due.height > FOLDED_MAX:
-                    return True
-        if self._fire_timers(until, limit, out):
+        if self._fold_due(until) or self._fire_timers(until, limit, out):
             return True
         self._given.advance(until)
         return self._drop(watermark_ms)
 
     def _fire_timers(self, until: int, limit: int, out: Out) -> bool:
         """Results in the order of their due times; True when there are more."""
-        left = limit if self._early else min(limit, max(1, LOOKED_UP_MAX // len(self._slicing.slices_of(0))))
+        left = min(limit, max(1, LOOKED_UP_MAX // len(self._slicing.slices_of(0))))
         while left > 0:
             first = self._timers.first_ms
             if first is None or first > until:
@@ -170,8 +119,7 @@ class SlicedRuntime(WindowRuntime):
             left -= len(taken)
             rows = [row for row, _ in taken]
             self._emit(rows, out)
-            if self._chained:
-                self._set_next(rows)
+            self._set_next(rows)
         return True
 
     def _set_next(self, rows: Sequence[Row]) -> None:
@@ -190,35 +138,22 @@ class SlicedRuntime(WindowRuntime):
 
     def _emit(self, rows: Sequence[Row], out: Out) -> None:
         """The results of due times and keys, in this order of times."""
-        parts = self._gather(rows)
+        parts = self._look_up(rows)
         if parts is None:
             return
-        parts = parts.sort([AT, *(name for name, _ in self._keys)])
+        parts = parts.sort([AT, *self._key_names])
         slicing, dues = self._slicing, parts[AT]
-        starts, ends = (slicing.instants_of(one(dues)) for one in (slicing.window_start, slicing.window_end))
+        starts, ends = (slicing.instants_of(one) for one in (slicing.window_start(dues), dues))
         self._clock.fired(int(slicing.instants_of(dues)[-1]) - 1)
         emit_results(parts, starts, ends, self._results_of(parts), self._names, out, self._room)
-
-    def _gather(self, rows: Sequence[Row]) -> pl.DataFrame | None:
-        """The partial results of all that each result is made of, where there is anything."""
-        return self._gather_early(rows) if self._early else self._look_up(rows)
-
-    def _gather_early(self, rows: Sequence[Row]) -> pl.DataFrame | None:
-        """The slices of these due times are added to what was gathered for their windows."""
-        wholes = [(self._slicing.window_end_of(due), *key) for due, *key in rows]
-        new = self._slices.state.get_many(rows)
-        self._slices.state.delete_many([row for row, value in zip(rows, new, strict=True) if value is not None])
-        merged = self._more_of.merge(wholes, new)
-        found = [(row, value) for row, value in zip(rows, merged, strict=True) if value is not None]
-        return self._slices.frame_of(*zip(*found, strict=True)) if found else None
 
     def _look_up(self, rows: Sequence[Row]) -> pl.DataFrame | None:
         """The slices of each due time, and what counts for it besides them."""
         wanted = [(place, (end, *row[1:])) for place, row in enumerate(rows) for end in self._slicing.slices_of(row[0])]
         found = self._slices.state.get_many([key for _, key in wanted])
         values = [(place, value) for (place, _), value in zip(wanted, found, strict=True) if value is not None]
-        if len(self._more_of):
-            more = self._more_of.state.get_many(rows)
+        if len(self._extra):
+            more = self._extra.state.get_many(rows)
             values += [(place, value) for place, value in enumerate(more) if value is not None]
         if not values:
             return None
@@ -233,10 +168,7 @@ class SlicedRuntime(WindowRuntime):
         given = self._given.until(batch)
         assert given is not None
         ends = pl.select(pl.min_horizontal(last, given)).to_series()
-        if self._early:  # only the last result of a window is corrected
-            begin, chosen = last, last <= given
-            batch, begin, ends = batch.filter(chosen), begin.filter(chosen), ends.filter(chosen)
-        names = [name for name, _ in self._keys]
+        names = self._key_names
         wanted = self._for_each_due(batch.select(names), begin, ends).drop_nulls(AT).select(AT, *names).unique()
         until = wanted[AT].max()
         for buffer, store in self._buffers:
@@ -251,13 +183,5 @@ class SlicedRuntime(WindowRuntime):
         """Forget what no result takes any more; True when there is more."""
         over = self._slicing.floor_of(after_ms(watermark_ms) - self._lateness_ms)
         taken = self._slices.state.take_due(self._slicing.last_dropped(over), FOLDED_MAX)
-        more = self._more_of.state.take_due(over, FOLDED_MAX) if len(self._more_of) else []
+        more = self._extra.state.take_due(over, FOLDED_MAX) if len(self._extra) else []
         return max(len(taken), len(more)) == FOLDED_MAX
-
-
-def _at_of(rows: pl.DataFrame) -> pl.Series:
-    return rows[AT]
-
-
-def _first_at(rows: pl.DataFrame) -> int:
-    return int(rows[AT].min())  # type: ignore[arg-type]  # Int64

@@ -2,11 +2,11 @@
 
 Times are cut into *slices* so that every window is a whole number of them. A tumbling window is one slice. The slices
 of sliding windows lie between the starts and ends of all windows: at most two for each `every`, whatever the sizes
-are. Early results cut a tumbling window where they are due.
+are. Early results cut them where they are due, too (`early_slicing.py`).
 
 Everything is calculated in *local* milliseconds: UTC less the offset, or, with a time zone, the clock on its walls less
 the offset, so that a day has 24 hours however long it lasts. An *instant* is UTC. A *due time* is the local end of
-a result: the end of a window, or where an early result is due.
+a result: that of its window, unless it is an early one.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ class Slicing:
     def __init__(self, window: Windowing) -> None:
         self.size_ms = window.size_ms
         self._period_ms = window.every_ms
-        self._early_ms = window.early_ms
-        self.step_ms = window.early_ms or window.every_ms
+        self.step_ms = window.every_ms
         """From one due time to the next."""
         self.single = self.step_ms == self.size_ms
         """Whether every result is of one slice."""
-        self._cut_ms = 0 if window.early_ms else window.size_ms % window.every_ms
+        self._cut_ms = window.size_ms % window.every_ms
         self._offset_ms = window.offset_ms
         self._zone = window.time_zone
 
@@ -76,7 +75,7 @@ class Slicing:
 
     def first_due(self, ends: pl.Series) -> pl.Series:
         """The first result that the slices with these ends are part of."""
-        if self.single or self._early_ms:
+        if self.single:
             return ends
         late = (ends - self._cut_ms) % self._period_ms
         return ends + (self._period_ms - late) % self._period_ms
@@ -86,29 +85,16 @@ class Slicing:
         if self.single:
             return ends
         starts = self._start_of(ends)
-        if self._early_ms:
-            return starts - starts % self.size_ms + self.size_ms
         return starts - starts % self._period_ms + self.size_ms
 
     def first_due_after(self, floors: pl.Series) -> pl.Series:
         """The first due time after these."""
         step = self.step_ms
-        ahead = 0 if self._early_ms else self.size_ms % step
-        return floors - (floors - ahead) % step + step
+        return floors - (floors - self.size_ms % step) % step + step
 
     def window_start(self, dues: pl.Series) -> pl.Series:
         """Local start of the window whose result is due."""
-        if self._early_ms:
-            return (dues - 1) - (dues - 1) % self.size_ms
         return dues - self.size_ms
-
-    def window_end(self, dues: pl.Series) -> pl.Series:
-        """Local end of the window whose result is due: later than that of an early result."""
-        return self.window_start(dues) + self.size_ms
-
-    def window_end_of(self, due: int) -> int:
-        """As `window_end`, for one."""
-        return due - 1 - (due - 1) % self.size_ms + self.size_ms if self._early_ms else due
 
     def slices_of(self, due: int) -> range | list[int]:
         """The ends of the slices that a result is made of, in order."""
@@ -126,8 +112,6 @@ class Slicing:
         """The end up to which the last result of each slice is at or before `over`; of uneven slices some are left."""
         if self.single:
             return over
-        if self._early_ms:
-            return over - over % self.size_ms
         return over - self.size_ms + (0 if self._cut_ms else self.step_ms)
 
     def instants_of(self, locals_ms: pl.Series) -> pl.Series:

@@ -60,8 +60,8 @@ class TumblingRuntime(WindowRuntime):
             self._take(batch.select(self._columns))
 
     def _relieve(self) -> None:
-        if self._buffer.crowded:
-            parts = self._buffer.take(FOLDED_MAX)
+        if excess := self._buffer.excess:
+            parts = self._buffer.take(excess)
             if parts is not None:
                 self._store.add(parts)
 
@@ -95,6 +95,6 @@ class TumblingRuntime(WindowRuntime):
 
     def _emit(self, keyed: pl.DataFrame, results_of: ResultsOf, out: Out) -> None:
         slicing, dues = self._slicing, keyed[AT]
-        starts, ends = (slicing.instants_of(one(dues)) for one in (slicing.window_start, slicing.window_end))
+        starts, ends = (slicing.instants_of(one) for one in (slicing.window_start(dues), dues))
         self._clock.fired(int(ends[-1]) - 1)
         emit_results(keyed, starts, ends, results_of, self._names, out, self._room)

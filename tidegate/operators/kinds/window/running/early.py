@@ -1,0 +1,175 @@
+"""Early results of tumbling and sliding windows, besides those on close, and corrected ones.
+
+What is in a window is added up by due time: a row counts from the first result of its window that takes it, so one that
+is late for some of them just begins with a later one. Each result takes its entry out of the state `slices` and adds it
+to what was *gathered* for its window, so that it costs the same however many there are. There is an early result only
+where something has come since the one before it.
+
+A tumbling window is known by any of its due times. Sliding windows have their due times in common, so entries and
+timers have the end of their window as well, in the last column of their keys, and a row has one entry for each window.
+So many results come of it, too.
+
+With `allowed_lateness` the last result of a window is corrected at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import polars as pl
+
+from tidegate.datatypes import BIGINT
+from tidegate.operators.kinds.window.running.base import FOLDED_MAX
+from tidegate.operators.kinds.window.running.early_slicing import EarlySlicing
+from tidegate.operators.kinds.window.running.emission import emit_results
+from tidegate.operators.kinds.window.running.partial import AT, Buffer
+from tidegate.operators.kinds.window.running.store import Store
+from tidegate.operators.kinds.window.running.timed import TimedRuntime, at_of, first_at
+from tidegate.operators.kinds.window.states import GATHERED, SLICES
+from tidegate.operators.lateness import after_ms
+
+if TYPE_CHECKING:
+    from tidegate.operators.kinds.window import WindowOperator
+    from tidegate.operators.runtime import Out
+    from tidegate.operators.spec import Slot
+    from tidegate.state.order import Row
+
+_WHOLE: Final = "__whole"
+"""The column of the local end of a window."""
+
+
+class EarlyRuntime(TimedRuntime):
+    """See the module."""
+
+    def __init__(self, operator: WindowOperator, slot: Slot) -> None:
+        self._slicing = slicing = EarlySlicing(operator.window)
+        super().__init__(operator, slot, slicing)
+        self._early_ms = operator.window.early_ms
+        self._sliding = operator.window.overlapping
+        keys = [*self._keys, (_WHOLE, BIGINT)] if self._sliding else self._keys
+        self._by = [AT, *(name for name, _ in keys)]
+        self._slices = Store(self._timed[SLICES], self._aggregates, keys)
+        self._gathered = Store(self._timed[GATHERED], self._aggregates, self._keys)
+        windows = -(-operator.window.size_ms // operator.window.every_ms)
+        self._rows = Buffer(self._aggregates, self._key_names, slicing.row_ends, slicing.first_end, windows)
+        self._more = Buffer(self._aggregates, self._by[1:], at_of, first_at)
+        """Of rows that are late for some results of their windows."""
+        self._buffers = ((self._rows, self._slices), (self._more, self._slices))
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _take(self, rows: pl.DataFrame) -> None:
+        self._rows.add(rows)
+
+    def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
+        slicing = self._slicing
+        ends = slicing.ends_of(batch["__time"])
+        closed_to = slicing.floors_of(closed)
+        over = slicing.floors_of(closed - self._lateness_ms) if self._lateness_ms else closed_to
+        late = slicing.wholes_of(ends)[1] <= over
+        if late.any():
+            self._late.put_aside(batch.filter(late), closed.filter(late), out)
+        some = ~late & (closed_to >= ends)
+        if not (late | some).all():
+            self._take(batch.select(self._columns).filter(~late & ~some))
+        if some.any():
+            rows = batch.select(self._columns).with_columns(ends.alias(AT)).filter(some)
+            self._take_some(rows, closed_to.filter(some), over.filter(some), out)
+
+    def _take_some(self, rows: pl.DataFrame, closed_to: pl.Series, over: pl.Series, out: Out) -> None:
+        """Rows that not all results of their windows take; `over`: they are late for windows that end up to there."""
+        rows = self._spread(rows.with_columns(closed_to.alias("__closed"), over.alias("__over")))
+        rows = rows.filter(pl.col(_WHOLE) > pl.col("__over"))
+        # An early result is not corrected, so it takes no row that comes after it.
+        after = rows.select(pl.max_horizontal(pl.col(AT) - 1, "__closed")).to_series()
+        due = self._slicing.due_after(rows[_WHOLE], after)
+        rows = rows.drop("__closed", "__over").with_columns(due.alias(AT))
+        self._more.add(rows)
+        given = self._given.until(rows) if self._lateness_ms else None
+        if given is not None:
+            again = rows.filter(rows[_WHOLE] <= given)
+            if again.height:
+                self._correct(again, out)
+
+    def _spread(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Each row or partial result of a slice once for each window that it is in."""
+        first, last = self._slicing.wholes_of(frame[AT])
+        if not self._sliding:
+            return frame.with_columns(first.alias(_WHOLE))
+        wholes = pl.int_ranges(first, last + 1, self._slicing.every_ms, eager=True)
+        return frame.with_columns(wholes.alias(_WHOLE)).explode(_WHOLE)
+
+    def _fold(self, parts: pl.DataFrame | None, store: Store) -> None:
+        """See TimedRuntime. What comes from rows that wait has the ends of slices, all else its due times."""
+        if parts is None:
+            return
+        if self._sliding and _WHOLE not in parts.columns:
+            parts = self._spread(parts)
+            parts = parts.with_columns(self._slicing.due_after(parts[_WHOLE], parts[AT] - 1).alias(AT))
+            parts = self._aggregates.reduce_parts(parts, self._by)
+        rows = store.add(parts)
+        given = self._given.until(parts)
+        wholes = parts[_WHOLE] if self._sliding else self._slicing.wholes_of(parts[AT])[0]
+        self._set_timers(rows, parts[AT], wholes, given)
+        self._set_timers(rows, wholes, wholes, given)
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
+        until = self._slicing.floor_of(after_ms(watermark_ms))
+        if self._fold_due(until) or self._fire_timers(until, limit, out):
+            return True
+        self._given.advance(until)
+        return self._drop(watermark_ms)
+
+    def _fire_timers(self, until: int, limit: int, out: Out) -> bool:
+        """Results in the order of their due times, since each adds to what was gathered; True when there are more."""
+        left = limit
+        while left > 0:
+            first = self._timers.first_ms
+            if first is None or first > until:
+                return False
+            taken = self._timers.take_due(first, left)
+            left -= len(taken)
+            self._emit([row for row, _ in taken], out)
+        return True
+
+    def _emit(self, rows: Sequence[Row], out: Out) -> None:
+        """The results of one due time, or of the ends of several windows."""
+        new = self._slices.state.get_many(rows)
+        self._slices.state.delete_many([row for row, value in zip(rows, new, strict=True) if value is not None])
+        merged = self._gathered.merge([self._whole_of(row) for row in rows], new)
+        found = [(row, value) for row, value in zip(rows, merged, strict=True) if value is not None]
+        if not found:
+            return
+        slicing = self._slicing
+        parts = self._slices.frame_of(*zip(*found, strict=True)).sort(self._by)
+        wholes = parts[_WHOLE] if self._sliding else slicing.wholes_of(parts[AT])[0]
+        self._clock.fired(int(slicing.instants_of(parts[AT])[-1]) - 1)
+        starts, ends = (slicing.instants_of(one) for one in (slicing.window_start(wholes), wholes))
+        emit_results(parts, starts, ends, self._results_of(parts), self._names, out, self._room)
+
+    def _whole_of(self, row: Row) -> Row:
+        """The entry of `gathered` of a due time and key."""
+        return (row[-1], *row[1:-1]) if self._sliding else (self._slicing.whole_of(row[0]), *row[1:])
+
+    def _correct(self, rows: pl.DataFrame, out: Out) -> None:
+        """The last results of these windows, once each, in the order of their ends."""
+        wanted = rows.select(pl.col(_WHOLE).alias(AT), *self._key_names, _WHOLE).unique()
+        until = wanted[AT].max()
+        assert isinstance(until, int)
+        for buffer, store in self._buffers:
+            self._fold(buffer.take_due(until), store)
+        places = self._slices.rows_of(wanted)
+        pending = self._timers.get_many(places)
+        again = [row for row, timer in zip(places, pending, strict=True) if timer is None]
+        if again:
+            self._emit(again, out)
+
+    def _drop(self, watermark_ms: int) -> bool:
+        """Forget what no result takes any more; True when there is more."""
+        over = self._slicing.floor_of(after_ms(watermark_ms) - self._lateness_ms)
+        left = self._slices.state.take_due(over - self._slicing.size_ms + self._early_ms, FOLDED_MAX)
+        gathered = self._gathered.state.take_due(over, FOLDED_MAX)
+        return max(len(left), len(gathered)) == FOLDED_MAX

@@ -1,0 +1,88 @@
+"""What windows have in common whose results have timers: rows wait in buffers, on their way into states.
+
+A timer is a due time and a key, in the state `timers`: the result is made when the watermark passes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime
+from tidegate.operators.kinds.window.running.given import Given
+from tidegate.operators.kinds.window.running.partial import AT, Buffer
+from tidegate.operators.kinds.window.running.slicing import Slicing
+from tidegate.operators.kinds.window.running.store import Store
+from tidegate.operators.kinds.window.states import TIMERS
+from tidegate.state.keygroups import key_group_of
+
+if TYPE_CHECKING:
+    from tidegate.operators.kinds.window import WindowOperator
+    from tidegate.operators.spec import Slot
+    from tidegate.state.order import Row
+
+
+class TimedRuntime(WindowRuntime):
+    """See the module."""
+
+    def __init__(self, operator: WindowOperator, slot: Slot, slicing: Slicing) -> None:
+        super().__init__(operator, slot)
+        self._timers = self._timed[TIMERS]
+        self._key_names = names = [name for name, _ in self._keys]
+        self._given = Given(
+            self._clock, slicing, lambda rows: key_group_of(rows, names, slot.max_parallelism).to_list()
+        )
+        self._buffers: tuple[tuple[Buffer, Store], ...] = ()
+        """Where rows wait, and where they go to."""
+
+    @property
+    def gauges(self) -> Mapping[str, int]:
+        """See OperatorRuntime."""
+        return {"open_windows": len(self._timers), "timers": len(self._timers)}
+
+    def before_snapshot(self) -> None:
+        """See OperatorRuntime."""
+        for buffer, store in self._buffers:
+            self._fold(buffer.take(), store)
+        self._clock.before_snapshot()
+
+    def _relieve(self) -> None:
+        for buffer, store in self._buffers:
+            if excess := buffer.excess:
+                self._fold(buffer.take(excess), store)
+
+    def _fold_due(self, until: int) -> bool:
+        """What is due by then goes into the states; True when there is more."""
+        for buffer, store in self._buffers:
+            due = buffer.take_due(until)
+            if due is not None:
+                buffer.put_back(due[FOLDED_MAX:])
+                self._fold(due[:FOLDED_MAX], store)
+                if due.height > FOLDED_MAX:
+                    return True
+        return False
+
+    def _set_timers(self, rows: Sequence[Row], dues: pl.Series, last: pl.Series, given: pl.Series | None) -> None:
+        """Of the results that were not given yet and are not after the last ones."""
+        wanted = dues <= last
+        if given is not None:
+            wanted &= dues > given
+        timers = {(due, *row[1:]) for due, row, yes in zip(dues, rows, wanted, strict=True) if yes}
+        if timers:
+            self._timers.put_many(list(timers), [()] * len(timers))
+
+    def _fold(self, parts: pl.DataFrame | None, store: Store) -> None:
+        """Partial results into the state, and timers for the results that they make due next."""
+        raise NotImplementedError
+
+
+def at_of(rows: pl.DataFrame) -> pl.Series:
+    """When rows count that have it with them."""
+    return rows[AT]
+
+
+def first_at(rows: pl.DataFrame) -> int:
+    """The earliest of them."""
+    return int(rows[AT].min())  # type: ignore[arg-type]  # Int64
