@@ -91,9 +91,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     try:
         loaded, plan = plan_file(file, os.environ, Ask.EITHER)
     except ConfigErrors as errors:
-        for problem in errors.problems:
-            click.echo(str(problem), err=True)
-        return errors.exit_code
+        return _report_problems([str(problem) for problem in errors.problems], errors.exit_code)
     settings = loaded.settings
     set_secrets(loaded.secrets.values)
     console = open_console()
@@ -103,15 +101,11 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     )
     raise_descriptor_limit()
     metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan))
-    try:
-        http = HttpServer(settings.http.host, settings.http.port, metrics, tls=settings.http.tls)
-    except TidegateError as error:
-        logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - as below
-        logs.close()
-        return error.exit_code
+    http: HttpServer | None = None
     display = ProgressDisplay(console, metrics.snapshot)
     tracing = start_tracing(settings.name, lambda: metrics.checkpoints, os.environ)
     try:
+        http = HttpServer(settings.http.host, settings.http.port, metrics, tls=settings.http.tls)
         http.read_token = provide_read_token(settings.http.read_token_file)
         http.start()
         logger.info("tidegate %s, pipeline %s: metrics and probes on %s", __version__, settings.name, http.address)
@@ -119,7 +113,8 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
         from tidegate.daemon.service import Daemon
 
         display.start()
-        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, http, logs.context, options or StartOptions())))
+        serving = http
+        asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, serving, logs.context, options or StartOptions())))
     except StartRefused as refused:
         for refusing in refused.problems:
             logger.error("%s", refusing.text, extra={"error": refusing.cause or refused})  # noqa: TRY400 - as below
@@ -130,11 +125,17 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     finally:
         on_ended()
         display.stop()
-        http.stop()
-        if tracing is not None:
-            tracing.stop()
+        for part in (http, tracing):
+            if part is not None:
+                part.stop()
         logs.close()
     return 0
+
+
+def _report_problems(problems: list[str], exit_code: int) -> int:
+    for problem in problems:
+        click.echo(problem, err=True)
+    return exit_code
 
 
 async def _serve(make_daemon: object) -> None:
