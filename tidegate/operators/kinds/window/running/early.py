@@ -52,7 +52,8 @@ class EarlyRuntime(TimedRuntime):
         self._slices = Store(self._timed[SLICES], self._aggregates, keys)
         self._gathered = Store(self._timed[GATHERED], self._aggregates, self._keys)
         windows = -(-operator.window.size_ms // operator.window.every_ms)
-        self._rows = Buffer(self._aggregates, self._key_names, slicing.row_ends, slicing.first_end, windows)
+        entries = 2 * windows  # each of them has timers besides
+        self._rows = Buffer(self._aggregates, self._key_names, slicing.row_ends, slicing.first_end, entries)
         self._more = Buffer(self._aggregates, self._by[1:], at_of, first_at)
         """Of rows that are late for some results of their windows."""
         self._buffers = ((self._rows, self._slices), (self._more, self._slices))
