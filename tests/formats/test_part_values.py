@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from tests.formats.routed import Header
 from tidegate.datatypes import BIGINT
+from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
+from tidegate.formats.part_values import header_lists
 from tidegate.formats.record_limits import RecordLimits
-from tidegate.formats.record_parts import HeaderRules, RecordParts
+from tidegate.formats.record_parts import HEADERS_TYPE, HeaderRules, RecordParts
 from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.sources.record_parts import header_column
 
@@ -43,6 +45,27 @@ def test_all_headers_keep_order_repeated_names_and_null_values(headers: list[lis
 def test_headers_are_chosen_dropped_and_renamed_by_the_names_that_they_came_with(headers: list[list[Header]]) -> None:
     rules = HeaderRules(passed=("a", "é"), dropped=("é",), renamed={"a": "b"})
     assert passed_on(headers, rules) == [[("b", value) for name, value in one if name == "a"] for one in headers]
+
+
+@given(st.lists(st.none() | st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=3)), max_size=4)), st.data())
+def test_of_a_part_of_a_frame_rows_without_a_list_have_no_headers(
+    headers: list[list[Header] | None], data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(headers)))
+    some = pl.Series(headers_of(headers), dtype=polars_type(HEADERS_TYPE))
+    passed = header_lists(
+        pl.DataFrame({"__headers": some})[start:], HeaderRules(passed=None, dropped=("é",), renamed={"a": "b"})
+    )
+    new = {"a": "b"}
+    expected = [one and [(new.get(name, name), value) for name, value in one if name != "é"] for one in headers[start:]]
+    if passed is None:
+        assert not any(expected)
+    else:
+        assert passed.to_list() == headers_of(expected)
+
+
+def headers_of(lists: Sequence[Sequence[Header] | None]) -> list[list[dict[str, str | bytes | None]] | None]:
+    return [None if one is None else [{"key": name, "value": value} for name, value in one] for one in lists]
 
 
 def test_added_headers_are_after_those_that_are_passed_on() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import polars as pl
 
 from tidegate.formats import keys
-from tidegate.formats.columns import polars_type
+from tidegate.formats.columns import cut_lists, polars_type
 from tidegate.formats.contract import Encoded, Encoder, Headers
 from tidegate.formats.expressions import ExpressionEncoder
 from tidegate.formats.failures import FailureKind, RecordFailure
@@ -118,7 +118,9 @@ def _keyless(column: str, rows: pl.Series) -> list[RecordFailure]:
 
 def header_lists(frame: pl.DataFrame, rules: HeaderRules) -> pl.Series | None:
     """The headers of each row's record; None where no row has any, since records without are written faster."""
-    lists = [_passed(rules)] if rules.passes and CARRIED_HEADERS in frame.columns else []
+    lists = (
+        [pl.lit(_passed(frame[CARRIED_HEADERS], rules))] if rules.passes and CARRIED_HEADERS in frame.columns else []
+    )
     for name, column in rules.added:
         value = pl.col(column).cast(pl.Binary).alias("value")
         lists.append(pl.concat_list([pl.struct(pl.lit(name).alias("key"), value)]))
@@ -128,21 +130,28 @@ def header_lists(frame: pl.DataFrame, rules: HeaderRules) -> pl.Series | None:
     return made if made.list.len().max() else None
 
 
-def _passed(rules: HeaderRules) -> pl.Expr:
-    """Those of the source record. A row that was in flight when the file began to pass them on has none."""
-    one = pl.element()
-    name = one.struct.field("key")
-    kept = None if rules.passed is None else name.is_in(list(rules.passed))
-    if rules.dropped:
-        others = ~name.is_in(list(rules.dropped))
-        kept = others if kept is None else kept & others
-    found = pl.col(CARRIED_HEADERS)
-    if kept is not None:
-        found = found.list.eval(one.filter(kept))
-    if not rules.renamed:
-        return found
-    new = name.replace(rules.renamed)
-    return found.list.eval(pl.struct(new.alias("key"), one.struct.field("value")))
+def _passed(headers: pl.Series, rules: HeaderRules) -> pl.Series:
+    """Those of the source record. A row that was in flight when the file began to pass them on has none.
+
+    By one flat column that is cut again: a filter in `list.eval` makes Polars 2.1 panic now and then.
+    """
+    flat = headers.explode(empty_as_null=False, keep_nulls=False)
+    if flat.is_empty():
+        return headers
+    counts = headers.list.len().cast(pl.Int64)
+    ends = counts.fill_null(0).cum_sum()
+    starts = ends - counts
+    names = flat.struct.field("key")
+    if rules.passed is not None or rules.dropped:
+        kept = ~names.is_in(list(rules.dropped))
+        if rules.passed is not None:
+            kept &= names.is_in(list(rules.passed))
+        before = pl.concat([pl.Series([0], dtype=pl.Int64), kept.cast(pl.Int64).cum_sum()])
+        starts, ends = before.gather(starts), before.gather(ends)
+        flat, names = flat.filter(kept), names.filter(kept)
+    if rules.renamed:
+        flat = pl.DataFrame([names.replace(rules.renamed), flat.struct.field("value")]).to_struct()
+    return cut_lists(flat, starts, ends)
 
 
 def header_pairs(headers: pl.Series) -> list[Headers | None]:

@@ -13,7 +13,7 @@ from typing import Final
 
 import polars as pl
 
-from tidegate.formats.columns import TIMESTAMP, polars_type
+from tidegate.formats.columns import TIMESTAMP, cut_lists, polars_type
 from tidegate.formats.contract import Columns, Decoded, Decoder, Headers, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.header_ids import KEY_HEADER, HeaderIdDecoder, HeaderSchemas
@@ -203,8 +203,7 @@ def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
         return flat.reshape((len(lengths), most)).arr.to_list()
     counts = pl.Series(lengths, dtype=pl.Int64)
     ends = counts.cum_sum()
-    places = pl.select(pl.int_ranges(pl.lit(ends - counts), pl.lit(ends))).to_series()
-    return pl.select(pl.lit(flat.implode()).list.gather(pl.lit(places)).alias(name)).to_series()
+    return cut_lists(flat, ends - counts, ends).alias(name)
 
 
 @cache
