@@ -75,7 +75,7 @@ class Tracing:
             self.look()
             self._sender.close()
         except Exception:
-            logger.exception("internal error: there are no more traces of checkpoints; the pipeline goes on")
+            logger.exception("internal error: there are no more traces of checkpoints; the pipeline continues")
 
 
 def start_tracing(pipeline: str, look: Look, environ: Mapping[str, str]) -> Tracing | None:
