@@ -250,11 +250,11 @@ def test_a_sink_of_late_rows_computes_with_what_arrived_and_the_reason(step: str
     assert OperatorName("totals") in derive_meanings(build_plan(parse_pipeline(text, "p.yaml", {})))
 
 
-def test_lateness_of_sessions_may_change_but_not_be_added() -> None:
+def test_another_lateness_of_sessions_is_another_state() -> None:
     longer = KEPT.replace("5m", "6m")
     assert changes(KEPT, longer, KEPT.replace(", allowed_lateness: 5m", ""), f"{KEPT}, late: too_late") == [
-        [],
-        ["the window of orders"],
+        ["the allowed lateness of orders"],
+        ["the window of orders", "the allowed lateness of orders"],
         [],
     ]
 
@@ -304,7 +304,8 @@ def test_a_window_that_changes_means_another_state() -> None:
         == [["the window of orders"]] * 3
     )
     assert changes(plain, STEP.replace("amount * 2", "amount * 3")) == [["`net` of orders"]]
-    assert changes(f"{plain}, allowed_lateness: 1m", f"{plain}, allowed_lateness: 5m") == [[]]
+    lateness = ["the allowed lateness of orders"]  # windows that were removed are not there to be corrected
+    assert changes(f"{plain}, allowed_lateness: 1m", f"{plain}, allowed_lateness: 5m") == [lateness]
 
 
 def test_settings_that_do_nothing_where_they_stand_are_found_with_their_default_values_too() -> None:

@@ -278,6 +278,21 @@ def test_another_window_needs_a_word() -> None:
     assert outcomes(life)["visits"] is Outcome.KEPT
 
 
+@pytest.mark.parametrize("window", ["{tumbling: 1m}", "{sliding: 1m, every: 30s}", "{session: 1m}"])
+@pytest.mark.parametrize("early", ["", ", emit: {every: 10s}"])
+def test_of_windows_that_are_not_there_any_more_no_late_record_makes_new_ones_unasked(window: str, early: str) -> None:
+    """A longer lateness would give results of the late records alone."""
+    short = changed(MANY, ("window: {tumbling: 1m}", f"window: {window}{early}, allowed_lateness: 1m"))
+    long = changed(short, ("allowed_lateness: 1m", "allowed_lateness: 1h"))
+    begun = Life(short)
+    begun.produce("orders", *timed(0, 50))
+    begun.checkpoint()
+    with pytest.raises(RestoreRefused, match=r"what has changed: the allowed lateness of orders"):
+        Life(long, begun)
+    kept = changed(long, ("allowed_lateness: 1h", "allowed_lateness: 1h, state: keep"))
+    assert outcomes(Life(kept, begun))["minutes"] is Outcome.KEPT
+
+
 @pytest.mark.parametrize(
     "now",
     [

@@ -195,11 +195,14 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         return pass_late(self.name, branches) if output == LATE else self.passes(branches)
 
     def means(self, branches: Branches) -> Meaning:
-        """See Operator. Early results and a longer lateness change nothing of what the state holds."""
+        """See Operator. Another lateness is another meaning: a window that was removed is not there to be corrected."""
         window = digest("window", *self._window_words())
         digests = derive_digests(branches, self.keys, self.aggregates)
         own = [(one.origin, "the window", window) for one in branches]
         times = [(one.origin, "the event time", one.time) for one in branches]
+        if self.allowed_lateness_ms:
+            lateness = digest("allowed lateness", str(self.allowed_lateness_ms))
+            own += [(one.origin, "the allowed lateness", lateness) for one in branches]
         return combine_digests([*digests, *own, *times])
 
     def _windows(self) -> str:
