@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tests.support.processes import kill
 from tests.support.rig import Rig
 from tests.support.store_proxy import Fate, StoreProxy
 from tests.waiting import wait_until
+from tidegate.slot.copies import PREFIX
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -40,7 +43,8 @@ def test_B50_rows_in_flight_are_restored_behind_kills_and_move_with_their_keys_t
     make_rig: RigMaker, trouble: StoreProxy, tmp_path: Path
 ) -> None:
     """A worker and the daemon are killed with rows in flight; the next daemon has three slots, aligns for 100 ms at
-    most, and loses a worker, too. Checkpoints are in an object store that fails, loses answers and answers twice.
+    most, and loses a worker, too. Checkpoints are in an object store that fails, loses answers and answers twice; the
+    next daemon has no copies of them, as on another machine.
     """
     store = {"address": f"s3://{BUCKET}/orders", "storage": trouble_storage(trouble, tmp_path)}
     rig = loaded(make_rig(seed=91, rate=20_000.0, unaligned="always", totals_kafka=SLOW_SINK, **store))
@@ -48,6 +52,8 @@ def test_B50_rows_in_flight_are_restored_behind_kills_and_move_with_their_keys_t
     lose_a_worker(first)
     wait_another(first, IN_FLIGHT)
     first.kill()
+    assert "bytes from copies on this machine, 0 from s3://" in first.text()
+    shutil.rmtree(rig.scratch / f"{PREFIX}{os.geteuid()}")
     second = rig.daemon(parallelism=3, master="local[3]", unaligned="after 100ms").start().wait_running()
     second.wait_for(RESTORED)
     lose_a_worker(second)
