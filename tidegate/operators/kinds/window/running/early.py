@@ -42,8 +42,10 @@ _WHOLE: Final = "__whole"
 class EarlyRuntime(TimedRuntime):
     """See the module."""
 
+    _slicing: EarlySlicing
+
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
-        self._slicing = slicing = EarlySlicing(operator.window)
+        slicing = EarlySlicing(operator.window)
         super().__init__(operator, slot, slicing)
         self._early_ms = operator.window.early_ms
         self._sliding = operator.window.overlapping
@@ -59,9 +61,6 @@ class EarlyRuntime(TimedRuntime):
         self._buffers = ((self._rows, self._slices), (self._more, self._slices))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
-
-    def _take(self, rows: pl.DataFrame) -> None:
-        self._rows.add(rows)
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
         slicing = self._slicing
@@ -117,27 +116,8 @@ class EarlyRuntime(TimedRuntime):
 
     # -- results -------------------------------------------------------------------------------------------------------
 
-    def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
-        until = self._slicing.floor_of(after_ms(watermark_ms))
-        if self._fold_due(until) or self._fire_timers(until, limit, out):
-            return True
-        self._given.advance(until)
-        return self._drop(watermark_ms)
-
-    def _fire_timers(self, until: int, limit: int, out: Out) -> bool:
-        """Results in the order of their due times, since each adds to what was gathered; True when there are more."""
-        left = limit
-        while left > 0:
-            first = self._timers.first_ms
-            if first is None or first > until:
-                return False
-            taken = self._timers.take_due(first, left)
-            left -= len(taken)
-            self._emit([row for row, _ in taken], out)
-        return True
-
     def _emit(self, rows: Sequence[Row], out: Out) -> None:
-        """The results of one due time, or of the ends of several windows."""
+        """See TimedRuntime: of one due time, or of the ends of several windows. Each adds to what was gathered."""
         new = self._slices.state.get_many(rows)
         self._slices.state.delete_many([row for row, value in zip(rows, new, strict=True) if value is not None])
         merged = self._gathered.merge([self._whole_of(row) for row in rows], new)
@@ -158,15 +138,7 @@ class EarlyRuntime(TimedRuntime):
     def _correct(self, rows: pl.DataFrame, out: Out) -> None:
         """The last results of these windows, once each, in the order of their ends."""
         wanted = rows.select(pl.col(_WHOLE).alias(AT), *self._key_names, _WHOLE).unique()
-        until = wanted[AT].max()
-        assert isinstance(until, int)
-        for buffer, store in self._buffers:
-            self._fold(buffer.take_due(until), store)
-        places = self._slices.rows_of(wanted)
-        pending = self._timers.get_many(places)
-        again = [row for row, timer in zip(places, pending, strict=True) if timer is None]
-        if again:
-            self._emit(again, out)
+        self._emit_again(wanted, out)
 
     def _drop(self, watermark_ms: int) -> bool:
         """Forget what no result takes any more; True when there is more."""

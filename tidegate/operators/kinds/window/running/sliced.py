@@ -40,9 +40,10 @@ class SlicedRuntime(TimedRuntime):
     """See the module."""
 
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
-        self._slicing = slicing = Slicing(operator.window)
+        slicing = Slicing(operator.window)
         super().__init__(operator, slot, slicing)
         self._every_ms = operator.window.every_ms
+        self._fired_max = max(1, LOOKED_UP_MAX // len(slicing.slices_of(0)))
         self._slices = Store(self._timed[SLICES], self._aggregates, self._keys)
         self._extra = Store(self._timed[EXTRA], self._aggregates, self._keys)
         self._rows = Buffer(self._aggregates, self._key_names, slicing.row_ends, slicing.first_end)
@@ -50,9 +51,6 @@ class SlicedRuntime(TimedRuntime):
         self._buffers = ((self._rows, self._slices), (self._more, self._extra))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
-
-    def _take(self, rows: pl.DataFrame) -> None:
-        self._rows.add(rows)
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
         slicing = self._slicing
@@ -100,27 +98,6 @@ class SlicedRuntime(TimedRuntime):
         return pl.select(pl.max_horizontal(dues, self._slicing.first_due_after(given))).to_series()
 
     # -- results -------------------------------------------------------------------------------------------------------
-
-    def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
-        until = self._slicing.floor_of(after_ms(watermark_ms))
-        if self._fold_due(until) or self._fire_timers(until, limit, out):
-            return True
-        self._given.advance(until)
-        return self._drop(watermark_ms)
-
-    def _fire_timers(self, until: int, limit: int, out: Out) -> bool:
-        """Results in the order of their due times; True when there are more."""
-        left = min(limit, max(1, LOOKED_UP_MAX // len(self._slicing.slices_of(0))))
-        while left > 0:
-            first = self._timers.first_ms
-            if first is None or first > until:
-                return False
-            taken = self._timers.take_due(first, left)
-            left -= len(taken)
-            rows = [row for row, _ in taken]
-            self._emit(rows, out)
-            self._set_next(rows)
-        return True
 
     def _set_next(self, rows: Sequence[Row]) -> None:
         """The timers of the results after these, where some of their slices are part of them."""
@@ -170,14 +147,7 @@ class SlicedRuntime(TimedRuntime):
         ends = pl.select(pl.min_horizontal(last, given)).to_series()
         names = self._key_names
         wanted = self._for_each_due(batch.select(names), begin, ends).drop_nulls(AT).select(AT, *names).unique()
-        until = wanted[AT].max()
-        for buffer, store in self._buffers:
-            self._fold(buffer.take_due(until) if isinstance(until, int) else None, store)
-        rows = self._slices.rows_of(wanted)
-        pending = self._timers.get_many(rows)
-        again = [row for row, timer in zip(rows, pending, strict=True) if timer is None]
-        if again:
-            self._emit(again, out)
+        self._emit_again(wanted, out)
 
     def _drop(self, watermark_ms: int) -> bool:
         """Forget what no result takes any more; True when there is more."""

@@ -16,10 +16,12 @@ from tidegate.operators.kinds.window.running.partial import AT, Buffer
 from tidegate.operators.kinds.window.running.slicing import Slicing
 from tidegate.operators.kinds.window.running.store import Store
 from tidegate.operators.kinds.window.states import TIMERS
+from tidegate.operators.lateness import after_ms
 from tidegate.state.keygroups import key_group_of
 
 if TYPE_CHECKING:
     from tidegate.operators.kinds.window import WindowOperator
+    from tidegate.operators.runtime import Out
     from tidegate.operators.spec import Slot
     from tidegate.state.order import Row
 
@@ -27,8 +29,15 @@ if TYPE_CHECKING:
 class TimedRuntime(WindowRuntime):
     """See the module."""
 
+    _rows: Buffer
+    """Of rows that no result of theirs is given without."""
+    _slices: Store
+    _fired_max: int | None = None
+    """So many timers fire in one call; None: as many as there may."""
+
     def __init__(self, operator: WindowOperator, slot: Slot, slicing: Slicing) -> None:
         super().__init__(operator, slot)
+        self._slicing = slicing
         self._timers = self._timed[TIMERS]
         self._key_names = names = [name for name, _ in self._keys]
         self._given = Given(
@@ -41,6 +50,9 @@ class TimedRuntime(WindowRuntime):
     def gauges(self) -> Mapping[str, int]:
         """See OperatorRuntime."""
         return {"open_windows": len(self._timers), "timers": len(self._timers)}
+
+    def _take(self, rows: pl.DataFrame) -> None:
+        self._rows.add(rows)
 
     def before_snapshot(self) -> None:
         """See OperatorRuntime."""
@@ -75,6 +87,53 @@ class TimedRuntime(WindowRuntime):
 
     def _fold(self, parts: pl.DataFrame | None, store: Store) -> None:
         """Partial results into the state, and timers for the results that they make due next."""
+        raise NotImplementedError
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
+        until = self._slicing.floor_of(after_ms(watermark_ms))
+        if self._fold_due(until) or self._fire_timers(until, limit, out):
+            return True
+        self._given.advance(until)
+        return self._drop(watermark_ms)
+
+    def _fire_timers(self, until: int, limit: int, out: Out) -> bool:
+        """Results in the order of their due times; True when there are more."""
+        left = limit if self._fired_max is None else min(limit, self._fired_max)
+        while left > 0:
+            first = self._timers.first_ms
+            if first is None or first > until:
+                return False
+            taken = self._timers.take_due(first, left)
+            left -= len(taken)
+            rows = [row for row, _ in taken]
+            self._emit(rows, out)
+            self._set_next(rows)
+        return True
+
+    def _emit_again(self, wanted: pl.DataFrame, out: Out) -> None:
+        """The corrected results of these due times and keys, but for those whose timer has not fired yet."""
+        until = wanted[AT].max()
+        if not isinstance(until, int):
+            return
+        for buffer, store in self._buffers:
+            self._fold(buffer.take_due(until), store)
+        rows = self._slices.rows_of(wanted)
+        pending = self._timers.get_many(rows)
+        again = [row for row, timer in zip(rows, pending, strict=True) if timer is None]
+        if again:
+            self._emit(again, out)
+
+    def _emit(self, rows: Sequence[Row], out: Out) -> None:
+        """The results of due times and keys, in the order of these times."""
+        raise NotImplementedError
+
+    def _set_next(self, rows: Sequence[Row]) -> None:
+        """The timers of the results after these, where results share what they are made of."""
+
+    def _drop(self, watermark_ms: int) -> bool:
+        """Forget what no result takes any more; True when there is more."""
         raise NotImplementedError
 
 
