@@ -20,6 +20,7 @@ from tidegate.clock import SYSTEM_CLOCK, SteadyClock
 from tidegate.errors import AttemptFailed
 from tidegate.process.channel_key import dialling_context
 from tidegate.process.limits import raise_descriptor_limit
+from tidegate.slot import POLARS_THREADS
 from tidegate.slot.channel_sockets import EncryptedSockets
 from tidegate.slot.control_link import ControlLink
 from tidegate.slot.faults import derive_failure
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 PR_SET_PDEATHSIG: Final = 1
 IDLE_WAIT_S: Final = 0.1
 STOP_TIMEOUT_S: Final = 5.0
-POLARS_THREADS: Final = "1"
-"""One Polars thread per slot: Spark's model is a process per core."""
 
 
 class Waker:
@@ -78,7 +77,7 @@ def run_slot(bootstrap: SlotBootstrap, partition: int) -> int:
     """
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["POLARS_MAX_THREADS"] = POLARS_THREADS
+    os.environ["POLARS_MAX_THREADS"] = POLARS_THREADS  # where another module forks slots
     os.environ["RUST_BACKTRACE"] = "0"  # Polars panics over some damaged Avro, which is caught: one line is enough
     raise_descriptor_limit()
     selector = selectors.DefaultSelector()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import sys
 import threading
@@ -68,6 +69,7 @@ ENGINE_SETTINGS: Final[Mapping[str, str]] = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
     "spark.python.worker.faulthandler.enabled": "true",
+    "spark.python.daemon.module": "tidegate.slot.fork_server",
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
 }
@@ -96,6 +98,10 @@ _OF_THE_CLUSTER: Final = (
 
 OTHER_PYTHON: Final = "Python in worker has different version"
 """What every Spark says, with the versions after it."""
+
+
+NOT_FOUND: Final = re.compile(r"finding module specification for .* \((ModuleNotFoundError: .*)\)$")
+"""What an interpreter says that lacks the module which executors fork slots from, or a package above it."""
 
 
 class ExecutorsRunAnotherPython(PipelineStopped):
@@ -372,6 +378,8 @@ def describe_failure(text: str) -> str:
     for line in lines:
         if OTHER_PYTHON in line:
             return line[line.index(OTHER_PYTHON) :].partition(", PySpark")[0]
+        if (missing := NOT_FOUND.search(line)) is not None:
+            return missing[1]
     for line in reversed(lines):
         head = line.split(":", 1)[0]
         if head.endswith(("Error", "Exception")) and " " not in head and "." not in head:

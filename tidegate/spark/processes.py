@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 _ZOMBIE = "Z"
 
@@ -32,6 +32,10 @@ def read_processes() -> dict[int, Process]:
     return found
 
 
+WORKER: Final = "pyspark.worker"
+"""Spark's name for what is forked, the only argument of fork_server.py and of Spark's own server."""
+
+
 def is_alive(pid: int) -> bool:
     """Running or stopped, not a zombie."""
     process = read_processes().get(pid)
@@ -52,7 +56,7 @@ def find_descendants(root: int) -> list[Process]:
 
 
 def find_slots(root: int) -> list[int]:
-    """Python workers: forks of Spark's fork daemon."""
+    """Python workers: forks of an executor's fork server, with its command line."""
     below = find_descendants(root)
-    forkers = {process.pid for process in below if "pyspark.daemon" in process.command}
-    return [process.pid for process in below if process.parent in forkers and "pyspark.daemon" in process.command]
+    forkers = {process.pid for process in below if WORKER in process.command}
+    return [process.pid for process in below if process.parent in forkers and WORKER in process.command]
