@@ -15,10 +15,14 @@ RUNS ?= 1
 PROCESSES ?= $(shell nproc)
 WORKERS ?= 3
 ROOMS ?=
+DEPTH ?= 8
 ARGS ?=
 
+# Every process that a test starts would compile each module again, at twice the CPU time of a daemon's start.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick chart lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing audit
+.PHONY: help setup demo test deep test-quick chart lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing audit
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +34,9 @@ demo: setup ## run the main job on real parts, kill a worker, verify every recor
 
 test: setup ## run all tests, with real Kafka and real Spark (ARGS="-k name" goes to pytest)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
+
+deep: setup ## run all tests with DEPTH=8 times the seeds, examples and records where tests draw them, and all canaries
+	TIDEGATE_DEPTH=$(DEPTH) $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 test-quick: setup ## run only the tests that take less than 0.25 s
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)

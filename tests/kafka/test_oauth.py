@@ -19,7 +19,7 @@ from tidegate.kafka.errors import LoginRefused
 from tidegate.kafka.oauth import PART, Grant, TokenSource, TokenUnavailable, fetch_token, read_extensions, read_grant
 
 CLIENT, SECRET = "tidegate", "opensesame-oauth"
-LIFETIME_S = 5.0
+LIFETIME_S = 12.0
 """Of tokens; the clients are used for several of them."""
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from tests.depth import DEPTH
 from tidegate.simulation.campaign import play_seeds
 
 PER_TEST = 20
+TESTS = DEPTH
+"""Of each file."""
 
 
 def check_seeds(first: int) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tests.operators.aggregation.merging import (
     NAME,
     Row,
@@ -220,7 +221,7 @@ MODEL: dict[str, Callable[[Sequence[Row]], Any]] = {
 
 @pytest.mark.parametrize(("function", "kind"), CASES, ids=str)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8 * DEPTH, deadline=None)
 def test_any_way_of_merging_gives_the_result_of_the_model(function: str, kind: DataType, data: st.DataObject) -> None:
     by = data.draw(st.sampled_from([BIGINT, DOUBLE, STRING]))
     row = st.tuples(st.integers(0, 3), st.none() | VALUES[kind], st.none() | VALUES[by])
