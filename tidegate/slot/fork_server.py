@@ -14,8 +14,6 @@ import os
 import sys
 import warnings
 
-from pyspark.daemon import manager
-
 from tidegate.slot import POLARS_THREADS
 
 
@@ -23,18 +21,24 @@ def import_slots() -> None:
     """Import what slots run; the pages of it stay shared, since no collection of garbage touches them."""
     os.environ["POLARS_MAX_THREADS"] = POLARS_THREADS
     try:
-        for module in sys.argv[1:]:  # Spark's own part of a worker, which 4.x imports after the fork
+        # The arguments name Spark's own part of a worker, which 4.x imports after the fork.
+        for module in (*sys.argv[1:], "tidegate.slot.worker", "tidegate.slot.deployment"):
             importlib.import_module(module)
-        import tidegate.slot.deployment
-        import tidegate.slot.worker  # noqa: F401
     except Exception:  # noqa: BLE001 - the first slot fails with the same, and its job's error reaches the daemon
         return
     gc.collect()
     gc.freeze()
 
 
-if __name__ == "__main__":
+def serve() -> None:
+    """Fork slots until the executor ends."""
+    from pyspark.daemon import manager
+
     # Threads of libraries that do nothing yet (jemalloc's, Polars' sweeper) do not live on in slots; none is missed.
     warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
     import_slots()
     manager()
+
+
+if __name__ == "__main__":
+    serve()
