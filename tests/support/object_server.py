@@ -9,13 +9,14 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 import msgspec
+
+from tests.support.loopback_http import LoopbackHandler, LoopbackServer
 
 PAGE: Final = 1000
 BUCKET: Final = "bucket"
@@ -40,10 +41,11 @@ class StoredObject(msgspec.Struct, frozen=True):
         return f'"{hashlib.md5(self.data).hexdigest()}"'
 
 
-class ObjectServer:
+class ObjectServer(LoopbackServer):
     """One bucket, in memory. `conditions` False: a store that ignores them."""
 
     def __init__(self) -> None:
+        super().__init__(_Handler)
         self.objects: dict[str, StoredObject] = {}
         self.conditions = True
         self.keeps_attributes = True
@@ -58,42 +60,13 @@ class ObjectServer:
         """Conditions are looked at by so many at a time, and then all write: only the race of a probe fills it."""
         self.seconds_of: Callable[[int], float] | None = None
         """How long an answer of so many bytes is held back."""
-        self.closed = threading.Event()
         self.requests: list[str] = []
         """Method and path, without the query."""
         self.lock = threading.Lock()
-        server = self
-
-        class Handler(_Handler):
-            owner = server
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.port: int = self._http.server_address[1]
-
-    @property
-    def endpoint(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self.port}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.closed.set()
-        self._http.shutdown()
-        self._http.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     owner: ObjectServer
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-    disable_nagle_algorithm = True
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
 
     def do_PUT(self) -> None:
         body, key = self._body(), self._key()

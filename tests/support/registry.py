@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from tests.support.loopback_http import LoopbackHandler, LoopbackServer
 
 Trouble = Callable[[BaseHTTPRequestHandler], None]
 
@@ -29,10 +29,11 @@ def answer_with(status: int, body: bytes | str, **headers: str) -> Trouble:
     return answer
 
 
-class FakeRegistry:
+class FakeRegistry(LoopbackServer):
     """See the module. `asked` are the requests so far; `trouble` is what happens instead of an answer."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(_Handler)
         self._tls = tls
         self.asked: list[tuple[str, str]] = []
         self.headers: list[dict[str, str]] = []
@@ -44,50 +45,17 @@ class FakeRegistry:
         self.subjects: dict[str, list[int]] = {}
         self.serialized: dict[str, str] = {}
         """Of texts, what is given for them where `format=serialized` is asked for."""
-        self.released = threading.Event()
-        """Ends what hangs."""
-
-    def __enter__(self) -> Self:
-        registry = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            wbufsize = -1  # an answer is one packet
-
-            def do_GET(self) -> None:
-                registry.serve(self)
-
-            def do_POST(self) -> None:
-                registry.serve(self)
-
-            def log_message(self, *_: object) -> None:
-                return
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        if self._tls is not None:
-            setattr(self._server, "handle_error", lambda *_: None)  # noqa: B010 - of a client that is refused
-            self._server.socket = self._tls.wrap_socket(
-                self._server.socket, server_side=True, do_handshake_on_connect=False
-            )
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.released.set()
-        self._server.shutdown()
-        self._server.server_close()
+        if tls is not None:
+            setattr(self._http, "handle_error", lambda *_: None)  # noqa: B010 - of a client that is refused
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
 
     @property
     def url(self) -> str:
-        return f"http{'s' if self._tls else ''}://127.0.0.1:{self._server.server_port}"
+        return f"https{self.endpoint.removeprefix('http')}" if self._tls else self.endpoint
 
     def hang(self, _handler: BaseHTTPRequestHandler) -> None:
-        """A trouble: no answer before `released`."""
-        self.released.wait(60)
+        """A trouble: no answer before the end."""
+        self.closed.wait(60)
 
     def add(self, subject: str, text: str, kind: str = "AVRO", references: list[Any] | None = None) -> int:
         """As somebody else registers it; its id."""
@@ -151,3 +119,13 @@ class FakeRegistry:
                 return 200, {**self.schemas[schema_id], "subject": subject, "version": number, "id": schema_id}
         code = 40403 if subject in self.subjects else 40401
         return 404, {"error_code": code, "message": "Schema not found" if code == 40403 else "Subject not found"}
+
+
+class _Handler(LoopbackHandler):
+    owner: FakeRegistry
+
+    def do_GET(self) -> None:
+        self.owner.serve(self)
+
+    def do_POST(self) -> None:
+        self.owner.serve(self)

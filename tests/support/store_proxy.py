@@ -7,10 +7,11 @@ import socket
 import threading
 from collections.abc import Callable
 from enum import Enum, auto
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, Self
+from typing import Final
 
 import msgspec
+
+from tests.support.loopback_http import LoopbackHandler, LoopbackServer
 
 HANG_S: Final = 600.0
 _OWN: Final = frozenset({"connection", "transfer-encoding", "keep-alive", "date", "server"})
@@ -48,10 +49,11 @@ class Asked(msgspec.Struct, frozen=True):
 Rule = Callable[[Asked], Fate]
 
 
-class StoreProxy:
+class StoreProxy(LoopbackServer):
     """Forwards to `target` (a port of this machine); `rule` decides about each request (default: forward)."""
 
     def __init__(self, target: int) -> None:
+        super().__init__(_Handler)
         self.rule: Rule = lambda asked: Fate.FORWARD
         self.delay_s = 0.0
         """Before each request: a slow store."""
@@ -61,20 +63,6 @@ class StoreProxy:
         self.target = target
         self._late: list[Asked] = []
         self._lock = threading.Lock()
-        self._over = threading.Event()
-        proxy = self
-
-        class Handler(_Handler):
-            owner = proxy
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.port: int = self._http.server_address[1]
-
-    @property
-    def endpoint(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self.port}"
 
     def script(self, *fates: Fate, method: str = "") -> None:
         """These for the next requests (of this method), one each; then everything is forwarded."""
@@ -114,26 +102,11 @@ class StoreProxy:
 
     def wait(self, seconds: float) -> None:
         """Until then, or the end of the proxy."""
-        self._over.wait(seconds)
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._http.shutdown()
-        self._http.server_close()
+        self.closed.wait(seconds)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     owner: StoreProxy
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1
-    disable_nagle_algorithm = True
-
-    def log_message(self, *_: Any) -> None:
-        """Nothing."""
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", "0")))

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
+from tests.support.loopback_http import LoopbackHandler, LoopbackServer
 from tests.support.secured_broker import SecuredBroker
 from tidegate.dev.broker.ports import reserve_ports
 
@@ -26,10 +25,11 @@ BODY_BYTES_MAX: Final = 1 << 16
 _HANDLERS: Final = "org.apache.kafka.common.security.oauthbearer"
 
 
-class TokenServer:
+class TokenServer(LoopbackServer):
     """See the module. `lifetime_s` of tokens may be changed while it runs; `away` makes the endpoint answer 503."""
 
     def __init__(self, client: str, secret: str, lifetime_s: float = 300.0) -> None:
+        super().__init__(_Handler)
         self.lifetime_s = lifetime_s
         self.audience = AUDIENCE
         self.away = False
@@ -38,22 +38,11 @@ class TokenServer:
         self._login = base64.b64encode(f"{client}:{secret}".encode()).decode()
         self._client = client
         self._key = rsa.generate_private_key(65537, 2048)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
 
     @property
     def url(self) -> str:
         """The issuer."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return self.endpoint
 
     def token(self) -> str:
         """A new one."""
@@ -75,7 +64,8 @@ class TokenServer:
         n, e = (_base64(number.to_bytes((number.bit_length() + 7) // 8, "big")) for number in (numbers.n, numbers.e))
         return {"keys": [{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": KEY_ID, "n": n, "e": e}]}
 
-    def _answer(self, authorization: str, form: str) -> tuple[int, Any]:
+    def answer(self, authorization: str, form: str) -> tuple[int, Any]:
+        """Status and content."""
         if self.away:
             return 503, {"error": "temporarily_unavailable"}
         if authorization != f"Basic {self._login}":
@@ -85,29 +75,24 @@ class TokenServer:
         self.given += 1
         return 200, {"access_token": self.token(), "token_type": "Bearer", "expires_in": int(self.lifetime_s)}
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        owner = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self._send(200, owner.keys())
+class _Handler(LoopbackHandler):
+    owner: TokenServer
 
-            def do_POST(self) -> None:
-                size = min(int(self.headers.get("Content-Length", "0")), BODY_BYTES_MAX)
-                self._send(*owner._answer(self.headers.get("Authorization", ""), self.rfile.read(size).decode()))
+    def do_GET(self) -> None:
+        self._send(200, self.owner.keys())
 
-            def log_message(self, *_: object) -> None:
-                """Nothing."""
+    def do_POST(self) -> None:
+        size = min(int(self.headers.get("Content-Length", "0")), BODY_BYTES_MAX)
+        self._send(*self.owner.answer(self.headers.get("Authorization", ""), self.rfile.read(size).decode()))
 
-            def _send(self, status: int, answer: Any) -> None:
-                body = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        return Handler
+    def _send(self, status: int, answer: Any) -> None:
+        body = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
 
 class TokenBroker(SecuredBroker):

@@ -146,7 +146,7 @@ def _what_it_is(folder: Storage) -> str:
             "another one; this one can be deleted (`tidegate savepoint delete --unfinished`)"
         )
     return (
-        f"it has no {METADATA}; give the folder that `tidegate savepoint` has printed "
+        f"there is no such folder, or no {METADATA} in it; give the folder that `tidegate savepoint` has printed "
         "(its name begins with `savepoint-`)"
     )
 
