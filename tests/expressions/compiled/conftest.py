@@ -10,14 +10,17 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from tidegate.spark.java import java_home
+from tidegate.spark.class_archive import spark_archive
+from tidegate.spark.host import JVM_OPTIONS
+from tidegate.spark.java import find_java, java_home
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Spark SQL in ANSI mode and UTC, small and local."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["JAVA_HOME"] = str(java_home())  # the machine may have no Java but that of a Python package
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java_home(java))  # the machine may have no Java but that of a Python package
     settings = {
         "spark.ui.enabled": "false",
         "spark.sql.ansi.enabled": "true",
@@ -26,6 +29,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": " ".join([*JVM_OPTIONS, *spark_archive(java).options]),
         "spark.sql.codegen.wholeStage": "false",  # compiling every small query would take most of the time
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }

@@ -12,6 +12,7 @@ import msgspec
 import polars as pl
 import pytest
 
+from tests.depth import DEPTH
 from tests.operators.driven import Collected
 from tests.operators.window.feeding import (
     GROUPS,
@@ -49,7 +50,7 @@ def derive_expected(partitions: Sequence[Sequence[Record]], size: int, offset: i
     return {key: aggregate(rows) for key, rows in windows.items()}, late
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6 * DEPTH))
 def test_windows_are_those_of_the_model_whatever_the_batches_restarts_and_parallelism(seed: int) -> None:
     chance = random.Random(seed)
     delay, size = chance.choice([0, 3, 10]), chance.choice([1, 5, 10, 37])
