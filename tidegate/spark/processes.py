@@ -32,8 +32,8 @@ def read_processes() -> dict[int, Process]:
     return found
 
 
-WORKER: Final = "pyspark.worker"
-"""Spark's name for what is forked, the only argument of fork_server.py and of Spark's own server."""
+FORK_SERVERS: Final = ("tidegate.slot.fork_server", "pyspark.daemon")
+"""Modules that executors fork slots from: ours, and Spark's own, which a pipeline file may name."""
 
 
 def is_alive(pid: int) -> bool:
@@ -58,5 +58,6 @@ def find_descendants(root: int) -> list[Process]:
 def find_slots(root: int) -> list[int]:
     """Python workers: forks of an executor's fork server, with its command line."""
     below = find_descendants(root)
-    forkers = {process.pid for process in below if WORKER in process.command}
-    return [process.pid for process in below if process.parent in forkers and WORKER in process.command]
+    forked = [process for process in below if any(module in process.command for module in FORK_SERVERS)]
+    servers = {process.pid for process in forked}
+    return [process.pid for process in forked if process.parent in servers]
