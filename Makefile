@@ -35,7 +35,7 @@ demo: setup ## run the main job on real parts, kill a worker, verify every recor
 test: setup ## run all tests, with real Kafka and real Spark (ARGS="-k name" goes to pytest)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
-deep: setup ## run all tests with DEPTH=8 times the seeds, examples and records where tests draw them, and all canaries
+deep: setup ## run all tests with DEPTH=8 times the seeds, examples and records where tests draw them
 	TIDEGATE_DEPTH=$(DEPTH) $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 test-quick: setup ## run only the tests that take less than 0.25 s

@@ -14,8 +14,8 @@ def test_only_the_journal_issues_permits() -> None:
     users = {
         path.relative_to(ROOT).as_posix()
         for path in ROOT.rglob("*.py")
-        if "issue_permit" in path.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if "issue_permit" in (text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.ImportFrom) and any(alias.name == "issue_permit" for alias in node.names)
     }
     assert users == {"coordinator/journal.py"}

@@ -38,7 +38,9 @@ STEPS: tuple[Callable[..., Any], ...] = (
 def find_makers(name: str) -> Iterator[str]:
     for path in ROOT.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        for function in ast.walk(ast.parse(text)) if name in text else ():
+        if name not in text:
+            continue
+        for function in ast.walk(ast.parse(text)):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
                 if any(isinstance(call, ast.Name) and call.id == name for call in calls):

@@ -42,11 +42,14 @@ def test_F01_F02_a_broker_that_is_away_or_hangs_is_waited_for_in_one_attempt_and
     rig.outputs.start()
     stop_without_a_broker(rig, broker)
     daemon = rig.running()
+    attempt = daemon.attempt
     be_away(daemon, broker)
     hang(daemon, broker)
     rig.outputs.wait_more(rig.topic["totals"])
     lost = [line for line in daemon.text().splitlines() if "attempt failed" in line]
-    assert all(STUCK in line for line in lost), "\n".join(lost)
+    assert daemon.attempt == attempt + len(lost)
+    assert len(lost) <= 1, lost
+    assert all(STUCK in line for line in lost), lost
     lose_markers_while_running(rig, daemon)
     rig.finish(daemon)
 

@@ -29,6 +29,7 @@ from tidegate.spark.class_archive import spark_archive
 from tidegate.spark.java import find_java, java_home
 from tidegate.spark.jvm_output import JvmOutput
 from tidegate.spark.master import MASTER_TIMEOUT_S, SparkUnavailable, wait_for_master
+from tidegate.spark.processes import FORK_SERVER
 from tidegate.spark.versions import here, read_spark
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ ENGINE_SETTINGS: Final[Mapping[str, str]] = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
     "spark.python.worker.faulthandler.enabled": "true",
-    "spark.python.daemon.module": "tidegate.slot.fork_server",
+    "spark.python.daemon.module": FORK_SERVER,
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
 }

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
+FORK_SERVER: Final = "tidegate.slot.fork_server"
+"""The module that executors fork slots from, unless a pipeline file names Spark's own."""
+_FORK_SERVERS: Final = (FORK_SERVER, "pyspark.daemon")
 _ZOMBIE = "Z"
 
 
@@ -32,10 +35,6 @@ def read_processes() -> dict[int, Process]:
     return found
 
 
-FORK_SERVERS: Final = ("tidegate.slot.fork_server", "pyspark.daemon")
-"""Modules that executors fork slots from: ours, and Spark's own, which a pipeline file may name."""
-
-
 def is_alive(pid: int) -> bool:
     """Running or stopped, not a zombie."""
     process = read_processes().get(pid)
@@ -58,6 +57,6 @@ def find_descendants(root: int) -> list[Process]:
 def find_slots(root: int) -> list[int]:
     """Python workers: forks of an executor's fork server, with its command line."""
     below = find_descendants(root)
-    forked = [process for process in below if any(module in process.command for module in FORK_SERVERS)]
+    forked = [process for process in below if any(module in process.command for module in _FORK_SERVERS)]
     servers = {process.pid for process in forked}
     return [process.pid for process in forked if process.parent in servers]
