@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 FORK_SERVER: Final = "tidegate.slot.fork_server"
 """The module that executors fork slots from, unless a pipeline file names Spark's own."""
-_FORK_SERVERS: Final = (FORK_SERVER, "pyspark.daemon")
+_SERVES: Final = re.compile(rf"(^| )-m ({re.escape(FORK_SERVER)}|pyspark\.daemon)( |$)")
+"""In the command line of a fork server and of its forks. The driver's JVM has the module's name in a setting."""
 _ZOMBIE = "Z"
 
 
@@ -56,7 +59,11 @@ def find_descendants(root: int) -> list[Process]:
 
 def find_slots(root: int) -> list[int]:
     """Python workers: forks of an executor's fork server, with its command line."""
-    below = find_descendants(root)
-    forked = [process for process in below if any(module in process.command for module in _FORK_SERVERS)]
-    servers = {process.pid for process in forked}
-    return [process.pid for process in forked if process.parent in servers]
+    return choose_slots(find_descendants(root))
+
+
+def choose_slots(below: Sequence[Process]) -> list[int]:
+    """Those that were forked from a server. A server's parent is a JVM, of an executor or, with none, of the driver."""
+    forked = {process.pid: process for process in below if _SERVES.search(process.command)}
+    servers = {pid for pid, process in forked.items() if process.parent not in forked}
+    return [pid for pid, process in forked.items() if process.parent in servers]
