@@ -13,7 +13,7 @@ FIRST ?=
 SOAK ?= 50000
 RUNS ?= 1
 PROCESSES ?= $(shell nproc)
-WORKERS ?= 3
+WORKERS ?= 2
 ROOMS ?=
 DEPTH ?= 8
 ARGS ?=
@@ -33,9 +33,9 @@ demo: setup ## run the main job on real parts, kill a worker, verify every recor
 	$(BIN)/tidegate demo
 
 test: setup ## run all tests, with real Kafka and real Spark (ARGS="-k name" goes to pytest)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope -m "not deep" $(ARGS)
 
-deep: setup ## run all tests with DEPTH=8 times the seeds, examples and records where tests draw them
+deep: setup ## run all tests, the deep ones too, with DEPTH=8 times the seeds, examples and records where tests draw them
 	TIDEGATE_DEPTH=$(DEPTH) $(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(ARGS)
 
 test-quick: setup ## run only the tests that take less than 0.25 s

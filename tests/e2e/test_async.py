@@ -15,7 +15,7 @@ from tests.support.daemon_process import DaemonProcess
 from tests.support.lookup_server import lookup_server
 from tidegate.dev.demo.verify import read_topic
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(600)]
 
 PARTITIONS, COUNT = 2, 3000
 MODULE = """

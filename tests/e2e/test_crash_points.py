@@ -84,6 +84,7 @@ def test_F01_C32_crashes_inside_commits_and_inside_a_recovery_are_made_whole_by_
     rig.finish(daemon)
 
 
+@pytest.mark.deep
 def test_F01_slots_that_die_between_the_steps_of_their_part_of_a_checkpoint_leave_the_output_exact(
     make_rig: RigMaker,
 ) -> None:

@@ -16,7 +16,7 @@ from tests.support.rig import PARTITIONS, Rig, read_journal
 from tests.waiting import wait_until
 from tidegate.dev.demo.verify import read_topic
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(1800)]
 
 READ = re.compile(r"tidegate_records_in_total\{.*\} [1-9]")
 FOUND = r"reads new partitions from their start: "

@@ -20,7 +20,7 @@ from tests.support.rig import Rig
 from tests.waiting import wait_until
 from tidegate.dev.broker import DevelopmentBroker
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(1800)]
 
 OUTAGE_S = 20.0
 HANG_S = 12.0

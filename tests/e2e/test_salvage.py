@@ -13,7 +13,7 @@ from tests.support.rig import PARTITIONS, Rig
 from tests.waiting import wait_until
 from tidegate.kafka.facts import CoordinatorState
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(1800)]
 
 
 def wait_aborted(rig: Rig) -> None:

@@ -130,6 +130,7 @@ def check_savepoint_apart(rig: Rig, daemon: DaemonProcess, moved: Path) -> None:
     assert not any(f"/{found.checkpoint.id:012d}/" in name for name in paths)
 
 
+@pytest.mark.deep
 def test_F07_C32_three_checkpoints_at_a_time_are_dealt_out_anew_from_1_to_5_to_2_through_kills(
     make_rig: RigMaker,
 ) -> None:

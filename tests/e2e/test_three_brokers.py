@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 from tidegate.cli.connect import find_problems
 from tidegate.daemon.start.expression_check import plan_file
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.support.store_proxy import Fate, StoreProxy
 from tests.waiting import wait_until
 from tidegate.slot.copies import PREFIX
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(1800)]
 
 SLOW_SINK = {"queue.buffering.max.messages": "100", "linger.ms": "50"}
 """About 2,000 records a second and subtask: the client takes no more until it has sent, every 50 ms, what it has."""

@@ -9,11 +9,33 @@ from tests.simulation.canaries import CANARIES, NEAR, OPEN, hunt, known_seeds
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
+COSTLY = {
+    "barrier_overtakes_a_barrier",
+    "cancelled_checkpoint_completes",
+    "carried_transactions_of_a_final_entry_forgotten",
+    "ends_of_transactions_are_not_on_record",
+    "fence_raises_the_epoch_just_twice",
+    "next_transaction_before_the_flush",
+    "producer_reused_after_a_timeout",
+    "proof_accepts_fewer_records",
+    "refusal_taken_for_an_end",
+    "rows_in_flight_judged_by_the_watermark_after_them",
+    "savepoint_written_before_its_output_is_committed",
+    "watermark_of_the_operator_not_restored",
+    "watermarks_of_partitions_not_restored",
+}
+"""Half of the time of all: no seed is known that shows them in less than some seconds."""
+
+
 def test_every_canary_has_a_known_seed_or_is_said_to_be_open() -> None:
     assert known_seeds().keys() == CANARIES.keys() - OPEN
+    assert known_seeds().keys() >= COSTLY
 
 
-@pytest.mark.parametrize("name", sorted(CANARIES.keys() - OPEN))
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.deep] if name in COSTLY else []) for name in sorted(CANARIES.keys() - OPEN)],
+)
 def test_a_planted_bug_is_caught(name: str) -> None:
     found = hunt(name, known_seeds()[name], NEAR)
     assert found, f"{name} is not caught near its known seed any more: make canaries ARGS='--learn {name}'"

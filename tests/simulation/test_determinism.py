@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.simulation.digests import digests
 
-SEEDS = 6
+SEEDS = 4
 
 pytestmark = pytest.mark.slow
 
