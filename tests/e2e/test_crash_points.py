@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 from tidegate.kafka.facts import CoordinatorState
 from tidegate.kafka.transactions import TransactionClient
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(1800)]
 
 
 def crash(rig: Rig, point: str, nth: int) -> DaemonProcess:
@@ -84,7 +84,6 @@ def test_F01_C32_crashes_inside_commits_and_inside_a_recovery_are_made_whole_by_
     rig.finish(daemon)
 
 
-@pytest.mark.deep
 def test_F01_slots_that_die_between_the_steps_of_their_part_of_a_checkpoint_leave_the_output_exact(
     make_rig: RigMaker,
 ) -> None:

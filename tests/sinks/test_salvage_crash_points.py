@@ -54,6 +54,7 @@ def test_C32_a_daemon_that_dies_at_any_call_is_made_whole_by_the_next(
     assert int(struck[1]) >= POINTS_MIN[life]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("life", "bug"), [("checkpoint", "commit-first"), ("recovery", "no-recommit")])
 def test_a_planted_bug_is_seen(quick_broker: DevelopmentBroker, tmp_path: Path, life: str, bug: str) -> None:
     code, output = strike(quick_broker, tmp_path, life, 0, bug)

@@ -114,6 +114,7 @@ host.stop()
 
 
 @pytest.mark.slow
+@pytest.mark.deep
 def test_sparks_driver_and_brokers_start_from_the_archives_that_prepare_makes(tmp_path: Path, kept_jars: Path) -> None:
     (tmp_path / "cache" / kept_jars.name).symlink_to(kept_jars)
     spark, broker = spark_archive(find_java()), broker_archive(find_java(), fetch_jars())

@@ -265,7 +265,7 @@ def test_bad_records_are_counted_by_kind_letters_are_whole_and_all_others_are_ex
     ("place", "kind", "bad"),
     [
         ("source numbers", "MALFORMED_JSON", BAD[0][1]),
-        ("sink shown_out", "RECORD_TOO_LARGE", order(9, s="x" * 5_000)),
+        pytest.param("sink shown_out", "RECORD_TOO_LARGE", order(9, s="x" * 5_000), marks=pytest.mark.deep),
     ],
 )
 def test_a_bad_record_stops_the_pipeline_with_its_place_and_nothing_is_lost_afterwards(

@@ -66,6 +66,7 @@ def test_X34_local_cluster_encrypted(user: User) -> None:
     check(user, "local-cluster[2,1,512]", encryption="always")
 
 
+@pytest.mark.deep
 def test_X34_standalone_cluster_encrypted(user: User, standalone: str) -> None:
     """On loopback nothing asks for it, so it is asked for here; beyond that it is the same."""
     spark = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", SECRET: CLUSTER_SECRET}

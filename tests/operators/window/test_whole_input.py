@@ -45,11 +45,11 @@ TEXTS = {
     "all": "collect_list(n)",
 }
 RECORDS = {
-    "tumbling": 2_500 * DEPTH,
-    "corrected": 2_500 * DEPTH,
-    "sliding": 2_500 * DEPTH,
-    "sessions": 2_500 * DEPTH,
-    "kept sessions": 1_000 * DEPTH,
+    "tumbling": 4_000 * DEPTH,
+    "corrected": 4_000 * DEPTH,
+    "sliding": 4_000 * DEPTH,
+    "sessions": 5_000 * DEPTH,
+    "kept sessions": 2_000 * DEPTH,
 }
 """Of each partition. A key that never rests has one session of thousands of records, which keeps all their values."""
 WINDOWS = {
