@@ -108,6 +108,7 @@ def test_W22_the_first_of_each_key_within_a_time_passes(steps: list[Any]) -> Non
     play("memory", steps)
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @given(STEPS)
 @settings(deadline=None, max_examples=30)

@@ -155,6 +155,7 @@ def test_the_newest_record_of_each_rank_is_the_ranking_of_everything(spec: Ranki
     play_running(spec, steps, "memory")
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @given(SPECS, STEPS)
 @settings(deadline=None, max_examples=20)

@@ -114,6 +114,7 @@ def test_a_key_begins_again_after_the_ttl_wherever_batches_and_restarts_are(step
     play(steps, "memory")
 
 
+@pytest.mark.deep
 @pytest.mark.slow
 @given(STEPS)
 @settings(deadline=None, max_examples=30)

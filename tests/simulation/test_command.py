@@ -21,6 +21,7 @@ def test_the_last_line_counts_and_success_is_0() -> None:
     assert re.fullmatch(r"[0-4] schedules, 0 violations, \d+ faults, \d+\.\d schedules/s", last)
 
 
+@pytest.mark.deep
 def test_a_violation_is_told_with_its_story_and_the_smallest_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "check_output", lambda *_: ["planted problem"])
     monkeypatch.setattr("tidegate.simulation.shrink.RUNS_MAX", 6)

@@ -130,7 +130,14 @@ def written_in_place(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plant", [no_sync_of_contents, no_sync_of_folders, written_in_place])
+@pytest.mark.parametrize(
+    "plant",
+    [
+        no_sync_of_contents,
+        no_sync_of_folders,
+        pytest.param(written_in_place, marks=pytest.mark.deep),
+    ],
+)
 def test_a_storage_that_is_not_durable_is_found(plant: Callable[[pytest.MonkeyPatch], None]) -> None:
     with quiet() as workers:
         for seed in range(1, BUDGET + 1):

@@ -25,6 +25,7 @@ def played(seed: int, *backends: str) -> Result:
 
 
 @pytest.mark.slow
+@pytest.mark.deep
 def test_a_seed_is_the_same_run_whatever_keeps_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both backends, one after the other too, give state files with the same entries at the same moments; RocksDB's
     are a few bytes longer, by how the number of entries is written.

@@ -43,7 +43,9 @@ def strike(broker: DevelopmentBroker, directory: Path, life: str, reads: int, *b
     return done.returncode, done.stdout + done.stderr[-3000:]
 
 
-@pytest.mark.parametrize(("life", "reads"), [("checkpoint", -1), ("recovery", 4), ("salvage", 4)])
+@pytest.mark.parametrize(
+    ("life", "reads"), [("checkpoint", -1), ("recovery", 4), pytest.param("salvage", 4, marks=pytest.mark.deep)]
+)
 def test_C32_a_daemon_that_dies_at_any_call_is_made_whole_by_the_next(
     quick_broker: DevelopmentBroker, tmp_path: Path, life: str, reads: int
 ) -> None:

@@ -135,8 +135,14 @@ def check_purity(text: str) -> list[str]:
     return found
 
 
+_MAY_CATCH_ALL = re.compile(r"\b(?:Base)?Exception\b|\bexcept\s*:")
+"""Whether a text is worth parsing."""
+
+
 def check_swallowed_errors(text: str) -> list[str]:
     """No handler of everything that does nothing, and no `suppress` of everything."""
+    if not _MAY_CATCH_ALL.search(text):
+        return []
     broad = {"Exception", "BaseException"}
     found = []
     for node in ast.walk(ast.parse(text)):

@@ -17,23 +17,28 @@ FILES = frozenset(
 )
 
 
-def find_missing(text: str, files: Collection[str]) -> list[str]:
-    """Names of Python files in backticks, whole or from a folder on, that no file has."""
-    ends = {"/".join(file.split("/")[start:]) for file in files for start in range(file.count("/") + 1)}
+def find_ends(files: Collection[str]) -> frozenset[str]:
+    """Names by which files may be called: whole, or from a folder on."""
+    return ELSEWHERE.union("/".join(file.split("/")[start:]) for file in files for start in range(file.count("/") + 1))
+
+
+def find_missing(text: str, ends: frozenset[str]) -> list[str]:
+    """Names of Python files in backticks that no file has."""
     return [
         f"line {number}: there is no {name}"
         for number, line in enumerate(text.splitlines(), 1)
         for name in NAMED.findall(line)
-        if name not in ends | ELSEWHERE
+        if name not in ends
     ]
 
 
 def test_every_named_file_is_there() -> None:
     documents = [file for file in text_files() if file.suffix == ".md"]
     files = [*python_files(PACKAGE, TESTS, ROOT / "bench"), *documents]
+    ends = find_ends(FILES)
     report(
         complaints(
-            [file for file in files if file.name != "test_named_files.py"], lambda text: find_missing(text, FILES)
+            [file for file in files if file.name != "test_named_files.py"], lambda text: find_missing(text, ends)
         )
     )
 
@@ -49,4 +54,4 @@ def test_every_named_file_is_there() -> None:
     ],
 )
 def test_a_name_is_found_by_its_end(line: str, missing: list[str]) -> None:
-    assert find_missing(line, {"tidegate/task/loop.py"}) == missing
+    assert find_missing(line, find_ends({"tidegate/task/loop.py"})) == missing

@@ -60,7 +60,14 @@ WINDOWS = {
     "kept sessions": (Windowing(1_000, 0), 12_000),
 }
 
-WAYS = [("tumbling", 0), ("tumbling", 1), ("corrected", 2), ("sliding", 3), ("sessions", 4), ("kept sessions", 5)]
+WAYS = [
+    ("tumbling", 0),
+    pytest.param("tumbling", 1, marks=pytest.mark.deep),
+    pytest.param("corrected", 2, marks=pytest.mark.deep),
+    ("sliding", 3),
+    ("sessions", 4),
+    pytest.param("kept sessions", 5, marks=pytest.mark.deep),
+]
 """Seeds of parallelism, backends, kills and frames."""
 
 
