@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 import msgspec
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     Options,
@@ -331,11 +332,18 @@ def _walk_all(walks: deque[_Walk]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _options(limits: RocksLimits) -> Options:
-    """Bounded memory: index and filter blocks are in the cache, too."""
+    """Bounded memory: indices and filters are in the cache, too.
+
+    In parts of some kilobytes: the whole filter of a file has megabytes, which is more than a shard of the cache takes,
+    so that from some million keys on it would be read from the file again for every key that is looked up.
+    """
     tables = BlockBasedOptions()
     tables.set_block_cache(Cache(limits.cache_bytes))
     tables.set_cache_index_and_filter_blocks(True)
     tables.set_bloom_filter(10, False)
+    tables.set_index_type(BlockBasedIndexType.two_level_index_search())
+    tables.set_partition_filters(True)
+    tables.set_pin_top_level_index_and_filter(True)
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_block_based_table_factory(tables)
