@@ -32,7 +32,7 @@ setup: $(STAMP) ## make .venv with everything pinned, and the command .venv/bin/
 demo: setup ## run the main job on real parts, kill a worker, verify every record
 	$(BIN)/tidegate demo
 
-test: setup ## run all tests, with real Kafka and real Spark (ARGS="-k name" goes to pytest)
+test: setup ## run the tests but the deep ones, with real Kafka and real Spark (ARGS="-k name" goes to pytest)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope -m "not deep" $(ARGS)
 
 deep: setup ## run all tests, the deep ones too, with DEPTH=8 times the seeds, examples and records where tests draw them

@@ -194,7 +194,7 @@ BUGS: list[Patch] = [
     append_two_at_a_time,
 ]
 COSTLY = clean_up_what_a_pending_savepoint_lists
-"""Found after more examples than all others together."""
+"""Takes more time than all others together."""
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 
 import polars as pl
 from pyspark.errors import PySparkException
@@ -223,7 +224,7 @@ def differences(spark: SparkSession, case: Case) -> list[str]:
     return found + [
         f"{text}: {case.rows[index]}: we fail with {reason}, Spark does not"
         for text, reasons in failed.items()
-        for index, reason in list(reasons.items())[: ASKED * DEPTH]
+        for index, reason in islice(reasons.items(), ASKED * DEPTH)
         if not fails_in_spark(spark, case, text, index)
     ]
 

@@ -160,7 +160,7 @@ def derive_results(rows: Sequence[Record], gap: int, early: int) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(3 * DEPTH))
+@pytest.mark.parametrize("seed", range(4 * DEPTH))
 def test_early_results_of_sessions_are_those_of_the_model_in_its_order(seed: int) -> None:
     chance = random.Random(seed)
     delay, gap, early = chance.choice([0, 3, 10]), chance.choice([4, 9, 20]), chance.choice([1, 3, 5, 16])
