@@ -182,6 +182,8 @@ def main(backend: str = "memory", keys: str = "1000000", directory: str = "", *m
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)  # as a slot does
+    if directory:
+        Path(directory).mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="tidegate-bench-", dir=directory or None))
     life, count = Life(backend, place), int(keys)
     try:
@@ -256,7 +258,7 @@ def rescale(life: Life, place: Path) -> None:
             flush=True,
         )
         quarters.append(quarter)
-        state.close()
+        quarter.close()
     for number in range(2):
         share = range(GROUPS * number // 2, GROUPS * (number + 1) // 2)
         state = life.open()

@@ -457,9 +457,13 @@ def test_the_last_extreme_of_changes_can_only_be_given_up_with_the_whole_state()
     with pytest.raises(RestoreRefused, match=told) as refused:
         Life(none, begun)
     assert "state: reset" in refused.value.message
+    assert "and the other steps continue; nothing is taken back" in refused.value.message
     assert "drop" not in refused.value.message
     with pytest.raises(RestoreRefused, match="state: reset"):
         Life(changed(none, ("n: count(*)}", "n: count(*)}, state: {drop: [least, most]}")), begun)
-    reset = Life(changed(none, ("n: count(*)}", "n: count(*)}, state: reset")), begun)
+    emptied = changed(none, ("n: count(*)}", "n: count(*)}, state: reset"))
+    (step,) = [step for step in begun.check(emptied).upgrade.steps if not step.source]
+    assert ["INCONSISTENT_CHANGE" in one for one in step.remarks] == [True]
+    reset = Life(emptied, begun)
     reset.produce("lines", {"op": "c", "after": {"id": 9, "item": "ink", "price": 1}})
     assert last(reset.checkpoint().output("out"), "item", "n") == {"ink": 1}

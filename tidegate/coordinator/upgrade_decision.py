@@ -151,7 +151,9 @@ class _Decision:
             self._emptied.add(old)
             self._begun[name] = {WHOLE: self._checkpoint.id}
             states = self._states_of(old, EMPTY)
-            self._steps.append(StepChange(name, Outcome.RESET, was=was, states=states))
+            self._steps.append(
+                StepChange(name, Outcome.RESET, was=was, remarks=self._reset_remarks(name), states=states)
+            )
             return
         before = self._identity.meanings.get(old, {})
         changes = compare_meanings(
@@ -172,6 +174,13 @@ class _Decision:
             remarks.append(f"kept, although another definition made it: {', '.join(changes.other)}")
         outcome = Outcome.REFUSED if refused else self._outcome(name, old)[0]
         self._steps.append(StepChange(name, outcome, was=was, remarks=tuple(remarks), states=states))
+
+    def _reset_remarks(self, name: OperatorName) -> tuple[str, ...]:
+        return tuple(one.reset_remark for one in self._now.states[name] if one.reset_remark)
+
+    def _resetting(self, name: OperatorName) -> str:
+        """What the word does to this step."""
+        return "; ".join((_RESET_DOES, *self._reset_remarks(name)))
 
     def _verb(self, name: OperatorName, old: OperatorName) -> tuple[str, str]:
         """The word that counts for this start, if any; and one that is spent, for a message."""
@@ -196,7 +205,7 @@ class _Decision:
                 f"whole state {_quoted(lost)}, which cannot be given up by itself",
                 f"Put it back, or another column that keeps such a state; or add the changed step under a new name "
                 f"beside it. {say(name, RESET, spent)}",
-                {RESET: _RESET_DOES},
+                {RESET: self._resetting(name)},
                 changes.gone,
             )
         elif changes.gone:
@@ -215,10 +224,10 @@ class _Decision:
                 f"the state of step {str(name)!r} cannot be read as what it is now: {reasons}",
                 f"{_say_gone(unfit)}{say(name, RESET, spent)}; or put the old definition back; or add the changed step "
                 "under a new name beside it",
-                {RESET: _RESET_DOES},
+                {RESET: self._resetting(name)},
             )
         if changes.other and verb != KEEP:
-            choices = {RESET: _RESET_DOES} if unfit else {KEEP: _KEEP_DOES, RESET: _RESET_DOES}
+            choices = {RESET: self._resetting(name)} if unfit else {KEEP: _KEEP_DOES, RESET: self._resetting(name)}
             if not unfit or changes.gone:
                 self._refuse(
                     name,

@@ -123,6 +123,8 @@ class StateDeclaration(msgspec.Struct, frozen=True):
     """What is done to a value that was migrated, so that all is true of it that the operator relies on."""
     names_columns: str = ""
     """A key column whose values are names of columns: an entry is renamed and given up with its column."""
+    reset_remark: str = ""
+    """What is to be known before this state is given up, beside what is true of any state."""
     evolution: Evolution = Evolution()
 
     def __post_init__(self) -> None:

@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 TOTALS: Final = StateName("totals")
 GROUPS: Final = StateName("groups")
 """Of totals of changes: how many rows a group has, and what is kept of their values."""
+_RESET_REMARK: Final = (
+    "nothing is taken back: totals that were given stay in steps and topics after this one, and a row that was counted "
+    "before is INCONSISTENT_CHANGE when it is taken back; see `tidegate docs changes`"
+)
 
 
 class AggregateSettings(Settings):
@@ -183,7 +187,7 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
         )
         kept = [call for _, call in self.aggregates if make_tally(call) is None]
         values = {one.name: one for one in (declare_values(call, shape) for call in kept)}
-        return (StateDeclaration(GROUPS, shape), *values.values())
+        return (StateDeclaration(GROUPS, shape, reset_remark=_RESET_REMARK), *values.values())
 
     def _fields(self) -> Iterator[StateField]:
         for name, call in self.aggregates:
