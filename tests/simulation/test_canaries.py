@@ -14,18 +14,23 @@ COSTLY = {
     "barrier_overtakes_a_barrier",
     "cancelled_checkpoint_completes",
     "carried_transactions_of_a_final_entry_forgotten",
+    "empty_interval_answered_before_the_older_proof",
     "ends_of_transactions_are_not_on_record",
     "fence_raises_the_epoch_just_twice",
     "next_transaction_before_the_flush",
+    "no_commit_at_recovery",
+    "open_transactions_ended_by_the_mender",
     "producer_reused_after_a_timeout",
     "proof_accepts_fewer_records",
     "refusal_taken_for_an_end",
     "rows_in_flight_judged_by_the_watermark_after_them",
+    "rows_in_flight_not_replayed",
     "savepoint_written_before_its_output_is_committed",
     "watermark_of_the_operator_not_restored",
+    "watermark_passed_on_before_what_it_makes_due",
     "watermarks_of_partitions_not_restored",
 }
-"""Half of the time of all: no seed is known that shows them in less than some seconds."""
+"""More than half of the time of all: no seed is known that shows them in less than some seconds."""
 
 
 def test_every_canary_has_a_known_seed_or_is_said_to_be_open() -> None:

@@ -20,6 +20,14 @@ pytestmark = pytest.mark.slow
 
 CASES_MIN = {"checkpoint": 25, "recovery": 10}
 """Durable calls that a life has at least; a tracer that misses calls must not look like a pass."""
+ALIKE = {
+    ("checkpoint", "eio-for-good"),
+    ("checkpoint", "enospc"),
+    ("recovery", "kill-half-written"),
+    ("recovery", "eio"),
+    ("recovery", "enospc-for-good"),
+}
+"""Each of these errors, and each life, has others."""
 
 
 def strike(*arguments: str) -> tuple[int, str, int]:
@@ -31,8 +39,15 @@ def strike(*arguments: str) -> tuple[int, str, int]:
     return done.returncode, done.stdout, int(counted[1])
 
 
-@pytest.mark.parametrize("way", [*(way for way in WAYS if way != "kill-after"), POWER_CUT])
-@pytest.mark.parametrize("life", LIVES)
+@pytest.mark.parametrize(
+    ("life", "way"),
+    [
+        pytest.param(life, way, marks=[pytest.mark.deep] if (life, way) in ALIKE else [])
+        for life in LIVES
+        for way in (*WAYS, POWER_CUT)
+        if way != "kill-after"
+    ],
+)
 def test_C30_whatever_goes_wrong_at_any_durable_call_leaves_an_allowed_state(life: str, way: str) -> None:
     """A kill after a call leaves what a kill before the next one leaves."""
     code, output, cases = strike(life, way)

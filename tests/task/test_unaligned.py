@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.depth import DEPTH
 from tests.task.fakes import Row
 from tests.task.restarts import History, Start, committed_by, counted, order_violations
 from tests.task.rig import Rig
@@ -184,7 +185,7 @@ def check(story: Story) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("credit", [1, 600, 2 << 20])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6 * DEPTH, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_B49_B50_every_completed_checkpoint_restores_every_row_once_and_in_order(credit: int, seed: int) -> None:
     story = run(shuffle_plan, seed, credit)
@@ -199,7 +200,7 @@ def by_owner(story: Story) -> list[list[Row]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("credit", [1, 600])
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4 * DEPTH, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_B49_B50_two_exchanges_and_two_sources_restore_every_row_once(credit: int, seed: int) -> None:
     story = run(join_plan, seed, credit)

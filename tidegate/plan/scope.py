@@ -62,7 +62,8 @@ def derive_scope(loaded: LoadedPipeline) -> Scope:
     """All names of a pipeline. Broken parts (reported by the loader already) cause no further problems."""
     scope = Scope(unusable=set(loaded.broken))
     found = _declare(loaded, scope)
-    edges = {name: _inputs(one, found, loaded, scope) for name, one in found.items()}
+    readable = {name: one.name for one in found.values() for name in one.readable}
+    edges = {name: _inputs(one, found, readable, loaded, scope) for name, one in found.items()}
     order = _order(edges)
     for name in [name for name in found if name not in order]:
         scope.unusable.add(name)
@@ -107,8 +108,10 @@ def _declare(loaded: LoadedPipeline, scope: Scope) -> dict[str, Declared]:
     return found
 
 
-def _inputs(one: Declared, found: Mapping[str, Declared], loaded: LoadedPipeline, scope: Scope) -> list[str]:
-    known = {name: other.name for other in found.values() for name in other.readable}
+def _inputs(
+    one: Declared, found: Mapping[str, Declared], known: Mapping[str, str], loaded: LoadedPipeline, scope: Scope
+) -> list[str]:
+    """Whom it reads. `known`: what can be written to read something, and whose name that is."""
     inputs: list[str] = list(one.late_of)
     for index, name in enumerate(one.inputs if not one.late_of else ()):
         if name in known:
