@@ -314,20 +314,6 @@ def test_open_windows_cannot_go_on_as_windows_of_another_kind(now: str) -> None:
     assert outcomes(Life(kept.replace("state: keep", "state: reset"), begun))["minutes"] is Outcome.RESET
 
 
-def test_a_column_of_kept_rows_that_is_gone_can_be_renamed_or_given_up() -> None:
-    begun = Life(MANY)
-    begun.produce("orders", *timed(0, 50))
-    begun.checkpoint()
-    narrow = (
-        "  - {name: slim, from: once, select: {%s: id, customer: customer, amount: amount, at: at}}\n  - {name: best,"
-    )
-    best = ("  - {name: best, from: once,", narrow + " from: slim,")
-    with pytest.raises(RestoreRefused, match=r"columns: \{new_name: id\}.*drop: \[id\].*`state: reset`"):
-        Life(changed(MANY, (best[0], best[1] % "number")), begun)
-    renamed = ("n: 2}}", "n: 2}, was: {columns: {number: id}}}")
-    assert outcomes(Life(changed(MANY, (best[0], best[1] % "number"), renamed), begun))["best"] is Outcome.KEPT
-
-
 def test_a_word_that_is_spent_is_reported_where_it_does_nothing(begun: Life) -> None:
     reset = changed(TOTALS, ("net: sum(amount)}", "net: sum(amount)}, state: reset"))
     first = Life(reset, begun).checkpoint()

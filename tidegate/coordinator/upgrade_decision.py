@@ -41,18 +41,19 @@ _LOST: Final = (
 )
 EMPTY: Final = "begins empty"
 GIVEN_UP: Final = "given up"
+UNSAID: Final = "nobody has said what becomes of it"
 _NOTHING_SAID: Final = StepWords()
 _FINAL: Final = (
     "Put the old definition back, end the pipeline once with SIGTERM (its final checkpoint leaves nothing in flight), "
     "then change it"
 )
 _KEEP_DOES: Final = (
-    "the new definition continues with what is there, so results mix both: what was counted before the change stays "
-    "counted as it was"
+    "the new definition continues with what is there, so results mix both: what was counted, kept or seen before the "
+    "change stays as it was"
 )
 _RESET_DOES: Final = (
-    "the step begins with empty state where the checkpoint is: what it has counted is forgotten, nothing is read "
-    "again, and the other steps continue"
+    "the step begins with empty state where the checkpoint is: what it has counted, kept or seen is forgotten, "
+    "nothing is read again, and the other steps continue"
 )
 
 
@@ -163,15 +164,18 @@ class _Decision:
             now.words.get(name, _NOTHING_SAID).drop,
         )
         states = self._judged(name, old)
-        refused = self._refuse_step(name, changes, states, verb, spent)
+        refused = self._refuse_step(name, old, changes, states, (verb, spent))
         if changes.added and not refused:
             self._begun[name] = dict.fromkeys(changes.added, self._checkpoint.id)
         begins = () if refused else changes.added
         remarks = [f"{column} begins at checkpoint {self._checkpoint.id}" for column in begins]
         if spent and not refused:
             remarks.append(f"{show_word(spent)} counted at an earlier change, and does nothing now")
-        if verb == KEEP and changes.other:
-            remarks.append(f"kept, although another definition made it: {', '.join(changes.other)}")
+        if verb == KEEP:
+            other = f"although another definition made it: {', '.join(changes.other)}"
+            remarks.append(
+                f"kept, {other}" if changes.other else "`keep` was said, but nothing has changed that needs it"
+            )
         outcome = Outcome.REFUSED if refused else self._outcome(name, old)[0]
         self._steps.append(StepChange(name, outcome, was=was, remarks=tuple(remarks), states=states))
 
@@ -193,9 +197,14 @@ class _Decision:
         return "", used
 
     def _refuse_step(
-        self, name: OperatorName, changes: Changes, states: tuple[StateChange, ...], verb: str, spent: str
+        self,
+        name: OperatorName,
+        old: OperatorName,
+        changes: Changes,
+        states: tuple[StateChange, ...],
+        said: tuple[str, str],
     ) -> bool:
-        before = len(self._refusals)
+        (verb, spent), before = said, len(self._refusals)
         unfit = [one for one in states if one.verdict == Fit.INCOMPATIBLE]
         lost = [str(one.name) for one in unfit if one.name not in {held.name for held in self._now.states[name]}]
         if changes.gone and lost:
@@ -222,8 +231,8 @@ class _Decision:
             self._refuse(
                 name,
                 f"the state of step {str(name)!r} cannot be read as what it is now: {reasons}",
-                f"{_say_gone(unfit)}{say(name, RESET, spent)}; or put the old definition back; or add the changed step "
-                "under a new name beside it",
+                f"{_say_gone(unfit)}{self._say_renamed_keys(name, old)}{say(name, RESET, spent)}; or put the old "
+                "definition back; or add the changed step under a new name beside it",
                 {RESET: self._resetting(name)},
             )
         if changes.other and verb != KEEP:
@@ -239,6 +248,24 @@ class _Decision:
                     changes.other,
                 )
         return len(self._refusals) > before
+
+    def _say_renamed_keys(self, name: OperatorName, old: OperatorName) -> str:
+        """The word for keys that may have nothing but another name: with it their state continues."""
+        for declared in self._now.states[name]:
+            stored = self._stored.get((old, declared.name))
+            keys = () if stored is None else zip(stored.shape.keys, declared.shape.keys, strict=False)
+            known = set() if stored is None else {one.name for one in stored.shape.keys}
+            renamed = {
+                now.name: was.name
+                for was, now in keys
+                if was.name != declared.evolution.columns.get(now.name, now.name)
+                and now.name not in known
+                and was.type == now.type
+            }
+            if renamed and stored is not None and len(stored.shape.keys) == len(declared.shape.keys):
+                pairs = ", ".join(f"{now}: {was}" for now, was in renamed.items())
+                return f"If its key has another name now write `was: {{columns: {{{pairs}}}}}`, which keeps all. "
+        return ""
 
     def _judged(self, name: OperatorName, old: OperatorName) -> tuple[StateChange, ...]:
         """Its states that were looked at."""
@@ -271,6 +298,8 @@ class _Decision:
             remarks = ("the records that wait for their answers are lost",) if self._waiting_in(old) else ()
             self._steps.append(StepChange(old, Outcome.DROPPED, source, remarks=remarks, states=states))
             return
+        states = () if source else self._states_of(old, UNSAID)
+        self._steps.append(StepChange(old, Outcome.REFUSED, source, states=states))
         again = "begins at its `start`" if source else "begins with empty state"
         lost = ""
         if self._waiting_in(old):

@@ -4,8 +4,8 @@ A total of `sum(net)` that goes on as `sum(net * 2)` is neither. Digests are of 
 resolved down to the source: formatting, names of steps in between, the order of filters and of columns, and wider
 integers do not matter. `plan/meaning.py` follows the graph; each kind of operator says what it does to a `Branch`.
 
-A change of this module, of a kind's digests, or of how an expression is typed, changes digests: raise `VERSION` then.
-Digests of another version are not compared.
+A change of this module or of how an expression is typed changes digests: raise `VERSION` then, and that of a kind of
+operator where only its own digests change. Digests of another version are not compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DIGEST_BYTES: Final = 8
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 
 Parts = dict[str, str]
-"""The choice of records, the keys and the aggregates of a step -> digest."""
+"""The choice of records, the keys, and the aggregates or columns of a step -> digest."""
 
 Meaning = dict[str, Parts]
 """By what feeds the step: the name of a source, or of another step with state."""
@@ -43,13 +43,13 @@ class Branch(msgspec.Struct, frozen=True):
 Branches = tuple[Branch, ...]
 
 
-def combine_digests(found: Iterable[tuple[str, str, str]]) -> Meaning:
+def combine_digests(found: Iterable[tuple[str, str, str]], version: int = VERSION) -> Meaning:
     """Of what feeds a step, the name of a part, and a digest of it; the order of several of one part does not count."""
     by_origin: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for origin, part, one in found:
         by_origin[origin][part].append(one)
     return {
-        origin: {part: f"{VERSION}:{digest(*sorted(digests))}" for part, digests in parts.items()}
+        origin: {part: f"{version}:{digest(*sorted(digests))}" for part, digests in parts.items()}
         for origin, parts in by_origin.items()
     }
 

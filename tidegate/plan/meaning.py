@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from tidegate.ids import OperatorName, VertexId
-from tidegate.operators.meaning import VERSION, Branches, Meaning
+from tidegate.operators.meaning import Branches, Meaning
 from tidegate.plan.graph import Plan, Vertex, Way
 
 _COLUMN: Final = re.compile("(?:key )?`(.*)`", re.DOTALL)
@@ -59,16 +59,17 @@ def compare_meanings(
             other[f"it gets no records of {origin} any more"] = None
             continue
         now, taken = new[origin], set()
+        version = _versions(now.values())
         for part, digest in parts.items():
             column = _column_of(part)
             current = part if column is None else part.replace(f"`{column}`", f"`{names.get(column, column)}`")
             taken.add(current)
             if column is not None and part == f"`{column}`" and current not in now:
-                if column not in dropped and _differ(digest, ""):
+                if column not in dropped and _differ(digest, "", version):
                     gone[column] = None
-            elif _differ(digest, now.get(current, "")):
+            elif _differ(digest, now.get(current, ""), version):
                 other[f"{current} of {origin}"] = None
-        if _versions(parts.values()) == {str(VERSION)}:  # another version has other parts, too
+        if _versions(parts.values()) == version:  # another version has other parts, too
             for part in [one for one in now if one not in taken]:
                 column = _column_of(part)
                 if column is not None and part == f"`{column}`":
@@ -84,8 +85,8 @@ def _column_of(part: str) -> str | None:
     return None if found is None else found[1]
 
 
-def _differ(one: str, other: str) -> bool:
-    return one != other and _versions((one, other)) == {str(VERSION)}
+def _differ(one: str, other: str, version: set[str]) -> bool:
+    return one != other and _versions((one, other)) == version
 
 
 def _versions(digests: Iterable[str]) -> set[str]:

@@ -150,7 +150,7 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
 
     def ordered_by(self) -> tuple[str, ...]:
         """See KeepOperator."""
-        return (self.by, *sorted(name for name, _ in self.columns))
+        return (self.by,)
 
     def words(self) -> tuple[str, ...]:
         """See KeepOperator."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.meaning import Branch, Branches, Meaning, combine_digests, combine_times, digest
+from tidegate.operators.meaning import VERSION, Branch, Branches, Meaning, combine_digests, combine_times, digest
 from tidegate.operators.spec import Columns, StepOperator
 from tidegate.state.declaration import StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
+
+_VERSION: Final = VERSION + 1
+"""Of the digests: before, all columns of rankings were one part."""
 
 
 class KeepOperator(StepOperator, frozen=True):
@@ -34,12 +40,17 @@ class KeepOperator(StepOperator, frozen=True):
         return (Branch(self.name, columns, time=combine_times(self.name, branches)),)
 
     def means(self, branches: Branches) -> Meaning:
-        """See Operator."""
-        return combine_digests(self._digest(branch) for branch in branches)
+        """See Operator. A column that does not decide is a part of its own: it may be added, and given up by name."""
+        return combine_digests((part for branch in branches for part in self._digests(branch)), _VERSION)
 
-    def _digest(self, branch: Branch) -> tuple[str, str, str]:
-        columns = [branch.columns[name] for name in (*self.keys, *self.ordered_by())]
-        return branch.origin, "what is kept", digest(*self.words(), *columns, branch.time, *sorted(branch.conditions))
+    def _digests(self, branch: Branch) -> Iterator[tuple[str, str, str]]:
+        deciding = (*self.keys, *self.ordered_by())
+        conditions = sorted(branch.conditions)
+        columns = [branch.columns[name] for name in deciding]
+        yield branch.origin, "what is kept", digest(*self.words(), *columns, branch.time, *conditions)
+        for name, _ in self.columns:
+            if name not in deciding:
+                yield branch.origin, f"`{name}`", digest("kept", branch.columns[name], *conditions)
 
     def ordered_by(self) -> tuple[str, ...]:
         """The columns that decide besides the keys."""
