@@ -145,7 +145,7 @@ def test_a_savepoint_that_says_not_whose_it_is_or_lists_transactions_is_not_whol
     assert "does not say whose it is" in examine_savepoint(folder_of(path)).problems[0]
     listing = msgspec.structs.replace(found.checkpoint, committables=(committable(7),))
     forge(path, first, data, identity=IDENTITY, checkpoint=listing)
-    assert "it lists 1 transactions" in examine_savepoint(folder_of(path)).problems[0]
+    assert "it lists 1 transaction, " in examine_savepoint(folder_of(path)).problems[0]
 
 
 def test_a_savepoint_is_found_wherever_it_lies_and_stays_whole_when_it_is_moved(path: Path, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_what_is_not_whole_is_listed_with_the_reason(path: Path, tmp_path: Path)
     LocalStorage(str(tmp_path)).put("state/000000000007/totals-0.state", b"of a checkpoint directory")
     problems = {Path(one.path).name: one.problem for one in find_savepoints(folder_of(tmp_path), open_storage)}
     assert len(problems) == 3
-    assert problems[path.name] == "1 files are missing (first: state/00001-totals-1.state)"
+    assert problems[path.name] == "1 file missing (first: state/00001-totals-1.state)"
     assert problems[unfinished.name] == f"unfinished: 2 pieces of state and no {METADATA}"
     assert "is corrupt" in problems[damaged.name]
 

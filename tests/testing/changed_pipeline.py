@@ -169,7 +169,7 @@ class Life:
         """What a sink has written in this life before its checkpoint."""
         return self.written.get(OperatorName(sink), [])
 
-    def check(self, text: str, spoken: Spoken = NOTHING, *, migrate: bool = False) -> Report:
+    def check(self, text: str, spoken: Spoken = NOTHING, *, migrate: str = "") -> Report:
         """What `upgrade --check` says of another file."""
         plan = build_plan(parse_pipeline(HEAD + text, "shop.yaml", {}))
         newest, identity = self.state.newest_checkpoint, self.state.identity

@@ -350,7 +350,7 @@ def test_the_check_reads_every_file_as_a_start_would_and_changes_nothing(
     begun: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = {name: begun.storage.get(name) for name in begun.storage.list("")}
-    report = begun.check(RENAMED, migrate=True)
+    report = begun.check(RENAMED, migrate="memory")
     assert report.fits
     (one,) = report.migrated
     assert (one.step, one.state, one.entries, one.failure) == ("totals", "totals", 3, "")
@@ -358,10 +358,10 @@ def test_the_check_reads_every_file_as_a_start_would_and_changes_nothing(
     assert (step.name, step.was, step.states[0].keys, step.states[0].verdict) == ("totals", "sums", 3, "as is")
     assert report.forecast is None, "of some hundred bytes nothing can be foreseen"
     monkeypatch.setattr("tidegate.daemon.start.upgrade_check.FORECAST_BYTES_MIN", 0)
-    report = begun.check(RENAMED, migrate=True)
+    report = begun.check(RENAMED, migrate="memory")
     assert report.forecast is not None
     assert report.forecast.state_bytes == step.states[0].size_bytes
-    assert not begun.check(MEANT, migrate=True).fits
+    assert not begun.check(MEANT, migrate="memory").fits
     assert {name: begun.storage.get(name) for name in begun.storage.list("")} == before
 
 
@@ -369,7 +369,7 @@ def test_a_damaged_file_fails_the_dry_run(begun: Life) -> None:
     life = Life(TOTALS, begun).checkpoint()
     (handle, *_) = life.state.retained[-1].checkpoint.states
     life.storage.put(handle.path, life.storage.get(handle.path)[:-1] + b"?")
-    report = life.check(TOTALS, migrate=True)
+    report = life.check(TOTALS, migrate="memory")
     assert not report.fits
     assert "is not the file that the checkpoint wrote" in report.migrated[0].failure
 
@@ -411,7 +411,7 @@ def test_windows_and_sessions_take_a_new_aggregate() -> None:
 
 def test_a_migration_in_a_dry_run_counts_every_entry_and_an_incompatible_one_is_reported(begun: Life) -> None:
     text = changed(TOTALS, ("{n: count(*), net: sum(amount)}", "{n: count(*), net: sum(amount), ids: sum(id)}"))
-    report = begun.check(text, migrate=True)
+    report = begun.check(text, migrate="memory")
     assert report.fits
     (step,) = [step for step in report.upgrade.steps if not step.source]
     assert step.states[0].verdict == "after migration"

@@ -17,8 +17,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.daemon.checkpoint_summary import render_count, render_duration, render_size
+from tidegate.daemon.checkpoint_summary import render_duration, render_size
 from tidegate.daemon.status import PipelineState, Status
+from tidegate.settings.counts import render_count
 
 REFRESH_S: Final = 0.5
 STOP_TIMEOUT_S: Final = 2.0

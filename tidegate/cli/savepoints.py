@@ -29,7 +29,7 @@ from tidegate.config.load import read_pipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener, opener_of_file
 from tidegate.coordinator.entries import JournalRefused
-from tidegate.coordinator.savepoint import SavepointRefused, read_savepoint
+from tidegate.coordinator.savepoint import COPY_AGAIN, SavepointRefused, read_savepoint
 from tidegate.coordinator.savepoint_care import (
     Examination,
     FoundSavepoint,
@@ -41,6 +41,7 @@ from tidegate.coordinator.savepoint_care import (
 )
 from tidegate.daemon.http.commands import Order
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone
+from tidegate.settings.counts import render_count
 from tidegate.settings.units import derive_duration_ms
 from tidegate.storage.base import ObjectCorrupt, Storage
 from tidegate.storage.local import remove_empty
@@ -307,13 +308,14 @@ def _told(path: str, examined: Examination) -> list[str]:
     one = _verdict(path, examined)
     about = (
         f"pipeline {one.pipeline}, checkpoint {one.checkpoint}, taken {render_moment(one.taken_at_ms)} UTC at "
-        f"parallelism {one.parallelism}: {one.files} files of state, {one.size_bytes:,} bytes, {one.keys:,} keys"
+        f"parallelism {one.parallelism}: {render_count(one.files, 'file')} of state, "
+        f"{render_count(one.size_bytes, 'byte')}, {render_count(one.keys, 'key')}"
     )
     lines = [f"{path}: {'whole' if one.whole else 'DAMAGED'}", about, *one.problems]
     if one.problems:
-        lines.append("copy the whole folder again from where it was taken, or restore another savepoint")
+        lines.append(COPY_AGAIN)
     if one.extra:
-        lines.append(f"besides, {len(one.extra)} files that are not of the savepoint (first: {one.extra[0]})")
+        lines.append(f"besides, {render_count(len(one.extra), 'file')} not of the savepoint (first: {one.extra[0]})")
     return lines
 
 

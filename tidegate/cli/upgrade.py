@@ -15,13 +15,18 @@ from tidegate.cli.words import add_words, read_words
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
-from tidegate.coordinator.upgrade import Spoken, StepChange
+from tidegate.coordinator.upgrade import Outcome, Refusal, Spoken, StateChange, StepChange
+from tidegate.coordinator.upgrade_decision import UNSAID
 from tidegate.daemon.start.check import place_refusal
+from tidegate.daemon.start.dry_run import Migrated
 from tidegate.daemon.start.expression_check import plan_file
 from tidegate.daemon.start.upgrade_check import Report, Target, check_upgrade, find_target, find_upgrade
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
 from tidegate.plan.graph import Plan
+from tidegate.settings.counts import render_count
+from tidegate.settings.state_words import KEEP
+from tidegate.state.fit import Fit
 from tidegate.storage.base import Storage
 from tidegate.storage.open import scheme_of
 
@@ -35,7 +40,12 @@ REFUSED = 4
 @click.option(
     "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the output."
 )
-@click.option("--migrate-dry-run", "migrate", is_flag=True, help="Read all state as a start would, and keep nothing.")
+@click.option(
+    "--migrate-dry-run",
+    "migrate",
+    is_flag=True,
+    help="Restore all state into a scratch directory (TMPDIR), and remove it.",
+)
 @add_words
 def upgrade(
     file: Path,
@@ -49,8 +59,9 @@ def upgrade(
 ) -> int:
     """Show what a run of FILE would do with the state of its pipeline: steps kept, renamed, new, reset, dropped.
 
-    Needs neither Kafka nor Spark, changes nothing, and a running daemon is not disturbed. Exit codes: 0 it fits,
-    4 a run would be refused, 2 the file is wrong.
+    Needs neither Kafka nor Spark, changes nothing, and a running daemon is not disturbed. Exit codes: 0 it fits; 4 a
+    run would be refused, also because no checkpoint of the --from number is retained; 2 the file or the command line is
+    wrong, or --from names a path that is no savepoint; 1 the storage, or the disk of a dry run, does not serve.
     """
     if not check:
         raise click.UsageError(
@@ -67,7 +78,7 @@ def upgrade(
     if style == "json":
         click.echo(json.dumps(_as_json(report, problems), indent=2, ensure_ascii=False))
     elif style == "github":
-        click.echo(render_problems(problems, style))
+        click.echo(render_problems([*problems, *derive_notices(loaded, report)], style))
     else:
         click.echo(render_report(report, problems))
     return 0 if report.fits else REFUSED
@@ -109,11 +120,62 @@ def derive_problems(loaded: LoadedPipeline, report: Report) -> list[Problem]:
     """What stands against the upgrade, at its places."""
     found = [place_refusal(loaded, one) for one in report.refusals]
     found += [
-        loaded.problem(("checkpoints", "directory"), f"state {one.state} of {one.step} cannot be taken: {one.failure}")
+        loaded.problem(
+            ("checkpoints", "directory"),
+            f"state {one.state} of {one.step} cannot be taken: {one.failure}",
+            report.repair if one.damaged else "",
+        )
         for one in report.migrated
         if one.failure
     ]
     return sorted(found)
+
+
+def derive_notices(loaded: LoadedPipeline, report: Report) -> list[Problem]:
+    """What becomes of each step that is not plainly kept, at its place, and then one for everything."""
+    if not report.target:
+        return [_notice(loaded, OperatorName(""), _say_nothing_there(report))]
+    found = []
+    for step in report.upgrade.steps:
+        told = _say_change(step)
+        if told and step.outcome is not Outcome.REFUSED:
+            kind = "source" if step.source else "step"
+            found.append(_notice(loaded, step.name, f"{kind} {step.name}: {told}"))
+    summary = f"pipeline {report.pipeline}, from {report.target}: {_say_verdict(report)}"
+    return [*sorted(found), _notice(loaded, OperatorName(""), summary)]
+
+
+def _notice(loaded: LoadedPipeline, name: OperatorName, told: str) -> Problem:
+    return msgspec.structs.replace(place_refusal(loaded, Refusal(name, told, "")), severity="notice")
+
+
+def _say_change(step: StepChange) -> str:
+    """Empty for what is kept as it is."""
+    unlike = [one for one in step.states if one.verdict != Fit.AS_IS]
+    if step.outcome is Outcome.KEPT and not unlike and not step.remarks:
+        return ""
+    states = [f"state {one.name} {_say_verdict_of(one)}{_count_keys(one)}" for one in unlike]
+    return "; ".join((_say_outcome(step), *states, *step.remarks))
+
+
+def _count_keys(state: StateChange) -> str:
+    return "" if state.keys is None else f" ({render_count(state.keys, 'key')})"
+
+
+def _say_outcome(step: StepChange) -> str:
+    return f"{step.outcome}, it was {step.was}" if step.was else str(step.outcome)
+
+
+def _say_verdict_of(state: StateChange) -> str:
+    return f"{state.verdict}: {state.reason}" if state.reason else state.verdict
+
+
+def _say_verdict(report: Report) -> str:
+    return "it fits: a run continues from there" if report.fits else "a run would be refused (exit code 4)"
+
+
+def _say_nothing_there(report: Report) -> str:
+    return f"pipeline {report.pipeline}: its checkpoint directory holds no checkpoint; everything begins new"
 
 
 def _as_json(report: Report, problems: list[Problem]) -> dict[str, object]:
@@ -132,31 +194,42 @@ def _as_json(report: Report, problems: list[Problem]) -> dict[str, object]:
 def render_report(report: Report, problems: list[Problem]) -> str:
     """The table, then the problems or what it will take."""
     if not report.target:
-        return f"pipeline {report.pipeline}: its checkpoint directory holds no checkpoint; everything begins new"
+        return _say_nothing_there(report)
     lines = [f"pipeline {report.pipeline}, from {report.target}", ""]
-    lines += _table(report.upgrade.steps)
+    lines += _table(report)
     if report.forecast is not None:
         cast = report.forecast
         told = f"restore: about {cast.restore_s:.1f} s for {cast.state_bytes:,} bytes"
         rate = f"an estimate: one reader takes {cast.bytes_per_s / 1e6:.3g} MB/s here"
         lines += ["", f"{told} ({rate}); the first checkpoint writes all of it again"]
-    for one in report.migrated:
-        told = one.failure or f"{one.entries:,} entries, {one.read_bytes:,} -> {one.written_bytes:,} bytes"
-        lines.append(f"dry run: {one.step}.{one.state}: {told} in {one.seconds:.2f} s")
+    lines += map(_say_migrated, report.migrated)
     lines += ["", *map(str, problems)] if problems else []
-    lines += ["", "it fits: a run continues from there" if report.fits else "a run would be refused (exit code 4)"]
+    lines += ["", _say_verdict(report)]
     return "\n".join(lines)
 
 
-def _table(steps: tuple[StepChange, ...]) -> list[str]:
+def _say_migrated(one: Migrated) -> str:
+    if one.failure:
+        return f"dry run: {one.step}.{one.state}: it cannot be restored, see below"
+    entries = f"{one.entries:,} entry" if one.entries == 1 else f"{one.entries:,} entries"
+    return (
+        f"dry run: {one.step}.{one.state}: {entries} restored into {one.backend} from "
+        f"{render_count(one.read_bytes, 'byte')} in {one.seconds:.2f} s by one reader"
+    )
+
+
+def _table(report: Report) -> list[str]:
+    meant = {one.name for one in report.refusals if KEEP in one.choices}
     rows: list[tuple[str, ...]] = []
-    for step in sorted(steps, key=lambda one: (not one.source, one.name)):
-        kind = "source" if step.source else "step"
-        what = f"{step.outcome}, it was {step.was}" if step.was else str(step.outcome)
-        rows.append((kind, step.name, "", "", what))
+    for step in sorted(report.upgrade.steps, key=lambda one: (not one.source, one.name)):
+        refused = step.outcome is Outcome.REFUSED
+        what = "refused: its state would mean something else" if refused and step.name in meant else _say_outcome(step)
+        rows.append(("source" if step.source else "step", step.name, "", "", what))
         for state in step.states:
-            verdict = f"{state.verdict}: {state.reason}" if state.reason else state.verdict
-            keys = "" if state.keys is None else f"{state.keys:,}"
+            # Of a step that is refused only the form of the bytes is judged here.
+            readable = refused and state.verdict not in (Fit.INCOMPATIBLE, UNSAID)
+            verdict = f"readable {_say_verdict_of(state)}" if readable else _say_verdict_of(state)
+            keys = "a list" if state.keys is None else f"{state.keys:,}"
             rows.append(("", f"  .{state.name}", keys, f"{state.size_bytes:,}", verdict))
         rows += [("", "", "", "", f"  {remark}") for remark in step.remarks]
     return render_table(("", "name", "keys", "bytes", "what becomes of it"), rows, ("keys", "bytes"))

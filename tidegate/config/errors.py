@@ -15,7 +15,7 @@ import msgspec
 from tidegate.errors import TidegateError
 from tidegate.settings.base import Path
 
-Severity = Literal["error", "warning"]
+Severity = Literal["error", "warning", "notice"]
 
 
 class Problem(msgspec.Struct, frozen=True, order=True):
@@ -33,7 +33,7 @@ class Problem(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}: "
-        kind = "warning: " if self.severity == "warning" else ""
+        kind = "" if self.severity == "error" else f"{self.severity}: "
         path = f"{self.path}: " if self.path else ""
         return f"{place}{kind}{path}{join_remedy(self.message, self.remedy)}"
 

@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 FORMAT_VERSION: Final = 1
 METADATA: Final = "metadata.json"
+COPY_AGAIN: Final = "copy the whole folder again from where it was taken, or restore another savepoint"
+"""What to do about a damaged one."""
 
 
 class SavepointRefused(PipelineStopped):
@@ -111,7 +113,7 @@ def encode_metadata(savepoint: Savepoint) -> bytes:
 def read_savepoint(folder: Storage) -> Savepoint:
     """The metadata of the savepoint that `folder` is. Raises SavepointRefused, ObjectCorrupt, StorageError."""
     try:
-        body = unseal(METADATA, folder.get(METADATA))
+        body = _unseal_metadata(folder)
     except ObjectMissing as missing:
         text = f"{folder.location} is not a savepoint: {_what_it_is(folder)}"
         raise SavepointRefused(text, location=folder.location) from missing
@@ -126,9 +128,17 @@ def read_savepoint(folder: Storage) -> Savepoint:
         return msgspec.json.decode(body, type=Savepoint)
     except msgspec.DecodeError as failure:
         raise ObjectCorrupt(
-            f"{folder.location}/{METADATA} is intact but not a savepoint: {failure}; restore the folder from a backup",
+            f"{folder.location}/{METADATA} is intact but not a savepoint: {failure}; {COPY_AGAIN}",
             location=folder.location,
         ) from failure
+
+
+def _unseal_metadata(folder: Storage) -> bytes:
+    try:
+        return unseal(METADATA, folder.get(METADATA))
+    except ObjectCorrupt as damage:
+        problem = f"{folder.location}/{METADATA} is corrupt: {damage.fields.get('problem', damage.message)}"
+        raise ObjectCorrupt(f"{problem}; {COPY_AGAIN}", name=METADATA, problem=problem) from damage
 
 
 def _what_it_is(folder: Storage) -> str:
@@ -156,8 +166,7 @@ def check_whole(savepoint: Savepoint, folder: Storage) -> None:
     damage = find_damage(folder, savepoint.checkpoint.states)
     if damage:
         raise ObjectCorrupt(
-            f"savepoint {folder.location} is damaged: {damage}. Copy the whole folder again from where it was taken, "
-            "or restore another savepoint",
+            f"savepoint {folder.location} is damaged: {damage}. {COPY_AGAIN[0].upper()}{COPY_AGAIN[1:]}",
             location=folder.location,
         )
 

@@ -14,6 +14,7 @@ from tidegate.coordinator.savepoint import METADATA, Savepoint, SavepointRefused
 from tidegate.coordinator.stored_state import refuse_broken_chains
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import PipelineStopped
+from tidegate.settings.counts import render_count
 from tidegate.state.errors import StateUnreadable
 from tidegate.state.parts import PartDamaged, cut_part, has_checksums
 from tidegate.state.snapshot import read_header
@@ -79,14 +80,14 @@ def find_savepoints(storage: Storage, open_storage: StorageOpener) -> list[Found
 def _look(path: str, files: list[str], open_storage: StorageOpener) -> FoundSavepoint:
     """One that is being written looks like one that was given up: both have no metadata."""
     if METADATA not in files:
-        return FoundSavepoint(path, None, f"unfinished: {len(files)} pieces of state and no {METADATA}")
+        return FoundSavepoint(path, None, f"unfinished: {render_count(len(files), 'piece')} of state and no {METADATA}")
     try:
         savepoint = read_savepoint(open_storage(path, create=False))
     except (StorageError, SavepointRefused) as error:
         return FoundSavepoint(path, None, error.message)
     missing = [handle.path for handle in savepoint.checkpoint.states if handle.path not in files]
     if missing:
-        return FoundSavepoint(path, savepoint, f"{len(missing)} files are missing (first: {missing[0]})")
+        return FoundSavepoint(path, savepoint, f"{render_count(len(missing), 'file')} missing (first: {missing[0]})")
     return FoundSavepoint(path, savepoint, "")
 
 
@@ -117,7 +118,9 @@ def _problems_of_metadata(savepoint: Savepoint) -> list[str]:
     if not (identity.pipeline and known and savepoint.token):
         problems.append(f"{METADATA}: it does not say whose it is (pipeline, cluster and token of the journal)")
     if checkpoint.committables:
-        problems.append(f"{METADATA}: it lists {len(checkpoint.committables)} transactions, a savepoint has none")
+        problems.append(
+            f"{METADATA}: it lists {render_count(len(checkpoint.committables), 'transaction')}, a savepoint has none"
+        )
     if len({handle.path for handle in checkpoint.states}) != len(checkpoint.states):
         problems.append(f"{METADATA}: it lists a file twice")
     try:

@@ -8,12 +8,14 @@ from tidegate.coordinator.stored_state import read_head
 from tidegate.coordinator.types import StateHandle
 from tidegate.coordinator.upgrade import Stored, StoredStates
 from tidegate.ids import OperatorName, StateName
+from tidegate.state.declaration import StateForm
 from tidegate.state.snapshot import read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
 
 
 def read_stored(storage: Storage, handles: Iterable[StateHandle], *, every: bool = False) -> StoredStates:
-    """What the headers of state files say, by operator and state; with `every` of all files, so that keys are counted.
+    """What the headers of state files say, by operator and state; with `every` of all files, so that keys are
+    counted.
 
     Else the smallest file of each state is enough: all have the shape of the definition that wrote them. Damage is
     passed over: the recovery looks for it, and for a way around it. Raises StateUnreadable, StorageError.
@@ -30,7 +32,8 @@ def read_stored(storage: Storage, handles: Iterable[StateHandle], *, every: bool
         sizes[owner] = sizes.get(owner, 0) + handle.size_bytes
         keys = sum(group.entries for group in header.groups)
         before = found[owner].keys or 0 if owner in found else 0
-        found[owner] = Stored(header.shape, before + keys if every else None, sizes[owner])
+        counted = every and header.shape.form is StateForm.KEYED
+        found[owner] = Stored(header.shape, before + keys if counted else None, sizes[owner])
     return found
 
 

@@ -57,8 +57,8 @@ class Stored(msgspec.Struct, frozen=True):
 
     shape: StateShape
     keys: int | None = None
-    """At most: a key that was changed between two increments is counted for each; None where only one file was
-    looked at."""
+    """At most: a key that was changed between two increments is counted for each; None of a list, which has none, and
+    where only one file was looked at."""
     size_bytes: int = 0
 
 

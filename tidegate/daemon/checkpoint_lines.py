@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.checkpoint_summary import render_count, render_duration
+from tidegate.daemon.checkpoint_summary import render_duration
+from tidegate.settings.counts import render_count
 
 IDLE_REPORT_S: Final = 60.0
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.settings.counts import render_count
 
 PHASES: Final = ("total", "start_delay", "alignment", "snapshot", "upload", "prepare", "journal", "commit")
 """Values of the label `phase`; all but `total` are optional in `checkpoint_completed`."""
@@ -56,11 +57,6 @@ def _inflight(checkpoint: CompletedCheckpoint) -> str:
 def _content(committables: Sequence[Committable]) -> str:
     records = sum(each.records for each in committables)
     return f"{render_count(records, 'record')} in {render_count(len(committables), 'transaction')}"
-
-
-def render_count(number: int, noun: str) -> str:
-    """`1 restart`, `2 restarts`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def render_duration(seconds: float) -> str:

@@ -11,9 +11,9 @@ import click
 
 from tidegate.config.draft import Draft, DraftColumn, render_draft, withheld_secrets
 from tidegate.config.sample import SAMPLE
-from tidegate.daemon.checkpoint_summary import render_count
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.errors import TidegateError
+from tidegate.settings.counts import render_count
 
 RECORDS: Final = 1000
 

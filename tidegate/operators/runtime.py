@@ -127,7 +127,7 @@ class OperatorRuntime(Protocol):
         """The states are captured next: put into them what is held elsewhere. Emits nothing (C33)."""
 
     def close(self) -> None:
-        """Free what it holds, within a bounded time."""
+        """Free what it holds, within a bounded time. Its states are closed by whoever has opened them."""
 
 
 class Runtime:

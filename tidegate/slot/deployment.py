@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -284,16 +285,13 @@ class Deployment:
 
     def close(self) -> None:
         """Close sources first, so that nothing new comes in; prepared transactions stay prepared."""
-        for source in self._sources:
-            source.close()
-        for operator in self._operators:
-            operator.close()
-        for sink in self._sinks:
-            sink.close()
-        self.uploads.close(CLOSE_TIMEOUT_S)
-        self._copies.close()
-        for state in self._states.values():
-            state.close()
+        with ExitStack() as closing:  # in reverse: what fails to close leaves nothing else open
+            for state in self._states.values():
+                closing.callback(state.close)
+            closing.callback(self._copies.close)
+            closing.callback(self.uploads.close, CLOSE_TIMEOUT_S)
+            for one in (*self._sinks, *self._operators, *self._sources):
+                closing.callback(one.close)
 
     def _answer(self, message: SlotMessage) -> None:
         if isinstance(message, Acknowledged):

@@ -15,6 +15,7 @@ from itertools import chain
 
 import msgspec
 
+from tidegate.coordinator.savepoint import COPY_AGAIN
 from tidegate.coordinator.stored_state import read_head, read_parts, refuse_broken_chains
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import PipelineStopped
@@ -22,7 +23,7 @@ from tidegate.ids import CheckpointId, OperatorName, StateName
 from tidegate.plan.assignment import key_group_range, overlap
 from tidegate.state.declaration import StateDeclaration, StateForm, StateShape
 from tidegate.state.snapshot import Entry, SnapshotHeader, read_entries, read_header
-from tidegate.storage.base import ObjectMissing
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing
 from tidegate.tables.source import Snapshot, read_journal
 from tidegate.task.restore import group_by_state
 
@@ -88,17 +89,24 @@ class StateFiles(msgspec.Struct, frozen=True):
 
 @contextmanager
 def _watched(snapshot: Snapshot, handle: StateHandle) -> Iterator[None]:
-    """Raises SnapshotGone for a file that is missing because its checkpoint is."""
+    """Raises SnapshotGone for a file that is missing because its checkpoint is; ObjectCorrupt for what a savepoint
+    lacks: its remedy is another one than that of a checkpoint.
+    """
     try:
         yield
-    except ObjectMissing as missing:
-        if not snapshot.retained or _is_retained(snapshot, snapshot.checkpoint.id):
+    except (ObjectCorrupt, ObjectMissing) as damage:
+        if not snapshot.retained:
+            problem = f"{snapshot.title} is damaged: {damage.fields.get('problem', damage.message)}"
+            raise ObjectCorrupt(f"{problem}; {COPY_AGAIN}", name=handle.path, problem=problem) from damage
+        if isinstance(damage, ObjectCorrupt):
+            raise
+        if _is_retained(snapshot, snapshot.checkpoint.id):
             raise
         raise SnapshotGone(
             f"{snapshot.title} was removed while it was read: the pipeline keeps its newest ones only. Read `newest`, "
             "take a savepoint and read that, or raise `checkpoints.retained`",
             name=handle.path,
-        ) from missing
+        ) from damage
 
 
 def _read_head(snapshot: Snapshot, handle: StateHandle) -> bytes:

@@ -15,8 +15,8 @@ from tidegate.cli.letters.topic import LettersRefused, LetterTopic, Marks, lette
 from tidegate.cli.output import echo_json, render_table
 from tidegate.clock import describe_stamp
 from tidegate.config.load import read_pipeline
-from tidegate.daemon.checkpoint_summary import render_count
 from tidegate.formats.letters.letter import Letter
+from tidegate.settings.counts import render_count
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 _FORM = click.option(

@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from tidegate.clock import SYSTEM_CLOCK
+from tidegate.settings.counts import render_count
 
 if TYPE_CHECKING:
     from tidegate.config.load import LoadedPipeline
@@ -77,7 +78,10 @@ def write(
         now_ms=SYSTEM_CLOCK.now_ms(),
     )
     keys = sum(part.frame.height for part in parts)
-    click.echo(f"{savepoint}: {keys:,} keys of {len(parts)} steps, {made.checkpoint.size_bytes:,} bytes")
+    click.echo(
+        f"{savepoint}: {render_count(keys, 'key')} of {render_count(len(parts), 'step')}, "
+        f"{render_count(made.checkpoint.size_bytes, 'byte')}"
+    )
 
 
 Cluster = tuple[str, Mapping[str, str]]

@@ -15,11 +15,11 @@ from tidegate.config.encryption import decide_encryption
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener
-from tidegate.daemon.checkpoint_summary import render_count
 from tidegate.daemon.doctor.findings import Finding, Level
 from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
+from tidegate.settings.counts import render_count
 from tidegate.settings.secrets import reveal
 from tidegate.spark.host import SparkHost
 from tidegate.storage.base import StorageError

@@ -7,7 +7,7 @@ of the checkpoint: `validate --connect` compares them. Nothing is written; a dae
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -18,21 +18,22 @@ from tidegate.config.storages import derive_opener
 from tidegate.coordinator.choice import find_retained
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import RestoreFacts, refuse_other_identity, refuse_unfit
-from tidegate.coordinator.savepoint import read_savepoint
+from tidegate.coordinator.savepoint import COPY_AGAIN, read_savepoint
 from tidegate.coordinator.stored_shapes import read_stored
 from tidegate.coordinator.stored_state import read_state
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.coordinator.upgrade import Refusal, Spoken, StoredStates, Upgrade
 from tidegate.coordinator.upgrade_decision import decide_upgrade
+from tidegate.daemon.start.dry_run import Migrated, restore_into_scratch
 from tidegate.daemon.start.unfit_state import refuse_unfit_rows
-from tidegate.errors import TidegateError
+from tidegate.errors import BEGIN_ANEW, TidegateError
 from tidegate.ids import CheckpointId, OperatorName, StateName
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.evolving import evolve
 from tidegate.plan.graph import Plan
 from tidegate.plan.meaning import derive_meanings
 from tidegate.state.declaration import StateDeclaration
-from tidegate.state.snapshot import encode_snapshot, read_entries, read_header
+from tidegate.state.snapshot import read_entries, read_header
 from tidegate.storage.base import Storage
 from tidegate.storage.checksum import unseal
 from tidegate.storage.open import StorageOpener
@@ -55,19 +56,6 @@ class Target(msgspec.Struct, frozen=True):
     """It is a savepoint, which a pipeline of any name may restore."""
 
 
-class Migrated(msgspec.Struct, frozen=True):
-    """One state that was read as a start would read it."""
-
-    step: OperatorName
-    state: StateName
-    entries: int
-    read_bytes: int
-    written_bytes: int
-    """Of a full snapshot of what was read; increments of the same keys are counted again."""
-    seconds: float
-    failure: str = ""
-
-
 class Forecast(msgspec.Struct, frozen=True):
     """An estimate, by the speed at which one file was read here."""
 
@@ -86,6 +74,8 @@ class Report(msgspec.Struct, frozen=True):
     refusals: tuple[Refusal, ...]
     forecast: Forecast | None = None
     migrated: tuple[Migrated, ...] = ()
+    repair: str = ""
+    """What to do about damaged files of the target."""
 
     @property
     def fits(self) -> bool:
@@ -114,11 +104,12 @@ def find_target(directory: str, open_storage: StorageOpener, wanted: str | None)
 
 
 def check_upgrade(
-    plan: Plan, target: Target | None, storage: Storage, spoken: Spoken, *, migrate: bool = False, headers: bool = True
+    plan: Plan, target: Target | None, storage: Storage, spoken: Spoken, *, migrate: str = "", headers: bool = True
 ) -> Report:
-    """See the module. `migrate`: read every state as a start would. Without `headers` one file of each state is enough.
+    """See the module. `migrate`: the backend into which every state is restored, for a dry run; empty for none. Without
+    `headers` one file of each state is enough.
 
-    Raises StorageError.
+    Raises StorageError; for a dry run what `restore_into_scratch` raises.
     """
     if target is None:
         return Report(plan.pipeline, "", Upgrade(), ())
@@ -130,9 +121,14 @@ def check_upgrade(
     stored = read_stored(storage, checkpoint.states, every=headers)
     upgrade = decide_upgrade(checkpoint, identity, facts.definition, stored)
     refusals = _all_refusals(plan, storage, target, facts, upgrade, stored)
-    forecast = None if refusals or not headers else _forecast(plan, checkpoint, storage, upgrade)
-    migrated = tuple(_migrate(plan, checkpoint, storage, upgrade)) if migrate and not refusals else ()
-    return Report(plan.pipeline, target.title, upgrade, refusals, forecast, migrated)
+    if refusals or not headers:
+        return Report(plan.pipeline, target.title, upgrade, refusals)
+    handles = upgrade.map_states(checkpoint.states)
+    declared = _evolved(plan, upgrade)
+    migrated = tuple(restore_into_scratch(storage, handles, declared, migrate)) if migrate else ()
+    forecast = _forecast_of(migrated, plan) if migrated else _forecast(plan, checkpoint, storage, upgrade)
+    repair = COPY_AGAIN if target.saved else f"put it back from a backup, or start with {BEGIN_ANEW}"
+    return Report(plan.pipeline, target.title, upgrade, refusals, forecast, migrated, repair)
 
 
 def _all_refusals(
@@ -210,6 +206,14 @@ def _forecast(plan: Plan, checkpoint: CompletedCheckpoint, storage: Storage, upg
     return Forecast(whole, rate, whole / rate / plan.parallelism if read else 0.0)
 
 
+def _forecast_of(migrated: tuple[Migrated, ...], plan: Plan) -> Forecast | None:
+    """By what a dry run has taken."""
+    whole, seconds = sum(one.read_bytes for one in migrated), sum(one.seconds for one in migrated)
+    if whole < FORECAST_BYTES_MIN or any(one.failure for one in migrated):
+        return None
+    return Forecast(whole, whole / max(seconds, 1e-6), seconds / plan.parallelism)
+
+
 def _read(
     storage: Storage,
     handle: StateHandle,
@@ -225,35 +229,9 @@ def _read(
     return header.state, dict(zip((one.group for one in header.groups), map(list, parts), strict=True))
 
 
-def _migrate(plan: Plan, checkpoint: CompletedCheckpoint, storage: Storage, upgrade: Upgrade) -> Sequence[Migrated]:
-    declared = _evolved(plan, upgrade)
-    found: dict[tuple[OperatorName, StateName], Migrated] = {}
-    for handle in upgrade.map_states(checkpoint.states):
-        if handle.in_flight:
-            continue
-        begun, failure, entries, size, state = time.perf_counter(), "", 0, 0, handle.state
-        try:
-            state, groups = _read(storage, handle, declared, plan.max_parallelism)
-            entries = sum(map(len, groups.values()))
-            size = len(encode_snapshot(handle.operator, declared[handle.operator, state], groups))  # type: ignore[arg-type]  # entries of any shape
-        except TidegateError as error:
-            failure = error.message
-        owner = (handle.operator, state)
-        before = found.get(owner, Migrated(*owner, 0, 0, 0, 0.0))
-        found[owner] = Migrated(
-            *owner,
-            before.entries + entries,
-            before.read_bytes + handle.size_bytes,
-            before.written_bytes + size,
-            before.seconds + time.perf_counter() - begun,
-            before.failure or failure,
-        )
-    return tuple(found.values())
-
-
 def find_upgrade(
     settings: PipelineSettings, plan: Plan, wanted: str | None, spoken: Spoken, *, migrate: bool = False
 ) -> Report:
     """For a command: everything of a report. Raises what `find_target` raises."""
     target, states = find_target(settings.checkpoints.directory, derive_opener(settings), wanted)
-    return check_upgrade(plan, target, states, spoken, migrate=migrate)
+    return check_upgrade(plan, target, states, spoken, migrate=settings.state.backend if migrate else "")

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tidegate.config.properties import Side, derive_client_properties
-from tidegate.daemon.checkpoint_summary import render_count
 from tidegate.dev.broker.server import create_topics
 from tidegate.dev.topics.cluster import DEFAULT_BOOTSTRAP
 from tidegate.dev.topics.records import SeenRecord
 from tidegate.errors import TidegateError
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
+from tidegate.settings.counts import render_count
 from tidegate.settings.suggest import derive_suggestion
 
 if TYPE_CHECKING:  # the library is imported where it runs

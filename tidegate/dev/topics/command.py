@@ -10,10 +10,10 @@ from typing import BinaryIO, Final
 
 import click
 
-from tidegate.daemon.checkpoint_summary import render_count
 from tidegate.dev.topics.client import TopicReader, TopicWriter, create_topic, find_topic, read_topics
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.dev.topics.records import LineReader, LineRefused, SeenRecord, render_json, render_text
+from tidegate.settings.counts import render_count
 
 NEWEST: Final = 10
 INTERRUPTED: Final = 130

@@ -95,10 +95,6 @@ class DedupRuntime(Runtime):
         """See OperatorRuntime."""
         return {"remembered": len(self._seen)}
 
-    def close(self) -> None:
-        """See OperatorRuntime."""
-        self._state.close()
-
     def _passing(self, batch: pl.DataFrame) -> list[int]:
         """Places of the rows that are no duplicates, which are noted."""
         times = batch[TIME]

@@ -115,10 +115,6 @@ class ClosingRuntime(Runtime):
         """See OperatorRuntime."""
         self._clock.before_snapshot()
 
-    def close(self) -> None:
-        """See OperatorRuntime."""
-        self._state.close()
-
     def _close_some(self, out: Out) -> None:
         watermark_ms = self._waiting
         assert watermark_ms is not None

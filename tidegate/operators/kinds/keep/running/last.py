@@ -56,7 +56,3 @@ class LastRuntime(Runtime):
             self._times.put_many(new, new.values())
             passed = batch if len(passing) == batch.height else batch[passing]
             out.emit(passed[self._output + system_columns(batch)])
-
-    def close(self) -> None:
-        """See OperatorRuntime."""
-        self._times.close()

@@ -74,7 +74,3 @@ class UpdatingRuntime(Runtime):
             part = slice(start, start + EMITTED_AT_ONCE)
             system = batch[system_columns(batch)][places[part]]
             out.emit(pl.concat([frame_of(rows[part], ranks[part], self._columns), system], how="horizontal"))
-
-    def close(self) -> None:
-        """See OperatorRuntime."""
-        self._rankings.close()

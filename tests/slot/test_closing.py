@@ -1,0 +1,22 @@
+"""A slot that ends leaves nothing on its disk, whatever keeps state in it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.testing.changed_pipeline import Life
+from tests.testing.test_changed_pipelines import MANY, timed
+
+
+def test_every_state_on_disk_is_closed_once_and_its_directory_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    life = Life(MANY, backend="rocksdb")
+    life.produce("orders", *timed(0, 50))
+    assert len(list(tmp_path.iterdir())) > 8, "states of five steps in two slots"
+    life.checkpoint()
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
