@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Self
 
 import msgspec
@@ -21,6 +22,8 @@ class OrderWriter:
     def __init__(self, bootstrap: str, topic: str, seed: int, rate: float) -> None:
         self.orders: list[Order] = []
         """All that are handed over; in flux until `stop` has returned."""
+        self.change: Callable[[Order], Order] = lambda order: order
+        """What becomes of an order before it is written."""
         self._bootstrap, self._topic, self._seed, self._rate = bootstrap, topic, seed, rate
         self._stop = threading.Event()
         self._pause = threading.Event()
@@ -99,7 +102,7 @@ class OrderWriter:
         producer = Producer(dict(settings))
         while not self._stop.is_set() and not self._pause.is_set():
             due = time.monotonic() + TICK_S
-            for order in make_orders(per_tick, self._seed, first=len(self.orders)):
+            for order in map(self.change, make_orders(per_tick, self._seed, first=len(self.orders))):
                 producer.produce(self._topic, encode(order), order.customer.encode())
                 self.orders.append(order)
             producer.poll(0)
