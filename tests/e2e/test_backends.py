@@ -114,7 +114,7 @@ def test_F17_F28_S08_S09_a_savepoint_of_memory_goes_on_in_rocksdb_rescaled_and_w
     assert len(list(rig.scratch.glob(f"{PREFIX}*/db"))) == 3
     kill_slot(second)
     kill_after_increment(rig, second)
-    third = rig.running(parallelism=2, master="local[2]")
+    third = rig.running(backend="memory", parallelism=2, master="local[2]")
     rig.finish(third)
 
     counts = check_changed_totals(

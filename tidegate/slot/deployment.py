@@ -6,9 +6,11 @@ Imported only in the slot process: it pulls in Polars and the Kafka client.
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -40,6 +42,7 @@ from tidegate.sources.read_back import RecordReader
 from tidegate.sources.runtime import BadRecord, SourceRuntime
 from tidegate.state.backends import OpenState, choose_backend
 from tidegate.state.base import Share
+from tidegate.state.local_directory import sweep
 from tidegate.storage.open import open_storage
 from tidegate.storage.shared import Proof
 from tidegate.task.barriers.handler import choose_handler
@@ -96,7 +99,8 @@ class SlotParts:
         return Uploads(storage, wake)
 
     def choose_backend(self, name: str, retained: int) -> OpenState:
-        """How states are opened."""
+        """How states are opened. First goes what a killed slot has left here, of whatever backend."""
+        sweep(Path(tempfile.gettempdir()))
         return choose_backend(name, retained)
 
     def make_source(
