@@ -1,6 +1,6 @@
-"""The pipeline of `format-2-steps`: one step of every kind that has state, played in one thread.
+"""Pipelines with one step of every kind that has state, played in one thread: records, restore, what comes out.
 
-The files were made with it; the tests restore them and play on.
+The files of `format-2-steps` and `format-2-parts` were made with these records; the tests restore them and play on.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from tidegate.config.load import parse_pipeline
-from tidegate.coordinator.stored_state import read_state
+from tidegate.coordinator.stored_state import read_parts, read_state
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
 from tidegate.ids import OperatorName, SlotIndex, StateName, SubtaskId, TopicPartition, VertexId
 from tidegate.operators.kinds.kafka_source import SourceOperator
@@ -26,12 +27,14 @@ from tidegate.state.backends import choose_backend
 from tidegate.state.base import Share
 from tidegate.storage.base import Storage
 from tidegate.storage.checksum import unseal
+from tidegate.task.inflight import derive_shapes, read_replay
 from tidegate.task.restore import restore_states
 from tidegate.testing.harness import Harness, Snapshot
 from tidegate.testing.log import Log
 from tidegate.testing.parts import MemoryStorage, VirtualClock
 
 STEPS = Path(__file__).with_name("format-2-steps")
+PARTS = Path(__file__).with_name("format-2-parts")
 ENDS = {TopicPartition(topic, number): 40 for topic in ("orders", "lines") for number in range(2)}
 CUSTOMERS = ("ann", "bob", None, "zoë")
 BEGINS_MS = 1_767_225_600_000
@@ -47,7 +50,12 @@ def load_plan(parallelism: int, folder: Path = STEPS) -> Plan:
 
 def feed(log: Log, part: int) -> None:
     """The records of one of the parts 0, 1 and 2, which are one minute each."""
-    for number in range(12 * part, 12 * part + 12):
+    feed_some(log, range(12 * part, 12 * part + 12))
+
+
+def feed_some(log: Log, numbers: range) -> None:
+    """Some of the 36 records of each topic."""
+    for number in numbers:
         order = {
             "id": number,
             "customer": CUSTOMERS[number % 4],
@@ -60,7 +68,7 @@ def feed(log: Log, part: int) -> None:
             "at": BEGINS_MS + 5000 * number - 7000 * (number % 3),
         }
         _append(log, "orders", number, order)
-        begun = number < 12 or (part == 2 and (number - 12) % 5 == 0)  # deleted by the record before it
+        begun = number < 12 or (number >= 24 and (number - 12) % 5 == 0)  # deleted by the record before it
         kind = "c" if begun else "d" if number % 5 == 0 else "u"
         before = None if begun else _line(number - 12)
         line = {"op": kind, "before": before, "after": None if kind == "d" else _line(number)}
@@ -91,17 +99,17 @@ Read = Callable[[StateHandle], bytes]
 
 
 def restore(
-    plan: Plan, checkpoint: CompletedCheckpoint, read: Read, backend: str
+    plan: Plan, checkpoint: CompletedCheckpoint, files: Storage, backend: str
 ) -> Iterator[tuple[OperatorName, list[Mapping[StateName, Any]]]]:
     """The states of every step that has some, by subtask."""
     for node in plan.nodes:
         spec = node.operator
         if spec.states(plan.max_parallelism) and isinstance(spec, StepOperator):
-            yield spec.name, restore_step(plan, spec, checkpoint.states, read, backend)
+            yield spec.name, restore_step(plan, spec, checkpoint.states, files, backend)
 
 
 def restore_step(
-    plan: Plan, spec: StepOperator, handles: Sequence[StateHandle], read: Read, backend: str
+    plan: Plan, spec: StepOperator, handles: Sequence[StateHandle], files: Storage, backend: str
 ) -> list[Mapping[StateName, Any]]:
     """The states of one step, by subtask."""
     found = []
@@ -116,9 +124,8 @@ def restore_step(
             now_ms=lambda: BEGINS_MS,
         )
         states = spec.open(slot).states
-        restore_states(
-            spec.name, states, handles, lambda handle: [read(handle)], Share(groups, index, plan.parallelism)
-        )
+        read = partial(read_parts, files, key_groups=groups)
+        restore_states(spec.name, states, handles, read, Share(groups, index, plan.parallelism))
         found.append(states)
     return found
 
@@ -137,6 +144,26 @@ def content(plan: Plan, subtasks: Sequence[Mapping[StateName, Any]]) -> dict[str
                 entries += [value for value in map(plain, state.values) if value not in entries]
         found[name] = sorted(entries, key=json.dumps)
     return found
+
+
+def contents(plan: Plan, checkpoint: CompletedCheckpoint, files: Storage, backend: str) -> dict[OperatorName, Any]:
+    """By step what is restored from a checkpoint."""
+    found: dict[OperatorName, Any] = {}
+    for name, subtasks in restore(plan, checkpoint, files, backend):
+        found[name] = content(plan, subtasks)
+        close(subtasks)
+    return found
+
+
+def rows_in_flight(plan: Plan, checkpoint: CompletedCheckpoint, files: Storage) -> dict[str, list[str]]:
+    """By edge what is replayed, over all subtasks."""
+    shapes = derive_shapes(plan)
+    found: dict[str, list[str]] = {}
+    for slot in map(SlotIndex, range(plan.parallelism)):
+        groups = key_group_range(slot, plan.parallelism, plan.max_parallelism)
+        for edge, batch in read_replay(checkpoint.states, reader(files), shapes, groups):
+            found.setdefault(shapes[edge].name, []).extend(map(repr, batch.frame.rows()))
+    return {name: sorted(rows) for name, rows in found.items()}
 
 
 def close(subtasks: Sequence[Mapping[StateName, Any]]) -> None:

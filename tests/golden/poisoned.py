@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.golden import test_format_1, test_format_2, test_format_2_steps
-from tests.golden.bench import close, load_plan, reader, restore
+from tests.golden import test_format_1, test_format_2, test_format_2_parts, test_format_2_steps
+from tests.golden.bench import close, load_plan, restore
 from tests.support.rig import read_journal
 from tests.task import test_inflight
 from tidegate.coordinator.savepoint import check_whole, import_states, read_savepoint, write_savepoint
@@ -55,7 +55,7 @@ def is_poisoned() -> bool:
 
 def do_all(folder: Path) -> Iterator[str]:
     """What was done; each part compares what it has read with what is expected."""
-    first, second, steps = (folder / one for one in ("format-1", "format-2", "format-2-steps"))
+    first, second, steps, parts = (folder / one for one in ("format-1", "format-2", "format-2-steps", "format-2-parts"))
     for backend in BACKENDS:
         test_format_1.test_the_newest_checkpoint_is_restored(first, 3, backend)
         yield f"format 1, checkpoint and rows in flight, {backend}"
@@ -63,10 +63,14 @@ def do_all(folder: Path) -> Iterator[str]:
         yield f"format 2, checkpoint, {backend}"
         test_format_2_steps.test_states_of_every_step_are_restored(steps, 3, backend)
         yield f"every kind of step, checkpoint, {backend}"
+        test_format_2_parts.test_states_of_every_step_are_restored(parts, 3, backend)
+        yield f"files in parts, checkpoint, {backend}"
     test_format_1.test_the_savepoint_is_restored(first, 2)
     test_format_2_steps.test_the_savepoint_is_restored(steps)
+    test_format_2_parts.test_the_savepoint_is_restored(parts)
     yield "savepoints"
     test_format_2_steps.test_rows_in_flight_are_restored(steps)
+    test_format_2_parts.test_rows_in_flight_are_restored(parts)
     test_inflight.test_a_file_of_the_first_format_is_still_read()
     yield "rows in flight"
     assert second.is_dir()
@@ -79,7 +83,7 @@ def write_all(folder: Path, steps: Path) -> Iterator[str]:
     entry = read_journal(steps / "checkpoints").retained[-1]
     for backend in BACKENDS:
         written = 0
-        for _, subtasks in restore(plan, entry.checkpoint, reader(storage), backend):
+        for _, subtasks in restore(plan, entry.checkpoint, storage, backend):
             for states in subtasks:
                 for state in states.values():
                     captured = state.capture(CheckpointId(9))

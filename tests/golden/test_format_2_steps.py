@@ -9,21 +9,16 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.golden.bench import STEPS, close, content, load_plan, play_on, reader, restore
+from tests.golden.bench import STEPS, contents, load_plan, play_on, rows_in_flight
 from tests.plan.meanings import find_changes
 from tests.support.rig import read_journal
 from tidegate.coordinator.savepoint import check_whole, read_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.ids import SlotIndex
-from tidegate.plan.assignment import key_group_range
-from tidegate.plan.graph import Plan
 from tidegate.plan.meaning import derive_meanings
 from tidegate.storage.local import LocalStorage
-from tidegate.task.inflight import derive_shapes, read_replay
 
 pytestmark = pytest.mark.slow
 
@@ -40,38 +35,24 @@ def newest(files: Path) -> CompletedCheckpoint:
     return read_journal(files / "checkpoints").retained[-1].checkpoint
 
 
-def restored(plan: Plan, checkpoint: CompletedCheckpoint, folder: Path, backend: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, states in restore(plan, checkpoint, reader(LocalStorage(str(folder))), backend):
-        found[name] = content(plan, states)
-        close(states)
-    return found
-
-
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_states_of_every_step_are_restored(files: Path, parallelism: int, backend: str) -> None:
-    found = restored(load_plan(parallelism), newest(files), files / "checkpoints", backend)
+    found = contents(load_plan(parallelism), newest(files), LocalStorage(str(files / "checkpoints")), backend)
     assert found == EXPECTED["state"]
 
 
 def test_rows_in_flight_are_restored(files: Path) -> None:
-    plan, checkpoint = load_plan(3), newest(files)
-    shapes, read = derive_shapes(plan), reader(LocalStorage(str(files / "checkpoints")))
-    found: dict[str, list[str]] = {}
-    for slot in map(SlotIndex, range(plan.parallelism)):
-        groups = key_group_range(slot, plan.parallelism, plan.max_parallelism)
-        for edge, batch in read_replay(checkpoint.states, read, shapes, groups):
-            found.setdefault(shapes[edge].name, []).extend(map(repr, batch.frame.rows()))
-    assert {name: sorted(rows) for name, rows in found.items()} == EXPECTED["in flight"]
+    found = rows_in_flight(load_plan(3), newest(files), LocalStorage(str(files / "checkpoints")))
+    assert found == EXPECTED["in flight"]
 
 
 def test_the_savepoint_is_restored(files: Path) -> None:
-    folder = files / "savepoints" / "savepoint-golden"
-    savepoint = read_savepoint(LocalStorage(str(folder)))
-    check_whole(savepoint, LocalStorage(str(folder)))
+    folder = LocalStorage(str(files / "savepoints" / "savepoint-golden"))
+    savepoint = read_savepoint(folder)
+    check_whole(savepoint, folder)
     kept = {handle.operator for handle in savepoint.checkpoint.states}
-    found = restored(load_plan(2), savepoint.checkpoint, folder, "memory")
+    found = contents(load_plan(2), savepoint.checkpoint, folder, "memory")
     assert {name: found[name] for name in kept} == {name: EXPECTED["state"][name] for name in kept}
 
 

@@ -16,7 +16,7 @@ ROOT = HERE.parent.parent
 
 @pytest.mark.slow
 def test_S21_everything_persisted_is_read_and_written_where_nothing_can_be_pickled(tmp_path: Path) -> None:
-    for folder in ("format-1", "format-2", "format-2-steps"):
+    for folder in ("format-1", "format-2", "format-2-steps", "format-2-parts"):
         shutil.copytree(HERE / folder, tmp_path / folder)
     run = subprocess.run(
         [sys.executable, "-m", "tests.golden.poisoned", str(tmp_path)],
@@ -29,6 +29,6 @@ def test_S21_everything_persisted_is_read_and_written_where_nothing_can_be_pickl
     )
     assert run.returncode == 0, run.stderr
     done = run.stdout.splitlines()
-    assert len(done) == 12, done
+    assert len(done) == 14, done
     for part in ("memory", "rocksdb", "savepoints", "rows in flight", "savepoint written and imported"):
         assert any(part in one for one in done), part
