@@ -99,7 +99,7 @@ def test_a_savepoint_is_written_listed_compared_and_shows_no_secret(file: Path, 
     rows.write_text('{"k": "a", "c": 2, "s": 1.50}\n{"k": "b", "c": 1, "s": null}\n', encoding="utf-8")
     one, other = tmp_path / "one", tmp_path / "other"
     arguments = ("state", "write", one, file, "--step", "sums", "--input", rows)
-    tidegate(*arguments, "--positions", 'orders={"0": 17, "1": 4}').says(0, "2 keys of 1 steps")
+    tidegate(*arguments, "--positions", 'orders={"0": 17, "1": 4}').says(0, "2 keys of 1 step, ")
     listing = json.loads(tidegate("state", "list", one, "--format", "json").stdout)
     assert [(place["partition"], place["offset"]) for place in listing["positions"]] == [
         ("orders[0]", 17),

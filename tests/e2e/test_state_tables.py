@@ -63,7 +63,7 @@ def test_a_pipeline_begins_with_state_from_history_and_its_state_is_read_as_tabl
     written = tidegate(
         *("state", "write", made, file, "--step", "totals", "--input", rows, "--positions", "orders=latest")
     )
-    written.says(0, f"{len(history)} keys of 1 steps")
+    written.says(0, f"{len(history)} keys of 1 step, ")
 
     rig.writer.resume()
     daemon = rig.daemon("-m", "tidegate", "run", "--restore", str(made)).start().wait_running()
