@@ -18,6 +18,7 @@ from tests.plan.meanings import find_changes
 from tests.support.rig import read_journal
 from tidegate.coordinator.entries import CheckpointEntry
 from tidegate.coordinator.savepoint import check_whole, read_savepoint
+from tidegate.ids import OperatorName
 from tidegate.plan.meaning import derive_meanings
 from tidegate.storage.local import LocalStorage
 
@@ -80,7 +81,7 @@ def test_the_set_has_what_the_sets_before_it_do_not(files: Path) -> None:
     assert any(one.increment for one in handles)
     assert all(one.head_bytes and one.head_sha256 for one in handles)
     assert entry.identity.words == {"totals": ("keep: the net is doubled",)}
-    assert entry.identity.begun["totals"].keys() == {"added"}
+    assert entry.identity.begun[OperatorName("totals")].keys() == {"added"}
 
 
 def test_a_set_is_made_once(tmp_path: Path) -> None:
