@@ -111,6 +111,19 @@ def test_validate_looks_at_the_checkpoints_that_are_there(
     assert run_command(["validate", directory.file(RENAMED)]) == 0
     assert run_command(["validate", directory.file(MEANT)]) == 4
     assert "`state: keep` or `state: reset`" in capsys.readouterr().out
+    assert run_command(["validate", "--keep", "sums", directory.file(MEANT)]) == 0, "as a run with that word"
+    assert run_command(["validate", "--drop", "sums", directory.file(RENAMED.replace(" was: sums,", ""))]) == 0
+    assert run_command(["validate", "--drop", "orders", directory.file(RENAMED)]) == 4
+    assert run_command(["validate", "--keep", "sums", "--reset", "sums", directory.file(MEANT)]) == 2
+
+
+def test_a_column_that_is_given_up_but_was_never_there_is_remarked(
+    directory: Directory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = TOTALS.replace("aggregate:", "state: {drop: [totel]}, aggregate:")
+    assert text != TOTALS
+    assert run_command(["upgrade", "--check", directory.file(text)]) == 0
+    assert "`state: {drop: [totel]}` does nothing: the checkpoint has no such column" in capsys.readouterr().out
 
 
 def test_other_pipelines_and_other_key_groups_are_refused(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from tidegate.cli.words import add_words, read_words
 from tidegate.config.errors import render_problems
 from tidegate.config.load import read_pipeline
 from tidegate.daemon.start.expression_check import check_file, plan_file
@@ -25,13 +26,23 @@ _FILE = click.argument("file", type=click.Path(path_type=Path))
     "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the problems."
 )
 @click.option("--connect", is_flag=True, help="Also check the brokers, the registry and the checkpoint directory.")
-def validate(file: Path, style: str, connect: bool) -> int:
+@add_words
+def validate(
+    file: Path,
+    style: str,
+    connect: bool,
+    keep: tuple[str, ...],
+    reset: tuple[str, ...],
+    drop: tuple[str, ...],
+) -> int:
     """Check a pipeline file: all problems at once, each with its place. Exit code 2 if there are errors.
 
     Where the checkpoint directory is here and has checkpoints, what a run would do with their state is checked, too:
     exit code 4 if it would be refused. With --connect the exit code is that of a `run` that is refused before anything
-    is started. Nothing is changed, and a running daemon is not disturbed.
+    is started. --keep, --reset and --drop are what that run would be given. Nothing is changed, and a running daemon is
+    not disturbed.
     """
+    spoken = read_words(keep, reset, drop)
     try:
         loaded, problems = check_file(file, os.environ, Ask.REGISTRY if connect else Ask.COPY)
         code = 2 if any(problem.severity == "error" for problem in problems) else 0
@@ -41,12 +52,12 @@ def validate(file: Path, style: str, connect: bool) -> int:
     if connect and not code and loaded is not None:
         from tidegate.cli.connect import find_problems
 
-        found, code = find_problems(loaded, build_plan(loaded))
+        found, code = find_problems(loaded, build_plan(loaded), spoken)
         problems = tuple(sorted((*problems, *found)))
     elif not code and loaded is not None:
         from tidegate.cli.upgrade import find_state_problems
 
-        refused = find_state_problems(loaded, build_plan(loaded))
+        refused = find_state_problems(loaded, build_plan(loaded), spoken)
         code = 4 if refused else 0
         problems = tuple(sorted((*problems, *refused)))
     if problems or style == "json":

@@ -102,7 +102,7 @@ def _find_local(loaded: LoadedPipeline) -> tuple[Target, Storage] | None:
     return None if target is None else (target, states)
 
 
-def find_state_problems(loaded: LoadedPipeline, plan: Plan) -> list[Problem]:
+def find_state_problems(loaded: LoadedPipeline, plan: Plan, spoken: Spoken) -> list[Problem]:
     """What a run would be refused for because of the checkpoints that are there, as far as this machine sees them.
 
     A directory that is not here, or cannot be read, is nothing against the file.
@@ -111,7 +111,7 @@ def find_state_problems(loaded: LoadedPipeline, plan: Plan) -> list[Problem]:
     if found is None:
         return []
     try:
-        return derive_problems(loaded, check_upgrade(plan, *found, Spoken(), headers=False))
+        return derive_problems(loaded, check_upgrade(plan, *found, spoken, headers=False))
     except TidegateError:
         return []
 

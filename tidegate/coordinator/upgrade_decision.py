@@ -25,8 +25,9 @@ from tidegate.coordinator.upgrade import (
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.operators.calls.spec import IN_FLIGHT
 from tidegate.operators.meaning import Meaning
+from tidegate.plan.evolving import state_columns
 from tidegate.plan.graph import StepWords
-from tidegate.plan.meaning import Changes, compare_meanings, derive_meanings
+from tidegate.plan.meaning import Changes, columns_of, compare_meanings, derive_meanings
 from tidegate.plan.names import derive_edge_names, derive_former_plan
 from tidegate.settings.state_words import KEEP, RESET
 from tidegate.settings.suggest import derive_suggestion
@@ -171,6 +172,7 @@ class _Decision:
         remarks = [f"{column} begins at checkpoint {self._checkpoint.id}" for column in begins]
         if spent and not refused:
             remarks.append(f"{show_word(spent)} counted at an earlier change, and does nothing now")
+        remarks += self._idle_drops(name, old)
         if verb == KEEP:
             other = f"although another definition made it: {', '.join(changes.other)}"
             remarks.append(
@@ -185,6 +187,16 @@ class _Decision:
     def _resetting(self, name: OperatorName) -> str:
         """What the word does to this step."""
         return "; ".join((_RESET_DOES, *self._reset_remarks(name)))
+
+    def _idle_drops(self, name: OperatorName, old: OperatorName) -> list[str]:
+        """Columns that the file gives up and the checkpoint does not have: given up before, or spelled otherwise."""
+        shapes = [stored.shape for (operator, _), stored in self._stored.items() if operator == old]
+        known = {*state_columns(shapes), *columns_of(self._identity.meanings.get(old, {}))}
+        return [
+            f"`state: {{drop: [{column}]}}` does nothing: the checkpoint has no such column"
+            for column in self._now.words.get(name, _NOTHING_SAID).drop
+            if shapes and column not in known
+        ]
 
     def _verb(self, name: OperatorName, old: OperatorName) -> tuple[str, str]:
         """The word that counts for this start, if any; and one that is spent, for a message."""

@@ -16,20 +16,20 @@ from tidegate.datatypes import DataType
 from tidegate.ids import OperatorName
 from tidegate.operators.spec import Operator
 from tidegate.plan.graph import StepWords
-from tidegate.state.declaration import Evolution, StateDeclaration
+from tidegate.state.declaration import Evolution, StateDeclaration, StateShape
 
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def state_columns(declarations: Iterable[StateDeclaration]) -> dict[str, DataType | None]:
+def state_columns(shapes: Iterable[StateShape]) -> dict[str, DataType | None]:
     """The columns that are in a step's states, by the names that users know, and the fields within them (`place.city`);
     aggregates, of which a state has parts, without a type.
     """
     found: dict[str, DataType | None] = {}
-    for one in declarations:
-        fields = [(field.name, field.type) for field in one.shape.keys]
-        for field in one.shape.values:
+    for shape in shapes:
+        fields = [(field.name, field.type) for field in shape.keys]
+        for field in shape.values:
             rows = field.type.element if "." not in field.name else None  # what an operator keeps rows in
             held = rows.fields if rows is not None and rows.kind == "struct" else ()
             fields += [(field.name, field.type), *held]
@@ -52,7 +52,7 @@ def _add_column(found: dict[str, DataType | None], name: str, kind: DataType) ->
 def evolve(declaration: StateDeclaration, words: StepWords, *, renamed: bool = False) -> StateDeclaration:
     """The declaration with what the file says about older entries. `renamed`: `was` is still to be followed."""
     own = declaration.evolution
-    kinds = state_columns([declaration])
+    kinds = state_columns([declaration.shape])
     given = {
         name: plain_value(kind, value)
         for name, value in words.defaults.items()

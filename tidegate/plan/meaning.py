@@ -79,6 +79,11 @@ def compare_meanings(
     return Changes(tuple(other), tuple(sorted(added)), tuple(gone))
 
 
+def columns_of(meaning: Meaning) -> set[str]:
+    """The columns that have a part of a meaning to themselves."""
+    return {column for parts in meaning.values() for part in parts if (column := _column_of(part)) is not None}
+
+
 def _column_of(part: str) -> str | None:
     """The column that a part is of: an aggregate's is the column in backticks, a key's has a word before it."""
     found = _COLUMN.fullmatch(part)

@@ -53,7 +53,7 @@ def find_word_problems(loaded: LoadedPipeline, graph: LogicalGraph) -> Iterator[
         if all(one.name == IN_FLIGHT.name for one in states):  # none, or records on their way, of which nothing is said
             yield from _useless(loaded, index, step)
         else:
-            yield from _said_of_columns(loaded, index, step, state_columns(states))
+            yield from _said_of_columns(loaded, index, step, state_columns(one.shape for one in states))
 
 
 def _useless(loaded: LoadedPipeline, index: int, step: StepSettings) -> Iterator[Problem]:
