@@ -29,6 +29,7 @@ from tidegate.coordinator.stored_state import read_parts
 from tidegate.coordinator.types import StateHandle
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, StateName, SubtaskId, VertexId
+from tidegate.process.garbage import collect_rarely
 from tidegate.slot.uploads import Uploads
 from tidegate.state.backends import choose_backend
 from tidegate.state.base import KeyedState, Share
@@ -181,7 +182,7 @@ def main(backend: str = "memory", keys: str = "1000000", directory: str = "", *m
     """Fill, snapshot, change, snapshot, restore; print."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)  # as a slot does
+    collect_rarely()  # as a slot does
     if directory:
         Path(directory).mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="tidegate-bench-", dir=directory or None))

@@ -60,12 +60,16 @@ def test_S07_the_serializer_that_wrote_is_rebuilt_from_the_file_alone(backend: s
     assert repr(found) == "{('a',): (86400000000, Decimal('1.250'))}"
 
 
+def entries_of(file: bytes, declaration: StateDeclaration) -> dict[tuple[object, ...], bytes]:
+    """Keys, and values as RocksDB is given them."""
+    parts = list(read_encoded(file, range(4), "step", declaration))
+    return {key: value for _, keys, values in parts for key, value in zip(keys, values, strict=True)}
+
+
 def test_S08_bytes_that_fit_are_loaded_undecoded_and_all_others_migrated_before_the_first_record() -> None:
     (file,) = write(OLD, ENTRIES)
-    untouched = [entry for part in read_encoded(file, range(4), "step", OLD) for entry in part]
-    assert dict(untouched) == {key: msgspec.msgpack.encode(value) for key, value in ENTRIES.items()}
-    migrated = [entry for part in read_encoded(file, range(4), "step", WIDER) for entry in part]
-    assert dict(migrated) == {key: msgspec.msgpack.encode(value) for key, value in AS_WIDER.items()}
+    assert entries_of(file, OLD) == {key: msgspec.msgpack.encode(value) for key, value in ENTRIES.items()}
+    assert entries_of(file, WIDER) == {key: msgspec.msgpack.encode(value) for key, value in AS_WIDER.items()}
     state = open_state(WIDER, "rocksdb")
     try:
         state.restore([file], ALL)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.state.driving import ALL, GROUPS, Files, content, declare, encoded, groups_of, put
+from tests.state.driving import ALL, GROUPS, Files, content, declare, encoded, groups_of, make_memory, put
 from tidegate.ids import CheckpointId, StateName
 from tidegate.state import rocks
 from tidegate.state.declaration import StateDeclaration
@@ -154,11 +154,55 @@ def test_a_full_snapshot_is_restored_without_a_look_for_what_cannot_be_there(
 
     monkeypatch.setattr(restored, "get_many", count)
     restored.restore(files.of(2), ALL)
-    assert sum(looked) == 3
+    assert sum(looked) == 2, "`new` is beyond all keys that are there"
     assert content(restored) == content(state)
     assert len(restored) == len(state) == 1000
     state.close()
     restored.close()
+
+
+@pytest.mark.parametrize("before", ["rocksdb", "memory"])
+def test_large_files_are_taken_over_as_they_are_in_whatever_order_their_keys_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str
+) -> None:
+    state = make_rocks(tmp_path) if before == "rocksdb" else make_memory()
+    restored, files = make_rocks(tmp_path), Files()
+    monkeypatch.setattr(rocks, "FILE_BYTES", 10_000)  # a key group continues in the next file
+    monkeypatch.setattr(rocks, "BATCH", 100)
+    put(state, {f"key-{i * 7919 % 2000:04}": i for i in range(2000)})
+    files.complete(state, 1)
+    put(state, {f"key-{i:04}": -i for i in range(0, 2000, 20)})
+    state.delete_many([f"key-{i:04}" for i in range(1, 2000, 20)])
+    files.complete(state, 2)
+    assert len(files.listed[2]) > len(files.listed[1]) > (1 if before == "rocksdb" else 0), "an increment after all"
+    looked, written = count_calls(monkeypatch, restored, "get_many"), count_calls(monkeypatch, restored, "_write")
+    restored.restore(files.of(1), ALL)
+    assert looked == written == [], "neither looked up nor written by RocksDB itself"
+    restored.close()
+    restored = make_rocks(tmp_path)
+    restored.restore(files.of(2), ALL)
+    assert content(restored) == content(state)
+    assert len(restored) == len(state) == 1900
+    again = Files()  # what was taken over can be changed and written again
+    put(restored, {"key-0000": 5, "key-0001": 6})
+    again.complete(restored, 1)
+    assert again.read(1) == content(restored)
+    assert not list(tmp_path.rglob("restored.sst"))
+    state.close()
+    restored.close()
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, state: RocksState[str], name: str) -> list[str]:
+    """The name, once for each call."""
+    calls: list[str] = []
+    method = getattr(state, name)
+
+    def counted(*values: object) -> object:
+        calls.append(name)
+        return method(*values)
+
+    monkeypatch.setattr(state, name, counted)
+    return calls
 
 
 @pytest.mark.slow

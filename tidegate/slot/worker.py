@@ -19,6 +19,7 @@ from tidegate import __version__
 from tidegate.clock import SYSTEM_CLOCK, SteadyClock
 from tidegate.errors import AttemptFailed
 from tidegate.process.channel_key import dialling_context
+from tidegate.process.garbage import collect_rarely
 from tidegate.process.limits import raise_descriptor_limit
 from tidegate.slot import POLARS_THREADS
 from tidegate.slot.channel_sockets import EncryptedSockets
@@ -80,6 +81,7 @@ def run_slot(bootstrap: SlotBootstrap, partition: int) -> int:
     os.environ["POLARS_MAX_THREADS"] = POLARS_THREADS  # where another module forks slots
     os.environ["RUST_BACKTRACE"] = "0"  # Polars panics over some damaged Avro, which is caught: one line is enough
     raise_descriptor_limit()
+    collect_rarely()  # a restore makes millions of tuples
     selector = selectors.DefaultSelector()
     waker = Waker(selector)
     tls, sockets = (
@@ -151,10 +153,9 @@ class SlotProcess:
 
     @staticmethod
     def _settle_memory() -> None:
-        """Long-lived objects leave the collector's sight; young garbage of the hot path is collected rarely."""
+        """Long-lived objects leave the collector's sight."""
         gc.collect()
         gc.freeze()
-        gc.set_threshold(100_000, 50, 100)
 
     def _make_deployment(self) -> Deployment:
         from tidegate.slot.deployment import Deployment

@@ -21,11 +21,13 @@ from rocksdict import (
     BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
+    IngestExternalFileOptions,
     Options,
     Rdict,
     RdictIter,
     ReadOptions,
     Snapshot,
+    SstFileWriter,
     WriteBatch,
     WriteOptions,
 )
@@ -88,7 +90,8 @@ class RocksState(IncrementalState[File]):
         base = Path(tempfile.gettempdir()) if parent is None else parent
         try:
             self._directory = LocalDirectory(base)
-            self._db = Rdict(str(self._directory.path / "db"), _options(limits or RocksLimits()))
+            self._options = _options(limits or RocksLimits())
+            self._db = Rdict(str(self._directory.path / "db"), self._options)
         except Exception as error:
             raise self._failure(base, error) from error  # the library has no class of errors of its own
         writes = WriteOptions()
@@ -115,35 +118,59 @@ class RocksState(IncrementalState[File]):
 
     def restore(self, files: Iterable[bytes], share: Share) -> None:
         """See KeyedState."""
-        known: set[int] = set()
+        ends: dict[int, bytes] = {}  # of each key group that has keys, the last one
         for data in files:
-            for entries in read_encoded(data, share.key_groups, self._operator, self.declaration):
-                groups = self._groups([key for key, _ in entries])
-                if known.isdisjoint(groups):
-                    self._put_new(groups, entries)
-                    known.update(groups)
-                    continue
-                known.update(groups)
-                for part in in_parts(entries, BATCH):
-                    there = {key: value for key, value in part if value != _GONE}
-                    self._put_encoded(self._keys(there), there.values())
-                    self._delete(self._keys(key for key, value in part if value == _GONE))
+            places: list[bytes] = []
+            values: list[bytes] = []
+            for group, keys, found in read_encoded(data, share.key_groups, self._operator, self.declaration):
+                first = _GROUP.pack(group)
+                own = [first + place for place in self._order.encode(keys)]
+                if _GONE in found or min(own, default=first) <= ends.get(group, b""):  # an increment
+                    self._overwrite(keys, found)
+                else:
+                    places += own
+                    values += found
+                ends[group] = max([ends.get(group, b""), *own])
+            self._add(places, values)
 
     def close(self) -> None:
         """See KeyedState."""
         self._db.close()
         self._directory.close()
 
-    def _put_new(self, groups: Sequence[int], entries: Sequence[tuple[Row, bytes]]) -> None:
-        """As `_put_encoded`, of keys of which none is there, each once: nothing is looked up."""
-        for part in in_parts(zip(groups, entries, strict=True), BATCH):
+    def _overwrite(self, keys: Sequence[Row], values: Sequence[bytes]) -> None:
+        """What a later file has of keys that may be there, a part at a time."""
+        for part in in_parts(zip(keys, values, strict=True), BATCH):
+            there = {key: value for key, value in part if value != _GONE}
+            self._put_encoded(self._keys(there), there.values())
+            self._delete(self._keys(key for key, value in part if value == _GONE))
+
+    def _add(self, places: list[bytes], values: list[bytes]) -> None:
+        """Entries of which none is there. Many of them are a file that RocksDB takes as it is: nothing is looked up,
+        written twice or compacted.
+        """
+        self._count += len(places)
+        if places != sorted(places):  # a backend without an order has written them
+            ordered = sorted(zip(places, values, strict=True))
+            places, values = [place for place, _ in ordered], [value for _, value in ordered]
+        if len(places) < BATCH:
             batch = WriteBatch(raw_mode=True)
-            places = self._order.encode([key for _, (key, _) in part])
-            for (group, (_, value)), place in zip(part, places, strict=True):
-                if value != _GONE:
-                    batch.put(_GROUP.pack(group) + place, value)
-                    self._count += 1
+            for place, value in zip(places, values, strict=True):
+                batch.put(place, value)
             self._write(batch)
+            return
+        path = str(self._directory.path / "restored.sst")
+        moved = IngestExternalFileOptions()
+        moved.set_move_files(True)
+        try:
+            writer = SstFileWriter(self._options)
+            writer.open(path)
+            for place, value in zip(places, values, strict=True):
+                writer[place] = value
+            writer.finish()
+            self._db.ingest_external_file([path], moved)
+        except Exception as error:
+            raise self._failure(self._directory.path, error) from error
 
     def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
         self._put_encoded(keys, map(self._encode, values))

@@ -149,8 +149,9 @@ def read_entries(data: bytes, key_groups: range, operator: str, declaration: Sta
 
 def read_encoded(
     data: bytes, key_groups: range, operator: str, declaration: StateDeclaration
-) -> Iterator[list[tuple[tuple[Any, ...], bytes]]]:
-    """As `read_entries`, with values as they are in a file of the declaration's shape; that of a tombstone is nil.
+) -> Iterator[tuple[int, Sequence[tuple[Any, ...]], Sequence[bytes]]]:
+    """As `read_entries`: key group, keys, and values as they are in a file of the declaration's shape; that of a
+    tombstone is nil.
 
     Where nothing is to be migrated they are not decoded.
     """
@@ -159,13 +160,20 @@ def read_encoded(
     written = header.shape
     if derive_migration(written, declaration) is not None:
         encode = msgspec.msgpack.Encoder().encode
-        for entries in read_entries(data, key_groups, operator, declaration):
-            yield [(key, encode(value)) for key, value in entries]
+        parts = read_entries(data, key_groups, operator, declaration)
+        for group, entries in zip(_wanted(header, key_groups), parts, strict=True):
+            yield group, [key for key, _ in entries], [encode(value) for _, value in entries]
         return
     key_type = tuple_type(written.keys, written.serializer.versions)
     decoder = msgspec.msgpack.Decoder(list[tuple[key_type, msgspec.Raw]])  # type: ignore[valid-type]  # built at run time for msgspec
-    for raw in _decode_groups(data, start, header, key_groups, decoder):
-        yield [(key, bytes(value)) for key, value in raw]
+    groups = _decode_groups(data, start, header, key_groups, decoder)
+    for group, raw in zip(_wanted(header, key_groups), groups, strict=True):
+        keys, values = zip(*raw, strict=True) if raw else ((), ())
+        yield group, keys, list(map(bytes, values))
+
+
+def _wanted(header: SnapshotHeader, key_groups: range) -> list[int]:
+    return [part.group for part in header.groups if part.group in key_groups]
 
 
 def _decode_groups(

@@ -14,6 +14,7 @@ from tidegate.cli.orders import OF
 from tidegate.cli.output import echo_json
 from tidegate.cli.state.write import write
 from tidegate.config.storages import opener_of_file
+from tidegate.process.garbage import collect_rarely
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,8 +31,6 @@ _FORM = click.option(
 )
 TABLE_ROWS: Final = 20
 """Of a table on a terminal, unless --limit says otherwise."""
-GARBAGE: Final = (100_000, 50, 100)
-"""Thresholds of the collector: a state is millions of tuples without cycles, and half the time went into looking."""
 
 
 @click.group()
@@ -43,7 +42,7 @@ def state(context: click.Context) -> None:
     broker or Spark is needed, and a pipeline may run meanwhile: nothing of it is changed.
     """
     before = gc.get_threshold()
-    gc.set_threshold(*GARBAGE)
+    collect_rarely()
     context.call_on_close(lambda: gc.set_threshold(*before))
 
 
