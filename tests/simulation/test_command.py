@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from tidegate.simulation import campaign, world
+from tidegate.simulation.baton import Workers
 from tidegate.simulation.campaign import decode_schedule, play_seeds
 from tidegate.simulation.command import simulate
+from tidegate.simulation.draw import draw_schedule
 
 pytestmark = pytest.mark.slow
 
@@ -19,6 +22,20 @@ def test_the_last_line_counts_and_success_is_0() -> None:
     assert done.exit_code == 0, done.output
     last = done.output.strip().splitlines()[-1]
     assert re.fullmatch(r"[0-4] schedules, 0 violations, \d+ faults, \d+\.\d schedules/s", last)
+
+
+def test_schedules_without_windows_are_passed_over_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[int] = []
+
+    def play(schedule: world.Schedule, workers: Workers) -> world.Result:
+        played.append(schedule.seed)
+        return world.play(msgspec.structs.replace(schedule, faults=()), workers)
+
+    monkeypatch.setattr(campaign, "play", play)
+    with_windows = [seed for seed in range(11, 16) if draw_schedule(seed).workload.windows is not None]
+    assert 0 < len(with_windows) < 5
+    assert play_seeds(11, 5, windows=True).played == len(with_windows)
+    assert played == with_windows
 
 
 @pytest.mark.deep
@@ -36,7 +53,7 @@ def test_a_violation_is_told_with_its_story_and_the_smallest_schedule(monkeypatc
 
 def test_a_violation_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = campaign.Tally(played=1, failed=(7,), stories=("what happened",))
-    monkeypatch.setattr("tidegate.simulation.command.play_in_processes", lambda *_: iter([(failed, 1.0)]))
+    monkeypatch.setattr("tidegate.simulation.command.play_in_processes", lambda *_, **__: iter([(failed, 1.0)]))
     done = CliRunner().invoke(simulate, ["--seeds", "1"])
     assert done.exit_code == 1
     assert "what happened" in done.output
@@ -45,6 +62,6 @@ def test_a_violation_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_long_run_tells_how_far_it_is_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     tallies = [(campaign.Tally(played=played), seconds) for played, seconds in ((50, 10.0), (150, 30.0), (200, 40.0))]
-    monkeypatch.setattr("tidegate.simulation.command.play_in_processes", lambda *_: iter(tallies))
+    monkeypatch.setattr("tidegate.simulation.command.play_in_processes", lambda *_, **__: iter(tallies))
     done = CliRunner().invoke(simulate, ["--seeds", "200"])
     assert done.stderr == "150 of 200 played, 0 violations, 5.0 schedules/s\n"

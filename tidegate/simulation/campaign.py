@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Final
 
@@ -91,25 +92,33 @@ def quiet() -> Iterator[Workers]:
             os.sched_setaffinity(0, processors)
 
 
-def play_seeds(first: int, count: int, *, shrink: bool = True) -> Tally:
-    """Seeds `first` to `first + count - 1`, in this process."""
+def play_seeds(first: int, count: int, *, shrink: bool = True, windows: bool = False) -> Tally:
+    """Seeds `first` to `first + count - 1`, in this process; with `windows` only those that have windows."""
     tally = Tally()
     with quiet() as workers:
         for seed in range(first, first + count):
-            result = play(draw_schedule(seed), workers)
-            tally = tally.plus(_count(result, workers, shrink=shrink))
+            schedule = draw_schedule(seed)
+            if windows and schedule.workload.windows is None:
+                continue
+            tally = tally.plus(_count(play(schedule, workers), workers, shrink=shrink))
     return tally
 
 
-def play_in_processes(first: int, count: int, processes: int, budget_s: float | None) -> Iterator[tuple[Tally, float]]:
-    """The tally so far and the seconds it took, again and again; ends early when the budget is used up."""
+def play_in_processes(
+    first: int, count: int, processes: int, budget_s: float | None, *, windows: bool = False
+) -> Iterator[tuple[Tally, float]]:
+    """The tally so far and the seconds it took, again and again; ends early when the budget is used up.
+
+    `windows`: schedules without windows are passed over.
+    """
     started = time.monotonic()
     tally = Tally()
     chunks = [(at, min(CHUNK, first + count - at)) for at in range(first, first + count, CHUNK)]
     context = get_context("spawn")
     counter = context.Value("i", 0)
     with ProcessPoolExecutor(processes, mp_context=context, initializer=prepare, initargs=(counter,)) as pool:
-        waiting = [pool.submit(play_seeds, at, size) for at, size in chunks[:processes]]
+        play_chunk = partial(play_seeds, windows=windows)
+        waiting = [pool.submit(play_chunk, at, size) for at, size in chunks[:processes]]
         following = iter(chunks[processes:])
         while waiting:
             tally = tally.plus(waiting.pop(0).result())
@@ -117,7 +126,7 @@ def play_in_processes(first: int, count: int, processes: int, budget_s: float | 
             yield tally, elapsed_s
             chunk = next(following, None)
             if chunk is not None and (budget_s is None or elapsed_s < budget_s):
-                waiting.append(pool.submit(play_seeds, *chunk))
+                waiting.append(pool.submit(play_chunk, *chunk))
 
 
 def prepare(counter: Synchronized[int] | None = None) -> None:

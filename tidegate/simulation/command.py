@@ -22,16 +22,18 @@ FIRST_MAX: Final = 1_000_000_000
 @click.option("--first", type=int, default=None, help="First seed; random if not given.")
 @click.option("--processes", default=1, show_default=True, help="Number of processes that play them.")
 @click.option("--budget", type=float, default=None, help="Start no more schedules after this many seconds.")
-def simulate(seeds: int, first: int | None, processes: int, budget: float | None) -> None:
+@click.option("--windows", is_flag=True, help="Pass over the seven in ten that have no windows.")
+def simulate(seeds: int, first: int | None, processes: int, budget: float | None, *, windows: bool) -> None:
     """Play random schedules of records and faults under a virtual clock and check the committed output.
 
     A schedule counts when at least 5 of its faults really happened. Exit code 1 when one was violated (its story and
-    the smallest schedule that still fails are printed), or when something was reached less often than required.
+    the smallest schedule that still fails are printed), or when something was reached less often than required, which
+    is not asked of --windows.
     """
     begin = secrets.randbelow(FIRST_MAX) if first is None else first
     click.echo(f"seeds from {begin} on; repeat with --first {begin}")
     tally, rate, told_s = Tally(), 0.0, 0.0
-    for latest, elapsed_s in play_in_processes(begin, seeds, processes, budget):
+    for latest, elapsed_s in play_in_processes(begin, seeds, processes, budget, windows=windows):
         for story in latest.stories[len(tally.stories) :]:
             click.echo(story)
         tally, rate = latest, latest.played / elapsed_s
@@ -49,12 +51,12 @@ def simulate(seeds: int, first: int | None, processes: int, budget: float | None
     )
     if tally.failed:
         click.echo(f"failed seeds: {', '.join(map(str, tally.failed))}")
-    if missed:
+    if missed and not windows:
         click.echo(f"reached too rarely: {', '.join(missed)}")
     click.echo(
         f"{tally.counted} schedules, {len(tally.failed)} violations, {tally.faults} faults, {rate:.1f} schedules/s"
     )
-    sys.exit(1 if tally.failed or missed else 0)
+    sys.exit(1 if tally.failed or (missed and not windows) else 0)
 
 
 def _tell_reach(tally: Tally) -> list[str]:
