@@ -168,6 +168,25 @@ def test_W14_the_last_to_fall_idle_lets_the_highest_out_if_it_held_the_others_ba
     assert valve.idle
 
 
+def test_W14_the_last_to_fall_idle_lets_the_highest_out_also_where_answers_come_later() -> None:
+    """It was ahead of what had come out, and yet the one that held back what would have come out."""
+    valve = Valve(2)
+    assert feed(valve, [(0, 4), (1, 3), (0, True), (1, 5)]) == [Watermark(3), Watermark(4)]
+    assert valve.take_questions() == [(0, 1)]
+    assert feed(valve, [(1, 99), (1, True)]) == []
+    assert valve.on_still_idle(0, 1) == [Watermark(5)]
+    assert valve.take_questions() == [(0, 2)]
+    assert valve.on_still_idle(0, 2) == [Watermark(99), IDLE]
+
+
+def test_W14_what_an_input_that_has_ended_would_have_let_out_comes_out_when_the_idle_one_has_answered() -> None:
+    valve = Valve(2)
+    assert feed(valve, [(1, True), (0, 5)]) == []
+    assert valve.take_questions() == [(1, 1)]
+    assert feed(valve, [(0, END_OF_TIME)]) == []
+    assert valve.on_still_idle(1, 1) == [Watermark(5), IDLE]
+
+
 def test_W15_the_last_to_fall_idle_lets_nothing_out_if_it_was_late() -> None:
     valve = fed(3, (0, 4), (1, 9), (2, 12), (0, True), (0, False), (0, 5), (2, True), (1, True))
     assert valve.watermark_ms == 9
@@ -409,6 +428,54 @@ def test_W13_W18_no_active_channel_that_has_kept_up_is_overtaken(channels: int, 
         assert all(valve.watermark_ms <= model.reached(c) for c in kept_up)
         held_by = valve.held_back_by()
         assert held_by == min(kept_up, key=lambda c: model.marks[c], default=None)
+
+
+FALLING = st.lists(st.tuples(st.integers(0, 3), st.one_of(TIMES, st.just(True), st.none())), max_size=40)
+"""Watermarks and channels that fall idle, and moments (None) at which a channel answers."""
+
+
+@given(st.integers(1, 4), FALLING)
+def test_W13_W14_answers_that_come_later_change_nothing_in_the_end(
+    channels: int, events: list[tuple[int, int | bool | None]]
+) -> None:
+    prompt, late = Answered(channels), Valve(channels)
+    asked: dict[int, int] = {}
+    for place, what in [*events, *((channel, None) for channel in [*range(channels)] * 3 * len(events))]:
+        channel = place % channels
+        if what is not None:
+            feed(prompt, [(channel, what)])
+            feed(late, [(channel, what)])
+        elif channel in asked:
+            late.on_still_idle(channel, asked.pop(channel))
+        asked |= dict(late.take_questions())
+    assert (late.watermark_ms, late.idle) == (prompt.watermark_ms, prompt.idle)
+    assert not asked
+
+
+ANSWERED = st.lists(st.tuples(st.integers(0, 3), st.one_of(st.integers(-3, 12), st.booleans(), st.none())), max_size=40)
+
+
+@given(st.integers(1, 4), ANSWERED, st.integers(0, 3), st.permutations(range(12)))
+def test_W14_whatever_has_been_where_a_channel_ends_comes_out_when_all_are_idle(
+    channels: int, events: list[tuple[int, int | bool | None]], ahead: int, order: list[int]
+) -> None:
+    """One channel is far ahead, as where only one partition gets the last records; all are idle in the end."""
+    valve, asked = Valve(channels), dict[int, int]()
+
+    def play(channel: int, what: int | bool | None) -> None:
+        if what is not None:
+            feed(valve, [(channel, what)])
+        elif channel in asked:
+            valve.on_still_idle(channel, asked.pop(channel))
+        asked.update(valve.take_questions())
+
+    for place, what in [*events, (ahead, False), (ahead, 98), (ahead, 99)]:
+        play(place % channels, what)
+    for place in order:  # they fall idle and answer in any order
+        play(place % channels, True if place < 4 else None)
+    for channel in [*range(channels)] * 3 * (len(events) + 4):
+        play(channel, None)
+    assert (valve.watermark_ms, valve.idle, asked) == (99, True, {})
 
 
 @given(st.integers(1, 4), EVENTS, st.permutations(range(4)))

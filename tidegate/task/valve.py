@@ -111,8 +111,8 @@ class Valve:
             one.aligned = one.watermark_ms >= self.watermark_ms
             return self._advance()
         one.aligned = one.aligned or one.watermark_ms >= self.watermark_ms
-        # A channel that was ahead of what has come out did not hold it back.
-        return self._advance() if before_ms <= self.watermark_ms else []
+        # A channel that was ahead of what would have come out did not hold it back.
+        return self._advance() if before_ms <= self._wanted_ms else []
 
     def on_status(self, channel: int, idle: bool) -> list[TimeControl]:
         """What comes out when the channel turned idle or active: W12-W18."""
@@ -211,7 +211,7 @@ class Valve:
     def _turn_idle(self, *, flush: bool) -> list[TimeControl]:
         """W14, W15."""
         highest_ms = max(one.watermark_ms for one in self._channels if not one.ended)
-        return self._fall_idle(highest_ms if flush else self._wanted_ms)
+        return self._fall_idle(max(highest_ms, self._wanted_ms) if flush else self._wanted_ms)
 
     def _fall_idle(self, goal_ms: int) -> list[TimeControl]:
         """Idle after this watermark, which has to wait for the answers."""
