@@ -46,7 +46,7 @@ def running(directory: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.deep), signal.SIGTERM])
 def test_signal_stops_it_cleanly_and_deletes_its_data(tmp_path: Path, number: signal.Signals) -> None:
     with running(tmp_path, "--port", "0") as (process, address):
         assert address.startswith("127.0.0.1:")

@@ -85,6 +85,7 @@ def derive_told(journal: JournalState, damaged: set[str]) -> str:
     return "no other checkpoint is whole"
 
 
+@pytest.mark.deep
 def test_F28_what_the_final_checkpoint_builds_on_is_damaged_until_it_is_put_back(
     ended_once: Rig, checkpoints: Path
 ) -> None:

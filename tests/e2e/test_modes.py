@@ -13,7 +13,7 @@ from tests.support.processes import kill
 from tests.support.rig import Rig
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(1800)]
 
 
 def test_F20_at_least_once_loses_nothing_when_a_worker_is_killed(make_rig: RigMaker) -> None:
