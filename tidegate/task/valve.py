@@ -210,8 +210,8 @@ class Valve:
 
     def _turn_idle(self, *, flush: bool) -> list[TimeControl]:
         """W14, W15."""
-        highest_ms = max(one.watermark_ms for one in self._channels if not one.ended)
-        return self._fall_idle(max(highest_ms, self._wanted_ms) if flush else self._wanted_ms)
+        marks_ms = [one.watermark_ms for one in self._channels if not one.ended] if flush else []
+        return self._fall_idle(max([self._wanted_ms, *marks_ms]))
 
     def _fall_idle(self, goal_ms: int) -> list[TimeControl]:
         """Idle after this watermark, which has to wait for the answers."""

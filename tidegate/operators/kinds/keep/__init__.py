@@ -148,6 +148,10 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
 
         return ClosingRuntime(self, slot)
 
+    def holds(self) -> tuple[str, ...]:
+        """See KeepOperator."""
+        return tuple(name for name, _ in self.columns)
+
     def ordered_by(self) -> tuple[str, ...]:
         """See KeepOperator."""
         return (self.by,)

@@ -11,8 +11,8 @@ from tidegate.operators.spec import Columns, StepOperator
 from tidegate.state.declaration import StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
 
-_VERSION: Final = VERSION + 1
-"""Of the digests: before, all columns of rankings were one part."""
+_VERSION: Final = VERSION + 2
+"""Of the digests: before, all columns were parts, of steps that hold none of them, too; and at first one part."""
 
 
 class KeepOperator(StepOperator, frozen=True):
@@ -40,7 +40,9 @@ class KeepOperator(StepOperator, frozen=True):
         return (Branch(self.name, columns, time=combine_times(self.name, branches)),)
 
     def means(self, branches: Branches) -> Meaning:
-        """See Operator. A column that does not decide is a part of its own: it may be added, and given up by name."""
+        """See Operator. A column that is held and does not decide is a part of its own: it may be added, and given up
+        by name.
+        """
         return combine_digests((part for branch in branches for part in self._digests(branch)), _VERSION)
 
     def _digests(self, branch: Branch) -> Iterator[tuple[str, str, str]]:
@@ -48,9 +50,13 @@ class KeepOperator(StepOperator, frozen=True):
         conditions = sorted(branch.conditions)
         columns = [branch.columns[name] for name in deciding]
         yield branch.origin, "what is kept", digest(*self.words(), *columns, branch.time, *conditions)
-        for name, _ in self.columns:
+        for name in self.holds():
             if name not in deciding:
                 yield branch.origin, f"`{name}`", digest("kept", branch.columns[name], *conditions)
+
+    def holds(self) -> tuple[str, ...]:
+        """The columns that are in the state besides the keys."""
+        return ()
 
     def ordered_by(self) -> tuple[str, ...]:
         """The columns that decide besides the keys."""
