@@ -16,7 +16,7 @@ from tidegate.simulation.oracle import History
 from tidegate.simulation.sessions import derive_sessions
 from tidegate.simulation.timing import CHANGES_MS, DAY_MS, DAYS, PAUSE_MS, START_MS, ZONE, EventTimes, Timing
 from tidegate.simulation.windows import WindowOracle
-from tidegate.simulation.workload import InputRecord, Workload, draw_workload
+from tidegate.simulation.workload import MOST_SUBTASKS, InputRecord, Workload, draw_workload
 
 TIMING = Timing(size_ms=100, delay_ms=30, idle="never", disorder_ms=60, stray=0.2, silence=0.0, steady=False, lag_ms=0)
 CAUGHT_UP = msgspec.structs.replace(TIMING, idle="caught-up")
@@ -271,6 +271,10 @@ def test_a_window_with_either_is_right_with_and_without_and_wrong_in_between() -
 # -- going back --------------------------------------------------------------------------------------------------------
 
 
+AT_ONCE = msgspec.structs.replace(WORKLOAD, partitions=MOST_SUBTASKS)
+"""No subtask is without a partition: a watermark waits for nobody's answer."""
+
+
 def cut_at(number: int) -> tuple[frozenset[int], int]:
     """Records before it, and the watermark that they have brought."""
     done = frozenset(range(number))
@@ -287,15 +291,18 @@ def test_windows_that_were_closed_where_somebody_went_back_to_have_come_out_and_
     assert closed
     assert later
 
-    def check(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> str:
+    def check(first: list[dict[str, Any]], second: list[dict[str, Any]], workload: Workload = AT_ONCE) -> str:
         histories = [History(frozenset(), {"windows": [first]}), History(done, {"windows": [second]})]
-        return "; ".join(oracle_of().check(histories))
+        return "; ".join(oracle_of(workload).check(histories))
 
     assert check(closed, later) == ""
     assert check(rows[: len(closed) + 2], later) == ""
     assert "have never come out" in check(closed[:-1], later)
     assert "came out again" in check(closed, rows)
     assert "lost" in check(closed, later[1:])
+    for waited in (WORKLOAD, msgspec.structs.replace(AT_ONCE, timing=CAUGHT_UP)):  # for a subtask, for a partition
+        assert check(rows, rows[len(closed) - 1 :], waited) == "", "watermarks wait for those that may be idle"
+        assert "lost" in check(closed, later[1:], waited)
 
 
 # -- windows of windows ------------------------------------------------------------------------------------------------

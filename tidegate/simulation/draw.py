@@ -12,7 +12,7 @@ from tidegate.simulation.chance import generator
 from tidegate.simulation.faults import Fault
 from tidegate.simulation.life import Life
 from tidegate.simulation.stories import tell_story
-from tidegate.simulation.workload import OUTPUTS, Workload, draw_workload
+from tidegate.simulation.workload import MOST_SUBTASKS, OUTPUTS, Workload, draw_workload
 from tidegate.simulation.world import Schedule
 
 KINDS: Final = 0.5
@@ -199,7 +199,7 @@ def _replace(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
 
 
 def _rescale(draw: random.Random, _workload: Workload, end_s: float) -> Fault:
-    return Fault(kind="rescale", at_s=_at_moment(draw, end_s), target=str(draw.randint(1, 3)))
+    return Fault(kind="rescale", at_s=_at_moment(draw, end_s), target=str(draw.randint(1, MOST_SUBTASKS)))
 
 
 def _stop(draw: random.Random, _workload: Workload, end_s: float) -> Fault:

@@ -18,7 +18,7 @@ import msgspec
 from tidegate.simulation.lateness import NEVER, Fate, Reading, begins_of, derive_limits, passed_by, time_of
 from tidegate.simulation.sessions import Session, derive_early, derive_sessions
 from tidegate.simulation.timing import Timing, day_of, derive_ms
-from tidegate.simulation.workload import OUTPUTS, WIDE, InputRecord, Workload
+from tidegate.simulation.workload import MOST_SUBTASKS, OUTPUTS, WIDE, InputRecord, Workload
 
 SHOWN: Final = 6
 CHOICES_MAX: Final = 10
@@ -330,10 +330,12 @@ class WindowOracle:
     ) -> list[str]:
         """Windows whose end all partitions had passed where somebody went back to: they have come out, and stay closed.
 
-        An unaligned barrier overtakes watermarks: what they close comes out after it.
+        A barrier overtakes watermarks where it is unaligned, and where they wait until channels that are idle have
+        answered (ADR 52): what they close comes out after it.
         """
         passed, _ = passed_by(self._records, done, self._timing)
-        if passed is None or self._workload.unaligned_after_ms is not None or not self._workload.exactly_once:
+        overtaken = self._workload.unaligned_after_ms is not None or self._may_be_asked()
+        if passed is None or overtaken or not self._workload.exactly_once:
             return []
         before = {name for name in panes if self._last_ms(topic, name) <= passed}
         closed = {name for name in before if self._last_ms(topic, name) + self._timing.allowed_ms <= passed}
@@ -345,6 +347,10 @@ class WindowOracle:
         if never:
             problems.append(f"{topic}: continued after windows that have never come out: {never[:SHOWN]}")
         return problems
+
+    def _may_be_asked(self) -> bool:
+        """Whether there may be channels that are idle: of a partition, or of a subtask that has none."""
+        return self._timing.idle != "never" or self._workload.partitions < MOST_SUBTASKS
 
     def _check_order(self, topic: str, partitions: Sequence[Sequence[Row]]) -> list[str]:
         """The windows of a key come in the order of their ends, but for corrections, all in one output partition."""

@@ -20,6 +20,8 @@ from tidegate.simulation.shapes.shape import SCHEMA, TIMED_SCHEMA, Shape
 from tidegate.simulation.shapes.stateless import Calls, LostInput, NewTopics, Spread
 from tidegate.simulation.timing import Timing, draw_more, draw_timing
 
+MOST_SUBTASKS: Final = 3
+"""Of a vertex, also after it was rescaled."""
 SHAPES: Final[Mapping[str, Shape]] = {
     "spread": Spread(),
     "calls": Calls(),
@@ -335,7 +337,7 @@ def _draw_without_windows(seed: int) -> Workload:
     interval_ms = max(draw.choice((50, 100, 150, 250, 400)), SLOW_INTERVAL_MS[slot_pace] if slow else 0)
     return Workload(
         topology=draw.choice(("stateless", "totals", "both", "union", "chain", "chain", "chain")),
-        parallelism=draw.choice((1, 2, 2, 2, 3)),
+        parallelism=draw.choice((1, 2, 2, 2, MOST_SUBTASKS)),
         partitions=draw.randint(1, 4),
         backlog=draw.choice((0, 5, draw.randint(10, 40))),
         burst=draw.choice((1, 2, 4)),
