@@ -354,6 +354,24 @@ def test_a_record_joins_no_session_that_its_partition_had_closed_and_is_late_whe
     assert sessions_of((0, 1000), (1, 1150), (1, 1080)) == [(1000, 1100, [0]), (1080, 1250, [1, 2])]
 
 
+def test_a_session_that_begins_where_an_older_one_did_is_another_one() -> None:
+    """The first one was closed; a record of the same time is joined to a later one by a third record."""
+    workload = msgspec.structs.replace(
+        WORKLOAD, topology="session-windows", timing=msgspec.structs.replace(TIMING, delay_ms=0)
+    )
+    times = [(0, 1000), (0, 1101), (0, 1000), (0, 1050), (0, FAR), (1, FAR)]
+    made = [record_of(number, PLACES[place], at) for number, (place, at) in enumerate(times)]
+    oracle = oracle_of(workload, [msgspec.structs.replace(record, sku="s0") for record in made])
+    first, second = made[:1], made[1:4]
+    assert {("s0", "1000"): [1, 2, 3]}.items() <= {
+        name: [record.id for record in pane.sure] for name, pane in oracle.panes("sessions").items()
+    }.items()
+    rows = [row_of("s0", 1000, first, 100), row_of("s0", 1000, second, 201)]
+    assert oracle.check([History(frozenset(), {"sessions": [rows]})]) == []
+    rows[0]["revenue_cents"] += 1
+    assert "nobody's" in "; ".join(oracle.check([History(frozenset(), {"sessions": [rows]})]))
+
+
 def test_a_rest_of_days_is_a_minute_of_the_schedule_where_windows_are_days() -> None:
     timing = msgspec.structs.replace(
         TIMING, size_ms=DAY_MS, zone=ZONE, first_ms=CHANGES_MS[0], disorder_ms=0, stray=0.0

@@ -15,7 +15,10 @@ from tests.task.rig import Rig
 from tests.task.test_event_time import FromSource, Noted, Timed, noting
 from tests.task.test_valve import fed, feed
 from tests.task.topologies import edge, plan_of, source_node, totals_node, vertex
+from tidegate.ids import TopicPartition
+from tidegate.operators.kinds.kafka_source import EventTime
 from tidegate.operators.runtime import LOWEST
+from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
 from tidegate.task.valve import Valve
 
@@ -123,6 +126,36 @@ def test_a_valve_that_falls_idle_in_between_asks_again_for_who_asks() -> None:
     assert valve.on_still_idle(second, two) == [StillIdle()]
 
 
+def resumed(*events: tuple[int, int | bool]) -> Valve:
+    """One with two channels, idle at 9 and 4, of which the first is active again."""
+    valve = Valve(2)
+    feed(valve, [(0, 9), (1, 4), (0, True), (1, True)])
+    for one in valve.take_questions():
+        valve.on_still_idle(*one)
+    assert feed(valve, [(0, False)]) == [ACTIVE]
+    assert feed(valve, events) == [], "the other one has not been asked since"
+    return valve
+
+
+def test_a_valve_that_is_active_again_says_where_it_is_when_its_idle_channels_have_answered() -> None:
+    """Else whoever reads from it would take it for late, and pass rows that are on their way to the idle one."""
+    valve = resumed((0, 20))
+    assert [valve.on_still_idle(*one) for one in valve.take_questions()] == [[Watermark(20)]], "one question is enough"
+    assert valve.on_watermark(0, 21) == []
+
+
+def test_a_valve_that_is_active_again_says_where_it_is_when_the_others_are_active_too() -> None:
+    valve = resumed((0, 20))
+    assert valve.on_status(1, idle=False) == []
+    assert valve.on_watermark(1, 15) == [Watermark(15)]
+
+
+def test_a_valve_that_was_active_for_a_moment_need_not_say_where_it_is() -> None:
+    valve = resumed((0, 9))
+    assert valve.on_status(0, idle=True) == [IDLE]
+    assert [valve.on_still_idle(*one) for one in valve.take_questions()] == [[]]
+
+
 def test_a_channel_that_is_added_while_all_others_are_asked_is_asked_too() -> None:
     valve = Valve(2)
     feed(valve, [(0, 9), (1, 4), (0, True), (1, True)])
@@ -130,7 +163,8 @@ def test_a_channel_that_is_added_while_all_others_are_asked_is_asked_too() -> No
     assert [valve.on_still_idle(*one) for one in valve.take_questions()] == [[]]
     assert valve.take_questions() == [(added, 1)]
     assert valve.on_still_idle(added, 1) == [Watermark(9), IDLE]
-    assert feed(valve, [(added, False), (added, 20)]) == [ACTIVE, Watermark(9)], "where it is; the others are asked"
+    assert feed(valve, [(added, False), (added, 20)]) == [ACTIVE], "the others are asked"
+    assert [valve.on_still_idle(*one) for one in valve.take_questions()] == [[], [Watermark(20)]]
 
 
 def test_what_was_wanted_is_let_out_though_a_channel_was_active_in_between_that_did_not_hold_it_back() -> None:
@@ -143,16 +177,19 @@ def test_what_was_wanted_is_let_out_though_a_channel_was_active_in_between_that_
     assert out == [Watermark(9), Watermark(20), IDLE]
 
 
+BEFORE_THE_ANSWER: Final = [(1, True), (1, False), (1, 9), (1, True), (1, False)]
 WHAT = st.one_of(st.integers(-3, 12), st.booleans(), st.sampled_from(["add", "ask", "answer"]))
 
 
 @given(st.integers(1, 3), st.lists(st.tuples(st.integers(0, 5), WHAT), max_size=40))
+@example(2, [(0, True), (1, 7), (0, "answer"), *BEFORE_THE_ANSWER, (0, "answer"), (1, True)])
 def test_when_all_questions_are_answered_nobody_is_waited_for(
     channels: int, events: list[tuple[int, int | str]]
 ) -> None:
     """Whenever that is, and whatever has happened meanwhile."""
     valve, marks, idle = Valve(channels), [LOWEST] * channels, [False] * channels
     asked: list[tuple[int, int]] = []
+    out: list[TimeElement] = []
     for number, what in [*events, *[(0, "answer")] * 40]:
         channel = number % len(marks)
         if what == "add":
@@ -165,17 +202,20 @@ def test_when_all_questions_are_answered_nobody_is_waited_for(
             answers, asked = asked, []
             for one in answers:
                 if idle[one[0]]:
-                    valve.on_still_idle(*one)
+                    out += valve.on_still_idle(*one)
         elif isinstance(what, bool):
             idle[channel] = what
-            valve.on_status(channel, what)
+            out += valve.on_status(channel, what)
         elif isinstance(what, int):
             marks[channel] = marks[channel] if idle[channel] else max(marks[channel], what)
-            valve.on_watermark(channel, what)
+            out += valve.on_watermark(channel, what)
         asked += valve.take_questions()
     assert not any(map(valve.question_of, range(len(marks))))
     assert valve.idle == all(idle)
-    if not valve.idle:
+    if valve.idle:
+        said = [one.time_ms for one in out if isinstance(one, Watermark)]
+        assert valve.watermark_ms == max(said, default=LOWEST), "nothing is left unsaid"
+    else:
         assert valve.watermark_ms >= min(mark for mark, one in zip(marks, idle, strict=True) if not one)
 
 
@@ -253,6 +293,106 @@ def test_rows_that_are_there_before_others_are_read_are_never_late_however_slowl
     everything = [(what, channel) for channel in range(3) for what in ("read", "arrive", "arrive", "arrive", "rest")]
     for what, channel in [*after, *everything * 8]:
         getattr(world, what)(channel)
+    assert world.late == []
+    assert not any(world.unread)
+    assert not any(world.wires)
+
+
+class Wire(deque[TimeElement | int]):
+    """What a source has sent, and has not arrived."""
+
+    def watermark(self, time_ms: int) -> None:
+        self.append(Watermark(time_ms))
+
+    def status(self, idle: bool) -> None:
+        self.append(StreamStatus(idle))
+
+
+class SeveralEach:
+    """As `Behind`, but two sources with two partitions each."""
+
+    def __init__(self) -> None:
+        self.valve = Valve(2)
+        self.wires = [Wire(), Wire()]
+        self.parts = [TopicPartition("t", number) for number in range(4)]
+        times = EventTime(carried=True)
+        self.sources = [SourceWatermarks(times, self.parts[at : at + 2], {}, bounded=False) for at in (0, 2)]
+        self.questions = [0, 0]
+        self.unread: list[deque[int]] = [deque() for _ in self.parts]
+        self.late: list[int] = []
+
+    def read(self, number: int) -> None:
+        if not self.unread[number]:
+            return
+        source, wire, part = self.sources[number // 2], self.wires[number // 2], self.parts[number]
+        row = self.unread[number].popleft()
+        source.on_records({part: max(source.marks[part], row - 1)})
+        source.send_before(wire)  # type: ignore[arg-type]  # what it needs of it
+        wire.append(row)
+        self._answer(number // 2)
+
+    def rest(self, number: int) -> None:
+        """The broker says that it is caught up."""
+        if not self.unread[number]:
+            source, part = self.sources[number // 2], self.parts[number]
+            source.on_caught_up(part, source.question_of(part))
+            self._answer(number // 2)
+
+    def _answer(self, index: int) -> None:
+        source, wire = self.sources[index], self.wires[index]
+        source.send_before(wire)  # type: ignore[arg-type]  # what it needs of it
+        source.send_after(wire)  # type: ignore[arg-type]  # what it needs of it
+        source.take_questions()
+        if source.take_still_idle():
+            wire.append(StillIdle(self.questions[index]))
+
+    def arrive(self, number: int) -> None:
+        wire, channel = self.wires[number // 2], number // 2
+        if not wire:
+            return
+        match wire.popleft():
+            case Watermark(time_ms):
+                self.valve.on_watermark(channel, time_ms)
+            case StreamStatus(idle):
+                self.valve.on_status(channel, idle)
+            case StillIdle(question):
+                self.valve.on_still_idle(channel, question)
+            case int(row):
+                if row <= self.valve.watermark_ms:
+                    self.late.append(row)
+        for asked, question in self.valve.take_questions():
+            self.questions[asked] = question
+            self.sources[asked].ask_still_idle()
+            self._answer(asked)
+
+
+OF_FOUR = st.lists(st.tuples(st.sampled_from(["read", "rest", "arrive", "arrive"]), st.integers(0, 3)), max_size=60)
+ALL_IDLE: Final = [(what, part) for _ in range(4) for part in range(4) for what in ("arrive", "rest", "arrive")]
+ONE_PARTITION_FIRST: Final = [
+    *[("read", 1), ("read", 2), ("rest", 3)],
+    *[("arrive", part) for part in (0, 0, 0, 2, 2, 2, 2)],
+    *[("read", 0), ("arrive", 0), ("arrive", 0)],
+]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), IN_ORDER), min_size=4, max_size=4), OF_FOUR, OF_FOUR)
+@example([(1, [20]), (5, [30]), (9, [40]), (2, [])], ALL_IDLE, ONE_PARTITION_FIRST)
+def test_rows_in_idle_partitions_are_not_late_while_another_partition_of_their_source_is_read_first(
+    parts: list[tuple[int, list[int]]], before: list[tuple[str, int]], after: list[tuple[str, int]]
+) -> None:
+    world = SeveralEach()
+    for number, (first, _) in enumerate(parts):
+        world.unread[number].append(first)
+        world.read(number)
+        world.rest(number)
+    world.late.clear()
+    for what, number in before:
+        getattr(world, what)(number)
+    for number, (_, rows) in enumerate(parts):
+        world.unread[number] += rows
+    everything = [(what, number) for number in range(4) for what in ("read", "arrive", "arrive", "arrive", "rest")]
+    for what, number in [*after, *everything * 16]:
+        getattr(world, what)(number)
     assert world.late == []
     assert not any(world.unread)
     assert not any(world.wires)

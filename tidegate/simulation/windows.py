@@ -109,7 +109,8 @@ class WindowOracle:
             times: derive_limits(workload, timing, reading, timing.size_ms * times)
             for times in {1, *(WINDOW_TOPICS[topic].times for topic in self.topics)}
         }
-        self._sessions = self._find_sessions()
+        self._found = self._find_sessions()
+        self._sessions = {_session_name(one): one for one in self._found}
         everything = frozenset(record.id for record in self._records)
         lowest, self._highest = passed_by(self._records, everything, timing)
         self._reached = lowest if timing.idle == "never" else self._highest
@@ -177,7 +178,8 @@ class WindowOracle:
         for name, pane in self.panes(topic).items():
             last_ms = self._last_ms(topic, name)
             whole = newest is None or not self._timing.early_ms or newest.get(name) == len(pane.sure)
-            came = (name in now and whole) or (before is not None and last_ms <= before and name in ever)
+            passed = self._timing.by_clock or (before is not None and last_ms <= before)  # which went further by itself
+            came = (name in now and whole) or (passed and name in ever)
             if pane.sure and not came and self._is_passed(last_ms):
                 missing.append(name)
         return missing
@@ -193,7 +195,8 @@ class WindowOracle:
                 problems += self._check_closed(topic, panes, history.done, partitions, ever)
                 ever |= {name_of(topic, row) for row in _rows(partitions)}
                 if WINDOW_TOPICS[topic].sessions and self._timing.early_ms:
-                    problems += self._check_changes(topic, partitions, begun=bool(history.done))
+                    over = history is histories[-1]
+                    problems += self._check_changes(topic, partitions, begun=bool(history.done), complete=over)
                     problems += self._check_order(topic, partitions)
                 elif self._workload.exactly_once:
                     problems += self._check_rows(topic, panes, partitions, complete=history is histories[-1])
@@ -214,11 +217,10 @@ class WindowOracle:
             return day_of(begin_of(name), self._timing.zone)[1] - 1
         return begin_of(name) + self._timing.size_ms * WINDOW_TOPICS[topic].times - 1
 
-    def _find_sessions(self) -> dict[Name, Session]:
+    def _find_sessions(self) -> list[Session]:
         if not any(WINDOW_TOPICS[topic].sessions for topic in self.topics):
-            return {}
-        found = derive_sessions(self._records, self._timing)
-        return {(one.records[0].sku, str(one.first_ms)): one for one in found}
+            return []
+        return derive_sessions(self._records, self._timing)
 
     def _is_passed(self, last_ms: int) -> bool:
         """By the watermark, when everything was read."""
@@ -231,6 +233,8 @@ class WindowOracle:
         problems, newest, closed = [], dict[Name, Row](), set[Name]()
         for row in _rows(partitions):
             name = name_of(topic, row)
+            if self._is_older_twin(topic, row):
+                continue
             last_ms = self._last_ms(topic, name)
             if name not in panes or read_ms(row["window_end"]) != last_ms + 1:
                 problems.append(f"{topic}: {row} is nobody's")
@@ -273,13 +277,15 @@ class WindowOracle:
                 return []
         return [f"{topic}: {row} is no early result of {self._describe(topic, pane)}"]
 
-    def _check_changes(self, topic: str, partitions: Sequence[Sequence[Row]], *, begun: bool) -> list[str]:
+    def _check_changes(
+        self, topic: str, partitions: Sequence[Sequence[Row]], *, begun: bool, complete: bool
+    ) -> list[str]:
         """Early results of sessions: each is one at some due time or on close, and none is left that is none any more.
 
-        `begun`: what is taken back may have come out before.
+        `begun`: what is taken back may have come out before; unless `complete` it may be taken back later.
         """
         problems = []
-        final = self._sessions.values()
+        final = self._found
         exact = {self._told(topic, one) for one in (*final, *derive_early(self._records, self._timing))}
         held: dict[Name, Row] = {}
         for row in _rows(partitions):
@@ -291,12 +297,21 @@ class WindowOracle:
             held[name] = row
             if (*name, read_ms(row["window_end"]), *(row[column] for column in COLUMNS)) not in exact:
                 problems.append(f"{topic}: {row} is no result of a session")
-        for name in held.keys() - self._sessions.keys():
+        for name in held.keys() - self._sessions.keys() if complete else ():
             start_ms = begin_of(name)
             whole = [one for one in final if one.records[0].sku == name[0] and one.first_ms <= start_ms < one.end_ms]
             if whole and all(self._is_passed(one.end_ms - 1) for one in whole):
                 problems.append(f"{topic}: {held[name]} was not taken back, which is part of another session")
         return problems[:SHOWN]
+
+    def _is_older_twin(self, topic: str, row: Row) -> bool:
+        """Whether it is a session after whose end another one began where it had begun."""
+        if not WINDOW_TOPICS[topic].sessions:
+            return False
+        name = name_of(topic, row)
+        told = (*name, read_ms(row["window_end"]), *(row[column] for column in COLUMNS))
+        twins = (one for one in self._found if _session_name(one) == name and one is not self._sessions[name])
+        return any(self._told(topic, one) == told for one in twins)
 
     def _told(self, topic: str, session: Session) -> tuple[Any, ...]:
         """A session as its result has it."""
@@ -401,6 +416,10 @@ class WindowOracle:
         sure = self._total(topic, pane.sure) if pane.sure else "nothing"
         numbers = [record.id for record in pane.sure], [record.id for record in pane.either]
         return f"{sure} (records {numbers[0]}, perhaps {numbers[1]})"
+
+
+def _session_name(session: Session) -> Name:
+    return session.records[0].sku, str(session.first_ms)
 
 
 def _rows(partitions: Sequence[Sequence[Row]]) -> Iterator[Row]:

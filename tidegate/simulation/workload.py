@@ -103,6 +103,9 @@ time: with 1.5 s no checkpoint could ever complete."""
 GAP_S: Final = 0.05
 SLOW_INTERVAL_MS: Final = {20.0: 150, 40.0: 400}
 """And barriers come no faster than their loops turn, once for each channel and then for rows."""
+SLOW_STORAGE: Final = 15.0
+PATIENT_MS: Final = 10_000
+"""Nor with storage as slow as this where a snapshot is of many files."""
 SLOW_GAP_S: Final = 0.2
 """They get so much time at least between two bursts: nobody keeps up with more than can be processed."""
 
@@ -297,7 +300,13 @@ def _decide_more(workload: Workload, timing: Timing, *, sessions: bool) -> Workl
     workload = msgspec.structs.replace(workload, topology="windows", timing=timing, bounded=False)
     if timing.early_ms and sessions:
         timing = msgspec.structs.replace(timing, every_ms=None)
-        return _decide_sessions(msgspec.structs.replace(workload, topology="session-windows"), timing)
+        least_ms = PATIENT_MS if workload.storage_pace >= SLOW_STORAGE else 0
+        workload = msgspec.structs.replace(
+            workload,
+            topology="session-windows",
+            transaction_timeout_ms=max(workload.transaction_timeout_ms, least_ms),
+        )
+        return _decide_sessions(workload, timing)
     if timing.early_ms:
         return msgspec.structs.replace(workload, growing=False, exactly_once=True)
     return msgspec.structs.replace(workload, skew_ms=min(workload.skew_ms, 200), drift=0.0)
@@ -349,7 +358,7 @@ def _draw_without_windows(seed: int) -> Workload:
         interval_ms=interval_ms,
         max_concurrent=draw.choice((1, 2, 3)),
         checkpoint_timeout_ms=6000 if slow else 2000,
-        transaction_timeout_ms=max(draw.choice((1500, 3000, 10_000, 60_000)), 10_000 if slow else 0),
+        transaction_timeout_ms=max(draw.choice((1500, 3000, 10_000, 60_000)), PATIENT_MS if slow else 0),
         unaligned_after_ms=draw.choice((None, None, 0, 0, 0, 20, 200)) if exactly_once else None,
         noisy=draw.random() < 0.3,
         growing=draw.random() < 0.2,

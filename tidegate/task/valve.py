@@ -9,7 +9,8 @@ Rules, after Flink's `StatusWatermarkValve`
 
 Two rules are ours (ADR 52): rows that were there when a watermark was read must not be late by it.
 - Nothing passes an idle channel that has not been asked since whether it is still idle (`take_questions`).
-- A channel that is active again holds the others back until its first watermark, which follows its first rows.
+- A channel that is active again holds the others back until its first watermark. That follows its first rows, and
+  those of all that it has read from: a valve sends it when its idle channels have answered, too.
 
 A channel at the end of time counts as if it was not there, until all are: an input that has ended says nothing about
 one that is only idle (Flink would take the pipeline to its end then). A valve is in no checkpoint: it starts at the
@@ -63,7 +64,7 @@ class _Channel:
 class Valve:
     """One per input port of a vertex, and one per source subtask, whose channels are its partitions.
 
-    `watermark_ms` and `idle` are what has come out of it.
+    `watermark_ms` and `idle` are what has come out of it; where it is active again the watermark may still wait.
     """
 
     def __init__(self, channels: int) -> None:
@@ -73,7 +74,8 @@ class Valve:
         self.watermark_ms = LOWEST
         self.idle = False
         self._channels = [_Channel(idle=False) for _ in range(channels)]
-        self._questions: list[int] = []
+        self._questions: dict[int, None] = {}
+        """Channels that are to be asked, in order."""
         self._wanted_ms = LOWEST
         """What would have come out if all idle channels had answered."""
         self._goal_ms: int | None = None
@@ -81,10 +83,12 @@ class Valve:
         self._asked = False
         """Somebody downstream asks whether all is still idle; it is answered when all is."""
         self._unsure: set[int] = set()
-        """Channels that have not answered that yet."""
+        """Idle channels that have not answered since somebody asked, or since the valve is active again."""
         self._owes_watermark = False
-        """It is active again, and has not said where it is. It does when all its channels have: rows of any of them
-        may be on their way, and whoever reads from it waits for them."""
+        """It is active again, and has not said where it is. It does when all its channels have, or have answered that
+        they are still idle: rows of any of them may be on their way, and whoever reads from it waits for them."""
+        self._unsaid = False
+        """It has come further since, which waits for that, too."""
 
     def add_channel(self) -> int:
         """A partition that was found while it runs, and its index.
@@ -120,6 +124,7 @@ class Valve:
         if one.idle == idle or one.ended:
             return []
         one.become(idle=idle)
+        self._unsure.discard(channel)
         if not idle:
             return self._resume(one)
         held = one.aligned and (one.resuming or one.watermark_ms <= self._wanted_ms)  # below it: one that was added
@@ -134,29 +139,26 @@ class Valve:
         if one.asked_ms is None or one.question != question:
             return []
         one.sure_ms, one.asked_ms = max(one.sure_ms, one.asked_ms), None
-        answers = channel in self._unsure  # before it falls idle, when it asks all channels again
-        out: list[TimeElement] = [*(self._advance() if self._goal_ms is None else self._fall_idle(self._goal_ms))]
-        if answers:
-            self._unsure.discard(channel)
-            if not self._unsure:
-                self._asked = False
-                out.append(StillIdle())
+        was_idle, answers = self.idle, channel in self._unsure  # before it falls idle, when it asks all channels again
+        self._unsure.discard(channel)
+        if self._goal_ms is not None:
+            return [*self._fall_idle(self._goal_ms)]
+        out: list[TimeElement] = [*self._with_owed(self._advance())]
+        if was_idle and answers and not self._unsure:
+            self._asked = False
+            out.append(StillIdle())
         return out
 
     def ask(self) -> None:
         """Somebody asks whether all is still idle: `StillIdle` comes out when it is, and every channel says so."""
         self._asked = True
-        if not self.idle:
-            return
-        for channel, one in enumerate(self._channels):
-            if not one.ended:
-                self._ask(channel, one, one.sure_ms if one.asked_ms is None else one.asked_ms)
-                self._unsure.add(channel)
+        if self.idle:
+            self._ask_all()
 
     def take_questions(self) -> list[tuple[int, int]]:
         """Channels that are to be asked whether they are still idle, and the number of the question."""
-        channels, self._questions = self._questions, []
-        return [(channel, self._channels[channel].question) for channel in dict.fromkeys(channels)]
+        channels, self._questions = self._questions, {}
+        return [(channel, self._channels[channel].question) for channel in channels]
 
     def question_of(self, channel: int) -> int:
         """The number of the question that the channel has not answered; 0 for none."""
@@ -177,12 +179,13 @@ class Valve:
         return None if lowest_ms == END_OF_TIME else index
 
     def _with_owed(self, out: list[TimeControl]) -> list[TimeControl]:
-        """The same, and where it is, if that is still to be said."""
-        if self._owes_watermark and not any(one.silent for one in self._channels):
-            self._owes_watermark = False
-            if not out and self.watermark_ms != LOWEST:
-                out.append(Watermark(self.watermark_ms))
-        return out
+        """The same, or where it is when that can be said."""
+        if not self._owes_watermark:
+            return out
+        if self._unsure or any(one.silent for one in self._channels):
+            return out
+        self._owes_watermark = self._unsaid = False
+        return [] if self.watermark_ms == LOWEST else [Watermark(self.watermark_ms)]
 
     def _all_idle(self) -> bool:
         """Of those that have not ended."""
@@ -194,10 +197,10 @@ class Valve:
         one.resuming = one.watermark_ms < self.watermark_ms
         self._goal_ms = None
         self._wanted_ms = max(self.watermark_ms, min(self._wanted_ms, self._lowest_ms()))
-        self._unsure.clear()
         if not self.idle:
             return []
         self.idle, self._owes_watermark = False, True
+        self._ask_all()
         return [StreamStatus(idle=False)]
 
     def _end(self, *, held: bool) -> list[TimeControl]:
@@ -219,9 +222,13 @@ class Valve:
         if self.watermark_ms < goal_ms:
             self._goal_ms = goal_ms
             return flushed
-        self._goal_ms, self.idle, self._owes_watermark = None, True, False
+        if self._unsaid:
+            flushed = [Watermark(self.watermark_ms)]
+        self._goal_ms, self.idle = None, True
+        self._owes_watermark = self._unsaid = False
+        self._unsure.clear()
         if self._asked:
-            self.ask()
+            self._ask_all()
         return [*flushed, StreamStatus(idle=True)]
 
     def _advance(self) -> list[TimeControl]:
@@ -246,16 +253,25 @@ class Valve:
         for channel, one in enumerate(self._channels):
             if one.idle and one.lets_pass_ms < time_ms:
                 reached_ms = min(reached_ms, one.lets_pass_ms)
-                if one.asked_ms is None:
+                if one.asked_ms is None or channel in self._questions:  # not asked yet, or not taken
                     self._ask(channel, one, time_ms)
         if reached_ms <= self.watermark_ms:
             return []
         self.watermark_ms = reached_ms
-        return [Watermark(reached_ms)]
+        self._unsaid = self._owes_watermark
+        return [] if self._unsaid else [Watermark(reached_ms)]
+
+    def _ask_all(self) -> None:
+        """The idle ones, whether they still are."""
+        self._unsure.clear()
+        for channel, one in enumerate(self._channels):
+            if one.idle and not one.ended:
+                self._ask(channel, one, one.sure_ms if one.asked_ms is None else one.asked_ms)
+                self._unsure.add(channel)
 
     def _ask(self, channel: int, one: _Channel, reached_ms: int) -> None:
         one.ask(reached_ms)
-        self._questions.append(channel)
+        self._questions[channel] = None
 
 
 class Combined:
