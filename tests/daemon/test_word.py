@@ -73,10 +73,13 @@ def test_X03_a_word_for_another_restore_does_and_numbers_go_on_above_the_record(
 
 
 @pytest.mark.parametrize("begin_anew", [False, True])
-def test_X03_an_empty_directory_does_not_take_the_same_savepoint_again(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, begin_anew: bool
+@pytest.mark.parametrize("old", [False, True])
+def test_X03_an_empty_or_old_directory_does_not_take_the_same_savepoint_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, old: bool, begin_anew: bool
 ) -> None:
-    """The volume is not mounted, and the supervisor starts the daemon as before. Another word takes it all the same."""
+    """The volume is not mounted, or was not at the first start and is again, and the supervisor starts the daemon as
+    before. Another word takes it all the same.
+    """
     retained = find_retained(shop.copy.journal.read(), CheckpointId(shop.record.checkpoint - 1))
     wish = Wish("savepoint /s", shop.record.origin, retained.checkpoint, retained.identity, retained=False)
     options = StartOptions(RestoreOption("/s", repeat_output=True), begin_anew=begin_anew)
@@ -85,13 +88,14 @@ def test_X03_an_empty_directory_does_not_take_the_same_savepoint_again(
         return wish
 
     monkeypatch.setattr(Choosing, "look", look)
-    empty = Loopback(PLAN, ROWS)
+    directory, replaced = (shop.copy, ()) if old else (Loopback(PLAN, ROWS), (shop.record.journal,))
     if begin_anew:
-        assert shop.start(empty, options).replaced == (shop.record.journal,)
+        assert shop.start(directory, options).replaced == replaced
         return
+    what = "knows nothing of it" if old else "is empty"
     with pytest.raises(
-        PipelineKnown, match=r"empty, but the pipeline has continued from savepoint /s.*mount the volume"
+        PipelineKnown, match=rf"{what}, but the pipeline has continued from savepoint /s.*mount the volume"
     ):
-        shop.start(empty, options)
+        shop.start(directory, options)
     wish = msgspec.structs.replace(wish, origin="savepoint of another moment")
-    assert shop.start(empty, options).replaced == (shop.record.journal,)
+    assert shop.start(directory, options).replaced == replaced

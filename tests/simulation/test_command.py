@@ -18,10 +18,10 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_last_line_counts_and_success_is_0() -> None:
-    done = CliRunner().invoke(simulate, ["--seeds", "4", "--first", "11"])
+    done = CliRunner().invoke(simulate, ["--seeds", "2", "--first", "11"])
     assert done.exit_code == 0, done.output
     last = done.output.strip().splitlines()[-1]
-    assert re.fullmatch(r"[0-4] schedules, 0 violations, \d+ faults, \d+\.\d schedules/s", last)
+    assert re.fullmatch(r"[0-2] schedules, 0 violations, \d+ faults, \d+\.\d schedules/s", last)
 
 
 def test_schedules_without_windows_are_passed_over_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
+from tests.depth import DEPTH
 from tidegate.simulation.digests import digests
 
-SEEDS = 4
+SEEDS = 2 * DEPTH
 
 pytestmark = pytest.mark.slow
 

@@ -183,8 +183,12 @@ def check(story: Story) -> None:
     assert [row for row in expected if row not in found] == [], story.events
 
 
+BETWEEN = pytest.param(600, marks=pytest.mark.deep)
+"""Bytes of credit: a row at a time and all at once are the ends."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("credit", [1, 600, 2 << 20])
+@pytest.mark.parametrize("credit", [1, BETWEEN, 2 << 20])
 @settings(max_examples=6 * DEPTH, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_B49_B50_every_completed_checkpoint_restores_every_row_once_and_in_order(credit: int, seed: int) -> None:
@@ -199,7 +203,7 @@ def by_owner(story: Story) -> list[list[Row]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("credit", [1, 600])
+@pytest.mark.parametrize("credit", [1, BETWEEN])
 @settings(max_examples=4 * DEPTH, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_B49_B50_two_exchanges_and_two_sources_restore_every_row_once(credit: int, seed: int) -> None:

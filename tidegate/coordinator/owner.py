@@ -129,15 +129,17 @@ def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool
 
 
 def refuse_repeated(state: JournalState, known: Known, wish: Wish, *, place: str) -> None:
-    """Raises PipelineKnown where the pipeline has continued from `wish` before, and its directory is empty now: lost.
+    """Raises PipelineKnown where the pipeline has continued from `wish` before, and its directory, empty or another one,
+    knows nothing of that.
 
     A supervisor repeats a command line at every start; what it says about output was said for the first one (ADR 12).
     """
     record = known.record
-    if state.newest is not None or record is None or record.origin != wish.origin:
+    if record is None or record.origin != wish.origin or (state.newest is not None and not _find_problem(state, known)):
         return
+    what = "is empty" if state.newest is None else "knows nothing of it"
     raise PipelineKnown(
-        f"{place} is empty, but the pipeline has continued from {wish.title} before: its consumer group has the record "
+        f"{place} {what}, but the pipeline has continued from {wish.title} before: its consumer group has the record "
         f"of {record}. Restoring it once more would write output again, so nothing was started. The choices: mount the "
         "volume, or correct `checkpoints.directory`; or add --begin-anew to --restore PATH --repeat-output, when "
         "readers can live with output that is written again",

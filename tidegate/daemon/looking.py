@@ -128,7 +128,7 @@ def _decide_owner(
     before: JournalState, known: Known, wish: Wish | None, word: StartOptions, place: str
 ) -> tuple[str, ...]:
     """What somebody has said about output was said for one restore: it does not count where that is done (`wish` is
-    None), nor where the directory was lost since. Raises PipelineKnown.
+    None), nor where the directory was lost since, or is another one. Raises PipelineKnown.
     """
     if wish is not None and not word.begin_anew:
         refuse_repeated(before, known, wish, place=place)
