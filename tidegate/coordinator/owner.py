@@ -129,8 +129,8 @@ def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool
 
 
 def refuse_repeated(state: JournalState, known: Known, wish: Wish, *, place: str) -> None:
-    """Raises PipelineKnown where the pipeline has continued from `wish` before, and its directory, empty or another one,
-    knows nothing of that.
+    """Raises PipelineKnown where the pipeline has continued from `wish` before, and its directory knows nothing of
+    that: it is empty, or another one.
 
     A supervisor repeats a command line at every start; what it says about output was said for the first one (ADR 12).
     """
