@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from tidegate.operators.spec import Slot
     from tidegate.state.order import Row
 
-FIRED_MAX: Final = 4_000
+FIRED_MAX: Final = 1_500
 """So many results are made in one call."""
-FOLDED_MAX: Final = 4_000
+FOLDED_MAX: Final = 2_000
 """So many partial results are put into the state in one call, but for a snapshot."""
 REASON: Final = "late: its windows were closed"
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import polars as pl
 
 from tidegate.datatypes import BIGINT
-from tidegate.operators.kinds.window.running.base import FOLDED_MAX
+from tidegate.operators.kinds.window.running.base import FIRED_MAX, FOLDED_MAX
 from tidegate.operators.kinds.window.running.early_slicing import EarlySlicing
 from tidegate.operators.kinds.window.running.emission import emit_results
 from tidegate.operators.kinds.window.running.partial import AT, Buffer
@@ -54,7 +54,9 @@ class EarlyRuntime(TimedRuntime):
         self._slices = Store(self._timed[SLICES], self._aggregates, keys)
         self._gathered = Store(self._timed[GATHERED], self._aggregates, self._keys)
         windows = -(-operator.window.size_ms // operator.window.every_ms)
-        entries = 2 * windows  # each of them has timers besides
+        entries = 3 * windows  # each of them has two timers besides
+        self._folded_max = max(1, FOLDED_MAX // entries)
+        self._fired_max = FIRED_MAX // 2 if self._sliding else FIRED_MAX
         self._rows = Buffer(self._aggregates, self._key_names, slicing.row_ends, slicing.first_end, entries)
         self._more = Buffer(self._aggregates, self._by[1:], at_of, first_at)
         """Of rows that are late for some results of their windows."""

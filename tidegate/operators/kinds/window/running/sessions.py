@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 8_000
 """So many rows wait at most before they are reduced."""
-WAITING_MAX: Final = 2_500
+WAITING_MAX: Final = 2_000
 """Fewer, if they become more sessions than this: a snapshot has to put them into the state in one call."""
 _SESSION: Final = "__session"
 _START: Final = "__start"
@@ -196,7 +196,7 @@ class SessionRuntime(WindowRuntime):
         until = min(watermark_ms, END_OF_TIME - 1)
         if not self._has_due(until):
             return False
-        if self._fold(FOLDED_MAX) or self._settle(watermark_ms, out):
+        if self._fold(FOLDED_MAX // 2) or self._settle(watermark_ms, out):
             return True
         taken = [row for row, _ in self._timers.take_due(until, limit)]
         if taken:

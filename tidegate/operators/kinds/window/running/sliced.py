@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from tidegate.operators.spec import Slot
     from tidegate.state.order import Row
 
-LOOKED_UP_MAX: Final = 20_000
+LOOKED_UP_MAX: Final = 4_000
 """So many slices are looked up in one call."""
+ENTRIES: Final = 2
+"""A partial result becomes a slice and a timer."""
 _ROW: Final = "__row"
 
 
@@ -46,8 +48,8 @@ class SlicedRuntime(TimedRuntime):
         self._fired_max = max(1, LOOKED_UP_MAX // len(slicing.slices_of(0)))
         self._slices = Store(self._timed[SLICES], self._aggregates, self._keys)
         self._extra = Store(self._timed[EXTRA], self._aggregates, self._keys)
-        self._rows = Buffer(self._aggregates, self._key_names, slicing.row_ends, slicing.first_end)
-        self._more = Buffer(self._aggregates, self._key_names, at_of, first_at)
+        self._rows = Buffer(self._aggregates, self._key_names, slicing.row_ends, slicing.first_end, ENTRIES)
+        self._more = Buffer(self._aggregates, self._key_names, at_of, first_at, ENTRIES)
         self._buffers = ((self._rows, self._slices), (self._more, self._extra))
 
     # -- rows ----------------------------------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ class TimedRuntime(WindowRuntime):
     _slices: Store
     _fired_max: int | None = None
     """So many timers fire in one call; None: as many as there may."""
+    _folded_max = FOLDED_MAX
+    """See there."""
 
     def __init__(self, operator: WindowOperator, slot: Slot, slicing: Slicing) -> None:
         super().__init__(operator, slot)
@@ -70,9 +72,9 @@ class TimedRuntime(WindowRuntime):
         for buffer, store in self._buffers:
             due = buffer.take_due(until)
             if due is not None:
-                buffer.put_back(due[FOLDED_MAX:])
-                self._fold(due[:FOLDED_MAX], store)
-                if due.height > FOLDED_MAX:
+                buffer.put_back(due[self._folded_max :])
+                self._fold(due[: self._folded_max], store)
+                if due.height > self._folded_max:
                     return True
         return False
 
