@@ -18,6 +18,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from tests.coordinator.fake_storage import FakeStorage, Fault
 from tests.coordinator.values import completed
 from tests.coordinator.world import FAULTS, INPUT, SINKS, SOURCE, WorldBase
+from tests.depth import DEPTH
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.events import (
     AckReceived,
@@ -340,7 +341,7 @@ class World(WorldBase):
 def build() -> Any:
     case = World.TestCase
     case.settings = settings(
-        max_examples=200,
+        max_examples=100 * DEPTH,
         stateful_step_count=60,
         deadline=None,
         derandomize=True,

@@ -18,6 +18,7 @@ COSTLY = {
     "ends_of_transactions_are_not_on_record",
     "fence_raises_the_epoch_just_twice",
     "idle_channel_holds_the_watermark_back",
+    "new_partition_read_from_its_end",
     "next_transaction_before_the_flush",
     "no_commit_at_recovery",
     "open_transactions_ended_by_the_mender",
@@ -27,10 +28,13 @@ COSTLY = {
     "rows_in_flight_judged_by_the_watermark_after_them",
     "rows_in_flight_not_replayed",
     "savepoint_written_before_its_output_is_committed",
+    "time_limits_by_the_wall_clock",
     "tracker_completes_early",
     "watermark_of_the_operator_not_restored",
     "watermark_passed_on_before_what_it_makes_due",
     "watermarks_of_partitions_not_restored",
+    "wish_carried_out_at_every_start",
+    "words_forgotten_by_what_a_recovery_appends",
 }
 """More than half of the time of all: no seed is known that shows them in less than some seconds."""
 

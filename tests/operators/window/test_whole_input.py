@@ -64,7 +64,7 @@ WAYS = [
     ("tumbling", 0),
     pytest.param("tumbling", 1, marks=pytest.mark.deep),
     pytest.param("corrected", 2, marks=pytest.mark.deep),
-    ("sliding", 3),
+    pytest.param("sliding", 3, marks=pytest.mark.deep),
     ("sessions", 4),
     pytest.param("kept sessions", 5, marks=pytest.mark.deep),
 ]
