@@ -44,17 +44,8 @@ CANARIES: Final[dict[str, Plant]] = {
     if callable(plant) and getattr(plant, "__module__", "") == module.__name__
 }
 
-OPEN: Final = frozenset(
-    {
-        "held_back_transactions_fenced_although_they_are_committed",
-        "idle_by_a_bare_timer",
-        "idle_channels_passed_without_a_question",
-    }
-)
-"""No seed that was tried has caught these with the present draws. Tests leave them out; `make canaries` does not.
-
-A partition that is idle by mistake has done little harm since it is asked again before it is passed (ADR 52).
-"""
+OPEN: Final = frozenset({"held_back_transactions_fenced_although_they_are_committed"})
+"""No seed that was tried has caught these with the present draws. Tests leave them out; `make canaries` does not."""
 
 _SOUND: Final[dict[int, bool]] = {}
 

@@ -86,7 +86,9 @@ def idle_by_a_bare_timer(patch: Patch) -> None:
     """A partition from which nothing has come for a while is idle, whatever its broker says or does not say."""
     real = CaughtUp.answer
 
-    def answer(self: CaughtUp, part: TopicPartition, asked: Due, _stable: int | None, now: float) -> bool:
+    def answer(
+        self: CaughtUp, part: TopicPartition, asked: Due, _stable: int | None, now: float, *, is_open: bool
+    ) -> bool:
         return real(self, part, asked, asked.offset, now)
 
     patch.setattr(CaughtUp, "answer", answer)

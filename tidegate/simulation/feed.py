@@ -8,6 +8,7 @@ far ahead close all windows before them.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -143,7 +144,33 @@ class Feed:
                 self._grow(topic)
         if waiting < WAITING_MAX:
             self.append(max(wave - waiting, self._draw.randint(1, self._workload.burst)))
+        lull_s = 0.0 if self._times is None else self._times.draw_lull_s()
+        if self._times is not None and lull_s:
+            self._world.kernel.at(lull_s, partial(self._load, self._times))
+        else:
+            self._plan_burst()
+
+    def _load(self, times: EventTimes) -> None:
+        """The end of a lull: records for all partitions, at once."""
+        if not self._flowing:
+            return
+        load = times.draw_load(self._everywhere)
+        if len(self.records) + len(load) <= RECORDS_MAX:
+            self._write([self._make(len(self.records) + index, place) for index, place in enumerate(load)])
+            self._world.reach.note("loads after a lull")
+            self._let_one_lag(times)
         self._plan_burst()
+
+    def _let_one_lag(self, times: EventTimes) -> None:
+        """One slot takes a load later than the others."""
+        slots = [process for process in self._world.kernel.processes if process.alive and process.kind == "slot"]
+        if len(slots) < 2:
+            return
+        laggard, seconds, frozen = times.draw_laggard(len(slots))
+        if frozen:
+            slots[laggard].freeze(seconds)
+        else:
+            self._world.outages.late_fetches[slots[laggard].name] = self._world.kernel.now + seconds
 
     def _keep_steady(self, times: EventTimes) -> None:
         """Again and again a record for each partition that has had none for a while."""

@@ -8,6 +8,7 @@ before it did, never by later ones (ADR 52).
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from itertools import accumulate
@@ -85,8 +86,8 @@ class Limits(msgspec.Struct, frozen=True):
 def derive_limits(workload: Workload, timing: Timing, reading: Reading, size_ms: int) -> dict[int, Limits]:
     """Of every record that is to be processed; `size_ms`: of the windows that the end of a bounded read closes."""
     highest: dict[TopicPartition, int] = {}
-    idle = _derive_idle(workload, timing, reading.arrived)
     bounds = _Bounds(timing, reading, size_ms)
+    idle = _derive_idle(workload, timing, reading.arrived, bounds)
     certain = 0 if workload.noisy else workload.backlog
     limits = {}
     for record in reading.records:
@@ -94,7 +95,9 @@ def derive_limits(workload: Workload, timing: Timing, reading: Reading, size_ms:
         perhaps_ms = NEVER
         if record.id in idle:
             surely_known = not workload.noisy and record.place.partition < workload.partitions
-            perhaps_ms = bounds.watermark_at(record) if surely_known else bounds.watermark(record)
+            perhaps_ms = bounds.watermark(record)
+            if surely_known:
+                perhaps_ms = bounds.watermark_at(record, together=idle[record.id])
             perhaps_ms = FOREVER if timing.by_clock else perhaps_ms
         if workload.bounded and record.id >= certain:
             perhaps_ms = max(perhaps_ms, bounds.end(record))
@@ -124,14 +127,21 @@ class _Bounds:
         self._watermarks = list(accumulate((time - timing.delay_ms - 1 for time in times), max))
         self._ends = list(accumulate((time + size_ms + timing.allowed_ms for time in times), max))
         self._settled = reading.settled
+        self._before_its_moment = _count_before([record.arrived_s for record in reading.arrived])
+        self._delay_ms = timing.delay_ms
 
     def watermark(self, record: InputRecord) -> int:
         """The highest of any partition when the record was processed."""
         return self._watermarks[self._before(record)]
 
-    def watermark_at(self, record: InputRecord) -> int:
-        """The highest of any partition when it arrived."""
-        return self._watermarks[record.id - 1] if record.id else NEVER
+    def watermark_at(self, record: InputRecord, *, together: bool) -> int:
+        """The highest of any partition when it arrived; `together`: without what arrived at the same moment."""
+        before = self._before_its_moment[record.id] if together else record.id
+        return self._watermarks[before - 1] if before else NEVER
+
+    def is_level(self, record: InputRecord) -> bool:
+        """Whether its partition is where the others were before, or further."""
+        return time_of(record) - self._delay_ms - 1 >= self.watermark_at(record, together=True)
 
     def end(self, record: InputRecord) -> int:
         """A moment that is not before any at which the end of a bounded read can have closed a window."""
@@ -141,18 +151,29 @@ class _Bounds:
         return self._settled.get(record.id, len(self._ends)) - 1
 
 
-def _derive_idle(workload: Workload, timing: Timing, arrived: Sequence[InputRecord]) -> set[int]:
-    """Records in front of which their partition may have been idle, or was not known yet."""
+def _count_before(moments: Sequence[float]) -> list[int]:
+    """For each of these, which only grow, how many are less."""
+    return [bisect_left(moments, moment) for moment in moments]
+
+
+def _derive_idle(
+    workload: Workload, timing: Timing, arrived: Sequence[InputRecord], bounds: _Bounds
+) -> dict[int, bool]:
+    """Records in front of which their partition may have been idle, or was not known yet.
+
+    The value is whether it went on level with the others. Then nobody goes ahead of it (ADR 52); one that is late by
+    its own watermark holds nobody back.
+    """
     newest: dict[TopicPartition, float] = {}
     idle: dict[TopicPartition, bool] = {}
-    found = set()
+    found = {}
     for record in arrived:
         place = record.place
         grown = place.partition >= workload.partitions
         gap_s = record.arrived_s - newest.get(place, START_S)
         if grown or (timing.idle != "never" and (gap_s >= IDLE_S or workload.noisy)):
-            idle[place] = True
-        if idle.get(place):
-            found.add(record.id)
+            idle[place] = bounds.is_level(record)
+        if place in idle:
+            found[record.id] = idle[place]
         newest[place] = record.arrived_s
     return found

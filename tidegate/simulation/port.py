@@ -18,6 +18,7 @@ LOST_AFTER_S: Final = 0.7
 """Until a client notices that a connection is broken."""
 PATIENCE_S: Final = 10.0
 """How long a client waits for an answer."""
+FETCH: Final = "fetch"
 NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -39,11 +40,14 @@ class Outages:
         self.storage = 0.0
         self.cut_off: dict[str, float] = {}
         """By process name: a partition between it and the broker."""
+        self.late_fetches: dict[str, float] = {}
+        """By process name: the broker is slow to read what it has for it, and quick at all else."""
 
     def clear(self) -> None:
         """Everything can be reached."""
         self.broker = self.storage = 0.0
         self.cut_off.clear()
+        self.late_fetches.clear()
 
 
 class BrokerPort:
@@ -131,12 +135,14 @@ class BrokerPort:
                 self.process.kill(str(fault))
         return fault
 
-    def way_s(self, fault: Fault | None) -> float:
+    def way_s(self, fault: Fault | None, name: str = "") -> float:
         """To the broker. Across a partition a request is on its way until that is over."""
         way_s = self.back_s()
         if fault is not None and fault.kind == "slow":
             way_s += fault.seconds
-        return way_s + max(0.0, self._outages.cut_off.get(self.process.name, 0.0) - self.kernel.now)
+        ends = self._outages.cut_off, self._outages.late_fetches if name == FETCH else {}
+        until_s = max(end.get(self.process.name, 0.0) for end in ends)
+        return way_s + max(0.0, until_s - self.kernel.now)
 
     def back_s(self) -> float:
         """And back."""
@@ -179,7 +185,7 @@ class Connection:
         if self._port.broker_away:
             self._drop(lost)
             return
-        self._arrives = max(self._arrives, kernel.now + self._port.way_s(fault))
+        self._arrives = max(self._arrives, kernel.now + self._port.way_s(fault, name))
         number = self._number
         late = self._arrives - kernel.now > timeout_s
 

@@ -114,6 +114,7 @@ FLOORS: Final[Mapping[str, int]] = {
     "gone back": 15,
     "gone back in front of committed work": 8,
     "continued from a savepoint with a new directory": 4,
+    "loads after a lull": 150,
     "missing markers written: abort": 10,
     "missing markers written: commit": 5,
     "partitions added while running": 55,

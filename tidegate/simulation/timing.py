@@ -26,6 +26,14 @@ DISORDERS_MS: Final = (0, 50, 300, 1500)
 STRAYS: Final = (0.0, 0.05, 0.2)
 SILENCES: Final = (0.0, 0.02, 0.1)
 SILENCE_S: Final = (0.3, 5.0)
+LULLS: Final = (0.0, 0.5, 0.5)
+LULL_S: Final = (1.3, 3.0)
+"""Long enough for all partitions to be known to be idle."""
+LULL_LAG_MS: Final = 1200
+LOAD: Final = 4
+"""As many records for each partition at most, after a lull."""
+LAGGARD_S: Final = (0.02, 0.5)
+FROZEN: Final = 0.5
 STEADY: Final = 0.4
 STEADY_S: Final = 0.3
 """How long a steady partition is without records, at most about twice."""
@@ -63,6 +71,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """This part of the records comes much later."""
     silence: float
     """With so many records their partition falls silent for a while."""
+    lulls: float = 0.0
+    """After so many bursts nothing comes to any partition for a while, and then a load to all of them at once."""
     steady: bool
     """No partition is without records for as long as it takes to be idle, but those that fall silent."""
     lag_ms: int
@@ -88,6 +98,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
         """While all is idle the watermark follows the clock."""
         return self.idle == BY_CLOCK
 
+    def least(self, partitions: int) -> int:
+        """So many, or as many as there must be: a lull of one partition is only a silence."""
+        return max(partitions, 2) if self.lulls else partitions
+
 
 def draw_timing(draw: random.Random, *, single: bool) -> Timing:
     """Of one schedule; `single`: a record is in one window, which comes out once."""
@@ -104,6 +118,19 @@ def draw_timing(draw: random.Random, *, single: bool) -> Timing:
         steady=draw.random() < STEADY,
         lag_ms=draw.choice((0, 0, size_ms)),
     )
+
+
+def draw_lulls(draw: random.Random, timing: Timing) -> Timing:
+    """The same, with lulls or without: they say something only where partitions that are caught up are idle.
+
+    Partitions lag by less than a lull, so that each goes on where the others were or later (ADR 52).
+    """
+    lulls = draw.choice(LULLS) if timing.idle == "caught-up" and not timing.zone else 0.0
+    if not lulls:
+        return timing
+    lag_ms = min(3 * timing.size_ms, LULL_LAG_MS)
+    delay_ms = draw.choice((timing.delay_ms, min(timing.delay_ms, timing.size_ms // 5)))
+    return msgspec.structs.replace(timing, lulls=lulls, steady=False, lag_ms=lag_ms, delay_ms=delay_ms)
 
 
 def draw_more(draw: random.Random, timing: Timing) -> Timing:
@@ -149,6 +176,7 @@ class EventTimes:
         self._timing = timing
         self._seed = seed
         self._draw = generator(seed, "event times")
+        self._lulls = generator(seed, "lulls of records")
         self._ahead_ms = 0
         self._seen_ms = START_MS
         self._passed_ms = 0
@@ -164,6 +192,23 @@ class EventTimes:
         if self._draw.random() < self._timing.silence:
             self._silent_until[place] = now_s + self._draw.uniform(*SILENCE_S)
         return place
+
+    def draw_lull_s(self) -> float:
+        """For how long nothing comes from now on; 0: no lull begins."""
+        return self._lulls.uniform(*LULL_S) if self._lulls.random() < self._timing.lulls else 0.0
+
+    def draw_load(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Where the records go that end a lull."""
+        load = [place for place in places for _ in range(self._lulls.randint(1, LOAD))]
+        self._lulls.shuffle(load)
+        return load
+
+    def draw_laggard(self, slots: int) -> tuple[int, float, bool]:
+        """Which slot takes a load later than the others, by how many seconds, and whether it is frozen for so long.
+
+        If not, what it reads comes late to it.
+        """
+        return self._lulls.randrange(slots), self._lulls.uniform(*LAGGARD_S), self._lulls.random() < FROZEN
 
     def find_quiet(self, places: Sequence[TopicPartition], now_s: float) -> Iterator[TopicPartition]:
         """Partitions that need a record to be steady: the last one was some time ago."""

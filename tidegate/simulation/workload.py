@@ -18,7 +18,7 @@ from tidegate.simulation.renames import rename_steps
 from tidegate.simulation.shapes.keyed import Best, Dedup, Expiring, Last
 from tidegate.simulation.shapes.shape import SCHEMA, TIMED_SCHEMA, Shape
 from tidegate.simulation.shapes.stateless import Calls, LostInput, NewTopics, Spread
-from tidegate.simulation.timing import Timing, draw_more, draw_timing
+from tidegate.simulation.timing import Timing, draw_lulls, draw_more, draw_timing
 
 MOST_SUBTASKS: Final = 3
 """Of a vertex, also after it was rescaled."""
@@ -271,6 +271,9 @@ def draw_workload(seed: int) -> Workload:
     """Everything is drawn from the seed."""
     renamed = generator(seed, "renamed steps").random() < RENAMED
     workload = msgspec.structs.replace(_draw_topology(seed), renamed=renamed)
+    if workload.windows is not None:
+        timing = draw_lulls(generator(seed, "lulls"), workload.windows)
+        workload = msgspec.structs.replace(workload, timing=timing, partitions=timing.least(workload.partitions))
     draw = generator(seed, "changed steps")
     if not workload.exactly_once or "sums" not in OUTPUTS[workload.topology] or draw.random() >= CHANGED:
         return workload

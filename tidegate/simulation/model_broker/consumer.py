@@ -23,7 +23,7 @@ from tidegate.simulation.model_broker.log import Fetched
 from tidegate.simulation.model_broker.messages import make_message
 from tidegate.simulation.model_broker.metadata import read_metadata
 from tidegate.simulation.model_broker.placement import NOBODY
-from tidegate.simulation.port import BrokerPort, Connection, LinkLost, LinkSilent
+from tidegate.simulation.port import FETCH, BrokerPort, Connection, LinkLost, LinkSilent
 
 FETCH_RECORDS: Final = 32
 QUEUED_MAX: Final = 128
@@ -167,7 +167,7 @@ class ModelConsumer:
                 place.asked = True
             asked = {place.partition: place.offset for place in places}
             self._connections[node].post(
-                "fetch",
+                FETCH,
                 partial(self._read, node, asked),
                 partial(self._on_fetched, places),
                 partial(self._on_lost, places),
