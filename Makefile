@@ -77,19 +77,21 @@ night: setup ## run long stories on real parts under faults, 90 minutes in all (
 compatibility: setup ## run a story of kills on other versions of Spark, Kafka, Python and Java (ARGS="--spark 3.5 --kafka 3.3")
 	$(BIN)/python -m tests.compatibility $(ARGS)
 
+# What .venv has, and the checkout, for another environment: .pth files of what is added are not read.
+PURELIB := -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+lend = { $(BIN)/python $(PURELIB); echo $(CURDIR); } > $$($(1)/bin/python $(PURELIB))/tidegate-environment.pth
+
 spark-sql: setup ## read state with Spark's data source, which needs pyarrow (in a virtual environment of its own)
 	$(PYTHON) -m venv build/spark-sql
 	build/spark-sql/bin/pip install --quiet --disable-pip-version-check "pyarrow>=18,<27"
-	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
-	  > $$(build/spark-sql/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/tidegate-environment.pth
+	$(call lend,build/spark-sql)
 	build/spark-sql/bin/python -m tests.spark_sql
 
 tracing: setup ## send traces of checkpoints to a receiver of OTLP (OpenTelemetry in a virtual environment of its own)
 	$(PYTHON) -m venv build/tracing
 	build/tracing/bin/pip install --quiet --disable-pip-version-check \
 	  "opentelemetry-sdk>=1.30,<2" "opentelemetry-exporter-otlp-proto-http>=1.30,<2"
-	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
-	  > $$(build/tracing/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/tidegate-environment.pth
+	$(call lend,build/tracing)
 	build/tracing/bin/python -m tests.tracing
 
 audit: ## look the locked packages up in PyPI's and OSV's lists of vulnerabilities (pip-audit in an environment of its own)
