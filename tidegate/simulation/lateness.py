@@ -96,8 +96,9 @@ def derive_limits(workload: Workload, timing: Timing, reading: Reading, size_ms:
         if record.id in idle:
             surely_known = not workload.noisy and record.place.partition < workload.partitions
             perhaps_ms = bounds.watermark(record)
-            if surely_known:
-                perhaps_ms = bounds.watermark_at(record, together=idle[record.id])
+            level = idle[record.id]
+            if surely_known and (level or not timing.lulls):
+                perhaps_ms = bounds.watermark_at(record, together=level)
             perhaps_ms = FOREVER if timing.by_clock else perhaps_ms
         if workload.bounded and record.id >= certain:
             perhaps_ms = max(perhaps_ms, bounds.end(record))
@@ -161,8 +162,8 @@ def _derive_idle(
 ) -> dict[int, bool]:
     """Records in front of which their partition may have been idle, or was not known yet.
 
-    The value is whether it went on level with the others. Then nobody goes ahead of it (ADR 52); one that is late by
-    its own watermark holds nobody back.
+    The value is whether all that have been idle went on level with the others. Then nobody goes ahead of them (ADR 52);
+    one that is late by its own watermark holds nobody back, and takes with it what else its subtask reads.
     """
     newest: dict[TopicPartition, float] = {}
     idle: dict[TopicPartition, bool] = {}
@@ -174,6 +175,6 @@ def _derive_idle(
         if grown or (timing.idle != "never" and (gap_s >= IDLE_S or workload.noisy)):
             idle[place] = bounds.is_level(record)
         if place in idle:
-            found[record.id] = idle[place]
+            found[record.id] = all(idle.values())
         newest[place] = record.arrived_s
     return found
