@@ -1,7 +1,7 @@
 """Frames as Arrow IPC, between slots and in checkpoints.
 
 Polars holds the lock of a frame while it writes it, and needs the interpreter's lock for what it writes to. A thread
-that has the interpreter's lock and wants to look at the same frame waits for the first, and both wait for ever. So what
+that has the interpreter's lock and looks at the same frame waits for the first, and both wait for ever. So what
 is written is a copy that nobody else has; its columns are shared, not copied.
 """
 
