@@ -212,9 +212,9 @@ def test_digests_of_another_version_are_not_compared() -> None:
 
 
 def test_a_part_that_an_older_version_did_not_have_is_no_change() -> None:
-    new: Meaning = {"orders": {"the window": f"{VERSION}:a", "the event time": f"{VERSION}:b"}}
+    new: Meaning = {"orders": {"the window": f"{VERSION}:a", "the allowed lateness": f"{VERSION}:b"}}
     assert find_changes({"orders": {"the window": f"{VERSION - 1}:c"}}, new) == []
-    assert find_changes({"orders": {"the window": f"{VERSION}:a"}}, new) == ["the event time of orders"]
+    assert find_changes({"orders": {"the window": f"{VERSION}:a"}}, new) == ["the allowed lateness of orders"]
 
 
 GOLDEN = [
