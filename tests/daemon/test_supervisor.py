@@ -77,6 +77,20 @@ def test_an_end_without_a_final_checkpoint_is_no_success(deploying: bool) -> Non
     assert (failure.followed_by, failure.restart_after_ms) == (FollowedBy.RESTART, 1 if deploying else 60_000)
 
 
+@pytest.mark.parametrize("deploying", [False, True])
+def test_an_end_before_anything_was_read_says_that_there_is_no_final_checkpoint(
+    deploying: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Exit code 0: nothing is missing. But rows in flight in the last checkpoint are there still."""
+    attempts = Planned(deploying=True)
+    attempts.number = 1  # the next one is being deployed when the end is asked for
+    if not deploying:
+        attempts.stop()
+    with caplog.at_level("INFO"):
+        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+    assert "before anything was read, so there is no final checkpoint" in caplog.text
+
+
 def test_a_failure_after_which_nothing_is_tried_is_kept_as_given_up() -> None:
     attempts = Planned(deploying=False)
     attempts.error = PipelineStopped("the topic is gone")

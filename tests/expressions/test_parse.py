@@ -156,6 +156,8 @@ def test_the_type_of_an_expression_is_sparks(text: str, kind: DataType) -> None:
         ("aggregate(tags, '', (s, t) -> s || t)", 17, "to string is not supported", "array_join"),
         ("array_append(tags, 5)", 20, "int is not an element of array<string>", "cast"),
         ("array_sort(address)", 12, "`array_sort` needs an array", "cast"),
+        ("repeat(name, 10001)", 14, "repeats a text at most 10000 times", "smaller"),
+        ("lpad(name, 10001, '-')", 12, "pads to at most 10000 characters", "smaller"),
         ("array_repeat(name, 100000)", 20, "at most 10000", "smaller"),
         ("regexp_extract_all(name, '^(a)')", 26, "not supported in `regexp_extract_all`", "group 0"),
         ("regexp_count(name, 'a*')", 20, "match nothing", "+ instead"),

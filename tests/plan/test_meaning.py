@@ -168,6 +168,14 @@ def test_what_the_event_time_is_read_from_belongs_to_the_meaning_of_a_step_that_
     assert not changes["totals"]
 
 
+@pytest.mark.parametrize(("before", "after"), [("", ", ttl: 1d"), (", ttl: 1d", ""), (", ttl: 1d", ", ttl: 2d")])
+def test_a_ttl_by_event_time_may_be_added_changed_and_removed(before: str, after: str) -> None:
+    """The page says so: totals that had none begin their time at the restart."""
+    total = "aggregate: {n: count(*), total: sum(net)}"
+    old, new = (meanings_of((total, total + ttl)) for ttl in (before, after))
+    assert {name: find_changes(old[name], new[name]) for name in old} == {name: [] for name in old}
+
+
 def test_the_timestamp_in_kafka_is_the_same_event_time_by_whatever_name() -> None:
     columns = "schema: {id: bigint, customer: string, amount: double, qty: int"
     window = "{name: timed, from: orders, key: customer, window: {tumbling: 1m}, aggregate: {n: count(*)}}"
@@ -204,9 +212,9 @@ def test_digests_of_another_version_are_not_compared() -> None:
 
 
 def test_a_part_that_an_older_version_did_not_have_is_no_change() -> None:
-    new: Meaning = {"orders": {"the window": f"{VERSION}:a", "the event time": f"{VERSION}:b"}}
+    new: Meaning = {"orders": {"the window": f"{VERSION}:a", "the allowed lateness": f"{VERSION}:b"}}
     assert find_changes({"orders": {"the window": f"{VERSION - 1}:c"}}, new) == []
-    assert find_changes({"orders": {"the window": f"{VERSION}:a"}}, new) == ["the event time of orders"]
+    assert find_changes({"orders": {"the window": f"{VERSION}:a"}}, new) == ["the allowed lateness of orders"]
 
 
 GOLDEN = [

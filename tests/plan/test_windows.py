@@ -97,7 +97,20 @@ def test_a_window_that_cannot_be_is_refused_at_its_key(window: str, problem: str
     ("step", "problem"),
     [
         (f"{STEP}, emit: each", "emit: `each` is for running totals"),
-        (f"{STEP}, emit: {{every: 7s}}", "emit: the window is not a multiple of 7s"),
+        (f"{STEP}, emit: {{every: 7s}}", "emit: the window is not a multiple of 7s; make it a part of 1m, as 10s"),
+        (f"{STEP}, emit: {{every: 1m}}", "emit: is not less than the window, 1m; make it a part of 1m, as 10s"),
+        (
+            "window: {tumbling: 10s}, aggregate: {n: count(*)}, emit: {every: 3s}",
+            "emit: the window is not a multiple of 3s; make it a part of 10s, as 2s",
+        ),
+        (
+            "window: {tumbling: 7ms}, aggregate: {n: count(*)}, emit: {every: 3ms}",
+            "emit: the window is not a multiple of 3ms; make it a part of 7ms, as 1ms",
+        ),
+        (
+            "window: {tumbling: 1ms}, aggregate: {n: count(*)}, emit: {every: 1ms}",
+            "emit: is not less than the window, 1ms; remove it",
+        ),
         (
             "window: {sliding: 1h, every: 1s}, aggregate: {n: count(*)}, emit: {every: 1m}",
             "emit: a record would be in 3,600 windows, and each would give early results",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pytest
 
 from tests.coordinator.values import handle
@@ -423,6 +424,19 @@ def test_a_bad_row_that_was_in_flight_before_anything_could_fail_is_told_without
         BadRecord, match=r"record of its source, partition and offset unknown \(.*: ARITHMETIC_OVERFLOW: of 2; "
     ):
         rig.slots[0].loop.failed_records(operator, frame_of([(1, 2)]), [overflow(0, 2)])
+
+
+def test_a_bad_row_of_one_of_several_topics_is_told_with_its_own() -> None:
+    rig = with_bad_records(BadRecordPolicy.FAIL)
+    operator = rig.plan.vertices[0].nodes[1].operator
+    loop = rig.slots[0].loop
+    loop.origins = {operator.name: ("orders", "returns")}
+    frame = frame_of([(1, 2)])
+    with pytest.raises(BadRecord, match="step check: record of orders or returns, partition"):
+        loop.failed_records(operator, frame, [overflow(0, 2)])
+    topic = pl.Series("__topic", ["returns"])
+    with pytest.raises(BadRecord, match="step check: record of returns, partition"):
+        loop.failed_records(operator, frame.with_columns(topic), [overflow(0, 2)])
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------

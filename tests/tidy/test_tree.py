@@ -78,6 +78,14 @@ WORDS = {
     r"(?<![\w.])/(?:root|work|home/\w+|Users/\w+)/": "no path of somebody's machine",
     r"(?i)--(?:extra-)?index-url\b": "the user's pip knows where packages are",
 }
+WRITERS = {
+    r"\.write_(?:ipc|ipc_stream|parquet|avro|csv|ndjson|json)\(": "it is locked meanwhile: see formats/arrow.py",
+}
+"""Of Polars' frames, in what runs in slots."""
+SLOT_ROOMS = ("formats", "state", "expressions", "operators", "task", "sources", "sinks", "slot")
+OWN_FRAMES = ("formats/arrow.py", "formats/kinds/avro/wire.py", "formats/record_limits.py")
+"""What they write nobody else has."""
+
 CHECKED_EVERYWHERE: dict[str, Callable[[str], list[str]]] = {
     "modules have at most 500 lines": rules.check_module_size,
     "functions have at most 60 lines": rules.check_function_sizes,
@@ -129,6 +137,12 @@ def test_heavy_libraries_are_imported_where_they_run() -> None:
     files = python_files(*(PACKAGE / name for name in LIGHT))
     light = [file for file in files if not any(place in file.as_posix() for place in RUNNING)]
     report(complaints(light, rules.check_heavy_imports))
+
+
+def test_frames_that_others_may_have_are_written_in_one_place() -> None:
+    files = python_files(*(PACKAGE / name for name in SLOT_ROOMS))
+    others = [file for file in files if not file.as_posix().endswith(OWN_FRAMES)]
+    report(complaints(others, partial(rules.check_words, banned=WRITERS)))
 
 
 def test_tests_neither_sleep_nor_skip() -> None:

@@ -109,6 +109,7 @@ class Supervisor:
             try:
                 await self._run_attempt()
                 if not self.unsaved:
+                    self._tell_unread()
                     return
             except TidegateError as failure:
                 error = await self._find_cause(failure)
@@ -125,6 +126,7 @@ class Supervisor:
                 f"the stop was requested while no attempt was running, so there is no final checkpoint "
                 f"({self._failed.message}); nothing is lost, the next start continues from the last checkpoint"
             ) from self._failed
+        self._tell_unread()
 
     def stop(self) -> None:
         """A final checkpoint, then the end; at once where nothing runs yet."""
@@ -148,6 +150,14 @@ class Supervisor:
         if left and left != self._left:
             logger.warning("%s", left)
         self._left = left
+
+    def _tell_unread(self) -> None:
+        """The log has promised a final checkpoint."""
+        if self.stopping and (self.runner is None or not self.runner.is_running):
+            logger.info(
+                "the stop was requested before anything was read, so there is no final checkpoint: the next start "
+                "continues from the same one as this"
+            )
 
     def _on_superseded(self, error: Superseded) -> None:
         if self.runner is not None:

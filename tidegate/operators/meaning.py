@@ -23,6 +23,11 @@ VERSION: Final = 2
 _DIGEST_BYTES: Final = 8
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 
+EVENT_TIME: Final = "the event time"
+"""The part of a step that goes by it: where it does so only before or only after a change, as totals that get a `ttl`,
+there is nothing to compare.
+"""
+
 Parts = dict[str, str]
 """The choice of records, the keys, and the aggregates or columns of a step -> digest."""
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from tidegate.ids import OperatorName, VertexId
-from tidegate.operators.meaning import Branches, Meaning
+from tidegate.operators.meaning import EVENT_TIME, Branches, Meaning
 from tidegate.plan.graph import Plan, Vertex, Way
 
 _COLUMN: Final = re.compile("(?:key )?`(.*)`", re.DOTALL)
@@ -67,14 +67,14 @@ def compare_meanings(
             if column is not None and part == f"`{column}`" and current not in now:
                 if column not in dropped and _differ(digest, "", version):
                     gone[column] = None
-            elif _differ(digest, now.get(current, ""), version):
+            elif (current in now or part != EVENT_TIME) and _differ(digest, now.get(current, ""), version):
                 other[f"{current} of {origin}"] = None
         if _versions(parts.values()) == version:  # another version has other parts, too
             for part in [one for one in now if one not in taken]:
                 column = _column_of(part)
                 if column is not None and part == f"`{column}`":
                     added[column] = None
-                else:
+                elif part != EVENT_TIME:
                     other[f"{part} of {origin}"] = None
     return Changes(tuple(other), tuple(sorted(added)), tuple(gone))
 

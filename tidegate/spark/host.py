@@ -374,8 +374,13 @@ def derive_job_error(text: str | None) -> TidegateError:
 
 
 def describe_failure(text: str) -> str:
-    """The line of a Spark error that names the cause to a person: the last Python error, else the first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    """The line of a Spark error that names the cause to a person: the last Python error, else the first line.
+
+    In front of it there may be a line about the call that failed.
+    """
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        del lines[0]
     for line in lines:
         if OTHER_PYTHON in line:
             return line[line.index(OTHER_PYTHON) :].partition(", PySpark")[0]
@@ -385,5 +390,7 @@ def describe_failure(text: str) -> str:
         head = line.split(":", 1)[0]
         if head.endswith(("Error", "Exception")) and " " not in head and "." not in head:
             return line
+    crashed = [line for line in lines if "worker exited unexpectedly" in line]
     interesting = [line for line in lines if "ExecutorLostFailure" in line or "Could not recover" in line]
-    return (interesting or lines or ["unknown Spark failure"])[0][:500]
+    found = (crashed or interesting or lines or ["unknown Spark failure"])[0]
+    return (found.partition("Most recent failure reason: ")[2] or found)[:500]

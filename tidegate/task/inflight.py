@@ -13,7 +13,6 @@ so after a change of the parallelism the key says where a row belongs.
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -23,6 +22,7 @@ import msgspec
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.datatypes import DataType
 from tidegate.errors import PipelineStopped
+from tidegate.formats.arrow import decode_frame
 from tidegate.operators.spec import render_columns
 from tidegate.plan.graph import Edge, Plan
 from tidegate.plan.names import derive_edge_names
@@ -200,7 +200,7 @@ def _decode(name: str, body: memoryview, shape: EdgeShape, key_groups: range) ->
     import polars as pl
 
     try:
-        frame = pl.read_ipc_stream(io.BytesIO(body))
+        frame = decode_frame(body)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InflightUnreadable(f"rows in {name} cannot be read: {error}") from error
     kept = _owned(frame, shape, key_groups)

@@ -326,7 +326,8 @@ class SlotLoop:
         place = f"{'sink' if isinstance(operator, SinkOperator) else 'step'} {operator.name}"
         origins = self.origins.get(operator.name, ())
         for failure in failures:
-            where = f"{place}: record of {' or '.join(origins) or 'its source'}, {_place_of(frame, failure.row)}"
+            topic = _topic_of(frame, failure.row) or " or ".join(origins) or "its source"
+            where = f"{place}: record of {topic}, {_place_of(frame, failure.row)}"
             self.bad_record(operator.name, operator.bad_records, where, failure)
         if operator.bad_records is not BadRecordPolicy.DEAD_LETTER:
             return None
@@ -356,6 +357,11 @@ class SlotLoop:
         if pending.done:
             self._pending.pop((subtask, pending.barrier.checkpoint), None)
             self._send(Acknowledged(pending.ack()))
+
+
+def _topic_of(frame: pl.DataFrame, row: int) -> str | None:
+    """Of a source with several topics, where rows carry it."""
+    return frame["__topic"][row] if "__topic" in frame.columns else None
 
 
 def _place_of(frame: pl.DataFrame, row: int) -> str:

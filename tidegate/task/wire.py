@@ -9,7 +9,6 @@ ignored. Credit and question frames flow the other way; their number is what the
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
@@ -18,6 +17,7 @@ from typing import Final
 import msgspec
 
 from tidegate.errors import UNDECODABLE, AttemptFailed
+from tidegate.formats.arrow import decode_frame, encode_frame
 from tidegate.task.elements import Batch, Control, Element
 
 HEADER: Final = struct.Struct("!IBIQ")
@@ -78,9 +78,7 @@ def encode_element(element: Element) -> tuple[Kind, bytes]:
     """Batches as an Arrow IPC stream, control elements as msgpack."""
     if not isinstance(element, Batch):
         return Kind.CONTROL, _encode_control(element)
-    buffer = io.BytesIO()
-    element.frame.write_ipc_stream(buffer)
-    return Kind.BATCH, buffer.getvalue()
+    return Kind.BATCH, encode_frame(element.frame)
 
 
 def decode_element(frame: Frame) -> Element:
@@ -89,7 +87,7 @@ def decode_element(frame: Frame) -> Element:
         import polars as pl
 
         try:
-            return Batch(pl.read_ipc_stream(io.BytesIO(frame.body)), len(frame.body))
+            return Batch(decode_frame(frame.body), len(frame.body))
         except (pl.exceptions.PolarsError, OSError) as error:
             raise _spoilt(frame, error) from error
     if frame.kind is Kind.CONTROL:

@@ -183,7 +183,7 @@ FUNCTIONS = (
         _slice,
     ),
     _function("flatten", "flatten(a)", "The elements of the arrays in an array, in a row.", _flatten),
-    _function("array_repeat", "array_repeat(v, n)", "v n times; n is a literal.", _repeat),
+    _function("array_repeat", "array_repeat(v, n)", f"v n times; a literal, at most {ELEMENTS_MAX:,}.", _repeat),
     _function(
         "sequence",
         "sequence(from, to [, step])",

@@ -17,6 +17,7 @@ from tidegate.expressions.typing_rules import with_type
 
 STRINGS = DataType("array", element=STRING)
 MAX_REPEAT = 10_000
+_LIMITED = f"a literal, at most {MAX_REPEAT:,}"
 
 
 def _text(name: str, parameters: str = "text", result: DataType = STRING) -> Resolve:
@@ -30,23 +31,22 @@ def _substring(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _pad(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 3)
-    size = _bounded(site, arguments[1])
+    size = _bounded(site, arguments[1], f"pads to at most {MAX_REPEAT} characters")
     pad = site.fixed_text(arguments[2]) if len(arguments) == 3 else Literal(" ", STRING)
     return Call(site.function, (site.text(arguments[0]), size, pad), STRING)
 
 
 def _repeat(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
-    return Call("repeat", (site.text(arguments[0]), _bounded(site, arguments[1])), STRING)
+    limit = f"repeats a text at most {MAX_REPEAT} times"
+    return Call("repeat", (site.text(arguments[0]), _bounded(site, arguments[1], limit)), STRING)
 
 
-def _bounded(site: Site, argument: Argument) -> Expression:
-    """A length that is known beforehand, so that no record can ask for gigabytes."""
+def _bounded(site: Site, argument: Argument, limit: str) -> Expression:
+    """A number that is known beforehand, so that no record can ask for gigabytes."""
     size = site.fixed_integer(argument)
     if isinstance(size, Literal) and int(size.value or 0) > MAX_REPEAT:
-        raise Refusal(
-            argument.start, f"`{site.function}` makes at most {MAX_REPEAT} characters", "use a smaller number"
-        )
+        raise Refusal(argument.start, f"`{site.function}` {limit}", "use a smaller number")
     return size
 
 
@@ -230,9 +230,9 @@ FUNCTIONS = (
     ),
     Function("left", "text", "left(s, n)", "The first n characters.", simple("left", "text integer", STRING)),
     Function("right", "text", "right(s, n)", "The last n characters.", simple("right", "text integer", STRING)),
-    Function("lpad", "text", "lpad(s, length [, pad])", "Padded in front, or cut, to a fixed length.", _pad),
-    Function("rpad", "text", "rpad(s, length [, pad])", "Padded at the end, or cut, to a fixed length.", _pad),
-    Function("repeat", "text", "repeat(s, n)", "s n times; n is a literal.", _repeat),
+    Function("lpad", "text", "lpad(s, length [, pad])", f"Padded in front, or cut, to a length; {_LIMITED}.", _pad),
+    Function("rpad", "text", "rpad(s, length [, pad])", f"Padded at the end, or cut, to a length; {_LIMITED}.", _pad),
+    Function("repeat", "text", "repeat(s, n)", f"s n times; {_LIMITED}.", _repeat),
     Function("reverse", "text", "reverse(s)", "The characters backwards.", _text("reverse")),
     Function(
         "concat_ws",

@@ -10,7 +10,6 @@ rows of a former subtask go to one subtask, in their order.
 
 from __future__ import annotations
 
-import io
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -18,6 +17,7 @@ from typing import Any, Final, Protocol, cast
 
 import polars as pl
 
+from tidegate.formats.arrow import decode_frame, encode_frame
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded
 from tidegate.formats.failures import RecordFailure
@@ -119,7 +119,7 @@ class CallRuntime(Runtime):
         """See OperatorRuntime."""
         self._resume()
         values = [
-            (self._slot.subtask, self._slot.parallelism, _encode(chunk))
+            (self._slot.subtask, self._slot.parallelism, encode_frame(chunk))
             for frame in gather_rows(list(self._queue.waiting()))
             for chunk in frame.iter_slices(CHUNK_ROWS)
         ]
@@ -214,7 +214,8 @@ class CallRuntime(Runtime):
         if self._resumed:
             return False
         self._resumed = True
-        frames = [self._fit(_decode(rows)) for owner, count, rows in self._in_flight.values if self._owns(owner, count)]
+        values = self._in_flight.values
+        frames = [self._fit(decode_frame(rows)) for owner, count, rows in values if self._owns(owner, count)]
         for frame in frames:
             self._ask(frame)
         return bool(frames)
@@ -261,13 +262,3 @@ def _alike(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
     """Parts with equal columns: rows restored from an older definition may lack columns of the engine."""
     for _, group in groupby(calls, key=lambda call: cast("pl.DataFrame", call.batch).columns):
         yield list(group)
-
-
-def _encode(frame: pl.DataFrame) -> bytes:
-    target = io.BytesIO()
-    frame.write_ipc_stream(target)
-    return target.getvalue()
-
-
-def _decode(data: bytes) -> pl.DataFrame:
-    return pl.read_ipc_stream(io.BytesIO(data), use_pyarrow=False)

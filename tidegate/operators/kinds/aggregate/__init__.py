@@ -22,6 +22,7 @@ from tidegate.operators.kinds.aggregate.running import UNSEEN, Aggregate
 from tidegate.operators.kinds.kafka_source import DELETED
 from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.meaning import (
+    EVENT_TIME,
     Branch,
     Branches,
     Meaning,
@@ -136,7 +137,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
     def means(self, branches: Branches) -> Meaning:
         """See Operator."""
         digests = derive_digests(branches, self.keys, self.aggregates)
-        times = ((one.origin, "the event time", one.time) for one in branches if self.needs_time())
+        times = ((one.origin, EVENT_TIME, one.time) for one in branches if self.needs_time())
         return combine_digests(itertools.chain(digests, times))
 
     def arrives(self) -> Bounds:

@@ -48,7 +48,7 @@ from tidegate.operators.kinds.window.states import (
     TIMERS,
 )
 from tidegate.operators.late import REASONS, columns_read, derive_late, pass_late
-from tidegate.operators.meaning import Branch, Branches, Meaning, combine_digests, digest
+from tidegate.operators.meaning import EVENT_TIME, Branch, Branches, Meaning, combine_digests, digest
 from tidegate.operators.spec import LATE, Columns, Slot, StepOperator, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.settings.base import Path
@@ -199,7 +199,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         window = digest("window", *self._window_words())
         digests = derive_digests(branches, self.keys, self.aggregates)
         own = [(one.origin, "the window", window) for one in branches]
-        times = [(one.origin, "the event time", one.time) for one in branches]
+        times = [(one.origin, EVENT_TIME, one.time) for one in branches]
         if self.allowed_lateness_ms:
             lateness = digest("allowed lateness", str(self.allowed_lateness_ms))
             own += [(one.origin, "the allowed lateness", lateness) for one in branches]

@@ -171,9 +171,10 @@ def _sizes(window: WindowSettings, word: str, size_ms: int) -> list[Problem]:
 
 
 def _early(size_ms: int, every_ms: int, early_ms: int) -> list[Problem]:
-    if early_ms >= size_ms or size_ms % early_ms:
-        remedy = f"make it a part of {render_duration(size_ms)}, as {render_duration(max(1, size_ms // 6))}"
-        return [("emit", f"the window is not a multiple of {render_duration(early_ms)}", remedy)]
+    if early_ms >= size_ms:
+        return [("emit", f"is not less than the window, {render_duration(size_ms)}", _part_of(size_ms))]
+    if size_ms % early_ms:
+        return [("emit", f"the window is not a multiple of {render_duration(early_ms)}", _part_of(size_ms))]
     if size_ms // early_ms > SLICES_MAX:
         return [("emit", f"a window would give {size_ms // early_ms:,} results", "make it longer")]
     if size_ms // every_ms > EARLY_WINDOWS_MAX:
@@ -181,6 +182,14 @@ def _early(size_ms: int, every_ms: int, early_ms: int) -> list[Problem]:
         remedy = f"make `every` at least {render_duration(-(-size_ms // EARLY_WINDOWS_MAX))}, or remove `emit`"
         return [("emit", message, remedy)]
     return []
+
+
+def _part_of(size_ms: int) -> str:
+    """The remedy, with an interval that is accepted."""
+    parts = next(parts for parts in (6, 5, 4, 3, 2, size_ms) if size_ms % parts == 0)
+    if size_ms == 1:
+        return "remove it"
+    return f"make it a part of {render_duration(size_ms)}, as {render_duration(size_ms // parts)}"
 
 
 class WindowStepSettings(LateSettings):

@@ -5,13 +5,13 @@ They are kept as Arrow IPC, with the engine's columns: a column more or less of 
 
 from __future__ import annotations
 
-import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from tidegate.formats.arrow import decode_frame, encode_frame
 from tidegate.formats.columns import plain_values, polars_type
 from tidegate.operators.kinds.window.running.partial import AT
 from tidegate.operators.kinds.window.states import LATE_ROWS
@@ -42,7 +42,7 @@ class WaitingRows:
         for place, row in enumerate(zip(*(plain_values(rows[name]) for name in by), strict=True)):
             places[row].append(place)
         frame = rows.drop(AT).select(*(name for name, _ in self._columns), pl.col("^__.*$"))
-        new = {row: _encode(frame[chosen]) for row, chosen in places.items()}
+        new = {row: encode_frame(frame[chosen]) for row, chosen in places.items()}
         found = self._state.get_many(new)
         chunks = [((*(() if old is None else old[0]), data),) for old, data in zip(found, new.values(), strict=True)]
         self._state.put_many(new, chunks)
@@ -58,7 +58,7 @@ class WaitingRows:
             if value is None or not late.get(row) or not self._columns:
                 continue
             for data in value[0]:
-                frame = self._fit(pl.read_ipc_stream(io.BytesIO(data), use_pyarrow=False))
+                frame = self._fit(decode_frame(data))
                 frame = frame.filter(pl.col(_TIME).is_in(list(late[row])))
                 if frame.height:
                     yield frame, pl.repeat(row[0], frame.height, dtype=pl.Int64, eager=True)
@@ -75,9 +75,3 @@ class WaitingRows:
                     state=LATE_ROWS,
                 )
         return frame
-
-
-def _encode(frame: pl.DataFrame) -> bytes:
-    target = io.BytesIO()
-    frame.write_ipc_stream(target)
-    return target.getvalue()
