@@ -99,6 +99,15 @@ def test_a_missing_file_is_told_without_a_traceback(tmp_path: Path, capsys: pyte
         assert "cannot be read: No such file or directory; check the path" in out + err
 
 
+@pytest.mark.parametrize("command", [["state", "list"], ["savepoint", "list"], ["savepoint", "delete"], ["init"]])
+def test_a_path_that_cannot_be_looked_at_is_told_without_a_traceback(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As root sees no path that is not permitted, it is one that is too long."""
+    assert run_command([*command, "x" * 5000]) in (1, 2)
+    assert "File name too long" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_explain_as_text_and_json(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["explain", str(good)]) == 0
