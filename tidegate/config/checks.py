@@ -15,6 +15,7 @@ from tidegate.config.errors import PathProblem
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
 from tidegate.config.properties import CONNECT, Side, decide_kafka_problems, decide_spark_problems
+from tidegate.config.property_limits import decide_limit_problems
 from tidegate.config.schemas import decide_schema_problems
 from tidegate.config.storage_checks import decide_storage_problems
 from tidegate.config.translate import Understood
@@ -113,10 +114,12 @@ def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterato
         yield from _below(("kafka",), decide_kafka_problems(settings.kafka, "both"))
         yield from _login_problems(("kafka",), top, settings.kafka)
         yield from _servers(settings, top)
+        if settings.dead_letters is not None:
+            yield from _limits(("kafka",), top, {}, "producer", settings)
     for name, source in settings.sources.items():
-        yield from _own_properties(("sources", name, "kafka"), top, source.kafka, "consumer", values)
+        yield from _own_properties(("sources", name, "kafka"), top, source.kafka, "consumer", settings, values)
     for name, sink in settings.sinks.items():
-        yield from _own_properties(("sinks", name, "kafka"), top, sink.kafka, "producer", values)
+        yield from _own_properties(("sinks", name, "kafka"), top, sink.kafka, "producer", settings, values)
 
 
 def _as_written(path: Path, properties: Mapping[str, Text], values: dict[str, Value]) -> dict[str, Text]:
@@ -134,13 +137,27 @@ def _login_problems(path: Path, written: Mapping[str, Text], properties: Mapping
 
 
 def _own_properties(
-    path: Path, top: Mapping[str, Text], properties: Mapping[str, Text], side: Side, values: dict[str, Value]
+    path: Path,
+    top: Mapping[str, Text],
+    properties: Mapping[str, Text],
+    side: Side,
+    settings: PipelineSettings,
+    values: dict[str, Value],
 ) -> Iterator[PathProblem]:
     yield from _below(path, decide_kafka_problems(properties, side))
     yield from _login_problems(path, {**top, **_as_written(path, properties, values)}, properties)
+    yield from _limits(path, top, properties, side, settings)
     for word in sorted(_CLUSTER & set(properties)):
         message = "one pipeline has one cluster: transactions cannot span two"
         yield PathProblem((*path, word), message, "set it in `kafka:` at the top only", at_key=True)
+
+
+def _limits(
+    path: Path, top: Mapping[str, Text], own: Mapping[str, Text], side: Side, settings: PipelineSettings
+) -> Iterator[PathProblem]:
+    """Of all properties of one client, each where it is written."""
+    for problem in decide_limit_problems({**top, **own}, side, settings.checkpoints.transaction_timeout_ms):
+        yield from _below(path if problem.path[0] in own else ("kafka",), [problem])
 
 
 def _below(path: Path, problems: Iterable[PathProblem]) -> Iterator[PathProblem]:

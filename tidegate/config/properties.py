@@ -47,6 +47,7 @@ OWNED_KAFKA: Mapping[str, tuple[str, str]] = {
     "message.timeout.ms": (_ORDER, "remove it"),
     "enable.gapless.guarantee": (_ORDER, "remove it"),
     "queuing.strategy": (_ORDER, "remove it"),
+    "queue.buffering.backpressure.threshold": (_ORDER, "remove it"),
     "partitioner": ("a key must reach the same partition whoever writes it (murmur2, as in Java)", "remove it"),
     "delivery.report.only.error": ("Tidegate counts failed deliveries itself", "remove it"),
     "enable.auto.commit": (_POSITIONS, "remove it"),
@@ -95,6 +96,8 @@ UNUSABLE_KAFKA: Mapping[str, str] = {
     "ssl.certificate.pem": "put it into a file and use ssl.certificate.location",
     "ssl.key.pem": "put it into a file and use ssl.key.location",
     "ssl.cipher.suites": "set the ciphers at the broker or in OpenSSL's configuration file",
+    "ssl.ca.certificate.stores": "use ssl.ca.location: there are such stores on Windows only",
+    "sasl.oauthbearer.metadata.authentication.type": "use `sasl.oauthbearer.method: oidc` with client credentials",
     "sasl.oauthbearer.config": "use `sasl.oauthbearer.method: oidc`, SCRAM, PLAIN or TLS client certificates",
 }
 """Names -> remedy. librdkafka takes these; the client that ends transactions (`tidegate.sinks`) cannot."""
