@@ -116,7 +116,7 @@ CASES = (
     Case((*ARITHMETIC, "a = b"), "a smallint, b tinyint", SMALLS),
     Case((*ARITHMETIC, *COMPARISON, "try_divide(a, b)", "isnan(a)", "nanvl(a, b)"), "a double, b double", DOUBLES),
     Case(("a / 3", "a / -0.5", "a % -7", "a % 0.1D", "a / 0"), "a double, b double", DOUBLES),
-    Case((*ARITHMETIC, "a < b", "a = b"), "a float, b float", DOUBLES[:16]),
+    Case((*ARITHMETIC, "a < b", "a = b", "nanvl(a, b)"), "a float, b float", DOUBLES[:16]),
     Case((*ARITHMETIC, *COMPARISON[:9], "coalesce(a, b)", "greatest(a, b)"), "a int, b bigint", INTS),
     Case(
         (*ARITHMETIC, *COMPARISON[:9], "coalesce(a, b)"),

@@ -104,6 +104,16 @@ def test_a_constant_index_outside_fails_no_record_without_an_array() -> None:
     assert evaluate(parse_expression(case.expressions[0], case.schema), case) == [..., None, ...]
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("3Y >= p", None), ("2147483647 <=> p", False), ("0 in (p, 1)", None), ("-128Y between p and 7S", None)],
+)
+def test_a_constant_is_compared_with_each_of_many_decimals_without_a_value(text: str, value: bool | None) -> None:
+    """Else the batch would be evaluated row by row."""
+    case = Case((text,), "p decimal(5,5)", ((None,),) * 3)
+    assert evaluate(parse_expression(text, case.schema), case) == [value] * 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_constant_gives_what_a_column_gives(seed: int) -> None:

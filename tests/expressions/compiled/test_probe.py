@@ -30,6 +30,8 @@ COLUMNS = {
         "1.5 / 3",
         "a * 1.1 + 12.50",
         "map('a', a)[s]",
+        "to_json(map(s, a))",
+        "to_json(map_from_entries(array(named_struct('k', s, 'v', a))))",
         "s rlike '^a+$'",
         "l[0] || 'x'",
         "r.f / 2",
