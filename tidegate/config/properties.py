@@ -15,6 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from tidegate.config.errors import PathProblem
+from tidegate.settings import hosts
 from tidegate.settings.secrets import REDACTED, Text, is_secret_key
 from tidegate.settings.suggest import derive_suggestion
 
@@ -117,6 +118,7 @@ OWNED_SPARK: Mapping[str, tuple[str, str]] = {
     "spark.api.mode": (CONNECT, "remove it"),
 }
 
+SERVERS: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
 _SPARK_NAME = re.compile(r"spark\.[A-Za-z0-9_.\-]{1,200}", re.ASCII)
 _RANGE = re.compile(r"(-?[0-9]+) \.\. (-?[0-9]+)", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
@@ -177,6 +179,8 @@ def _value_problems(name: str, value: str, entry: KafkaProperty) -> list[PathPro
     shown = REDACTED if is_secret_key(name) else value[:60]
     words = [word.strip() for word in entry.range.split(",") if word.strip()]
     found: list[tuple[str, str]] = []
+    if name in SERVERS:
+        found += _server_problems(value)
     if entry.type == "boolean" and value not in ("true", "false"):
         found.append((f"expected true or false, got `{shown}`", "write true or false"))
     elif entry.type == "enum value" and words and value.lower() not in map(str.lower, words):
@@ -191,6 +195,11 @@ def _value_problems(name: str, value: str, entry: KafkaProperty) -> list[PathPro
     elif entry.type in ("integer", "float"):
         found += _number_problems(value, shown, entry)
     return [PathProblem((name,), message, remedy) for message, remedy in found]
+
+
+def _server_problems(value: str) -> list[tuple[str, str]]:
+    hosts_named = [server.strip().rpartition("://")[2].partition(":")[0] for server in value.split(",")]
+    return [(f"`{host[:60]}` is not a host", hosts.REMEDY) for host in hosts_named if not hosts.can_be_host(host)]
 
 
 def _number_problems(value: str, shown: str, entry: KafkaProperty) -> list[tuple[str, str]]:

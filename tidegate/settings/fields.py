@@ -13,6 +13,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretSt
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from tidegate.datatypes import DataType
+from tidegate.settings import hosts
 from tidegate.settings.backtracking import find_endless
 from tidegate.settings.columns import TypeProblem, derive_type
 from tidegate.settings.secrets import is_secret_key
@@ -75,7 +76,7 @@ def require_text(value: object, what: str, remedy: str = "") -> str:
         return value
     if isinstance(value, SecretStr):
         raise refusal(f"expected {what}, got a secret", "${file:...} is for properties in `kafka:` and `spark:` only")
-    quote = 'put it in quotes: "..."' if isinstance(value, bool | int | float) else ""
+    quote = 'put it in quotes: "..."' if isinstance(value, bool | int | float) else "write one, as text"
     raise refusal(f"expected {what}, got {describe_value(value)}", remedy or quote)
 
 
@@ -209,6 +210,8 @@ def _host(value: object) -> str:
     text = require_text(value, "a host name or address")
     if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,253}", text):
         raise refusal(f"`{text[:60]}` is not a host", "for instance 127.0.0.1 or 0.0.0.0")
+    if not hosts.can_be_host(text):
+        raise refusal(f"`{text[:60]}` is not a host", hosts.REMEDY)
     return text
 
 
@@ -278,7 +281,10 @@ def derive_timestamp(text: str) -> str:
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("no time zone")
-    return moment.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+    try:
+        return moment.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+    except OverflowError as error:
+        raise ValueError("before the year 1 or after 9999 in UTC") from error
 
 
 def _moment(text: str, words: str) -> str:
