@@ -180,7 +180,8 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _topic(value: object) -> str:
+def check_topic(value: object) -> str:
+    """The name of a topic."""
     text = require_text(value, "a topic", "write one name")
     if not _TOPIC.fullmatch(text) or text in (".", ".."):
         raise refusal(f"`{text[:60]}` is not a topic name", "Kafka takes 1 to 249 letters, digits, `.`, `_` and `-`")
@@ -203,7 +204,7 @@ def _pattern(value: object) -> str:
 
 def check_topics(value: object) -> tuple[str, ...]:
     """Names of topics, each once."""
-    return tuple(_topic(name) for name in _names(value))
+    return tuple(check_topic(name) for name in _names(value))
 
 
 def _host(value: object) -> str:
@@ -402,7 +403,7 @@ StepName = Annotated[
     ),
 ]
 Names = Annotated[tuple[str, ...], Check(_names, _WORD_OR_LIST)]
-Topic = Annotated[str, Check(_topic, _WORDS)]
+Topic = Annotated[str, Check(check_topic, _WORDS)]
 Topics = Annotated[tuple[str, ...], Check(check_topics, _WORD_OR_LIST)]
 TopicPattern = Annotated[str, Check(_pattern, _WORDS)]
 Host = Annotated[str, Check(_host, _WORDS)]

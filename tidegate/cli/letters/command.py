@@ -18,7 +18,7 @@ from tidegate.clock import describe_stamp
 from tidegate.config.load import read_pipeline
 from tidegate.formats.letters.letter import Letter
 from tidegate.settings.counts import render_count
-from tidegate.settings.fields import check_topics
+from tidegate.settings.fields import check_topic
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 _FORM = click.option(
@@ -205,7 +205,7 @@ def replay(
 
 def _refuse_no_topic(name: str) -> None:
     try:
-        check_topics(name)
+        check_topic(name)
     except PydanticCustomError as error:
         raise click.UsageError(f"--to: {error}") from error
 
