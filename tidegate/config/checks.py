@@ -38,7 +38,6 @@ from tidegate.settings.written_as import WrittenAsSettings
 _LOCAL = re.compile(r"local\[([0-9]{1,6}|\*)(?:, *[0-9]+)?\]", re.ASCII)
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *([0-9]{1,6}) *, *([0-9]{1,6}) *, *[0-9]+ *\]", re.ASCII)
 _MASTER = re.compile(r"local|spark://.+|k8s://.+|yarn|local.*")
-_SERVER = re.compile(r"([A-Za-z0-9+]+://)?(\[[0-9a-fA-F:.%]+\]|[^\s,:/]+)(:[0-9]{1,5})?", re.ASCII)
 
 
 def derive_problems(understood: Understood, values: dict[str, Value]) -> list[PathProblem]:
@@ -112,7 +111,7 @@ def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterato
     if "kafka" in values and isinstance(values["kafka"], dict):
         yield from _below(("kafka",), decide_kafka_problems(settings.kafka, "both"))
         yield from _login_problems(("kafka",), top, settings.kafka)
-        yield from _servers(settings, top)
+        yield from _servers(top)
         if settings.dead_letters is not None:
             yield from _limits(("kafka",), top, {}, "producer", settings)
     for name, source in settings.sources.items():
@@ -164,19 +163,11 @@ def _below(path: Path, problems: Iterable[PathProblem]) -> Iterator[PathProblem]
         yield msgspec.structs.replace(problem, path=(*path, *problem.path))
 
 
-def _servers(settings: PipelineSettings, written: Mapping[str, Text]) -> Iterator[PathProblem]:
-    given = [name for name in sorted(SERVERS) if name in settings.kafka]
+def _servers(written: Mapping[str, Text]) -> Iterator[PathProblem]:
     if not SERVERS & written.keys():
         yield PathProblem(
             ("kafka",), "`bootstrap.servers` is missing", "add it: host:port of one or more brokers", at_key=True
         )
-    for name in given:
-        for server in str(settings.kafka[name]).split(","):
-            match = _SERVER.fullmatch(server.strip())
-            if match is None or (match[3] is not None and not 0 < int(match[3][1:]) < 65536):
-                yield PathProblem(
-                    ("kafka", name), f"`{server.strip()[:60]}` is not a broker address", "write host:port, host:port"
-                )
 
 
 def _spark(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:

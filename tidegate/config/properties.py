@@ -118,6 +118,7 @@ OWNED_SPARK: Mapping[str, tuple[str, str]] = {
     "spark.api.mode": (CONNECT, "remove it"),
 }
 
+_SERVER = re.compile(r"([A-Za-z0-9+]+://)?(\[[0-9a-fA-F:.%]+\]|[^\s,:/]+)(:[0-9]{1,5})?", re.ASCII)
 SERVERS: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
 _SPARK_NAME = re.compile(r"spark\.[A-Za-z0-9_.\-]{1,200}", re.ASCII)
 _RANGE = re.compile(r"(-?[0-9]+) \.\. (-?[0-9]+)", re.ASCII)
@@ -198,8 +199,14 @@ def _value_problems(name: str, value: str, entry: KafkaProperty) -> list[PathPro
 
 
 def _server_problems(value: str) -> list[tuple[str, str]]:
-    hosts_named = [server.strip().rpartition("://")[2].partition(":")[0] for server in value.split(",")]
-    return [(f"`{host[:60]}` is not a host", hosts.REMEDY) for host in hosts_named if not hosts.can_be_host(host)]
+    found = []
+    for server in map(str.strip, value.split(",")):
+        match = _SERVER.fullmatch(server)
+        if match is None or (match[3] is not None and not 0 < int(match[3][1:]) < 65536):
+            found.append((f"`{server[:60]}` is not a broker address", "write host:port, host:port"))
+        elif not hosts.can_be_host(match[2]):
+            found.append((f"`{match[2][:60]}` is not a host", hosts.REMEDY))
+    return found
 
 
 def _number_problems(value: str, shown: str, entry: KafkaProperty) -> list[tuple[str, str]]:
