@@ -7,11 +7,13 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
 
 from tidegate import __version__
+from tidegate.__main__ import main as started
 from tidegate.cli import main as cli
 from tidegate.cli.main import COMMANDS, LazyCommand, main, run_command
 from tidegate.config.sample import SAMPLE
@@ -90,6 +92,17 @@ def test_validate_for_machines(bad: Path, good: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out) == []
     assert run_command(["validate", "--format", "github", str(bad)]) == 2
     assert capsys.readouterr().out.startswith("::error file=")
+
+
+def test_an_interrupt_while_the_command_is_loaded_ends_it_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, _name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "tidegate.cli.main", Interrupted("tidegate.cli.main"))
+    with pytest.raises(SystemExit) as ended:
+        started()
+    assert ended.value.code == 130
 
 
 def test_a_missing_file_is_told_without_a_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
