@@ -63,8 +63,10 @@ def test_no_file_gets_the_number_of_a_stream_that_is_closed(tmp_path: Path) -> N
     assert int((tmp_path / "checkpoint").read_text()) > 2
 
 
-def test_a_character_without_bytes_is_printed_as_its_escape() -> None:
+@pytest.mark.parametrize("encoding", ["ascii", "ascii:surrogateescape"])
+def test_a_character_without_bytes_is_printed_as_its_escape(encoding: str) -> None:
+    """The second is what Python makes of LC_ALL=C where it may not take UTF-8."""
     code = "from tidegate.cli.streams import open_streams; open_streams(); print('caf\u00e9')"
-    environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    environ = {**os.environ, "PYTHONIOENCODING": encoding}
     ran = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, timeout=60, check=True)
     assert ran.stdout == b"caf\\xe9\n"

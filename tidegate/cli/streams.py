@@ -35,8 +35,9 @@ def open_streams() -> None:
     for number, (name, mode) in enumerate(_STREAMS.items()):
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as we are
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
+    stream = sys.stdout
+    if isinstance(stream, io.TextIOWrapper) and (stream.errors == "strict" or stream.encoding.lower() != "utf-8"):
+        stream.reconfigure(errors="backslashreplace")
 
 
 @contextmanager
