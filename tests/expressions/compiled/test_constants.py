@@ -105,6 +105,22 @@ def test_a_constant_index_outside_fails_no_record_without_an_array() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("0.0D - x", ["0.0", "0.0", "-1.5"]),
+        ("0 - x", ["0.0", "0.0", "-1.5"]),
+        ("x + 0.0D", ["0.0", "0.0", "1.5"]),
+        ("0 + x", ["0.0", "0.0", "1.5"]),
+        ("x - 0.0D", ["0.0", "-0.0", "1.5"]),
+        ("0.0D - 0.0D + x * 0", ["0.0", "0.0", "0.0"]),
+    ],
+)
+def test_a_zero_beside_a_zero_has_the_sign_that_it_has_in_spark(text: str, values: list[str]) -> None:
+    case = Case((text,), "x double", ((0.0,), (-0.0,), (1.5,)))
+    assert list(map(repr, evaluate(parse_expression(text, case.schema), case))) == values
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [("3Y >= p", None), ("2147483647 <=> p", False), ("0 in (p, 1)", None), ("-128Y between p and 7S", None)],
 )

@@ -31,6 +31,8 @@ COLUMNS = {
         "a * 1.1 + 12.50",
         "map('a', a)[s]",
         "to_json(map(s, a))",
+        "case when contains(nullif('a', 'a'), s) then get_json_object(s, '$.a') end",
+        "case when startswith(nullif('a', 'a'), s) then get_json_object(s, '$.a') end",
         "to_json(map_from_entries(array(named_struct('k', s, 'v', a))))",
         "s rlike '^a+$'",
         "l[0] || 'x'",

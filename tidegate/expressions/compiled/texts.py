@@ -39,12 +39,12 @@ def _one(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles(*_TWO)
 def _two(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, _TWO[call.function](arguments[0].value, arguments[1].value))
+    return strict(call, arguments, _TWO[call.function](beside(arguments[0], arguments[1:]), arguments[1].value))
 
 
 @compiles(*_TRIMS)
 def _trim(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    value = arguments[0].value
+    value = beside(arguments[0], arguments[1:])
     characters = arguments[1].value if len(arguments) == 2 else pl.lit(" ")
     trimmed = pl.when(characters == "").then(value).otherwise(_TRIMS[call.function](value, characters))
     return strict(call, arguments, null_if_any_null(trimmed, arguments))
