@@ -7,11 +7,13 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
 
 from tidegate import __version__
+from tidegate.__main__ import main as started
 from tidegate.cli import main as cli
 from tidegate.cli.main import COMMANDS, LazyCommand, main, run_command
 from tidegate.config.sample import SAMPLE
@@ -92,11 +94,31 @@ def test_validate_for_machines(bad: Path, good: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.startswith("::error file=")
 
 
+def test_an_interrupt_while_the_command_is_loaded_ends_it_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(ModuleType):
+        def __getattr__(self, _name: str) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "tidegate.cli.main", Interrupted("tidegate.cli.main"))
+    with pytest.raises(SystemExit) as ended:
+        started()
+    assert ended.value.code == 130
+
+
 def test_a_missing_file_is_told_without_a_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("validate", "explain"):
         assert run_command([command, str(tmp_path / "none.yaml")]) == 2
         out, err = capsys.readouterr()
         assert "cannot be read: No such file or directory; check the path" in out + err
+
+
+@pytest.mark.parametrize("command", [["state", "list"], ["savepoint", "list"], ["savepoint", "delete"], ["init"]])
+def test_a_path_that_cannot_be_looked_at_is_told_without_a_traceback(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As root sees no path that is not permitted, it is one that is too long."""
+    assert run_command([*command, "x" * 5000]) in (1, 2)
+    assert "File name too long" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -134,6 +156,14 @@ def test_init_writes_a_valid_sample_and_overwrites_nothing(tmp_path: Path, capsy
         (["savepoint", "FILE", "--http", "http://host:abc"], "http://host:abc is not the address of a daemon"),
         (["savepoint", "FILE", "--http", "http://host:70000"], "http://host:70000 is not the address of a daemon"),
         (["stop", "FILE", "--http", "http://[::1"], "http://[::1 is not the address of a daemon"),
+        (["stop", "FILE", "--http", "http://a..b:9095"], "http://a..b:9095 is not the address of a daemon"),
+        (["topic", "list", "--bootstrap", "a..b:9092"], "`a..b` is not a host"),
+        (["topic", "list", "--bootstrap", ""], "`` is not a broker address; write host:port"),
+        (["topic", "create", "a b"], "`a b` is not a topic name"),
+        (["savepoint", "delete", ""], "an empty text is no address"),
+        (["upgrade", "--check", "--from", "", "FILE"], "an empty text is no address"),
+        (["dead-letters", "replay", "FILE", "--to", "a b"], "--to: `a b` is not a topic name"),
+        (["dead-letters", "replay", "FILE", "--to", ""], "--to: expected a topic, got ``"),
         (["stop", "FILE", "--http", "host:9095"], "write http://host:port"),
         (["savepoint", "FILE", ""], "DIRECTORY is empty"),
         (["run", "FILE", "--restore", ""], "--restore is empty"),

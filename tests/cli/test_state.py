@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from decimal import Decimal
 from pathlib import Path
 
@@ -62,6 +63,23 @@ def test_read_prints_a_table_that_is_cut(tmp_path: Path) -> None:
     whole = tidegate("state", "read", SAVEPOINT, "totals", "--output", tmp_path / "all.txt")
     assert (whole.code, whole.stdout) == (0, "")
     assert len((tmp_path / "all.txt").read_text().splitlines()) == 8
+
+
+def test_read_takes_any_limit() -> None:
+    done = tidegate("state", "read", SAVEPOINT, "totals", "--limit", 10**20)
+    done.says(0)
+    assert len(done.stdout.splitlines()) == 8
+
+
+def test_a_parquet_file_that_cannot_be_written_is_told_and_so_is_a_damaged_state(tmp_path: Path) -> None:
+    parquet = ("--format", "parquet", "--output")
+    done = tidegate("state", "read", SAVEPOINT, "totals", *parquet, "/dev/full")
+    done.says(1, "/dev/full cannot be written", "No space left on device")
+    copy = shutil.copytree(SAVEPOINT, tmp_path / "copy")
+    for path in (copy / "state").glob("*-totals-*.state"):
+        path.write_bytes(path.read_bytes()[:-1])
+    done = tidegate("state", "read", copy, "totals", *parquet, tmp_path / "rows.parquet")
+    done.says(4, "storage-corrupt", str(copy), "-totals-")
 
 
 def test_read_gives_lines_of_json_and_parquet(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tidegate.coordinator.entries import JournalRefused, decode_entry
 from tidegate.coordinator.journal import Journal
 from tidegate.ids import JournalSequence
 from tidegate.storage.base import ObjectCorrupt
+from tidegate.storage.checksum import seal
 from tidegate.storage.names import journal_name
 
 
@@ -67,6 +68,32 @@ def test_a_journal_that_is_gone_beside_state_files_is_refused() -> None:
     with pytest.raises(JournalRefused, match="journal has no entries, but state has files of checkpoints") as caught:
         journal(storage).take_over(IDENTITY, 9)
     assert caught.value.exit_code == 4
+
+
+def test_an_entry_of_another_journal_is_refused_with_its_directory_and_the_ways_out() -> None:
+    """A backup of one directory was put back over another one."""
+    storage, other = FakeStorage(), FakeStorage()
+    for one in (owned(storage), owned(other, OTHER)):
+        one.append_checkpoint(completed(1))
+        one.append_checkpoint(completed(2))
+    name = journal_name(JournalSequence(2))
+    storage.put(name, other.get(name))
+    with pytest.raises(
+        JournalRefused, match=r"^memory/journal/000000000002.json contradicts .* it is of journal"
+    ) as caught:
+        journal(storage).read()
+    assert "The choices: put the whole folder memory/journal back from a backup" in caught.value.message
+    assert caught.value.fields["name"] == name
+
+
+def test_an_entry_of_a_newer_release_is_refused_with_its_directory() -> None:
+    storage = FakeStorage()
+    owned(storage)
+    name = journal_name(JournalSequence(0))
+    storage.put(name, seal(b'{"format_version": 99}\n'))
+    with pytest.raises(JournalRefused, match=r"^memory/journal/000000000000.json has format version 99") as caught:
+        journal(storage).read()
+    assert (caught.value.fields["version"], caught.value.exit_code) == (99, 4)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 50, 200])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -105,6 +106,14 @@ def test_a_line_that_is_no_record_is_refused_with_its_number(line: bytes, reason
     with pytest.raises(RecordRefused) as refused:
         parse([b"\n", line], "lines", whole=True)
     assert refused.value.message.startswith(reason)
+
+
+def test_a_line_without_an_end_is_not_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.testing.preview.LINE_BYTES_MAX", 1 << 20)
+    loaded, _ = load("", ORDERS.replace("tests:\n", ""))
+    parser = LineParser(loaded.settings.sources["lines"], whole=False, file="/dev/zero")
+    with Path("/dev/zero").open("rb") as stream, pytest.raises(RecordRefused, match="more than 1 MiB"):
+        list(parser.read(stream))
 
 
 def test_the_source_must_be_named_where_there_are_several() -> None:

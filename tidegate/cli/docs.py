@@ -72,7 +72,7 @@ def choose_page(asked: str, names: list[str]) -> str:
         for one in names:
             if one.startswith(beginning):
                 return one
-    hint = derive_suggestion(name, names) or "`tidegate docs` lists all pages"
+    hint = derive_suggestion(name, names, otherwise="`tidegate docs` lists all pages")
     raise PageMissing(f"there is no page {asked}; {hint}", page=asked)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
 from tidegate import __version__
+from tidegate.cli.streams import open_streams, printing
 from tidegate.errors import TidegateError
 
 
@@ -81,6 +81,16 @@ class LazyGroup(click.Group):
             raise TypeError(f"{entry.module}.{entry.attribute} is not a command")
         return command
 
+    def make_context(self, *arguments: Any, **more: Any) -> click.Context:
+        """Prints help and version."""
+        with printing():
+            return super().make_context(*arguments, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command."""
+        with printing():
+            return super().invoke(ctx)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names of commands with their summaries, without importing any; else options."""
         found = [
@@ -114,6 +124,7 @@ def tidegate() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. Ends the process: 0 is success, 2 is wrong usage or configuration, else the error's exit code."""
+    open_streams()
     sys.exit(run_command(arguments))
 
 
@@ -129,8 +140,4 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     except TidegateError as error:
         click.echo(error.message if error.exit_code == 2 else f"tidegate: {error.code}: {error.message}", err=True)
         return error.exit_code
-    except BrokenPipeError:
-        # The reader of our output has gone (`tidegate explain | head`); nothing more may be written to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return result if isinstance(result, int) else 0

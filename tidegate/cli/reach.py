@@ -14,6 +14,7 @@ import click
 
 from tidegate.config.models import PipelineSettings
 from tidegate.errors import TidegateError
+from tidegate.settings.hosts import can_be_host
 
 HTTP_PORT: Final = 80
 HTTPS_PORT: Final = 443
@@ -64,8 +65,9 @@ class Reach(NamedTuple):
         wanted = ("http", HTTP_PORT) if self.context is None else ("https", HTTPS_PORT)
         try:
             parts = urlsplit(self.base)
-            if parts.scheme == wanted[0] and parts.hostname is not None and not parts.path:
-                return parts.hostname, parts.port or wanted[1]
+            host = parts.hostname or ""
+            if parts.scheme == wanted[0] and host and can_be_host(host) and not parts.path:
+                return host, parts.port or wanted[1]
         except ValueError as error:
             raise click.UsageError(
                 f"{self} is not the address of a daemon ({error}): write http://host:port"

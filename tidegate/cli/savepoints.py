@@ -46,7 +46,7 @@ from tidegate.settings.units import derive_duration_ms
 from tidegate.storage.base import ObjectCorrupt, Storage
 from tidegate.storage.local import remove_empty
 from tidegate.storage.open import StorageOpener, open_storage, scheme_of
-from tidegate.tables.source import read_journal
+from tidegate.tables.source import Kind, kind_of, read_journal
 
 COPY_S: Final = 3600.0
 """On top of the checkpoint timeout: time to copy the state into the directory."""
@@ -202,7 +202,7 @@ def list_savepoints(place: str, verified: bool, file: Path | None, style: str) -
 
 def _directories(place: str, of: Path | None) -> tuple[list[str], StorageOpener]:
     """And what opens them: an address alone is reached as the environment says, or that file."""
-    if "://" in place or not Path(place).is_file():
+    if "://" in place or kind_of(place) is not Kind.FILE:
         return [place if "://" in place else str(Path(place).absolute())], opener_of_file(of)
     settings = read_pipeline(Path(place), os.environ).settings
     own = f"{str(settings.checkpoints.directory).rstrip('/')}/{SAVEPOINTS}"

@@ -14,7 +14,8 @@ from tidegate.config.encryption import SECRET, decide_encryption_problems
 from tidegate.config.errors import PathProblem
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
-from tidegate.config.properties import CONNECT, Side, decide_kafka_problems, decide_spark_problems
+from tidegate.config.properties import CONNECT, SERVERS, Side, decide_kafka_problems, decide_spark_problems
+from tidegate.config.property_limits import decide_limit_problems
 from tidegate.config.schemas import decide_schema_problems
 from tidegate.config.storage_checks import decide_storage_problems
 from tidegate.config.translate import Understood
@@ -37,8 +38,6 @@ from tidegate.settings.written_as import WrittenAsSettings
 _LOCAL = re.compile(r"local\[([0-9]{1,6}|\*)(?:, *[0-9]+)?\]", re.ASCII)
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *([0-9]{1,6}) *, *([0-9]{1,6}) *, *[0-9]+ *\]", re.ASCII)
 _MASTER = re.compile(r"local|spark://.+|k8s://.+|yarn|local.*")
-_SERVERS = re.compile(r"([A-Za-z0-9+]+://)?(\[[0-9a-fA-F:.%]+\]|[^\s,:/]+)(:[0-9]{1,5})?", re.ASCII)
-_CLUSTER = frozenset(["bootstrap.servers", "metadata.broker.list"])
 
 
 def derive_problems(understood: Understood, values: dict[str, Value]) -> list[PathProblem]:
@@ -86,7 +85,7 @@ def _late_sinks(settings: PipelineSettings, values: dict[str, Value]) -> Iterato
         if isinstance(step, dict) and isinstance(late, str):
             named[late] = str(step.get("name"))
             if isinstance(sinks, dict) and late not in sinks:
-                remedy = derive_suggestion(late, sinks) or "add it under `sinks:`, without `from`"
+                remedy = derive_suggestion(late, sinks, otherwise="add it under `sinks:`, without `from`")
                 yield PathProblem(("steps", index, "late"), f"there is no sink `{late}`", remedy)
     for name, sink in settings.sinks.items():
         if sink.from_ is None and name not in named:
@@ -112,11 +111,13 @@ def _properties(settings: PipelineSettings, values: dict[str, Value]) -> Iterato
     if "kafka" in values and isinstance(values["kafka"], dict):
         yield from _below(("kafka",), decide_kafka_problems(settings.kafka, "both"))
         yield from _login_problems(("kafka",), top, settings.kafka)
-        yield from _servers(settings, top)
+        yield from _servers(top)
+        if settings.dead_letters is not None:
+            yield from _limits(("kafka",), top, {}, "producer", settings)
     for name, source in settings.sources.items():
-        yield from _own_properties(("sources", name, "kafka"), top, source.kafka, "consumer", values)
+        yield from _own_properties(("sources", name, "kafka"), top, source.kafka, "consumer", settings, values)
     for name, sink in settings.sinks.items():
-        yield from _own_properties(("sinks", name, "kafka"), top, sink.kafka, "producer", values)
+        yield from _own_properties(("sinks", name, "kafka"), top, sink.kafka, "producer", settings, values)
 
 
 def _as_written(path: Path, properties: Mapping[str, Text], values: dict[str, Value]) -> dict[str, Text]:
@@ -134,13 +135,27 @@ def _login_problems(path: Path, written: Mapping[str, Text], properties: Mapping
 
 
 def _own_properties(
-    path: Path, top: Mapping[str, Text], properties: Mapping[str, Text], side: Side, values: dict[str, Value]
+    path: Path,
+    top: Mapping[str, Text],
+    properties: Mapping[str, Text],
+    side: Side,
+    settings: PipelineSettings,
+    values: dict[str, Value],
 ) -> Iterator[PathProblem]:
     yield from _below(path, decide_kafka_problems(properties, side))
     yield from _login_problems(path, {**top, **_as_written(path, properties, values)}, properties)
-    for word in sorted(_CLUSTER & set(properties)):
+    yield from _limits(path, top, properties, side, settings)
+    for word in sorted(SERVERS & set(properties)):
         message = "one pipeline has one cluster: transactions cannot span two"
         yield PathProblem((*path, word), message, "set it in `kafka:` at the top only", at_key=True)
+
+
+def _limits(
+    path: Path, top: Mapping[str, Text], own: Mapping[str, Text], side: Side, settings: PipelineSettings
+) -> Iterator[PathProblem]:
+    """Of all properties of one client, each where it is written."""
+    for problem in decide_limit_problems({**top, **own}, side, settings.checkpoints.transaction_timeout_ms):
+        yield from _below(path if problem.path[0] in own else ("kafka",), [problem])
 
 
 def _below(path: Path, problems: Iterable[PathProblem]) -> Iterator[PathProblem]:
@@ -148,19 +163,11 @@ def _below(path: Path, problems: Iterable[PathProblem]) -> Iterator[PathProblem]
         yield msgspec.structs.replace(problem, path=(*path, *problem.path))
 
 
-def _servers(settings: PipelineSettings, written: Mapping[str, Text]) -> Iterator[PathProblem]:
-    given = [name for name in sorted(_CLUSTER) if name in settings.kafka]
-    if not _CLUSTER & written.keys():
+def _servers(written: Mapping[str, Text]) -> Iterator[PathProblem]:
+    if not SERVERS & written.keys():
         yield PathProblem(
             ("kafka",), "`bootstrap.servers` is missing", "add it: host:port of one or more brokers", at_key=True
         )
-    for name in given:
-        for server in str(settings.kafka[name]).split(","):
-            match = _SERVERS.fullmatch(server.strip())
-            if match is None or (match[3] is not None and not 0 < int(match[3][1:]) < 65536):
-                yield PathProblem(
-                    ("kafka", name), f"`{server.strip()[:60]}` is not a broker address", "write host:port, host:port"
-                )
 
 
 def _spark(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:

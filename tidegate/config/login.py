@@ -25,10 +25,11 @@ _TOKEN_CREDENTIALS: Final = (
     "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.secret",
 )
+_OTHER_WORDS: Final = ("scope", "extensions", "config", "metadata.authentication.type")
 _TOKEN_WORDS: Final = frozenset(
-    {_METHOD, _GRANT, *_TOKEN_CREDENTIALS, *(f"sasl.oauthbearer.{word}" for word in ("scope", "extensions", "config"))}
+    {_METHOD, _GRANT, *_TOKEN_CREDENTIALS, *(f"sasl.oauthbearer.{word}" for word in _OTHER_WORDS)}
 )
-"""`config` is refused elsewhere."""
+"""The last two are refused elsewhere."""
 _UNSIGNED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
 _SASL_ONLY: Final = (*_CREDENTIALS, *_MECHANISM)
 _TLS_ONLY: Final = ("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.key.location")

@@ -15,6 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from tidegate.config.errors import PathProblem
+from tidegate.settings import hosts
 from tidegate.settings.secrets import REDACTED, Text, is_secret_key
 from tidegate.settings.suggest import derive_suggestion
 
@@ -47,6 +48,7 @@ OWNED_KAFKA: Mapping[str, tuple[str, str]] = {
     "message.timeout.ms": (_ORDER, "remove it"),
     "enable.gapless.guarantee": (_ORDER, "remove it"),
     "queuing.strategy": (_ORDER, "remove it"),
+    "queue.buffering.backpressure.threshold": (_ORDER, "remove it"),
     "partitioner": ("a key must reach the same partition whoever writes it (murmur2, as in Java)", "remove it"),
     "delivery.report.only.error": ("Tidegate counts failed deliveries itself", "remove it"),
     "enable.auto.commit": (_POSITIONS, "remove it"),
@@ -95,6 +97,8 @@ UNUSABLE_KAFKA: Mapping[str, str] = {
     "ssl.certificate.pem": "put it into a file and use ssl.certificate.location",
     "ssl.key.pem": "put it into a file and use ssl.key.location",
     "ssl.cipher.suites": "set the ciphers at the broker or in OpenSSL's configuration file",
+    "ssl.ca.certificate.stores": "use ssl.ca.location: there are such stores on Windows only",
+    "sasl.oauthbearer.metadata.authentication.type": "use `sasl.oauthbearer.method: oidc` with client credentials",
     "sasl.oauthbearer.config": "use `sasl.oauthbearer.method: oidc`, SCRAM, PLAIN or TLS client certificates",
 }
 """Names -> remedy. librdkafka takes these; the client that ends transactions (`tidegate.sinks`) cannot."""
@@ -114,6 +118,8 @@ OWNED_SPARK: Mapping[str, tuple[str, str]] = {
     "spark.api.mode": (CONNECT, "remove it"),
 }
 
+_SERVER = re.compile(r"([A-Za-z0-9+]+://)?(\[[0-9a-fA-F:.%]+\]|[^\s,:/]+)(:[0-9]{1,5})?", re.ASCII)
+SERVERS: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
 _SPARK_NAME = re.compile(r"spark\.[A-Za-z0-9_.\-]{1,200}", re.ASCII)
 _RANGE = re.compile(r"(-?[0-9]+) \.\. (-?[0-9]+)", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
@@ -174,6 +180,8 @@ def _value_problems(name: str, value: str, entry: KafkaProperty) -> list[PathPro
     shown = REDACTED if is_secret_key(name) else value[:60]
     words = [word.strip() for word in entry.range.split(",") if word.strip()]
     found: list[tuple[str, str]] = []
+    if name in SERVERS:
+        found += _server_problems(value)
     if entry.type == "boolean" and value not in ("true", "false"):
         found.append((f"expected true or false, got `{shown}`", "write true or false"))
     elif entry.type == "enum value" and words and value.lower() not in map(str.lower, words):
@@ -188,6 +196,17 @@ def _value_problems(name: str, value: str, entry: KafkaProperty) -> list[PathPro
     elif entry.type in ("integer", "float"):
         found += _number_problems(value, shown, entry)
     return [PathProblem((name,), message, remedy) for message, remedy in found]
+
+
+def _server_problems(value: str) -> list[tuple[str, str]]:
+    found = []
+    for server in map(str.strip, value.split(",")):
+        match = _SERVER.fullmatch(server)
+        if match is None or (match[3] is not None and not 0 < int(match[3][1:]) < 65536):
+            found.append((f"`{server[:60]}` is not a broker address", "write host:port, host:port"))
+        elif not hosts.can_be_host(match[2]):
+            found.append((f"`{match[2][:60]}` is not a host", hosts.REMEDY))
+    return found
 
 
 def _number_problems(value: str, shown: str, entry: KafkaProperty) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ def lay_over(tree: MappingNode, site: MappingNode, file: str) -> tuple[MappingNo
         TextProblem(
             replace(key.mark, file=file),
             f"`{key.text[:100]}` is not of a site file ({VARIABLE})",
-            derive_suggestion(key.text, SECTIONS) or "what happens to records is in the pipeline file",
+            derive_suggestion(key.text, SECTIONS, otherwise="what happens to records is in the pipeline file"),
         )
         for key, _ in site.entries
         if key.text not in SECTIONS

@@ -354,7 +354,11 @@ class Journal:
         return sorted(sequence for sequence in found if sequence is not None)
 
     def _entry(self, sequence: JournalSequence) -> AnyEntry:
-        return decode_entry(sequence, self._storage.get(journal_name(sequence)))
+        try:
+            return decode_entry(sequence, self._storage.get(journal_name(sequence)))
+        except JournalRefused as refused:
+            place = self._storage.location.rstrip("/")
+            raise JournalRefused(f"{place}/{refused.message}", **refused.fields) from refused
 
     def _derive(self, sequences: list[JournalSequence]) -> JournalState:
         try:
@@ -378,9 +382,9 @@ class Journal:
         except EntryMissing as gap:
             before = self._checkpoint_before(sequences)
             raise EntryMissing(advise(self._storage.location, gap, before, ""), **gap.fields) from gap
-        except JournalRefused:
+        except JournalRefused as refused:
             if not damages:
-                raise
+                raise JournalRefused(advise(self._storage.location, refused, None, ""), **refused.fields) from refused
             worst = damages[max(damages)]
             raise ObjectCorrupt(advise(self._storage.location, worst, None, ""), **worst.fields) from worst
         self.passed_over = tuple(find_problem(damage) for damage in damages.values())

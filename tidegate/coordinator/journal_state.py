@@ -156,6 +156,4 @@ def _check_follows(state: JournalState, entry: AnyEntry) -> None:
     elif isinstance(entry, CheckpointEntry) and newest is not None and entry.checkpoint.id <= newest.id:
         problem = f"checkpoint {entry.checkpoint.id} does not follow checkpoint {newest.id}"
     if problem:
-        raise JournalRefused(
-            f"{name} contradicts the journal: {problem}; keep the directory as it is and report this", name=name
-        )
+        raise JournalRefused(f"{name} contradicts the journal: {problem}", name=name)

@@ -361,14 +361,14 @@ class _Decision:
             for name in names:
                 if name not in now.meanings:
                     there = ", ".join(sorted(now.meanings)) or "none"
-                    remedy = derive_suggestion(name, now.meanings) or "name a step with state"
+                    remedy = derive_suggestion(name, now.meanings, otherwise="name a step with state")
                     message = f"--{word} {name}: there is no step with state of that name (there are: {there})"
                     self._refuse(name, message, remedy[0].upper() + remedy[1:])
         known = {*self._sources, *self._held}
         for name in spoken.drop:
             if name in known or name in self._identity.words:
                 continue
-            remedy = derive_suggestion(name, known) or "remove it from the command"
+            remedy = derive_suggestion(name, known, otherwise="remove it from the command")
             message = f"--drop {name}: checkpoint {self._checkpoint.id} holds nothing of it"
             self._refuse(
                 name, f"{message} (it has: {', '.join(sorted(known)) or 'nothing'})", remedy[0].upper() + remedy[1:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -45,7 +46,7 @@ def init(file: Path | None, topic: str | None, records: int, bootstrap: str, kaf
     """
     if topic is None and kafka:
         raise click.UsageError("--kafka needs --topic: the sample has its own properties")
-    if file is not None and file.exists():
+    if file is not None and os.path.lexists(file):
         raise click.ClickException(f"{file} exists; choose another name, or remove it")
     if topic is None:
         _write(file, SAMPLE)

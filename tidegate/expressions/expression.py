@@ -121,7 +121,17 @@ _OVERFLOWING = frozenset({"+", "-", "*", "negative", "abs", "round", "bround"})
 _DIVISIONS = frozenset({"/", "%", "div", "pmod"})
 _FALLIBLE = frozenset(
     {"map", "map_from_arrays", "map_from_entries"}  # keys twice or NULL
-    | {"[]", "element_at", "to_timestamp", "to_timestamp_ntz", "to_date", "date_add", "date_sub", "add_months"}
+    | {
+        "[]",
+        "element_at",
+        "try_element_at",
+        "to_timestamp",
+        "to_timestamp_ntz",
+        "to_date",
+        "date_add",
+        "date_sub",
+        "add_months",
+    }
     | {"make_date", "timestamp_millis", "timestamp_seconds", "timestamp_micros", "date_from_unix_date"}
     | {"encode", "decode", "unbase64", "url_encode", "url_decode", "parse_url"}
     | {"aes_encrypt", "aes_decrypt"}

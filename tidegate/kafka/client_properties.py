@@ -30,6 +30,8 @@ REFUSED: Final[Mapping[str, str]] = {
     "ssl.certificate.pem": "put it into a file and use ssl.certificate.location",
     "ssl.key.pem": "put it into a file and use ssl.key.location",
     "ssl.cipher.suites": "set the ciphers at the broker or in OpenSSL's configuration file",
+    "ssl.ca.certificate.stores": "use ssl.ca.location: there are such stores on Windows only",
+    "sasl.oauthbearer.metadata.authentication.type": "use `sasl.oauthbearer.method: oidc` with client credentials",
     "sasl.oauthbearer.config": "use `sasl.oauthbearer.method: oidc`, SCRAM, PLAIN or TLS client certificates",
 }
 _OTHERS: Final = "use SCRAM, PLAIN, OAUTHBEARER or TLS client certificates"

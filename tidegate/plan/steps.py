@@ -310,7 +310,7 @@ class Builder:
             elif name not in given and name in self._written_secrets():
                 sound = False  # why it cannot be read is reported at its own place
             elif name not in given:
-                remedy = derive_suggestion(name, given) or f"add `{name}: ${{file:...}}` to `secrets`"
+                remedy = derive_suggestion(name, given, otherwise=f"add `{name}: ${{file:...}}` to `secrets`")
                 self.problem(path, f"there is no secret `{name}`", remedy)
             else:
                 text = given[name].get_secret_value()

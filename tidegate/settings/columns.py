@@ -78,8 +78,9 @@ def derive_type(text: str) -> DataType:
 def _other_type(name: str) -> str:
     if name in ELSEWHERE:
         return f"write `{ELSEWHERE[name]}`"
-    near = derive_suggestion(name, [*SIMPLE, "decimal", "array", "struct", "map"]) if name else ""
-    return near or f"use {_KNOWN}"
+    if not name:
+        return f"use {_KNOWN}"
+    return derive_suggestion(name, [*SIMPLE, "decimal", "array", "struct", "map"], otherwise=f"use {_KNOWN}")
 
 
 class _TypeReader:

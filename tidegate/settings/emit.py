@@ -28,7 +28,9 @@ def _emit(value: object) -> str | EmitEvery:
     if not isinstance(value, Mapping):
         text = require_text(value, "each, latest, on close or {every: 10s}", _REMEDY)
         if text not in _WORDS:
-            raise refusal(f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _WORDS) or _REMEDY)
+            raise refusal(
+                f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _WORDS, otherwise=_REMEDY)
+            )
         return text
     unknown = [str(key) for key in value if key != "every"]
     if unknown or not value:

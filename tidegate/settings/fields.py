@@ -13,6 +13,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretSt
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from tidegate.datatypes import DataType
+from tidegate.settings import hosts
 from tidegate.settings.backtracking import find_endless
 from tidegate.settings.columns import TypeProblem, derive_type
 from tidegate.settings.secrets import is_secret_key
@@ -75,7 +76,7 @@ def require_text(value: object, what: str, remedy: str = "") -> str:
         return value
     if isinstance(value, SecretStr):
         raise refusal(f"expected {what}, got a secret", "${file:...} is for properties in `kafka:` and `spark:` only")
-    quote = 'put it in quotes: "..."' if isinstance(value, bool | int | float) else ""
+    quote = 'put it in quotes: "..."' if isinstance(value, bool | int | float) else "write one, as text"
     raise refusal(f"expected {what}, got {describe_value(value)}", remedy or quote)
 
 
@@ -179,7 +180,8 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _topic(value: object) -> str:
+def check_topic(value: object) -> str:
+    """The name of a topic."""
     text = require_text(value, "a topic", "write one name")
     if not _TOPIC.fullmatch(text) or text in (".", ".."):
         raise refusal(f"`{text[:60]}` is not a topic name", "Kafka takes 1 to 249 letters, digits, `.`, `_` and `-`")
@@ -202,13 +204,15 @@ def _pattern(value: object) -> str:
 
 def check_topics(value: object) -> tuple[str, ...]:
     """Names of topics, each once."""
-    return tuple(_topic(name) for name in _names(value))
+    return tuple(check_topic(name) for name in _names(value))
 
 
 def _host(value: object) -> str:
     text = require_text(value, "a host name or address")
     if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,253}", text):
         raise refusal(f"`{text[:60]}` is not a host", "for instance 127.0.0.1 or 0.0.0.0")
+    if not hosts.can_be_host(text):
+        raise refusal(f"`{text[:60]}` is not a host", hosts.REMEDY)
     return text
 
 
@@ -278,7 +282,10 @@ def derive_timestamp(text: str) -> str:
     moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("no time zone")
-    return moment.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+    try:
+        return moment.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+    except OverflowError as error:
+        raise ValueError("before the year 1 or after 9999 in UTC") from error
 
 
 def _moment(text: str, words: str) -> str:
@@ -396,7 +403,7 @@ StepName = Annotated[
     ),
 ]
 Names = Annotated[tuple[str, ...], Check(_names, _WORD_OR_LIST)]
-Topic = Annotated[str, Check(_topic, _WORDS)]
+Topic = Annotated[str, Check(check_topic, _WORDS)]
 Topics = Annotated[tuple[str, ...], Check(check_topics, _WORD_OR_LIST)]
 TopicPattern = Annotated[str, Check(_pattern, _WORDS)]
 Host = Annotated[str, Check(_host, _WORDS)]

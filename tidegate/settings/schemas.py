@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Discriminator, Field, SecretStr, Tag
 
+from tidegate.settings import hosts
 from tidegate.settings.base import Settings
 from tidegate.settings.columns import TypeProblem, derive_type
 from tidegate.settings.fields import (
@@ -81,6 +82,8 @@ def _one_url(value: object) -> str:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError as error:
         raise refusal(f"{describe_value(value)} is not an address", remedy) from error
+    if usable and not hosts.can_be_host(parts.hostname or ""):
+        raise refusal(f"{describe_value(value)} is not an address", hosts.REMEDY)
     if not usable or any(ord(character) <= 32 or ord(character) == 127 for character in text):
         raise refusal(f"{describe_value(value)} is not an address", remedy)
     if parts.username is not None or parts.password is not None:

@@ -77,7 +77,9 @@ def _state(value: object) -> StateWord:
     if not isinstance(value, Mapping):
         text = require_text(value, "keep or reset", _STATE_REMEDY)
         if text not in _WORDS:
-            raise refusal(f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _WORDS) or _STATE_REMEDY)
+            raise refusal(
+                f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _WORDS, otherwise=_STATE_REMEDY)
+            )
         return StateWord(text)
     for key in value:
         if key not in _KEYS:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from tidegate.settings import hosts
 from tidegate.settings.base import Settings
 from tidegate.settings.fields import Check, File, refusal, require_text
 from tidegate.storage.options import StorageOptions
@@ -28,6 +29,8 @@ def _endpoint(value: object) -> str:
         usable, parts = False, urlsplit("")
     if "@" in text or parts.query or parts.fragment:
         raise refusal("the endpoint has more than a host, a port and a path in it", _FROM_OUTSIDE)
+    if usable and not hosts.can_be_host(parts.hostname or ""):
+        raise refusal(f"`{text[:60]}` is not an address", hosts.REMEDY)
     if not usable or any(ord(character) <= 32 or ord(character) == 127 for character in text):
         raise refusal(f"`{text[:60]}` is not an address", _REMEDY)
     return text

@@ -8,8 +8,12 @@ from collections.abc import Iterable
 MAX_LISTED = 12
 
 
-def derive_suggestion(word: str, known: Iterable[str], what: str = "one of") -> str:
-    """A remedy for an unknown name: the nearest known one, or the list when it is short enough to be read."""
+def derive_suggestion(
+    word: str, known: Iterable[str], what: str = "one of", *, otherwise: str = "no name is like it: check the spelling"
+) -> str:
+    """A remedy for an unknown name: the nearest known one, or the list when it is short enough to be read, or else
+    `otherwise`.
+    """
     names = sorted(set(known))
     folded = {name.lower(): name for name in names}
     near = difflib.get_close_matches(word.lower()[:100], list(folded), n=1, cutoff=0.6)
@@ -19,4 +23,4 @@ def derive_suggestion(word: str, known: Iterable[str], what: str = "one of") -> 
         return f"there is no {what.removesuffix(' of')} to choose" if what != "one of" else "nothing is known here"
     if len(names) <= MAX_LISTED:
         return f"use {what} " + ", ".join(f"`{name}`" for name in names)
-    return ""
+    return otherwise

@@ -28,7 +28,9 @@ def _unknown(value: object) -> Unknown:
     if not isinstance(value, Mapping):
         text = require_text(value, "skip, fail or {keep: column}", _REMEDY)
         if text not in _WORDS:
-            raise refusal(f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _WORDS) or _REMEDY)
+            raise refusal(
+                f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _WORDS, otherwise=_REMEDY)
+            )
         return Unknown(text)
     others = [str(key) for key in value if key != "keep"]
     if others or not value:

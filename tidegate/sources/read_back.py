@@ -19,8 +19,8 @@ from tidegate.ids import TopicPartition
 from tidegate.operators.async_queue import Call
 from tidegate.operators.calls.caller import Asked, CallsFailed
 from tidegate.operators.kinds.dead_letters import WAIT_MS, Origin
+from tidegate.sources.consumer_properties import derive_consumer_properties
 from tidegate.sources.messages import KafkaMessages
-from tidegate.sources.reader import ENGINE_DEFAULTS
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
 
 _LOG = logging.getLogger("tidegate.sources")
@@ -146,7 +146,7 @@ class RecordReader:
     def _place(self, topic: str) -> _Place:
         origin = self._origins[topic]
         if id(origin) not in self._places:
-            config = {**ENGINE_DEFAULTS, **origin.kafka, **_OWNED, "group.id": f"read-back-{self._name}"}
+            config = {**derive_consumer_properties(origin.kafka), **_OWNED, "group.id": f"read-back-{self._name}"}
             self._places[id(origin)] = _Place(self._tools.consumer(config, self._note))
         return self._places[id(origin)]
 

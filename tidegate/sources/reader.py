@@ -21,6 +21,7 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, SourceOperator
 from tidegate.sources.caught_up import CaughtUp, Due
+from tidegate.sources.consumer_properties import derive_consumer_properties
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
@@ -45,17 +46,6 @@ _LOOK_SECONDS = 1.0
 _STABLE_SECONDS = 1.0
 """For the question whether a partition is still caught up: it is asked again."""
 _NEW_TOPIC_SECONDS = 5.0
-
-ENGINE_DEFAULTS: Mapping[str, str] = {
-    "fetch.wait.max.ms": "20",
-    "fetch.queue.backoff.ms": "5",  # librdkafka's 1000 stalls a partition for a second when the prefetch queue is full
-    "fetch.message.max.bytes": str(2**20),
-    "queued.max.messages.kbytes": "16384",
-    "queued.min.messages": "20000",
-    "socket.timeout.ms": "15000",  # a broker that hangs is given up then, and its successor asked; 60 s by default
-    "reconnect.backoff.max.ms": "1000",  # the default of 10 s would add as much to every recovery
-}
-"""Used where the pipeline file says nothing."""
 
 _ENGINE_OWNED: Mapping[str, str | bool] = {
     "enable.auto.commit": False,
@@ -137,7 +127,7 @@ class Reader:
         self._wake = wake
         self._tools = tools
         self._clock = tools.clock
-        self._config = {**ENGINE_DEFAULTS, **operator.kafka, **_ENGINE_OWNED, "group.id": group_id}
+        self._config = {**derive_consumer_properties(operator.kafka), **_ENGINE_OWNED, "group.id": group_id}
         self._changed = tools.condition()
         self._pending = Pending([], {})
         self._stopping = False

@@ -65,5 +65,5 @@ def _connect(host: str, port: int) -> str:
     try:
         with socket.create_connection((host, port), CONNECT_S):
             return ""
-    except OSError as error:
-        return f"{host}:{port}: {error.strerror or error}"
+    except (OSError, UnicodeError) as error:  # the latter of what can be no host
+        return f"{host}:{port}: {getattr(error, 'strerror', None) or error}"

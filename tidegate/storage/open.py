@@ -64,6 +64,8 @@ def open_storage(
 
     Raises StorageUnsupported for an unknown scheme, else StorageError.
     """
+    if not url:
+        raise StorageUnsupported("an empty text is no address: name a directory, or an object store")
     scheme = scheme_of(url)
     store = STORES.get(scheme)
     if store is not None:

@@ -6,7 +6,9 @@ Everything is opened to be read only. No daemon, broker or Spark is asked, and a
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Mapping
+from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +27,8 @@ from tidegate.storage.names import JOURNAL_PREFIX
 from tidegate.storage.open import StorageOpener, open_storage
 
 NEWEST: Final = "newest"
+PATH_SHOWN: Final = 300
+"""Characters of a path that is named as it was given."""
 _CHOSEN: Final = re.compile(r"(?P<place>.+)@(?P<checkpoint>[0-9]{1,18}|newest)", re.DOTALL)
 
 
@@ -33,6 +37,28 @@ class SourceRefused(PipelineStopped):
 
     code = "state-source-refused"
     exit_code = 2
+
+
+class Kind(Enum):
+    """What is at a path."""
+
+    NOTHING = auto()
+    DIRECTORY = auto()
+    FILE = auto()
+    """Or a pipe: whatever is no directory can be read."""
+
+
+def kind_of(path: str) -> Kind:
+    """What is there. Raises SourceRefused where that cannot be seen."""
+    try:
+        mode = Path(path).stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return Kind.NOTHING
+    except OSError as error:
+        raise SourceRefused(
+            f"{path[:PATH_SHOWN]} cannot be looked at: {error.strerror}; check the path and the permissions"
+        ) from error
+    return Kind.DIRECTORY if stat.S_ISDIR(mode) else Kind.FILE
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -58,7 +84,7 @@ def open_snapshot(
     """
     place, chosen = source, checkpoint
     found = _CHOSEN.fullmatch(source)
-    if found is not None and not Path(source).exists():
+    if found is not None and kind_of(source) is Kind.NOTHING:
         place = found["place"]
         if checkpoint not in (None, found["checkpoint"]):
             raise SourceRefused(f"{source} names checkpoint {found['checkpoint']}, --from names {checkpoint}: name one")
@@ -73,11 +99,11 @@ def open_snapshot(
 def _open(place: str, chosen: str | None, environ: Mapping[str, str], opener: StorageOpener) -> Snapshot:
     directory = place
     if "://" not in place:
-        path = Path(place)
-        if path.is_file():
-            settings = read_pipeline(path, environ).settings
+        kind = kind_of(place)
+        if kind is Kind.FILE:
+            settings = read_pipeline(Path(place), environ).settings
             directory, opener = settings.checkpoints.directory, derive_opener(settings)
-        elif not path.is_dir():
+        elif kind is Kind.NOTHING:
             raise SourceRefused(
                 f"{place}: there is no such file or directory; name a pipeline file, a checkpoint directory or a "
                 "savepoint"

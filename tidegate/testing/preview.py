@@ -35,6 +35,8 @@ from tidegate.testing.parts import VirtualClock
 
 CHUNK: Final = 1000
 """Lines that are read before the pipeline runs."""
+LINE_BYTES_MAX: Final = 64 << 20
+"""What has no line ends at all, a device or a binary file, is not read into memory whole."""
 _STEP_SINK: Final = "preview-of-"
 
 
@@ -173,7 +175,7 @@ class LineParser:
         """Records of a file of the format's own kind, or of lines. Raises RecordRefused."""
         values = self._format.file_values(stream, self._options)
         if values is None:
-            yield from self.parse(stream)
+            yield from self.parse(iter(lambda: stream.readline(LINE_BYTES_MAX + 1), b""))
             return
         try:
             for value in values:
@@ -184,6 +186,9 @@ class LineParser:
     def parse(self, lines: Iterable[bytes]) -> Iterator[Produced]:
         """A record of each line that is not blank. Raises RecordRefused."""
         for number, line in enumerate(lines, 1):
+            if len(line) > LINE_BYTES_MAX:
+                what = f"line {number} is no record: it has more than {LINE_BYTES_MAX >> 20} MiB"
+                raise RecordRefused(f"{self._file}{what}", line=number)
             text = line.strip()
             if not text:
                 continue

@@ -118,6 +118,8 @@ CASES = (
             "map_from_entries(array(named_struct('q', n, 'r', k)))",
             "map_from_entries(array(named_struct('q', 1, 'r', k), named_struct('q', n, 'r', 'x')))",
             "map_values(map('a', 1, k, n))",
+            "to_json(map(k, n, 'c', 1))",
+            "to_json(map_from_entries(array(named_struct('q', k, 'r', n))))",
             "map(1, map('a', n))[1]['a']",
             "map('1', 'x')[cast(n as string)]",
         ),

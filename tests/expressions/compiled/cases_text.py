@@ -207,6 +207,8 @@ CASES = (
             "startswith(s, t)",
             "endswith(s, t)",
             "instr(s, t)",
+            "instr('a xbl', t)",
+            "instr(concat('l', '.bc'), t)",
             "locate(t, s)",
             "position(t in s)",
             "position(t, s)",

@@ -300,7 +300,13 @@ CASES = (
         ((0.0,), (1.5,), (-1.5,), (1e9 + 0.123456,), (float("nan"),), (float("inf"),), (None,)),
     ),
     Case(
-        ("date_from_unix_date(n)", "make_date(2000 + n, 2, 29)", "make_date(2020, n, 1)"),
+        (
+            "date_from_unix_date(n)",
+            "make_date(2000 + n, 2, 29)",
+            "make_date(2020, n, 1)",
+            "make_date(2020, n, 31)",
+            "make_date(2020, 13, n)",
+        ),
         "n int",
         ((0,), (1,), (-1,), (4,), (100,), (12,), (13,), (None,)),
     ),

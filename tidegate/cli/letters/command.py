@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 import msgspec
+from pydantic_core import PydanticCustomError
 
 from tidegate.cli.letters.replay import replay as replay_letters
 from tidegate.cli.letters.topic import LettersRefused, LetterTopic, Marks, letter_of
@@ -17,6 +18,7 @@ from tidegate.clock import describe_stamp
 from tidegate.config.load import read_pipeline
 from tidegate.formats.letters.letter import Letter
 from tidegate.settings.counts import render_count
+from tidegate.settings.fields import check_topic
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 _FORM = click.option(
@@ -180,6 +182,8 @@ def replay(
     """
     if offsets and partition is None:
         raise click.UsageError("--offset needs --partition")
+    if to is not None:
+        _refuse_no_topic(to)
     settings = read_pipeline(file, os.environ).settings
     if to is not None and settings.dead_letters is not None and to == settings.dead_letters.topic:
         raise click.UsageError("--to is the dead-letter topic itself")
@@ -197,6 +201,13 @@ def replay(
         )
         return 1
     return 0
+
+
+def _refuse_no_topic(name: str) -> None:
+    try:
+        check_topic(name)
+    except PydanticCustomError as error:
+        raise click.UsageError(f"--to: {error}") from error
 
 
 def _chosen(

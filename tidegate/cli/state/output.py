@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from tidegate.cli.output import render_table
+from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -59,7 +60,7 @@ class _Limited:
             if self._left is None:
                 yield frame
                 continue
-            part = frame.head(self._left)
+            part = frame.head(min(self._left, frame.height))
             self._left -= part.height
             if part.height:
                 yield part
@@ -99,10 +100,24 @@ def _write_table(table: StateTable, frames: _Limited, target: TextIO) -> None:
 
 def _write_parquet(table: StateTable, frames: _Limited, output: Path) -> None:
     """Row groups as they come: nothing is gathered."""
+    from polars.exceptions import PolarsError
     from polars.io.plugins import register_io_source
+
+    from tidegate.formats.bisection import first_line
+
+    refused: list[TidegateError] = []
 
     def rows(*_wishes: object) -> Iterator[pl.DataFrame]:
         """All columns and rows are wanted."""
-        yield from frames
+        try:
+            yield from frames
+        except TidegateError as error:
+            refused.append(error)  # Polars makes a text of it
+            raise
 
-    register_io_source(rows, schema=table.empty().schema).sink_parquet(output)
+    try:
+        register_io_source(rows, schema=table.empty().schema).sink_parquet(output)
+    except PolarsError as error:
+        for one in refused:
+            raise one from error
+        raise click.ClickException(f"{output} cannot be written: {first_line(error)}") from error

@@ -13,7 +13,7 @@ from tidegate.datatypes import DataType
 from tidegate.expressions.compiled.calendar import outside_calendar
 from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, compiles, strict
 from tidegate.expressions.compiled.decimals import decimal_arithmetic
-from tidegate.expressions.expression import Call, Column, divides_safely
+from tidegate.expressions.expression import Call, Column, columns_of, divides_safely
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
 
@@ -31,7 +31,7 @@ def _arithmetic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     apply = _OPERATORS[call.function]
     kind = call.type
     if kind.kind in FRACTIONAL:
-        return strict(call, arguments, apply(left, right))
+        return strict(call, arguments, _of_doubles(call.function, *arguments))
     if kind.kind == "decimal":
         return decimal_arithmetic(call, arguments)
     if kind.kind in ("timestamp", "timestamp_ntz", "interval"):
@@ -42,6 +42,21 @@ def _arithmetic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     value = apply(left, right)
     overflow = bigint_overflow(call.function, left, right, value)
     return strict(call, arguments, value, (FailureKind.ARITHMETIC_OVERFLOW, overflow))
+
+
+def _of_doubles(function: str, left: Compiled, right: Compiled) -> pl.Expr:
+    """Beside a constant 0 Polars takes `0.0 - x` for `-x` and `x + 0.0` for `x`, which have the sign of a zero in x."""
+    value = _OPERATORS[function](left.value, right.value)
+    positive = {"+": "0.0" in (_zero(left), _zero(right)), "-": _zero(left) == "0.0" or _zero(right) == "-0.0"}
+    return pl.when(value == 0).then(value.abs()).otherwise(value) if positive.get(function) else value
+
+
+def _zero(argument: Compiled) -> str:
+    """A constant of doubles that is 0, with its sign; empty for others."""
+    if columns_of(argument.source):
+        return ""
+    constant = pl.select(argument.value).item()
+    return repr(constant) if constant == 0 else ""
 
 
 def bigint_overflow(function: str, left: pl.Expr, right: pl.Expr, value: pl.Expr) -> pl.Expr:

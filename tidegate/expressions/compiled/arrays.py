@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from tidegate.expressions.bounds import ELEMENT_BYTES, ELEMENTS_MAX
-from tidegate.expressions.compiled.compiled import Compiled, compiles, sequence, strict
+from tidegate.expressions.compiled.compiled import Compiled, beside, compiles, sequence, strict
 from tidegate.expressions.compiled.rowwise import RowFailed, by_row
 from tidegate.expressions.compiled.sizes import bytes_of, fitting, total_bytes
 from tidegate.expressions.compiled.texts import null_if_any_null
@@ -70,7 +70,7 @@ def _extreme(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("slice")
 def _slice(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    array, start, length = (argument.value for argument in arguments)
+    array, start, length = (beside(arguments[0], arguments[1:]), *(one.value for one in arguments[1:]))
     count = array.list.len().cast(pl.Int64)
     wide = start.cast(pl.Int64)
     offset = pl.when(wide > 0).then(wide - 1).otherwise(count + wide)

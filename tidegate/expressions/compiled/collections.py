@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, strict
+from tidegate.expressions.compiled.compiled import Compiled, beside, compiles, eager, strict
 from tidegate.expressions.compiled.maps import map_value
 from tidegate.expressions.compiled.sizes import fitting, total_bytes
 from tidegate.expressions.expression import Call, can_be_too_large
@@ -22,19 +22,19 @@ def _size(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def _subscript(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     if arguments[0].type.kind == "map":
         return map_value(call, arguments)
-    array, index = arguments[0].value, arguments[1].value
+    array, index = beside(arguments[0], arguments[1:]), arguments[1].value
     value = pl.when(index >= 0).then(array.list.get(index, null_on_oob=True))
     if call.function == "get":
         return strict(call, arguments, value)
     outside = (index < 0) | (index >= array.list.len().cast(pl.Int64))
-    return strict(call, arguments, value, (FailureKind.INVALID_ARRAY_INDEX, outside))
+    return strict(call, arguments, value, (FailureKind.INVALID_ARRAY_INDEX, outside & array.is_not_null()))
 
 
 @compiles("element_at", "try_element_at")
 def _element_at(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     if arguments[0].type.kind == "map":
         return map_value(call, arguments)
-    array, index = arguments[0].value, arguments[1].value
+    array, index = beside(arguments[0], arguments[1:]), arguments[1].value
     place = pl.when(index > 0).then(index - 1).when(index < 0).then(index)
     value = array.list.get(place, null_on_oob=True)
     zero = (FailureKind.INVALID_INDEX_OF_ZERO, (index == 0) & array.is_not_null())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import polars as pl
 
 from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, strict
-from tidegate.expressions.expression import Call
+from tidegate.expressions.expression import Call, columns_of
 
 _COMPARISONS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     "=": operator.eq,
@@ -19,15 +19,26 @@ _COMPARISONS: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
 }
 
 
+_MIRRORED: dict[str, str] = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def compared(function: str, left: Compiled, right: Compiled) -> pl.Expr:
+    """Whether it is so. A constant comes last: before decimals that are all NULL Polars gives one row for all."""
+    if columns_of(right.source) and not columns_of(left.source):
+        function, left, right = _MIRRORED[function], right, left
+    return _COMPARISONS[function](left.value, right.value)
+
+
 @compiles(*_COMPARISONS)
 def _compare(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     left, right = arguments
-    return strict(call, arguments, _COMPARISONS[call.function](left.value, right.value))
+    return strict(call, arguments, compared(call.function, left, right))
 
 
 @compiles("<=>")
 def _same(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return eager(call, arguments, arguments[0].value.eq_missing(arguments[1].value))
+    left, right = arguments if columns_of(arguments[0].source) else reversed(arguments)
+    return eager(call, arguments, left.value.eq_missing(right.value))
 
 
 @compiles("not")

@@ -15,7 +15,7 @@ import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import ELEMENTS_MAX, MAX_VALUE_BYTES
-from tidegate.expressions.expression import Call, Expression, Literal, text_of
+from tidegate.expressions.expression import Call, Expression, Literal, columns_of, text_of
 from tidegate.formats.failures import FailureKind, RecordFailure
 
 _MEANINGS = {
@@ -142,6 +142,18 @@ def sequence(arguments: Sequence[Compiled]) -> list[FailingRows]:
         reached = pl.all_horizontal(before) if before else None
         failures += [failure if reached is None else failure.guarded(reached) for failure in argument.failures]
     return failures
+
+
+def beside(argument: Compiled, others: Sequence[Compiled]) -> pl.Expr:
+    """The value of an argument in as many rows as the others have; NULL where the first column of theirs is.
+
+    Not every function of Polars repeats a constant that it is called for: `splitn` splits it by the first of several
+    separators only, and `list.slice` makes other numbers of a constant list of decimals.
+    """
+    columns = [one.value for one in others if columns_of(one.source)]
+    if columns_of(argument.source) or not columns:
+        return argument.value
+    return pl.when(columns[0].is_not_null()).then(argument.value)
 
 
 def eager(source: Call, arguments: Sequence[Compiled], value: pl.Expr) -> Compiled:

@@ -234,15 +234,15 @@ def _coalesce(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def _in(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     """Compared from the left until one is equal; NULL when none is and one was NULL."""
     subject, *choices = arguments
-    value: pl.Expr = subject.value == choices[0].value
+    value = comparisons.compared("=", subject, choices[0])
     open_yet = subject.value.is_not_null()
     failures = list(subject.failures)
     for index, choice in enumerate(choices):
         failures += _guard_all(choice.failures, open_yet)
         if index:
-            value = value | (subject.value == choice.value)
+            value = value | comparisons.compared("=", subject, choice)
         if any(later.failures for later in choices[index + 1 :]):
-            open_yet = open_yet & (subject.value == choice.value).ne_missing(True)
+            open_yet = open_yet & comparisons.compared("=", subject, choice).ne_missing(True)
     plain = [choice.constant for choice in choices]
     if len(choices) > 2 and None not in plain and subject.type.kind in ("string", "int", "bigint"):
         value = subject.value.is_in(pl.Series(plain, dtype=polars_type(subject.type)).implode())

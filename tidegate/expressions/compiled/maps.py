@@ -1,4 +1,4 @@
-"""Functions of maps, which are lists of structs of `key` and `value`."""
+"""Functions of maps, which are lists of structs of `key` and `value`. In none that is made here a key is NULL."""
 
 from __future__ import annotations
 
@@ -76,11 +76,12 @@ def _map(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     if all(isinstance(key, Literal) for key in call.arguments[::2]):
         return built  # compared already
     twice = [one == other for index, one in enumerate(keys) for other in keys[:index]]
+    nameless = pl.any_horizontal([key.is_null() for key in keys])
     checks = (
-        FailingRows.of(FailureKind.NULL_MAP_KEY, call, pl.any_horizontal([key.is_null() for key in keys])),
+        FailingRows.of(FailureKind.NULL_MAP_KEY, call, nameless),
         FailingRows.of(FailureKind.DUPLICATED_MAP_KEY, call, pl.any_horizontal(twice or [pl.lit(False)])),
     )
-    return replace(built, failures=(*built.failures, *checks))
+    return replace(built, value=pl.when(~nameless).then(built.value), failures=(*built.failures, *checks))
 
 
 @compiles("map_from_entries")
@@ -90,10 +91,11 @@ def _from_entries(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     (key, _), (value, _) = element.fields if element else (("", call.type), ("", call.type))
     renamed = pl.struct(pl.element().struct.field(key).alias("key"), pl.element().struct.field(value).alias("value"))
     whole = ~entries.list.eval(pl.element().is_null()).list.any()
-    built = strict(call, arguments, pl.when(whole).then(entries.list.eval(renamed)))
     keys = entries.list.eval(pl.element().struct.field(key))
+    nameless = keys.list.eval(pl.element().is_null()).list.any()
+    built = strict(call, arguments, pl.when(whole & ~nameless).then(entries.list.eval(renamed)))
     checks = (
-        FailingRows.of(FailureKind.NULL_MAP_KEY, call, whole & keys.list.eval(pl.element().is_null()).list.any()),
+        FailingRows.of(FailureKind.NULL_MAP_KEY, call, whole & nameless),
         FailingRows.of(FailureKind.DUPLICATED_MAP_KEY, call, whole & (keys.list.n_unique() < keys.list.len())),
     )
     return replace(built, failures=(*built.failures, *checks))

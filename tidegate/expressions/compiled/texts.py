@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import polars as pl
 
 from tidegate.expressions.bounds import MAX_VALUE_BYTES
-from tidegate.expressions.compiled.compiled import Compiled, compiles, eager, strict
+from tidegate.expressions.compiled.compiled import Compiled, beside, compiles, eager, strict
 from tidegate.expressions.compiled.sizes import bytes_of, fitting, total_bytes
 from tidegate.expressions.expression import Call
 
@@ -39,12 +39,12 @@ def _one(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles(*_TWO)
 def _two(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    return strict(call, arguments, _TWO[call.function](arguments[0].value, arguments[1].value))
+    return strict(call, arguments, _TWO[call.function](beside(arguments[0], arguments[1:]), arguments[1].value))
 
 
 @compiles(*_TRIMS)
 def _trim(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    value = arguments[0].value
+    value = beside(arguments[0], arguments[1:])
     characters = arguments[1].value if len(arguments) == 2 else pl.lit(" ")
     trimmed = pl.when(characters == "").then(value).otherwise(_TRIMS[call.function](value, characters))
     return strict(call, arguments, null_if_any_null(trimmed, arguments))
@@ -139,7 +139,7 @@ def _repeat(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 @compiles("instr")
 def _position(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     """Polars finds bytes; the characters in front are counted."""
-    value, part = arguments[0].value, arguments[1].value
+    value, part = beside(arguments[0], arguments[1:]), arguments[1].value
     before = value.str.splitn(part, 2).struct.field("field_0").str.len_chars() + 1
     found = pl.when(part == "").then(1).when(value.str.contains(part, literal=True)).then(before).otherwise(0)
     return strict(call, arguments, null_if_any_null(found.cast(pl.Int32), arguments))

@@ -148,4 +148,5 @@ def _make_date(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     year, month, day = (argument.value.cast(pl.Int64) for argument in arguments)
     valid = is_date(year, month, day)
     value = pl.when(valid).then(days_of(year, month, day)).cast(pl.Int32).cast(pl.Date)
-    return strict(call, arguments, value, (FailureKind.DATETIME_FIELD_OUT_OF_BOUNDS, ~valid))
+    whole = pl.all_horizontal(part.is_not_null() for part in (year, month, day))
+    return strict(call, arguments, value, (FailureKind.DATETIME_FIELD_OUT_OF_BOUNDS, whole & ~valid))

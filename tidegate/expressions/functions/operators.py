@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType
+from tidegate.datatypes import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTERVAL,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    DataType,
+)
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple, unify
@@ -264,6 +275,13 @@ def _try(name: str) -> Resolve:
 _TRIED = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_mod": "%"}
 
 
+def _nan_value(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    if all(argument.type == FLOAT for argument in arguments):
+        return Call("nanvl", tuple(argument.expression for argument in arguments), FLOAT)
+    return Call("nanvl", tuple(map(site.double, arguments)), DOUBLE)
+
+
 def _concatenation(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 1, None)
     if all(argument.type.kind == "array" for argument in arguments):
@@ -371,9 +389,7 @@ FUNCTIONS = (
     Function(
         "isnan", "conditions", "isnan(a)", "Whether a is NaN; false for NULL.", simple("isnan", "double", BOOLEAN)
     ),
-    Function(
-        "nanvl", "conditions", "nanvl(a, b)", "b when a is NaN, else a.", simple("nanvl", "double double", DOUBLE)
-    ),
+    Function("nanvl", "conditions", "nanvl(a, b)", "b when a is NaN, else a.", _nan_value),
     *(
         Function(name, "operators", f"{name}(a, b)", f"a {sign} b, NULL where that fails.", _try(name))
         for name, sign in _TRIED.items()

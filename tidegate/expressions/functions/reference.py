@@ -111,6 +111,7 @@ Refused at validation, because the result could differ or the engine has no way 
   repetitions inside one another that multiply to more than 100,000 steps.
 - Text columns beside values of other types without a cast (see above), and keys of another type than those of a map;
   `map` and `map_from_entries` with keys of type float or double.
+- `substring`, `left` and `reverse` of binary, which count bytes in Spark.
 - `try_divide` of decimals where the quotient may overflow.
 - Date patterns with other letters, brackets, a letter twice, `h` without `a`, a number without fixed width beside
   another number, or, to read, without year, month and day.
@@ -119,7 +120,7 @@ Refused at validation, because the result could differ or the engine has no way 
 Different at run time:
 - Spark rounds `-a` and `abs(a)` of a decimal with more than 34 digits to 34 digits, and casts a decimal with more than
   18 digits to int by way of a double; here both are exact. `div` of decimals beyond bigint fails its record, where
-  Spark wraps around.
+  Spark wraps around. A double of exactly 2^63 fails its cast to bigint, where Spark makes 2^63 - 1 of it.
 - Aggregates of a window are not rounded on the way: `sum(x)` of 1e308, 1e308 and -1e308 is 1e308, in Spark infinite.
   `collect_list`, `first`, `last`, `min_by` and `max_by` go by event time and value, where Spark takes what comes
   first. `collect_set` is sorted. `percentile_approx` has an error of the value, in Spark one of the rank.

@@ -24,9 +24,28 @@ def _text(name: str, parameters: str = "text", result: DataType = STRING) -> Res
     return simple(name, parameters, result)
 
 
+def _characters(site: Site, argument: Argument) -> Expression:
+    """Text; not the bytes that Spark would take from a binary in its place."""
+    if argument.type == BINARY:
+        raise Refusal(
+            argument.start, f"`{site.function}` of bytes is not supported", "cast it to string for its characters"
+        )
+    return site.text(argument)
+
+
 def _substring(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 3)
-    return Call("substring", (site.text(arguments[0]), *map(site.integer, arguments[1:])), STRING)
+    return Call("substring", (_characters(site, arguments[0]), *map(site.integer, arguments[1:])), STRING)
+
+
+def _left(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 2, 2)
+    return Call("left", (_characters(site, arguments[0]), site.integer(arguments[1])), STRING)
+
+
+def _reverse(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    check_count(site, arguments, 1, 1)
+    return Call("reverse", (_characters(site, arguments[0]),), STRING)
 
 
 def _pad(site: Site, arguments: tuple[Argument, ...]) -> Expression:
@@ -228,12 +247,12 @@ FUNCTIONS = (
         _substring,
         ("substr",),
     ),
-    Function("left", "text", "left(s, n)", "The first n characters.", simple("left", "text integer", STRING)),
+    Function("left", "text", "left(s, n)", "The first n characters.", _left),
     Function("right", "text", "right(s, n)", "The last n characters.", simple("right", "text integer", STRING)),
     Function("lpad", "text", "lpad(s, length [, pad])", f"Padded in front, or cut, to a length; {_LIMITED}.", _pad),
     Function("rpad", "text", "rpad(s, length [, pad])", f"Padded at the end, or cut, to a length; {_LIMITED}.", _pad),
     Function("repeat", "text", "repeat(s, n)", f"s n times; {_LIMITED}.", _repeat),
-    Function("reverse", "text", "reverse(s)", "The characters backwards.", _text("reverse")),
+    Function("reverse", "text", "reverse(s)", "The characters backwards.", _reverse),
     Function(
         "concat_ws",
         "text",

@@ -17,6 +17,7 @@ import msgspec
 
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import CallFailure
+from tidegate.settings.hosts import REMEDY, can_be_host
 
 KINDS: Final = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "decimal", "string", "date"})
 """Types of columns whose text is the same for everybody."""
@@ -71,6 +72,8 @@ def parse_url(text: str) -> UrlTemplate:
         raise UrlProblem(f"is not a URL: {error}", "for instance https://prices.example/v1/{sku}") from error
     if split.scheme not in ("http", "https") or not split.hostname:
         raise UrlProblem("is not a URL with http or https and a host", "for instance https://prices.example/v1/{sku}")
+    if not can_be_host(split.hostname):
+        raise UrlProblem(f"`{split.hostname[:60]}` is not a host", REMEDY)
     if columns and not split.path and not split.query:
         raise UrlProblem("a column cannot be part of the host", "put it after the first `/`: a record chooses no host")
     if split.username is not None or split.password is not None:

@@ -65,7 +65,9 @@ def _zone(value: object) -> str:
     text = require_text(value, "a time zone", "for instance Europe/Berlin")
     zones = _zones()
     if zones and text not in zones:
-        raise refusal(f"`{text[:60]}` is not a time zone", derive_suggestion(text, zones) or "as Europe/Berlin or UTC")
+        raise refusal(
+            f"`{text[:60]}` is not a time zone", derive_suggestion(text, zones, otherwise="as Europe/Berlin or UTC")
+        )
     return text
 
 

@@ -1,0 +1,91 @@
+"""Kafka properties that are good alone, and for which librdkafka makes no client together. Pure.
+
+The numbers are librdkafka's defaults, and over them those of `sources/consumer_properties.py` and
+`kafka/producer_properties.py`. A test compares with the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tidegate.config.errors import PathProblem
+from tidegate.config.properties import Side, property_problem
+from tidegate.settings.secrets import Text
+from tidegate.settings.units import render_duration
+
+RECONNECT_MAX_MS: Final = 10_000
+RECONNECT_MS: Final = 100
+MESSAGE_BYTES: Final = 1_000_000
+FETCH_BYTES: Final = 52_428_800
+PREFETCH_KB: Final = 16_384
+RECEIVE_MORE_BYTES: Final = 512
+FETCH_MIN_BYTES: Final = (1, 100_000_000)
+"""The list says otherwise."""
+DELIVERY_MS: Final = 120_000
+LINGER_MAX_MS: Final = 900_000
+"""More is refused by itself."""
+_LINGER: Final = ("linger.ms", "queue.buffering.max.ms")
+
+
+def decide_limit_problems(properties: Mapping[str, Text], side: Side, transaction_ms: int) -> list[PathProblem]:
+    """Why no client of a side would be made; `properties` are all that it is given.
+
+    :param transaction_ms: the time limit of a producer's transactions.
+    """
+    found = [*_reconnecting(properties), *_fetching(properties)]
+    if side != "consumer":
+        found += _producing(properties, transaction_ms)
+    return found
+
+
+def _reconnecting(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
+    name, limit = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
+    least = _number(properties, name, RECONNECT_MS)
+    most = _number(properties, limit, RECONNECT_MAX_MS)
+    if least > most:
+        message = f"{least:g} is more than `{limit}`, {most:g}"
+        yield PathProblem((name if name in properties else limit,), message, f"make `{limit}` at least as long")
+    name, limit = "https.ca.location", "https.ca.pem"
+    if name in properties and limit in properties:
+        yield property_problem(name, f"`{limit}` is given, too", "keep one of them")
+    if properties.get("broker.version.fallback") == "":
+        yield PathProblem(("broker.version.fallback",), "is empty", "remove it: brokers say what they can do")
+
+
+def _fetching(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
+    """Also of sinks: what a transaction has lost is read again with a sink's properties."""
+    name, (least, most) = "fetch.min.bytes", FETCH_MIN_BYTES
+    wanted = _number(properties, name, least)
+    if not least <= wanted <= most:
+        yield PathProblem((name,), f"{wanted:.0f} is out of range", f"use {least} to {most}")
+    name = "fetch.max.bytes"
+    record = _number(properties, "message.max.bytes", MESSAGE_BYTES)
+    prefetch = 1024 * _number(properties, "queued.max.messages.kbytes", PREFETCH_KB)
+    fetch = _number(properties, name, max(min(FETCH_BYTES, prefetch), record))
+    if fetch < record:
+        message = f"{fetch:.0f} is less than `message.max.bytes`, {record:.0f}"
+        yield PathProblem((name,), message, "make it at least as much, or remove it")
+    name = "receive.message.max.bytes"
+    needed = fetch + RECEIVE_MORE_BYTES
+    if (receive := _number(properties, name, needed)) < needed:
+        message = f"{receive:.0f} is less than `fetch.max.bytes` and {RECEIVE_MORE_BYTES}, {needed:.0f}"
+        yield PathProblem((name,), message, f"make it at least {needed:.0f}, or remove it")
+
+
+def _producing(properties: Mapping[str, Text], transaction_ms: int) -> Iterator[PathProblem]:
+    limit_ms = min(DELIVERY_MS, transaction_ms)
+    for name in _LINGER:
+        linger_ms = _number(properties, name, 0)
+        if limit_ms <= linger_ms <= LINGER_MAX_MS:
+            message = f"{linger_ms:g} ms are not less than the time that a record has to be delivered, "
+            yield PathProblem((name,), message + render_duration(limit_ms), "records wait for so long: make it shorter")
+
+
+def _number(properties: Mapping[str, Text], name: str, default: float) -> float:
+    """What is given, if it is a number; what is none is reported elsewhere."""
+    value = properties.get(name)
+    try:
+        return float(value) if isinstance(value, str) else default
+    except ValueError:
+        return default
