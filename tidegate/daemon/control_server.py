@@ -170,7 +170,9 @@ class ControlServer:
         right = hmac.compare_digest(hello.token.encode(), self._token.encode())
         if self._attempt is None or hello.attempt != self._attempt or not right:
             self._complaints.report(
-                "a slot of another attempt was turned away", f"{hello.attempt}; the running one is {self._attempt}"
+                "a slot of another attempt was turned away",
+                f"{hello.attempt}; "
+                + ("none runs" if self._attempt is None else f"the running one is {self._attempt}"),
             )
             return False
         if hello.version != __version__:
