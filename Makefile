@@ -92,12 +92,10 @@ tracing: setup ## send traces of checkpoints to a receiver of OTLP (OpenTelemetr
 	  > $$(build/tracing/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/tidegate-environment.pth
 	build/tracing/bin/python -m tests.tracing
 
-audit: ## look the locked packages up in PyPI's and OSV's lists of vulnerabilities (pip-audit in an environment of its own)
+audit: ## look for withdrawn versions and known vulnerabilities of the locked packages (pip-audit and uv in an environment of their own)
 	$(PYTHON) -m venv build/audit
-	build/audit/bin/pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3"
-	for lock in requirements*.lock; do echo "$$lock"; \
-	  build/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $$lock $(ARGS) || failed=1; done; \
-	  test -z "$$failed"
+	build/audit/bin/pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3" "uv>=0.13,<0.14" "PyYAML>=6.0.2,<7"
+	build/audit/bin/python tools/audit.py $(ARGS) requirements*.lock
 
 stores: setup ## run the suite of storages on real object stores (built with Go and npm), and a story of faults
 	$(BIN)/python -m tests.stores $(ARGS)
