@@ -22,7 +22,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test deep test-quick chart lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing audit
+.PHONY: help setup demo test deep test-quick chart image-check lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing audit
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ chart: setup $(CHART_VENV)/.setup ## test the Helm chart with helm and a real AP
 	  || { echo "$$program is missing; on Debian: apt install prometheus" >&2; exit 1; }; done
 	TIDEGATE_KUBERNETES_VALIDATE=$(CURDIR)/$(CHART_VENV)/bin/kubernetes-validate \
 	  TIDEGATE_CHART_TOOLS=$$(tools/kubernetes/build.sh) $(BIN)/python -m pytest tests/chart $(ARGS)
+
+image-check: setup ## build the image without Docker and run a pipeline in it: needs Linux, root, buildah and mmdebstrap
+	image=$${TIDEGATE_IMAGE:-$$(tools/image/build.sh)} \
+	  && TIDEGATE_IMAGE=$$image $(BIN)/python -m pytest tests/image $(ARGS)
 
 $(CHART_VENV)/.setup: requirements-chart.lock
 	$(PYTHON) -m venv $(CHART_VENV)
