@@ -21,12 +21,14 @@ RUN /opt/tidegate/bin/pip install --no-cache-dir --no-deps --no-build-isolation 
 
 FROM ${BASE}
 SHELL ["/bin/sh", "-eu", "-c"]
-# tini collects processes that a slot's end leaves to process 1; procps is for Spark's scripts.
-RUN apt-get update \
+# tini collects processes that a slot's end leaves to process 1; procps is for Spark's scripts. The package of Java links
+# a page of the manual and fails where a slim base has no directory for it.
+RUN mkdir -p /usr/share/man/man1 \
+ && apt-get update \
  && apt-get install --yes --no-install-recommends python3 openjdk-17-jre-headless tini procps ca-certificates \
  && rm -rf /var/lib/apt/lists/* \
- && groupadd --gid 185 tidegate \
- && useradd --uid 185 --gid 185 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin tidegate
+ && groupadd --system --gid 185 tidegate \
+ && useradd --system --uid 185 --gid 185 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin tidegate
 COPY --from=build /opt/tidegate /opt/tidegate
 COPY --chmod=0755 packaging/image/entrypoint.sh /opt/tidegate/entrypoint.sh
 ENV PATH=/opt/tidegate/bin:/usr/local/bin:/usr/bin:/bin \

@@ -22,7 +22,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test deep test-quick chart lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing audit
+.PHONY: help setup demo test deep test-quick chart image-check lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing audit
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ chart: setup $(CHART_VENV)/.setup ## test the Helm chart with helm and a real AP
 	  || { echo "$$program is missing; on Debian: apt install prometheus" >&2; exit 1; }; done
 	TIDEGATE_KUBERNETES_VALIDATE=$(CURDIR)/$(CHART_VENV)/bin/kubernetes-validate \
 	  TIDEGATE_CHART_TOOLS=$$(tools/kubernetes/build.sh) $(BIN)/python -m pytest tests/chart $(ARGS)
+
+image-check: setup ## build the image without Docker and run a pipeline in it: needs Linux, root, buildah and mmdebstrap
+	image=$${TIDEGATE_IMAGE:-$$(tools/image/build.sh)} \
+	  && TIDEGATE_IMAGE=$$image $(BIN)/python -m pytest tests/image $(ARGS)
 
 $(CHART_VENV)/.setup: requirements-chart.lock
 	$(PYTHON) -m venv $(CHART_VENV)
@@ -94,12 +98,10 @@ tracing: setup ## send traces of checkpoints to a receiver of OTLP (OpenTelemetr
 	$(call lend,build/tracing)
 	build/tracing/bin/python -m tests.tracing
 
-audit: ## look the locked packages up in PyPI's and OSV's lists of vulnerabilities (pip-audit in an environment of its own)
+audit: ## look for withdrawn versions and known vulnerabilities of the locked packages (pip-audit and uv in an environment of their own)
 	$(PYTHON) -m venv build/audit
-	build/audit/bin/pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3"
-	for lock in requirements*.lock; do echo "$$lock"; \
-	  build/audit/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $$lock $(ARGS) || failed=1; done; \
-	  test -z "$$failed"
+	build/audit/bin/pip install --quiet --disable-pip-version-check "pip-audit>=2.9,<3" "uv>=0.13,<0.14" "PyYAML>=6.0.2,<7"
+	build/audit/bin/python tools/audit.py $(ARGS) requirements*.lock
 
 stores: setup ## run the suite of storages on real object stores (built with Go and npm), and a story of faults
 	$(BIN)/python -m tests.stores $(ARGS)

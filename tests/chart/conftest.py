@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.chart.cluster import Cluster
-from tests.chart.programs import TOOLS
+from tests.chart.programs import ROOT, TOOLS
 
 if TOOLS not in os.environ:
     collect_ignore_glob = ["test_*.py"]
@@ -23,6 +23,10 @@ if TOOLS not in os.environ:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A control plane with one node that runs the chart's pods as processes."""
+    covered = Path("/tmp")  # by a volume in every pod
+    assert not ROOT.is_relative_to(covered), (
+        f"pods would not see {ROOT}: run `make chart` in a checkout outside {covered}"
+    )
     with Cluster(tmp_path_factory.mktemp("cluster")) as made:
         yield made
 

@@ -43,7 +43,8 @@ def dashboard(pipeline: str) -> list[tuple[str, str]]:
 def test_prometheus_scrapes_a_daemon_and_answers_every_query_of_dashboard_alerts_and_runbook(
     broker: SessionBroker, tmp_path: Path
 ) -> None:
-    objects = render("--set", "metrics.serviceMonitor.enabled=true")
+    local = CHART / "ci" / "local-values.yaml"
+    objects = render("--values", local, "--set", "metrics.serviceMonitor.enabled=true")
     service = find(objects, "Service")["metadata"]["name"]
     with Rig(broker, tmp_path / "rig") as rig:
         daemon = rig.running()

@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,8 @@ from tidegate.errors import TidegateError
 
 STORY_S: Final = 900.0
 """A story ends itself before."""
+END_S: Final = 60.0
+"""For the end of a story that is broken off."""
 TAIL: Final = 1500
 
 
@@ -73,7 +76,7 @@ def main() -> int:
     seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     print(f"compatibility: seed {seed}, {len(cells)} cells", flush=True)
     failed = 0
-    for line in _run_all(cells, seed):
+    for line in run_all(cells, seed):
         text = msgspec.json.encode(line).decode()
         print(text, flush=True)
         if options.out is not None:
@@ -84,7 +87,7 @@ def main() -> int:
     return failed != 0
 
 
-def _run_all(cells: list[Cell], seed: int) -> Iterable[Line]:
+def run_all(cells: list[Cell], seed: int) -> Iterable[Line]:
     """Cells with the same environment come after each other, which is made once."""
     for _, group in groupby(sorted(cells, key=_environment), key=_environment):
         same = list(group)
@@ -144,6 +147,10 @@ def _story(cell: Cell, python: Path, java: Path, place: Path, bootstrap: str, se
         process.kill()
         out, err = process.communicate()
         return Line(cell=cell, passed=False, seconds=STORY_S, problems=[f"not within {STORY_S:g} s: {err[-TAIL:]}"])
+    except BaseException:  # somebody ends this; the story ends its daemons when its own alarm rings
+        process.send_signal(signal.SIGALRM)
+        process.communicate(timeout=END_S)
+        raise
     try:
         told = json.loads(out.splitlines()[-1])
     except (IndexError, ValueError):

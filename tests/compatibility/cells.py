@@ -52,6 +52,7 @@ CORNERS: Final = (
     Cell(spark="3.5.9", java="21"),
     Cell(spark="4.0.5", python="3.13", java="21"),
     Cell(spark="4.1.4", python="3.13", java="21"),
+    Cell(spark="4.2.1", python="3.12"),
     Cell(spark="4.3.0", python="3.13", java="25"),
 )
 

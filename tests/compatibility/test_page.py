@@ -6,6 +6,7 @@ import tomllib
 from importlib.metadata import version
 
 from tests.compatibility.cells import AXES, MIDDLE, derive_cells
+from tests.compatibility.environments import leave_out
 from tests.compatibility.page import read_results, render_table
 from tests.compatibility.releases import LISTS
 from tests.tidy.tree import ROOT
@@ -38,6 +39,18 @@ def test_every_kafka_has_its_list_of_jars() -> None:
         if cell.kafka_version != KAFKA_VERSION:
             listed = read_artifacts(LISTS / f"{cell.kafka_version}.txt")
             assert f"kafka_2.13-{cell.kafka_version}.jar" in [one.file_name for one in listed]
+
+
+def test_a_lock_is_left_without_the_packages_that_a_cell_has_otherwise() -> None:
+    lock = (ROOT / "requirements-runtime.lock").read_text(encoding="ascii")
+    less = leave_out(lock, ["pyspark", "datasketches"])
+    left = [line.split("==")[0] for line in less.splitlines() if "==" in line]
+    assert left == [
+        name
+        for name in (line.split("==")[0] for line in lock.splitlines() if "==" in line)
+        if name not in ("pyspark", "datasketches")
+    ]
+    assert less.count("--hash=") < lock.count("--hash=")
 
 
 def test_cells_are_chosen_by_the_beginning_of_a_version() -> None:

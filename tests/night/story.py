@@ -50,6 +50,8 @@ class Result(msgspec.Struct, kw_only=True):
     slowest_recovery_s: float = 0.0
     causes: list[str] = []
     """Why attempts have ended, the first of them."""
+    drawn: str = ""
+    """What the seed has chosen, where a story is one of many."""
     problems: list[str] = []
     kept: str = ""
     """The directory of a story with problems: logs, checkpoints, and what the brokers have on disk."""
