@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from functools import reduce
 from itertools import chain, islice
-from operator import add
 from typing import Any, Final
 
 import polars as pl
@@ -173,29 +171,3 @@ def merge_parts(parts: Sequence[Part], columns: Sequence[tuple[str, DataType]]) 
     rows = [row for some, _ in parts for row in some]
     merged = pl.concat([frame for _, frame in parts])
     return merged[sorted(range(len(rows)), key=rows.__getitem__)]
-
-
-def cut_lists(flat: pl.Series, starts: pl.Series, ends: pl.Series) -> pl.Series:
-    """A list for each pair of places in a flat column, from one up to before the other; NULL where a place is NULL."""
-    places = pl.select(pl.int_ranges(pl.lit(starts), pl.lit(ends))).to_series()
-    return pl.select(pl.lit(flat.implode()).list.gather(pl.lit(places))).to_series()
-
-
-def join_lists(lists: Sequence[pl.Series]) -> pl.Series:
-    """The entries of all lists of a row, one list after the other; of several lists NULL is as an empty one.
-
-    By a flat column that is cut: `concat_list` takes Polars ten times as long where the entries are structs.
-    """
-    if len(lists) == 1:
-        return lists[0]
-    counts = [one.list.len().cast(pl.Int64).fill_null(0) for one in lists]
-    total = reduce(add, counts)
-    ends = total.cum_sum()
-    begin = starts = ends - total
-    places: list[pl.Series] = []  # of the entries in the flat column
-    for count in counts:
-        end = begin + count
-        places.append(pl.select(pl.int_ranges(pl.lit(begin), pl.lit(end)).explode(empty_as_null=False)).to_series())
-        begin = end
-    flat = pl.concat([one.explode(empty_as_null=False, keep_nulls=False) for one in lists])
-    return cut_lists(flat.gather(pl.concat(places).arg_sort()), starts, ends)
