@@ -80,6 +80,21 @@ def test_added_headers_are_after_those_that_are_passed_on() -> None:
     assert records.size_bytes == len('{"v":1}{"v":2}t1téd.td') + 1
 
 
+@given(st.lists(st.none() | st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=3)), max_size=4)), st.data())
+def test_added_headers_do_not_depend_on_those_of_the_record(
+    headers: list[list[Header] | None], data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(headers)))
+    added = [f"v{row}" for row in range(len(headers))]
+    some = pl.Series(headers_of(headers), dtype=polars_type(HEADERS_TYPE))
+    made = header_lists(
+        pl.DataFrame({"__headers": some, "one": added, "two": [None] * len(added)})[start:],
+        HeaderRules(passed=None, added=(("a", "one"), ("b", "two"))),
+    )
+    expected = [[*(one or ()), ("a", b"v%d" % row), ("b", None)] for row, one in enumerate(headers)][start:]
+    assert ([] if made is None else made.to_list()) == headers_of(expected)
+
+
 def test_records_without_any_header_are_written_the_fast_way() -> None:
     frame = pl.DataFrame({"v": [1, 2]}).with_columns(header_column("__headers", [[], []]))
     assert encode(frame, RecordParts(headers=HeaderRules(passed=None))).keyed_values

@@ -88,3 +88,4 @@ def test_the_order_of_each_type(kind: DataType, ascending: list[Any]) -> None:
         places = order.encode(rows)
         assert places == sorted(places)
         assert [order.decode(place) for place in places] == rows
+        assert order.encode(rows, b"\x01\x02") == [b"\x01\x02" + place for place in places]

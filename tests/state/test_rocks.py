@@ -16,7 +16,7 @@ from tidegate.state import rocks
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.errors import LocalStateFailed
 from tidegate.state.rocks import RocksLimits, RocksState
-from tidegate.state.snapshot import Value, read_entries, read_header
+from tidegate.state.snapshot import Value, read_entries, read_header, write_file
 
 
 def make_rocks(directory: Path, limits: RocksLimits | None = None) -> RocksState[str]:
@@ -188,6 +188,23 @@ def test_large_files_are_taken_over_as_they_are_in_whatever_order_their_keys_com
     again.complete(restored, 1)
     assert again.read(1) == content(restored)
     assert not list(tmp_path.rglob("restored.sst"))
+    state.close()
+    restored.close()
+
+
+def test_a_file_with_key_groups_in_another_order_is_restored_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocks, "BATCH", 100)
+    state, restored = make_rocks(tmp_path), make_rocks(tmp_path)
+    put(state, {f"key-{i:04}": i for i in range(1000)})
+    (data,) = encoded(state)
+    header, start = read_header(data)
+    assert len(header.groups) > 1
+    turned = msgspec.structs.replace(header, groups=header.groups[::-1])
+    restored.restore([write_file(turned, [data[start:]])], ALL)
+    assert content(restored) == content(state)
+    assert len(restored) == 1000
     state.close()
     restored.close()
 

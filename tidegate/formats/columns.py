@@ -171,9 +171,3 @@ def merge_parts(parts: Sequence[Part], columns: Sequence[tuple[str, DataType]]) 
     rows = [row for some, _ in parts for row in some]
     merged = pl.concat([frame for _, frame in parts])
     return merged[sorted(range(len(rows)), key=rows.__getitem__)]
-
-
-def cut_lists(flat: pl.Series, starts: pl.Series, ends: pl.Series) -> pl.Series:
-    """A list for each pair of places in a flat column, from one up to before the other; NULL where a place is NULL."""
-    places = pl.select(pl.int_ranges(pl.lit(starts), pl.lit(ends))).to_series()
-    return pl.select(pl.lit(flat.implode()).list.gather(pl.lit(places))).to_series()

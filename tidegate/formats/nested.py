@@ -12,8 +12,9 @@ from typing import Any, Protocol
 import polars as pl
 
 from tidegate.datatypes import DataType
+from tidegate.formats.lists import cut_lists
 
-_PLACE, _VALUES = "place", "values"
+_VALUES = "values"
 
 
 class Parts(Protocol):
@@ -59,21 +60,12 @@ def _make_map(name: str, kind: DataType, values: Sequence[Any], parts: Parts) ->
 
 def _lists(name: str, values: Sequence[Any], lengths: Sequence[int], below: pl.Series) -> pl.Series:
     """Lists of so many of the values below, one for each of `values` that is not None."""
-    empty = pl.Series(name, [[]], dtype=pl.List(below.dtype))
-    counts = pl.Series(lengths, dtype=pl.UInt32)
-    if not len(below):
-        made = empty.gather([0] * len(lengths))
+    if len(below):
+        counts = pl.Series(lengths, dtype=pl.Int64)
+        ends = counts.cum_sum()
+        made = cut_lists(below, ends - counts, ends).alias(name)
     else:
-        place = pl.select(pl.int_range(len(lengths), dtype=pl.UInt32).repeat_by(counts).explode()).to_series()
-        if counts.min() == 0:
-            place = place.drop_nulls()
-        frame = pl.DataFrame([place.alias(_PLACE), below.alias(_VALUES)])
-        made = frame.group_by(_PLACE, maintain_order=True).agg(_VALUES)[_VALUES].alias(name)
-        if counts.min() == 0:
-            filled = (counts > 0).cum_sum() - 1
-            made = pl.concat([made, empty]).gather(
-                filled.zip_with(counts > 0, pl.Series([len(made)], dtype=filled.dtype))
-            )
+        made = pl.Series(name, [[]], dtype=pl.List(below.dtype)).new_from_index(0, len(lengths))
     return made if len(lengths) == len(values) else made.gather(_places(values))
 
 

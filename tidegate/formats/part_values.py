@@ -8,11 +8,12 @@ import msgspec
 import polars as pl
 
 from tidegate.formats import keys
-from tidegate.formats.columns import cut_lists, polars_type
+from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Encoded, Encoder, Headers
 from tidegate.formats.expressions import ExpressionEncoder
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.key_values import SchemaKeyWriter, key_writer
+from tidegate.formats.lists import cut_lists, join_lists
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE, HeaderRules, RecordParts
 from tidegate.formats.schema_ids import bare_options
 
@@ -61,16 +62,15 @@ class PartsEncoder:
         encoded = values.encode(frame) if deleted is None or not some else _spread(frame, deleted, values)
         return encoded.columns.with_columns(frame.select_seq(expressions).get_columns()), list(encoded.failures)
 
-    def _marked(self, columns: pl.DataFrame) -> pl.Expr:
+    def _marked(self, columns: pl.DataFrame) -> pl.Series:
         """The headers, and those that name schemas after them: the last of a name counts. A tombstone has none."""
         kind = polars_type(HEADERS_TYPE)
-        nothing = pl.lit(pl.Series([[]], dtype=kind)).first()
-        lists = [pl.col("headers").fill_null(nothing)] if "headers" in columns.columns else []
+        lists = [columns["headers"]] if "headers" in columns.columns else []
         for name, part, value in self._parts.marks:
             if part in columns.columns:
-                one = pl.lit(pl.Series([[{"key": name, "value": value}]], dtype=kind)).first()
-                lists.append(pl.when(pl.col(part).is_not_null()).then(one).otherwise(nothing))
-        return (pl.concat_list(lists) if len(lists) > 1 else lists[0]).alias("headers")
+                choice = pl.Series([[], [{"key": name, "value": value}]], dtype=kind)
+                lists.append(choice.gather(columns[part].is_not_null().cast(pl.UInt32)))
+        return join_lists(lists).alias("headers")
 
     def _key_writer(self, kind: pl.DataType) -> SchemaKeyWriter:
         if self._keys is None or self._keys[0] != kind:
@@ -118,15 +118,13 @@ def _keyless(column: str, rows: pl.Series) -> list[RecordFailure]:
 
 def header_lists(frame: pl.DataFrame, rules: HeaderRules) -> pl.Series | None:
     """The headers of each row's record; None where no row has any, since records without are written faster."""
-    lists = (
-        [pl.lit(_passed(frame[CARRIED_HEADERS], rules))] if rules.passes and CARRIED_HEADERS in frame.columns else []
-    )
+    lists = [_passed(frame[CARRIED_HEADERS], rules)] if rules.passes and CARRIED_HEADERS in frame.columns else []
     for name, column in rules.added:
-        value = pl.col(column).cast(pl.Binary).alias("value")
-        lists.append(pl.concat_list([pl.struct(pl.lit(name).alias("key"), value)]))
+        added = pl.struct(pl.lit(name).alias("key"), pl.col(column).cast(pl.Binary).alias("value"))
+        lists.append(frame.select(pl.concat_list([added])).to_series())  # of one struct it is fast
     if not lists:
         return None
-    made = frame.select(pl.concat_list(lists) if len(lists) > 1 else lists[0]).to_series().alias("headers")
+    made = join_lists(lists).alias("headers")
     return made if made.list.len().max() else None
 
 
@@ -135,14 +133,15 @@ def _passed(headers: pl.Series, rules: HeaderRules) -> pl.Series:
 
     By one flat column that is cut again: a filter in `list.eval` makes Polars 2.1 panic now and then.
     """
+    chosen = rules.passed is not None or bool(rules.dropped)
     flat = headers.explode(empty_as_null=False, keep_nulls=False)
-    if flat.is_empty():
+    if flat.is_empty() or not (chosen or rules.renamed):
         return headers
     counts = headers.list.len().cast(pl.Int64)
     ends = counts.fill_null(0).cum_sum()
     starts = ends - counts
     names = flat.struct.field("key")
-    if rules.passed is not None or rules.dropped:
+    if chosen:
         kept = ~names.is_in(list(rules.dropped))
         if rules.passed is not None:
             kept &= names.is_in(list(rules.passed))

@@ -13,11 +13,12 @@ from typing import Final
 
 import polars as pl
 
-from tidegate.formats.columns import TIMESTAMP, cut_lists, polars_type
+from tidegate.formats.columns import TIMESTAMP, polars_type
 from tidegate.formats.contract import Columns, Decoded, Decoder, Headers, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.header_ids import KEY_HEADER, HeaderIdDecoder, HeaderSchemas
 from tidegate.formats.key_values import ReadKeys, key_reader
+from tidegate.formats.lists import cut_lists
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import IdPlace, Schemas

@@ -15,8 +15,9 @@ files hold keys as they are, so it may change.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from itertools import repeat
 from typing import Any, Final
 
 from tidegate.datatypes import decimal_of_units, units_of
@@ -45,14 +46,15 @@ class KeyOrder:
         self._decoders = [decode for _, decode in codecs]
         self._single = _SINGLE.get(self._kinds[0]) if len(self._kinds) == 1 else None
 
-    def encode(self, rows: Sequence[Row]) -> list[bytes]:
-        """Whole keys."""
+    def encode(self, rows: Sequence[Row], lead: bytes = b"") -> list[bytes]:
+        """Whole keys, each after `lead`."""
         if self._single is not None:
-            return self._single(rows)
+            return self._single(rows, lead)
         if not rows:
             return []
         last = len(self._kinds) - 1
-        columns = [
+        columns: list[Iterable[bytes]] = [repeat(lead, len(rows))]
+        columns += [
             _encode_values(kind, encode, values, end=kind in _TEXTS and place < last)
             for place, (kind, encode, values) in enumerate(
                 zip(self._kinds, self._encoders, zip(*rows, strict=True), strict=True)
@@ -136,12 +138,14 @@ def _decode_string(place: bytes, at: int, last: bool) -> tuple[str, int]:
     return value.decode(), at
 
 
-def _encode_strings(rows: Sequence[Row]) -> list[bytes]:
-    return [b"\x00" if key is None else b"\x01" + key.encode() for (key,) in rows]
+def _encode_strings(rows: Sequence[Row], lead: bytes) -> list[bytes]:
+    null, there = lead + b"\x00", lead + b"\x01"
+    return [null if key is None else there + key.encode() for (key,) in rows]
 
 
-def _encode_integers(rows: Sequence[Row]) -> list[bytes]:
-    return [b"\x00" if key is None else _pack_integer(1, key + _OFFSET) for (key,) in rows]
+def _encode_integers(rows: Sequence[Row], lead: bytes) -> list[bytes]:
+    null = lead + b"\x00"
+    return [null if key is None else lead + _pack_integer(1, key + _OFFSET) for (key,) in rows]
 
 
 def _codec_of(field: StateField) -> tuple[_Encode, _Decode]:
@@ -168,7 +172,7 @@ _DECODERS: Final[dict[str, _Decode]] = {
     "string": _decode_string,
     "binary": _decode_binary,
 }
-_SINGLE: Final[dict[str, Callable[[Sequence[Row]], list[bytes]]]] = {
+_SINGLE: Final[dict[str, Callable[[Sequence[Row], bytes], list[bytes]]]] = {
     "string": _encode_strings,
     "bigint": _encode_integers,
 }

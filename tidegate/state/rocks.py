@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import tempfile
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -120,18 +120,19 @@ class RocksState(IncrementalState[File]):
         """See KeyedState."""
         ends: dict[int, bytes] = {}  # of each key group that has keys, the last one
         for data in files:
-            places: list[bytes] = []
-            values: list[bytes] = []
+            added = _Added(self._db, self._options, self._directory.path)
             for group, keys, found in read_encoded(data, share.key_groups, self._operator, self.declaration):
-                first = _GROUP.pack(group)
-                own = [first + place for place in self._order.encode(keys)]
-                if _GONE in found or min(own, default=first) <= ends.get(group, b""):  # an increment
+                if not keys:
+                    continue
+                places = self._order.encode(keys, _GROUP.pack(group))
+                ordered = sorted(places)
+                if _GONE in found or ordered[0] <= ends.get(group, b""):  # an increment
                     self._overwrite(keys, found)
                 else:
-                    places += own
-                    values += found
-                ends[group] = max([ends.get(group, b""), *own])
-            self._add(places, values)
+                    self._guard(partial(added.put, ordered, _in_order(ordered, places, found)))
+                    self._count += len(keys)
+                ends[group] = max(ends.get(group, b""), ordered[-1])
+            self._guard(added.finish)
 
     def close(self) -> None:
         """See KeyedState."""
@@ -144,33 +145,6 @@ class RocksState(IncrementalState[File]):
             there = {key: value for key, value in part if value != _GONE}
             self._put_encoded(self._keys(there), there.values())
             self._delete(self._keys(key for key, value in part if value == _GONE))
-
-    def _add(self, places: list[bytes], values: list[bytes]) -> None:
-        """Entries of which none is there. Many of them are a file that RocksDB takes as it is: nothing is looked up,
-        written twice or compacted.
-        """
-        self._count += len(places)
-        if places != sorted(places):  # a backend without an order has written them
-            ordered = sorted(zip(places, values, strict=True))
-            places, values = [place for place, _ in ordered], [value for _, value in ordered]
-        if len(places) < BATCH:
-            batch = WriteBatch(raw_mode=True)
-            for place, value in zip(places, values, strict=True):
-                batch.put(place, value)
-            self._write(batch)
-            return
-        path = str(self._directory.path / "restored.sst")
-        moved = IngestExternalFileOptions()
-        moved.set_move_files(True)
-        try:
-            writer = SstFileWriter(self._options)
-            writer.open(path)
-            for place, value in zip(places, values, strict=True):
-                writer[place] = value
-            writer.finish()
-            self._db.ingest_external_file([path], moved)
-        except Exception as error:
-            raise self._failure(self._directory.path, error) from error
 
     def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
         self._put_encoded(keys, map(self._encode, values))
@@ -206,16 +180,18 @@ class RocksState(IncrementalState[File]):
     def _delete_scanned(self, keys: Mapping[int, Sequence[Key]]) -> None:
         batch = WriteBatch(raw_mode=True)
         for group, part in keys.items():
-            first = _GROUP.pack(group)
-            for place in self._order.encode(self._rows(part)):
-                batch.delete(first + place)
+            for place in self._order.encode(self._rows(part), _GROUP.pack(group)):
+                batch.delete(place)
             self._count -= len(part)
         self._write(batch)
         self._seen = {}
 
     def _write(self, batch: WriteBatch) -> None:
+        self._guard(partial(self._db.write, batch))
+
+    def _guard(self, call: Callable[[], object]) -> None:
         try:
-            self._db.write(batch)
+            call()
         except Exception as error:
             raise self._failure(self._directory.path, error) from error
 
@@ -316,6 +292,63 @@ class RocksState(IncrementalState[File]):
 
     def _file(self, parts: Sequence[EncodedGroup]) -> bytes:
         return assemble_snapshot(self._operator, self.declaration, parts)
+
+
+class _Added:
+    """What a file has of keys that are not there, key group by key group. Many of them are a file that RocksDB takes as
+    it is: nothing is looked up, written twice or compacted.
+
+    Each key group is written as it comes: those of a whole file would be 70 MB of objects, out of all caches.
+    """
+
+    def __init__(self, db: Rdict, options: Options, directory: Path) -> None:
+        self._db = db
+        self._options = options
+        self._path = str(directory / "restored.sst")
+        self._writer: SstFileWriter | None = None
+        self._few: list[tuple[bytes, bytes]] = []
+        """Not yet so many that they are worth a file."""
+        self._last = b""
+
+    def put(self, places: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """Entries in the order of their keys."""
+        if places[0] <= self._last:  # key groups in another order than ours: RocksDB takes none but sorted files
+            self.finish()
+        self._last = places[-1]
+        entries: Iterable[tuple[bytes, bytes]] = zip(places, values, strict=True)
+        if self._writer is None:
+            self._few += entries
+            if len(self._few) < BATCH:
+                return
+            self._writer = SstFileWriter(self._options)
+            self._writer.open(self._path)
+            entries, self._few = self._few, []
+        writer = self._writer
+        for place, value in entries:
+            writer[place] = value
+
+    def finish(self) -> None:
+        """All of them are there."""
+        if self._writer is not None:
+            self._writer.finish()
+            self._writer = None
+            moved = IngestExternalFileOptions()
+            moved.set_move_files(True)
+            self._db.ingest_external_file([self._path], moved)
+        elif self._few:
+            batch = WriteBatch(raw_mode=True)
+            for place, value in self._few:
+                batch.put(place, value)
+            self._db.write(batch)
+            self._few = []
+
+
+def _in_order(ordered: Sequence[bytes], places: Sequence[bytes], values: Sequence[bytes]) -> Sequence[bytes]:
+    """The values in the order of their keys; a backend without an order writes them in another."""
+    if places == ordered:
+        return values
+    found = dict(zip(places, values, strict=True))
+    return [found[place] for place in ordered]
 
 
 def _value_at(moment: Snapshot, place: bytes) -> bytes:

@@ -168,8 +168,7 @@ def read_encoded(
     decoder = msgspec.msgpack.Decoder(list[tuple[key_type, msgspec.Raw]])  # type: ignore[valid-type]  # built at run time for msgspec
     groups = _decode_groups(data, start, header, key_groups, decoder)
     for group, raw in zip(_wanted(header, key_groups), groups, strict=True):
-        keys, values = zip(*raw, strict=True) if raw else ((), ())
-        yield group, keys, list(map(bytes, values))
+        yield group, [key for key, _ in raw], [bytes(value) for _, value in raw]
 
 
 def _wanted(header: SnapshotHeader, key_groups: range) -> list[int]:
