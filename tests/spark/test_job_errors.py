@@ -15,7 +15,7 @@ org.apache.spark.SparkException: Python worker exited unexpectedly (crashed):\x2
 
 	at org.apache.spark.api.python.BasePythonRunner$ReaderIterator$$anonfun$1.applyOrElse(PythonRunner.scala:1143)
 """
-    assert describe_failure(text) == "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed):"
+    assert describe_failure(text) == "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
 
 
 def test_of_a_stage_that_failed_the_reason_is_shown() -> None:

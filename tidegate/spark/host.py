@@ -393,4 +393,4 @@ def describe_failure(text: str) -> str:
     crashed = [line for line in lines if "worker exited unexpectedly" in line]
     interesting = [line for line in lines if "ExecutorLostFailure" in line or "Could not recover" in line]
     found = (crashed or interesting or lines or ["unknown Spark failure"])[0]
-    return (found.partition("Most recent failure reason: ")[2] or found)[:500]
+    return (found.partition("Most recent failure reason: ")[2] or found)[:500].rstrip(" :")
