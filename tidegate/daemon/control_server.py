@@ -169,11 +169,8 @@ class ControlServer:
     def _admits(self, hello: Hello) -> bool:
         right = hmac.compare_digest(hello.token.encode(), self._token.encode())
         if self._attempt is None or hello.attempt != self._attempt or not right:
-            self._complaints.report(
-                "a slot of another attempt was turned away",
-                f"{hello.attempt}; "
-                + ("none runs" if self._attempt is None else f"the running one is {self._attempt}"),
-            )
+            running = "none runs" if self._attempt is None else f"the running one is {self._attempt}"
+            self._complaints.report("a slot of another attempt was turned away", f"{hello.attempt}; {running}")
             return False
         if hello.version != __version__:
             logger.error("slot on %s has tidegate %s, the daemon %s", hello.host, hello.version, __version__)
