@@ -77,7 +77,7 @@ def fetch_jars(version: str = KAFKA_VERSION, listing: Path = LISTING) -> list[Pa
         return jars
     with locked(cache_directory()):
         if find_mismatches(target, artifacts):  # nobody else has fetched them while we waited
-            _fetch_into(target, artifacts)
+            fetch_into(target, artifacts)
     return jars
 
 
@@ -94,7 +94,7 @@ def find_mismatches(directory: Path, artifacts: Sequence[Artifact]) -> list[str]
     return wrong
 
 
-def _fetch_into(target: Path, artifacts: Sequence[Artifact]) -> None:
+def fetch_into(target: Path, artifacts: Sequence[Artifact]) -> None:
     """Fetch into a directory of our own beside `target`, check, then rename: nobody sees half of it."""
     sys.stderr.write(f"fetching {target.name} ({len(artifacts)} jars, once) into {target}\n")
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=target.parent) as name:
