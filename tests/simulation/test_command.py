@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 
+from tests.waiting import wait_until
 from tidegate.simulation import campaign, world
 from tidegate.simulation.baton import Workers
 from tidegate.simulation.campaign import decode_schedule, play_seeds
@@ -22,6 +26,27 @@ def test_the_last_line_counts_and_success_is_0() -> None:
     assert done.exit_code == 0, done.output
     last = done.output.strip().splitlines()[-1]
     assert re.fullmatch(r"[0-2] schedules, 0 violations, \d+ faults, \d+\.\d schedules/s", last)
+
+
+def test_processes_end_with_the_command_however_it_ends() -> None:
+    command = [sys.executable, "-m", "tidegate", "simulate", "--seeds", "5000", "--processes", "2"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: len(_players_of(process.pid)) == 2, "two processes that play")
+        players = _players_of(process.pid)
+        process.kill()
+    wait_until(lambda: not any(map(_is_running, players)), "the end of both")
+
+
+def _players_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_schedules_without_windows_are_passed_over_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:

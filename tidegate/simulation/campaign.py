@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tidegate.process.parent import die_with_parent
 from tidegate.simulation.baton import Workers
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.shrink import Shrinker
@@ -132,10 +133,12 @@ def play_in_processes(
 def prepare(counter: Synchronized[int] | None = None) -> None:
     """Before Polars is imported: one thread is enough for rows by the dozen.
 
-    With a counter of the processes each gets a processor of its own.
+    With a counter of the processes each gets a processor of its own, and plays nothing that nobody waits for any more.
     """
     os.environ["POLARS_MAX_THREADS"] = "1"
     if counter is not None:
+        parent = parent_process()
+        die_with_parent(None if parent is None else parent.pid)
         with counter.get_lock():
             number = counter.value
             counter.value += 1

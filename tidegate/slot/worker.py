@@ -6,7 +6,6 @@ edge around tidegate.task.loop: sockets, the wake-up pipe, the upload thread and
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import platform
@@ -21,6 +20,7 @@ from tidegate.errors import AttemptFailed
 from tidegate.process.channel_key import dialling_context
 from tidegate.process.garbage import collect_rarely
 from tidegate.process.limits import raise_descriptor_limit
+from tidegate.process.parent import die_with_parent
 from tidegate.slot import POLARS_THREADS
 from tidegate.slot.channel_sockets import EncryptedSockets
 from tidegate.slot.control_link import ControlLink
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from tidegate.slot.bootstrap import SlotBootstrap
     from tidegate.slot.deployment import Deployment
 
-PR_SET_PDEATHSIG: Final = 1
 IDLE_WAIT_S: Final = 0.1
 STOP_TIMEOUT_S: Final = 5.0
 
@@ -76,7 +75,7 @@ def run_slot(bootstrap: SlotBootstrap, partition: int) -> int:
     Dies with its parent, Spark's fork daemon, which Spark kills with the executor (measured: closes the hole of a
     killed fork daemon, whose workers otherwise live on). Ctrl-C is the daemon's to handle, not the slots'.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["POLARS_MAX_THREADS"] = POLARS_THREADS  # where another module forks slots
     os.environ["RUST_BACKTRACE"] = "0"  # Polars panics over some damaged Avro, which is caught: one line is enough
