@@ -12,6 +12,8 @@ import platform
 import queue
 import selectors
 import signal
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tidegate import __version__
@@ -27,6 +29,7 @@ from tidegate.slot.control_link import ControlLink
 from tidegate.slot.faults import derive_failure
 from tidegate.slot.transport import SOCKETS, DataTransport
 from tidegate.slot.worker_logs import SlotLogHandler
+from tidegate.state.local_directory import sweep
 from tidegate.task.messages import (
     Abandoned,
     AddPartitions,
@@ -101,6 +104,7 @@ def run_slot(bootstrap: SlotBootstrap, partition: int) -> int:
     order = link.exchange(hello, timeout_s=bootstrap.connect_timeout_s * 4)
     if isinstance(order, Deploy):
         SlotProcess(order, link, transport, selector, waker).serve()
+        sweep(Path(tempfile.gettempdir()))  # a killed slot may have lived for longer than our start took
     return partition
 
 
