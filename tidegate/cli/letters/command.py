@@ -9,16 +9,15 @@ from typing import Any, Final
 
 import click
 import msgspec
-from pydantic_core import PydanticCustomError
 
 from tidegate.cli.letters.replay import replay as replay_letters
 from tidegate.cli.letters.topic import LettersRefused, LetterTopic, Marks, letter_of
 from tidegate.cli.output import echo_json, render_table
+from tidegate.cli.topic_name import require_topic
 from tidegate.clock import describe_stamp
 from tidegate.config.load import read_pipeline
 from tidegate.formats.letters.letter import Letter
 from tidegate.settings.counts import render_count
-from tidegate.settings.fields import check_topic
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 _FORM = click.option(
@@ -183,7 +182,7 @@ def replay(
     if offsets and partition is None:
         raise click.UsageError("--offset needs --partition")
     if to is not None:
-        _refuse_no_topic(to)
+        require_topic(to, "--to: ")
     settings = read_pipeline(file, os.environ).settings
     if to is not None and settings.dead_letters is not None and to == settings.dead_letters.topic:
         raise click.UsageError("--to is the dead-letter topic itself")
@@ -201,13 +200,6 @@ def replay(
         )
         return 1
     return 0
-
-
-def _refuse_no_topic(name: str) -> None:
-    try:
-        check_topic(name)
-    except PydanticCustomError as error:
-        raise click.UsageError(f"--to: {error}") from error
 
 
 def _chosen(

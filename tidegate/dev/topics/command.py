@@ -9,13 +9,12 @@ from itertools import islice
 from typing import BinaryIO, Final
 
 import click
-from pydantic_core import PydanticCustomError
 
+from tidegate.cli.topic_name import require_topic
 from tidegate.dev.topics.client import TopicReader, TopicWriter, create_topic, find_topic, read_topics
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.dev.topics.records import LineReader, LineRefused, SeenRecord, render_json, render_text
 from tidegate.settings.counts import render_count
-from tidegate.settings.fields import check_topic
 
 NEWEST: Final = 10
 INTERRUPTED: Final = 130
@@ -23,11 +22,7 @@ _INTERNAL: Final = "__"
 
 
 def _checked(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
-    """No broker need be asked whether it can be one."""
-    try:
-        return check_topic(name)
-    except PydanticCustomError as error:
-        raise click.UsageError(str(error)) from error
+    return require_topic(name)
 
 
 _NAME = click.argument("name", callback=_checked)
