@@ -24,6 +24,8 @@ from tidegate.storage.options import StorageOptions
 from tidegate.storage.problems import is_lasting
 
 LIMITS = Limits(request_s=1, deadline_s=30, large_request_s=4, bulk_request_s=1, first_pause_s=0.01)
+PATIENT = Limits(request_s=60, deadline_s=120, large_request_s=60, bulk_request_s=60)
+"""A machine that is busy for a second makes no request twice."""
 HASTY = Limits(request_s=0.2, deadline_s=0.5, large_request_s=0.4, large_deadline_s=1, first_pause_s=0.01)
 
 
@@ -304,7 +306,8 @@ def test_of_two_daemons_that_append_at_once_under_faults_one_goes_on(proxy: Stor
 # -- stores that do not do what checkpoints need -----------------------------------------------------------------------
 
 
-def test_a_store_that_ignores_conditions_is_refused(server: ObjectServer, storage: ObjectStorage) -> None:
+def test_a_store_that_ignores_conditions_is_refused(server: ObjectServer, connect: Connect) -> None:
+    storage = connect(PATIENT)
     server.conditions = False
     with pytest.raises(StorageError, match="cannot keep checkpoints: it lets an existing object be created") as caught:
         storage.probe()
@@ -313,8 +316,9 @@ def test_a_store_that_ignores_conditions_is_refused(server: ObjectServer, storag
 
 
 def test_a_store_that_ignores_conditions_only_when_several_write_is_refused(
-    server: ObjectServer, storage: ObjectStorage
+    server: ObjectServer, connect: Connect
 ) -> None:
+    storage = connect(PATIENT)
     server.looks_first = threading.Barrier(RACERS)
     with pytest.raises(StorageError, match=rf"\d of {RACERS} won"):
         storage.probe()
@@ -330,8 +334,9 @@ def test_a_store_that_ignores_conditions_only_when_several_write_is_refused(
     ],
 )
 def test_whatever_else_checkpoints_need_is_tried(
-    server: ObjectServer, storage: ObjectStorage, quirk: str, problem: str
+    server: ObjectServer, connect: Connect, quirk: str, problem: str
 ) -> None:
+    storage = connect(PATIENT)
     server.quirk = quirk
     with pytest.raises(StorageError, match=f"cannot keep checkpoints: .*{problem}"):
         storage.probe()
