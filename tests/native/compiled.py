@@ -1,0 +1,26 @@
+"""The shared object, compiled from the sources of this checkout."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from unittest import SkipTest
+
+from tidegate.native.build import FLAGS, compile_library, find_compiler
+
+
+@cache
+def compiled_library() -> ctypes.CDLL:
+    """Once in a process. Without a compiler there is nothing to test: users do without the library there, too."""
+    if find_compiler() is None:
+        raise SkipTest("no C compiler")
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    target = Path(folder) / "edge.so"
+    reason = compile_library(target, FLAGS)
+    assert not reason, reason
+    return ctypes.CDLL(str(target))

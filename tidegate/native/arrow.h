@@ -1,0 +1,169 @@
+/* Columns in Arrow's layout, and the memory of a batch that they lie in.
+ *
+ * What belongs to one batch lies in one arena, which is freed with the last of its arrays, whoever has that and on
+ * whatever thread. An arena is filled by one thread; then its arrays may go anywhere.
+ *
+ * Functions that take memory return NULL or false where there is none.
+ */
+#ifndef TIDEGATE_ARROW_H
+#define TIDEGATE_ARROW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Of Arrow's C data interface. */
+struct ArrowSchema {
+    const char *format;
+    const char *name;
+    const char *metadata;
+    int64_t flags;
+    int64_t n_children;
+    struct ArrowSchema **children;
+    struct ArrowSchema *dictionary;
+    void (*release)(struct ArrowSchema *);
+    void *private_data;
+};
+
+struct ArrowArray {
+    int64_t length;
+    int64_t null_count;
+    int64_t offset;
+    int64_t n_buffers;
+    int64_t n_children;
+    const void **buffers;
+    struct ArrowArray **children;
+    struct ArrowArray *dictionary;
+    void (*release)(struct ArrowArray *);
+    void *private_data;
+};
+
+/* A string or some bytes: short ones are in the view, of others the place in a buffer. */
+typedef struct {
+    int32_t length;
+    union {
+        uint8_t bytes[12];
+        struct {
+            uint8_t prefix[4];
+            int32_t buffer;
+            int32_t offset;
+        } place;
+    };
+} view;
+
+enum { VIEW_INLINE_BYTES = 12 };
+
+#pragma GCC visibility push(hidden)
+
+typedef struct arena arena;
+
+/* An arena with one holder and room for so many bytes before it grows. */
+arena *arena_new(int64_t bytes);
+
+/* Uninitialised memory, aligned for every type; it lives as long as the arena. */
+void *arena_take(arena *owner, int64_t bytes);
+
+void arena_release(arena *owner);
+
+/* Buffers that views point into. Each is shorter than 2 GiB, as offsets in views are; so there may be several. */
+typedef struct {
+    arena *owner;
+    uint8_t *next;
+    uint8_t *end;
+    const void **buffers;
+    int64_t *sizes;
+    int32_t count;
+    int32_t capacity;
+    int64_t size;
+    int64_t limit;
+} texts;
+
+enum { TEXT_BYTES_MAX = INT32_MAX };
+
+/* `first`: of the first buffer, the following ones are larger. `limit`: of any, at most TEXT_BYTES_MAX. */
+void texts_begin(texts *these, arena *owner, int64_t first, int64_t limit);
+
+/* Room for so many bytes at `next`; `length` is at most the limit. */
+bool texts_grow(texts *these, int64_t length);
+
+static inline bool texts_reserve(texts *these, int64_t length)
+{
+    return length <= these->end - these->next || texts_grow(these, length);
+}
+
+static inline void copy_short(uint8_t *to, const uint8_t *from, int32_t length)
+{
+    /* Two copies that overlap, of a width that the compiler knows. */
+    if (length >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + length - 4, from + length - 4, 4);
+    } else if (length >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + length - 4, from + length - 4, 4);
+    } else {
+        for (int32_t i = 0; i < length; i++)
+            to[i] = from[i];
+    }
+}
+
+static inline void view_inline(view *to, const uint8_t *from, int32_t length)
+{
+    *to = (view){.length = length};
+    copy_short(to->bytes, from, length);
+}
+
+/* The view of what was written at `next`, which becomes part of the buffer unless it fits into the view. */
+static inline void texts_commit(texts *these, view *to, int32_t length)
+{
+    if (length <= VIEW_INLINE_BYTES) {
+        view_inline(to, these->next, length);
+        return;
+    }
+    to->length = length;
+    memcpy(to->place.prefix, these->next, 4);
+    to->place.buffer = these->count - 1;
+    to->place.offset = (int32_t)(these->next - (const uint8_t *)these->buffers[these->count - 1]);
+    these->next += length;
+}
+
+/* The view of a copy. */
+static inline bool texts_copy(texts *these, view *to, const uint8_t *from, int32_t length)
+{
+    if (length <= VIEW_INLINE_BYTES) {
+        view_inline(to, from, length);
+        return true;
+    }
+    if (!texts_reserve(these, length))
+        return false;
+    memcpy(these->next, from, (size_t)length);
+    texts_commit(these, to, length);
+    return true;
+}
+
+/* How an array or a schema is filled in. What is pointed to lies in the arena; each is one holder of it. */
+bool arrow_values(struct ArrowArray *to, arena *owner, int64_t length, const uint8_t *known, int64_t missing,
+                  const void *values);
+bool arrow_views(struct ArrowArray *to, arena *owner, int64_t length, const uint8_t *known, int64_t missing,
+                 const view *views, texts *these);
+bool arrow_parent(struct ArrowArray *to, arena *owner, int64_t length, const uint8_t *known, int64_t missing,
+                  const int64_t *offsets, struct ArrowArray *children, int64_t count);
+bool arrow_schema(struct ArrowSchema *to, arena *owner, const char *format, const char *name,
+                  struct ArrowSchema *children, int64_t count);
+
+/* A bitmap of so many ones: nothing is NULL. */
+uint8_t *bits_new(arena *owner, int64_t count);
+int64_t bits_count_zeros(const uint8_t *bits, int64_t count);
+
+static inline void bit_clear(uint8_t *bits, int64_t place)
+{
+    bits[place >> 3] &= (uint8_t)~(1u << (place & 7));
+}
+
+static inline void bit_set(uint8_t *bits, int64_t place)
+{
+    bits[place >> 3] |= (uint8_t)(1u << (place & 7));
+}
+
+#pragma GCC visibility pop
+
+#endif
