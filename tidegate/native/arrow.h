@@ -150,6 +150,11 @@ bool arrow_parent(struct ArrowArray *to, arena *owner, int64_t length, const uin
 bool arrow_schema(struct ArrowSchema *to, arena *owner, const char *format, const char *name,
                   struct ArrowSchema *children, int64_t count);
 
+/* Ends the filling of what one call gives away: all of it, or nothing where memory was missing. Returns `done`. */
+int32_t arrow_finish(arena *owner, bool done, struct ArrowArray *array, struct ArrowSchema *schema);
+
+int64_t bits_bytes(int64_t count);
+
 /* A bitmap of so many ones: nothing is NULL. */
 uint8_t *bits_new(arena *owner, int64_t count);
 int64_t bits_count_zeros(const uint8_t *bits, int64_t count);
