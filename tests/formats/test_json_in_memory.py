@@ -12,66 +12,26 @@ from tests.depth import DEPTH
 from tests.formats.any_json import BAD_LETTERS, FRACTIONS, LETTERS, NUMBERS, OFFSETS, JsonTexts, damaged
 from tests.formats.batches import messages_of
 from tests.formats.memory_batches import Compared, Fates
+from tests.formats.schemas_of_json import FLAT, MONEY, NESTED, array_of, struct_of
 from tests.native.values import NativeValues
 from tidegate.datatypes import (
     BIGINT,
     BINARY,
-    BOOLEAN,
     DATE,
     DOUBLE,
     FLOAT,
     INT,
-    SMALLINT,
     STRING,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     TINYINT,
     DataType,
-    decimal_of,
 )
 from tidegate.formats.contract import Columns, ValueMemory
 from tidegate.formats.kinds.json import in_memory
 from tidegate.formats.kinds.json.reader import JsonDecoder
 from tidegate.formats.schemas import FormatOptions, UnknownFields
 
-MONEY = decimal_of(10, 2)
-ALL_38 = decimal_of(38, 10)
-
-
-def array_of(kind: DataType) -> DataType:
-    return DataType("array", element=kind)
-
-
-def struct_of(**fields: DataType) -> DataType:
-    return DataType("struct", fields=tuple(fields.items()))
-
-
-FLAT: Final[Columns] = (
-    ("i", BIGINT),
-    ("s", STRING),
-    ("d", DOUBLE),
-    ("money", MONEY),
-    ("at", TIMESTAMP),
-    ("local", TIMESTAMP_NTZ),
-    ("bytes", BINARY),
-    ("day", DATE),
-    ("f", FLOAT),
-    ("flag", BOOLEAN),
-    ("i8", TINYINT),
-    ("i16", SMALLINT),
-    ("i32", INT),
-    ("d38", ALL_38),
-    ("part", decimal_of(3, 3)),
-    ("whole", decimal_of(38, 0)),
-)
-NESTED: Final[Columns] = (
-    ("longs", array_of(BIGINT)),
-    ("texts", array_of(STRING)),
-    ("one", struct_of(a=INT, s=STRING, at=TIMESTAMP, l=array_of(struct_of(x=DOUBLE, y=array_of(BOOLEAN))))),
-    ("many", array_of(struct_of(a=decimal_of(5, 1), b=struct_of(c=BINARY, d=DATE)))),
-    ("deep", array_of(array_of(array_of(FLOAT)))),
-    ("i", BIGINT),
-)
 SCHEMAS: Final = {"flat": FLAT, "nested": NESTED}
 ROWS: Final = 250
 
