@@ -112,6 +112,15 @@ class JsonTexts:
             members.append(rnd.choice(members))
         return self._join((f'"{name}"{self._space()}:{self._space()}{value}' for name, value in members), "{}")
 
+    def _map(self, kind: DataType) -> str:
+        """Keys are different, or a few of some letters, which may be equal."""
+        assert kind.element is not None
+        rnd = self._rnd
+        short = rnd.random() < self._oddity * 3
+        prefix = rnd.choice(("", self._letters(6)))
+        keys = [self._letters(2) if short else f"{prefix}{place}" for place in range(rnd.choice((0, 1, 3, 10)))]
+        return self._join((f'"{key}"{self._space()}:{self._space()}{self.value(kind.element)}' for key in keys), "{}")
+
     def _stranger(self) -> tuple[str, str]:
         name = self._letters(3) if self._rnd.random() < self._oddity else self._rnd.choice(STRANGERS)
         name = name or str(self._rnd.randrange(200))
@@ -149,6 +158,8 @@ class JsonTexts:
             case "array":
                 assert kind.element is not None
                 return self._join((self.value(kind.element) for _ in range(rnd.choice((0, 1, 2, 3, 20)))), "[]")
+            case "map":
+                return self._map(kind)
             case "struct":
                 return self._object(kind.fields)
             case "boolean":
@@ -246,7 +257,7 @@ class JsonTexts:
             case "decimal":
                 text = f"{rnd.choice(('', '+', '-', ' ', '0'))}{self._number()}{rnd.choice(('', '.', '0', ' '))}"
                 return rnd.choice((f'"{text}"', self._number()))
-            case "array" | "struct" | "boolean":
+            case "array" | "map" | "struct" | "boolean":
                 return self._any(2)
             case _:
                 return self._number()

@@ -19,6 +19,7 @@ from tidegate.datatypes import (
     TINYINT,
     DataType,
     decimal_of,
+    map_of,
 )
 
 
@@ -55,5 +56,7 @@ NESTED: Final = (
     ("one", struct_of(a=INT, s=STRING, at=TIMESTAMP, l=array_of(struct_of(x=DOUBLE, y=array_of(BOOLEAN))))),
     ("many", array_of(struct_of(a=decimal_of(5, 1), b=struct_of(c=BINARY, d=DATE)))),
     ("deep", array_of(array_of(array_of(FLOAT)))),
+    ("map", map_of(STRING, DOUBLE)),
+    ("maps", array_of(map_of(STRING, struct_of(a=STRING, m=map_of(STRING, STRING))))),
     ("i", BIGINT),
 )

@@ -26,6 +26,7 @@ from tidegate.datatypes import (
     TIMESTAMP_NTZ,
     TINYINT,
     DataType,
+    map_of,
 )
 from tidegate.formats.contract import Columns, ValueMemory
 from tidegate.formats.kinds.json import in_memory
@@ -33,7 +34,7 @@ from tidegate.formats.kinds.json.reader import JsonDecoder
 from tidegate.formats.schemas import FormatOptions, UnknownFields
 
 SCHEMAS: Final = {"flat": FLAT, "nested": NESTED}
-ROWS: Final = 250
+ROWS: Final = 150
 
 
 def draw_columns(rnd: random.Random, columns: Columns) -> Compared:
@@ -61,6 +62,7 @@ def test_any_record_has_the_same_fate(name: str, seed: int) -> None:
     assert fates.left > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_ordinary_records_are_decoded_in_c_all_of_them(name: str) -> None:
     """Escapes, other scripts, exponents, doubles of 17 digits, decimals, timestamps: else the tests of equality would
@@ -74,6 +76,7 @@ def test_ordinary_records_are_decoded_in_c_all_of_them(name: str) -> None:
 TYPES: Final = tuple(kind for _, kind in (*FLAT, *NESTED))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_a_value_of_each_type_alone(kind: DataType) -> None:
     """Where nothing else of the record is odd."""
@@ -136,6 +139,7 @@ LITERALS: Final = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [BIGINT, TINYINT, DOUBLE, FLOAT, STRING, BINARY, DATE, TIMESTAMP, TIMESTAMP_NTZ, MONEY]
 )
@@ -153,10 +157,9 @@ def test_nasty_values(kind: DataType) -> None:
     ]
     shapes = ('{"v":%s}', '{"l":[null,%s]}', '{"x":%s,"v":null}', '{"x":[{"y":%s}]}', '{"v":%s', "%s", '{"v":1%s}')
     declared = [("v", kind), ("l", array_of(kind))]
-    for text in texts:
-        values = [(shape % text).encode("utf-8", "surrogateescape") for shape in shapes]
-        Compared(declared).check(values)
-        Compared(declared, [("l", array_of(kind))]).check(values)
+    values = [(shape % text).encode("utf-8", "surrogateescape") for shape in shapes for text in texts]
+    for read in (declared, declared[1:]):
+        assert Compared(declared, read).check(values).certain > 100
 
 
 RECORDS: Final = (
@@ -213,6 +216,44 @@ def test_names_of_any_length_are_told_apart() -> None:
     assert Compared([(name, BIGINT) for name in names]).check(values).certain == ROWS
 
 
+MAPS: Final = (
+    *(
+        "{}",
+        "{ }",
+        '{"a":1}',
+        '{"a":1,"a":2}',
+        '{"a":1,"b":null,"a":null}',
+        '{"a":1,}',
+        '{,"a":1}',
+        '{"a"}',
+        '{"a":}',
+        "[]",
+    ),
+    *(
+        '{"a":"x"}',
+        "{1:2}",
+        "{null:1}",
+        '{"a":1 "b":2}',
+        '{"\\u0061":1,"a":2}',
+        '{"\udcff":1}',
+        '{"a\n":1}',
+        '{"":1,"":2}',
+    ),
+    *('{"abcdefghijklm1":1,"abcdefghijklm2":2}', '{"abcdefghijklm1":1,"abcdefghijklm1":2}', '{"a":1,"aa":2,"ab":3}'),
+    *(json.dumps({f"k{n}": n for n in range(count)}) for count in (63, 64, 65, 300)),
+)
+
+
+@pytest.mark.parametrize("text", MAPS)
+def test_nasty_maps(text: str) -> None:
+    kind = map_of(STRING, INT)
+    values = [(shape % text).encode("utf-8", "surrogateescape") for shape in ('{"v":%s}', '{"l":[{"z":1},%s,null]}')]
+    good: list[bytes | None] = [b'{"v":{"a":1,"b":2},"l":[{"c":3}]}', b'{"v":null}', b'{"v":{}}']
+    declared = [("v", kind), ("l", array_of(kind))]
+    for read in (declared, declared[:1], declared[1:]):
+        Compared(declared, read).check([*good, *values, *good])
+
+
 @pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 63, 64, 65, 1000])
 def test_batches_of_any_size(rows: int) -> None:
     texts = JsonTexts(random.Random(rows))
@@ -264,7 +305,7 @@ def test_a_decoder_reads_values_where_they_are(monkeypatch: pytest.MonkeyPatch, 
     assert found.failures == decoder.decode(messages_of(VALUES)).failures
 
 
-@pytest.mark.parametrize("columns", [[("i", BIGINT)], [("m", DataType("map", key=STRING, element=INT)), ("i", BIGINT)]])
+@pytest.mark.parametrize("columns", [[("i", BIGINT)], [("m", map_of(INT, STRING)), ("i", BIGINT)]])
 def test_values_become_objects_where_the_library_or_a_type_is_missing(
     monkeypatch: pytest.MonkeyPatch, columns: Columns
 ) -> None:

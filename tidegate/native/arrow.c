@@ -281,7 +281,7 @@ static bool copy_views(arena *owner, const uint8_t *const *values, const int32_t
             views[i] = (view){.length = 0};
             bit_clear(known, i);
             missing++;
-        } else if (!texts_copy(&these, views + i, values[i], lengths[i]))
+        } else if (!texts_copy(&these, views + i, values[i], lengths[i], values[i] + lengths[i]))
             return false;
     }
     return arrow_views(array, owner, count, known, missing, views, &these);

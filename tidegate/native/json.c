@@ -26,6 +26,7 @@ enum kind {
     TIMESTAMP,
     TIMESTAMP_NTZ,
     ARRAY,
+    MAP, /* with texts as keys; its child is a struct of `key` and `value` */
     STRUCT,
 };
 
@@ -44,6 +45,7 @@ typedef struct field {
 enum {
     SKIP_DEPTH_MAX = 64,
     STRANGERS_MAX = 64, /* names that no field has, remembered per struct */
+    ENTRIES_MAX = 64,   /* of a map: each key is compared with each */
     SLOTS_PER_NAME = 2,
     TEXT_FIRST_BYTES = 4096,
     FORMAT_BYTES = 32,
@@ -92,6 +94,11 @@ struct column {
 static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *end);
 
 /* ---- columns ---- */
+
+static bool is_list(const column *this)
+{
+    return this->type->kind == ARRAY || this->type->kind == MAP;
+}
 
 static int64_t value_bytes(enum kind kind)
 {
@@ -156,6 +163,7 @@ static void put_zero(column *to)
         bit_clear(to->values, row);
         break;
     case ARRAY:
+    case MAP:
         ((int64_t *)to->values)[row + 1] = ((int64_t *)to->values)[row];
         break;
     default:
@@ -188,7 +196,7 @@ static void column_truncate(column *of, int64_t length)
     if (of->length > length)
         of->length = length;
     column *below = of->children;
-    if (of->type->kind == ARRAY)
+    if (is_list(of))
         column_truncate(below, of->values == NULL ? below->length : ((int64_t *)of->values)[of->length]);
     for (int32_t i = 0; of->type->kind == STRUCT && i < of->type->count; i++)
         column_truncate(below + i, of->length);
@@ -350,7 +358,7 @@ static const uint8_t *read_string(column *to, const uint8_t *at, const uint8_t *
         if (UNLIKELY(escaped)) {
             if (!put_unescaped(to, from, stop))
                 return NULL;
-        } else if (!texts_copy(&to->texts, place, from, (int32_t)(stop - from))) {
+        } else if (!texts_copy(&to->texts, place, from, (int32_t)(stop - from), end)) {
             texts_failed(to);
             return NULL;
         }
@@ -500,10 +508,28 @@ static const uint8_t *skip_colon(const uint8_t *at, const uint8_t *end)
     return at < end && *at == ':' ? skip_space(at + 1, end) : NULL;
 }
 
+static const uint8_t *skip_digits(const uint8_t *at, const uint8_t *end)
+{
+    uint64_t digits = 0;
+    const uint8_t *stop = read_digits(at, end, &digits);
+    return stop == at ? NULL : stop;
+}
+
+/* Of any size, unlike what is read. */
 static const uint8_t *skip_number(const uint8_t *at, const uint8_t *end)
 {
-    number found;
-    return read_number(at, end, &found);
+    at += *at == '-';
+    const uint8_t *start = at;
+    at = skip_digits(at, end);
+    if (at == NULL || (*start == '0' && at - start > 1))
+        return NULL;
+    if (at < end && *at == '.' && (at = skip_digits(at + 1, end)) == NULL)
+        return NULL;
+    if (at == end || (*at | 0x20) != 'e')
+        return at;
+    at++;
+    at += at < end && (*at == '+' || *at == '-');
+    return skip_digits(at, end);
 }
 
 static const uint8_t *skip_value(const uint8_t *at, const uint8_t *end, int32_t depth);
@@ -658,6 +684,66 @@ static const uint8_t *read_array(column *to, const uint8_t *at, const uint8_t *e
     return at + 1;
 }
 
+static bool is_same_text(const column *of, int64_t one, int64_t other)
+{
+    const view *a = (const view *)of->values + one, *b = (const view *)of->values + other;
+    if (a->length != b->length || memcmp(a->bytes, b->bytes, 4) != 0) /* the first bytes are in every view */
+        return false;
+    if (a->length <= VIEW_INLINE_BYTES)
+        return memcmp(a->bytes, b->bytes, VIEW_INLINE_BYTES) == 0;
+    return memcmp(texts_of(&of->texts, a), texts_of(&of->texts, b), (size_t)a->length) == 0;
+}
+
+/* Whether each key from `first` on is there once. Nobody asks that of a map that is not read. */
+static bool keys_differ(const column *keys, int64_t first)
+{
+    if (keys->values == NULL)
+        return true;
+    if (keys->length - first > ENTRIES_MAX)
+        return false;
+    for (int64_t i = first; i < keys->length; i++)
+        for (int64_t j = first; j < i; j++)
+            if (is_same_text(keys, i, j))
+                return false;
+    return true;
+}
+
+static const uint8_t *read_entry(column *entries, const uint8_t *at, const uint8_t *end)
+{
+    column *keys = entries->children, *values = keys + 1;
+    if (at == end || !column_room(entries) || (at = read_string(keys, at, end)) == NULL)
+        return NULL;
+    at = skip_colon(at, end);
+    at = at == NULL || at == end ? NULL : read_value(values, at, end);
+    entries->length++;
+    return at;
+}
+
+/* A repeated key is left over: its last value counts, in the first place. */
+static const uint8_t *read_map(column *to, const uint8_t *at, const uint8_t *end)
+{
+    if (*at != '{' || !column_room(to))
+        return NULL;
+    column *entries = to->children;
+    int64_t first = entries->length;
+    at = skip_space(at + 1, end);
+    bool empty = at < end && *at == '}';
+    for (; !empty; at = skip_space(at + 1, end)) {
+        at = read_entry(entries, at, end);
+        at = at == NULL ? NULL : skip_space(at, end);
+        if (at == NULL || at == end)
+            return NULL;
+        if (*at == '}')
+            break;
+        if (*at != ',')
+            return NULL;
+    }
+    to->length++;
+    if (to->values != NULL)
+        ((int64_t *)to->values)[to->length] = entries->length;
+    return keys_differ(entries->children, first) ? at + 1 : NULL;
+}
+
 /* `at` is before the end. */
 static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *end)
 {
@@ -688,6 +774,8 @@ static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *e
         return read_calendar(to, at, end);
     case ARRAY:
         return read_array(to, at, end);
+    case MAP:
+        return read_map(to, at, end);
     case STRUCT:
         return read_struct(to, at, end);
     default:
@@ -706,7 +794,7 @@ static bool begin_column(column *this, const field *type, run *of, bool wanted, 
         this->values = arena_take(of->owner, values_bytes(this, rows));
         if (this->known == NULL || this->values == NULL)
             return false;
-        if (type->kind == ARRAY)
+        if (is_list(this))
             *(int64_t *)this->values = 0;
     }
     if (type->count == 0)
@@ -715,7 +803,7 @@ static bool begin_column(column *this, const field *type, run *of, bool wanted, 
     if (this->children == NULL)
         return false;
     for (int32_t i = 0; i < type->count; i++)
-        if (!begin_column(this->children + i, type->children + i, of, wanted, type->kind == ARRAY ? 0 : rows))
+        if (!begin_column(this->children + i, type->children + i, of, wanted, is_list(this) ? 0 : rows))
             return false;
     return type->kind != STRUCT || begin_words(this);
 }
@@ -769,7 +857,7 @@ static const char *format_of(const field *type, char *text)
                                           [INT] = "i",           [BIGINT] = "l",         [FLOAT] = "f",
                                           [DOUBLE] = "g",        [STRING] = "vu",        [BINARY] = "vz",
                                           [DATE] = "tdD",        [TIMESTAMP] = "tsu:UTC", [TIMESTAMP_NTZ] = "tsu:",
-                                          [ARRAY] = "+L",        [STRUCT] = "+s"};
+                                          [ARRAY] = "+L",        [MAP] = "+L",          [STRUCT] = "+s"};
     if (type->kind != DECIMAL)
         return formats[type->kind];
     snprintf(text, FORMAT_BYTES, "d:%d,%d", (int)type->precision, (int)type->scale);
@@ -795,7 +883,7 @@ static bool export_parent(column *from, bool all, int64_t missing, struct ArrowA
             count++;
         }
     char text[FORMAT_BYTES];
-    const int64_t *offsets = type->kind == ARRAY ? from->values : NULL;
+    const int64_t *offsets = is_list(from) ? from->values : NULL;
     return arrow_parent(array, owner, from->length, from->known, missing, offsets, arrays, count) &&
            arrow_schema(schema, owner, format_of(type, text), type->name, schemas, count);
 }
@@ -809,6 +897,7 @@ static bool export_column(column *from, struct ArrowArray *array, struct ArrowSc
     bool done;
     switch (type->kind) {
     case ARRAY:
+    case MAP:
     case STRUCT:
         return export_parent(from, true, missing, array, schema);
     case STRING:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import STRING, DataType, parts_of
 from tidegate.native.arrow import import_series
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _KINDS: Final = (
     "timestamp",
     "timestamp_ntz",
     "array",
+    "map",
     "struct",
 )
 """One number each with `enum kind` in `json.c`."""
@@ -57,6 +58,8 @@ class Rows(NamedTuple):
 
 def is_supported(kind: DataType) -> bool:
     """Whether values of a type are decoded here, all or most of them."""
+    if kind.kind == "map" and kind.key != STRING:
+        return False
     if kind.kind == "struct":
         return all(_is_plain(name) and is_supported(part) for name, part in kind.fields)
     return kind.kind in _KINDS and (kind.element is None or is_supported(kind.element))
@@ -99,7 +102,7 @@ def _fields_of(fields: Sequence[tuple[str, DataType]], wanted: Collection[str]) 
 
 
 def _field_of(name: str, kind: DataType, wanted: Collection[str]) -> _Field:
-    parts = kind.fields if kind.element is None else [("item", kind.element)]
+    parts = kind.fields or [("item", part) for part in parts_of(kind)]
     label = name.encode()
     return _Field(
         label,

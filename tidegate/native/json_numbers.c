@@ -44,15 +44,6 @@ static const uint64_t WORD_POWERS[WORD_DIGITS + 1] = {1u,
                                                       1000000000000000000u,
                                                       10000000000000000000u};
 
-static const uint8_t *read_digits(const uint8_t *at, const uint8_t *end, uint64_t *digits)
-{
-    uint64_t sum = *digits;
-    while (at < end && is_digit(*at))
-        sum = sum * 10 + (uint64_t)(*at++ - '0');
-    *digits = sum;
-    return at;
-}
-
 static const uint8_t *read_exponent(const uint8_t *at, const uint8_t *end, int32_t *exponent)
 {
     bool negative = at < end && *at == '-';

@@ -32,6 +32,10 @@ static int character_bytes(const uint8_t *at, const uint8_t *end)
 const uint8_t *utf8_end(const uint8_t *at, const uint8_t *end)
 {
     while (at < end && *at >= 0x80) {
+        if (end - at >= 2 && at[0] >= 0xc2 && at[0] < 0xe0 && (at[1] & 0xc0) == 0x80) { /* most alphabets */
+            at += 2;
+            continue;
+        }
         int bytes = character_bytes(at, end);
         if (bytes == 0)
             return NULL;
@@ -40,27 +44,23 @@ const uint8_t *utf8_end(const uint8_t *at, const uint8_t *end)
     return at;
 }
 
-static int hex_digit(uint8_t byte)
+enum { NO_DIGIT = 0x10000 };
+
+static int32_t hex_digit(uint8_t byte)
 {
-    if (byte >= '0' && byte <= '9')
-        return byte - '0';
     uint8_t lower = byte | 0x20;
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+    if (is_digit(byte))
+        return byte - '0';
+    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : NO_DIGIT;
 }
 
 /* Of `XXXX` in an escape `\uXXXX`; -1 for what is none. */
-static int32_t read_unit(const uint8_t *at, const uint8_t *end)
+static inline int32_t read_unit(const uint8_t *at, const uint8_t *end)
 {
     if (end - at < 6 || at[0] != '\\' || at[1] != 'u')
         return -1;
-    int32_t unit = 0;
-    for (int i = 2; i < 6; i++) {
-        int digit = hex_digit(at[i]);
-        if (digit < 0)
-            return -1;
-        unit = unit << 4 | digit;
-    }
-    return unit;
+    int32_t high = hex_digit(at[2]) << 4 | hex_digit(at[3]), low = hex_digit(at[4]) << 4 | hex_digit(at[5]);
+    return (high | low) >= NO_DIGIT ? -1 : high << 8 | low;
 }
 
 static bool is_high(int32_t unit)
@@ -147,14 +147,14 @@ int32_t unescape(uint8_t *to, const uint8_t *from, const uint8_t *end)
 {
     const uint8_t *begin = to;
     while (from < end) {
-        const uint8_t *escape = memchr(from, '\\', (size_t)(end - from));
-        size_t plain = (size_t)((escape == NULL ? end : escape) - from);
-        memcpy(to, from, plain);
-        to += plain;
-        if (escape == NULL)
-            break;
-        to = write_escape(to, &escape, end);
-        from = escape;
+        if (*from == '\\') {
+            to = write_escape(to, &from, end);
+            continue;
+        }
+        const uint8_t *stop = plain_end(from, end, true);
+        memcpy(to, from, (size_t)(stop - from));
+        to += stop - from;
+        from = stop;
     }
     return (int32_t)(to - begin);
 }

@@ -10,6 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)
 #define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
@@ -30,6 +33,11 @@ int32_t decode_base64(uint8_t *to, const uint8_t *from, const uint8_t *end);
 
 #pragma GCC visibility pop
 
+static inline bool is_digit(uint8_t byte)
+{
+    return (uint8_t)(byte - '0') < 10;
+}
+
 static inline bool is_space(uint8_t byte)
 {
     return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
@@ -42,9 +50,26 @@ static inline const uint8_t *skip_space(const uint8_t *at, const uint8_t *end)
     return at;
 }
 
+static inline bool is_plain(uint8_t byte, bool any)
+{
+    return byte != '"' && byte != '\\' && byte >= ' ' && (any || byte < 0x80);
+}
+
 /* The first byte from here that is a quote, a backslash, a control character, or, unless `any`, outside ASCII. */
 static inline __attribute__((always_inline)) const uint8_t *plain_end(const uint8_t *at, const uint8_t *end, bool any)
 {
+#if defined(__SSE2__)
+    for (; end - at >= 16; at += 16) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)at), last_control = _mm_set1_epi8(' ' - 1);
+        __m128i quote = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('"'));
+        __m128i backslash = _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'));
+        __m128i control = _mm_cmpeq_epi8(_mm_min_epu8(bytes, last_control), bytes);
+        int found = _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quote, backslash), control));
+        found = any ? found : found | _mm_movemask_epi8(bytes);
+        if (found != 0)
+            return at + __builtin_ctz((unsigned)found);
+    }
+#endif
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     const uint64_t ones = 0x0101010101010101, tops = 0x8080808080808080;
     for (; end - at >= 8; at += 8) {
@@ -58,7 +83,7 @@ static inline __attribute__((always_inline)) const uint8_t *plain_end(const uint
             return at + (__builtin_ctzll(found) >> 3);
     }
 #endif
-    while (at < end && *at != '"' && *at != '\\' && *at >= ' ' && (any || *at < 0x80))
+    while (at < end && is_plain(*at, any))
         at++;
     return at;
 }
