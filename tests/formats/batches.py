@@ -20,6 +20,10 @@ class MessageColumns(msgspec.Struct, frozen=True):
     partitions: Sequence[int]
     offsets: Sequence[int]
 
+    @property
+    def memory(self) -> None:
+        return None
+
     def __len__(self) -> int:
         return len(self.values)
 

@@ -43,6 +43,7 @@ from tidegate.sinks.outcome import Outcome, decide_from_answer
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences
 from tidegate.slot.deployment import Deployment
 from tidegate.slot.uploads import Uploads, derive_handle
+from tidegate.sources.fetching import Fetcher
 from tidegate.sources.reader import Reader
 from tidegate.sources.tools import Consumer
 from tidegate.state.base import Share
@@ -335,7 +336,7 @@ def credit_never_granted(patch: Patch) -> None:
 def new_partition_read_from_its_end(patch: Patch) -> None:
     real = Reader._assign_added
 
-    def assign(self: Reader, consumer: Consumer) -> None:
+    def assign(self: Reader, consumer: Consumer, fetcher: Fetcher) -> None:
         before = consumer.incremental_assign
 
         def at_their_ends(places: list[ck.TopicPartition]) -> None:
@@ -345,7 +346,7 @@ def new_partition_read_from_its_end(patch: Patch) -> None:
 
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(consumer, "incremental_assign", at_their_ends)
-            real(self, consumer)
+            real(self, consumer, fetcher)
 
     patch.setattr(Reader, "_assign_added", assign)
 

@@ -155,7 +155,7 @@ class Reading:
     def _wait_for(self, count: int) -> None:
         reader = self.source._reader
         assert reader is not None
-        wait_until(lambda: len(reader._pending.messages) == count, "all messages")
+        wait_until(lambda: len(reader._pending.records) == count, "all messages")
 
     def feed_more(self, *values: bytes) -> None:
         self.tools.feed.add(list(values))

@@ -10,6 +10,7 @@ from tidegate.formats.contract import WaitingForSchema
 from tidegate.ids import TopicPartition
 from tidegate.sources.caught_up import Due
 from tidegate.sources.held import AGAIN_S, HeldRecords
+from tidegate.sources.messages import KafkaMessages, Records
 from tidegate.sources.reader import Pending, Reader
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -38,23 +39,27 @@ class Holding:
         self.held = HeldRecords("s", lambda: self.now)
 
     def hold(self, pending: Pending) -> None:
-        self.held.hold(pending, PARTITIONS, ck.Message.partition)
+        self.held.hold(pending, PARTITIONS, origins_of)
 
     def rest_of(self, pending: Pending) -> Pending:
-        return self.held.without_held(pending, PARTITIONS, ck.Message.partition)
+        return self.held.without_held(pending, PARTITIONS, origins_of)
 
 
 def message(partition: int, value: bytes) -> ck.Message:
     return ck.Message(topic="t", partition=partition, offset=0, value=value)
 
 
+def origins_of(records: Records) -> Sequence[int]:
+    return records.partitions
+
+
 def pending_of(*messages: ck.Message, **more: dict[TopicPartition, int]) -> Pending:
     caught_up = {part: Due(offset) for part, offset in more.get("caught_up", {}).items()}
-    return Pending(list(messages), more.get("ends", {}), sum(map(len, messages)), caught_up)
+    return Pending(KafkaMessages(messages), more.get("ends", {}), sum(map(len, messages)), caught_up)
 
 
 def values(pending: Pending) -> list[bytes | None]:
-    return [one.value() for one in pending.messages]
+    return list(pending.records.values)
 
 
 def test_ends_stay_with_the_records_in_front_of_them() -> None:
@@ -89,7 +94,7 @@ def test_a_partition_is_paused_while_it_waits_and_offered_again_after_a_moment()
     one.hold(pending_of(message(0, b"a"), message(0, b"b"), message(1, b"x")))
     first, second = one.held.due()
     one.held.wait(first, WaitingForSchema("schema 7"), one.reader)
-    one.held.advance(second, Pending([], {}), one.reader)
+    one.held.advance(second, Pending(), one.reader)
     assert one.reader.paused == {FIRST}
     assert list(one.held.due()) == []
     one.now += AGAIN_S
@@ -97,7 +102,7 @@ def test_a_partition_is_paused_while_it_waits_and_offered_again_after_a_moment()
     taken, rest = again.pending.split(1)
     one.held.advance(again, rest, one.reader)
     assert (values(taken), values(again.pending), one.reader.paused) == ([b"a"], [b"b"], {FIRST})
-    one.held.advance(again, Pending([], {}), one.reader)
+    one.held.advance(again, Pending(), one.reader)
     assert one.reader.paused == set()
     assert not one.held
 
@@ -107,5 +112,5 @@ def test_a_bounded_partition_that_has_reached_its_end_stays_paused() -> None:
     one.hold(pending_of(message(0, b"a")))
     (held,) = one.held.due()
     one.held.wait(held, WaitingForSchema("schema 7"), one.reader)
-    one.held.advance(held, Pending([], {}), one.reader, ended=True)
+    one.held.advance(held, Pending(), one.reader, ended=True)
     assert one.reader.paused == {FIRST}

@@ -10,6 +10,7 @@ from kafka import KafkaProducer
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.sources.kafka_topics import NEW, Reading, orders, produce, produce_transaction, source_operator
+from tests.sources.ways import WAYS, Way
 from tests.waiting import wait_until
 from tidegate.cli.letters.topic import Marks, letter_of
 from tidegate.coordinator.types import SourcePositions
@@ -21,8 +22,15 @@ from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_source import PARTS, MetadataColumn
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.reader import Reader
+from tidegate.sources.tools import SourceTools
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True, params=WAYS)
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of this holds in both ways in which records come."""
+    monkeypatch.setattr(SourceTools, "fetcher", Way(request.param).fetcher)
 
 
 def test_bounded_read_returns_all_records_of_all_partitions_in_order(broker: SessionBroker, topics: TopicMaker) -> None:

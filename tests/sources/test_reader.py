@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import confluent_kafka as ck
 import pytest
@@ -13,6 +13,7 @@ from tests.sources.kafka_topics import NEW, source_operator
 from tidegate.clock import SystemClock
 from tidegate.ids import TopicPartition
 from tidegate.sources import reader
+from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.reader import FEW_RECORDS, LINGER_SECONDS, Pending, Reader, derive_linger_seconds
 from tidegate.sources.tools import SourceTools
 
@@ -33,24 +34,26 @@ def test_a_backlog_is_not_held_back() -> None:
     assert derive_linger_seconds(FEW_RECORDS, 0.0) == 0.0
 
 
+def records_of(*sizes: int) -> KafkaMessages:
+    return KafkaMessages([ck.Message(topic="orders", value=b"x" * size) for size in sizes])
+
+
 def test_the_end_of_a_partition_is_told_behind_its_last_record() -> None:
-    messages = [cast("ck.Message", b"x" * size) for size in (1, 2, 3)]
     end = {TopicPartition("orders", 0): 3}
-    first, rest = Pending(messages, end, 6).split(2)
-    assert (first.messages, first.ends, first.size_bytes) == (messages[:2], {}, 3)
-    assert (rest.messages, rest.ends, rest.size_bytes) == (messages[2:], end, 3)
+    first, rest = Pending(records_of(1, 2, 3), end, 6).split(2)
+    assert (first.records.sizes, first.ends, first.size_bytes) == ([1, 2], {}, 3)
+    assert (rest.records.sizes, rest.ends, rest.size_bytes) == ([3], end, 3)
     last, nothing = rest.split(1)
-    assert (last, nothing) == (rest, Pending([], {}))
+    assert (last, nothing) == (rest, Pending())
 
 
 def test_X15_records_are_handed_over_up_to_a_size_but_one_at_least() -> None:
-    messages = [cast("ck.Message", b"x" * size) for size in (1, 2, 30, 4)]
     end = {TopicPartition("orders", 0): 4}
-    parts, rest = [], Pending(messages, end, 37)
-    while rest.messages:
+    parts, rest = [], Pending(records_of(1, 2, 30, 4), end, 37)
+    while rest.records:
         first, rest = rest.split(3, bytes_max=10)
-        parts.append((first.messages, first.size_bytes, first.ends))
-    assert parts == [(messages[:2], 3, {}), (messages[2:3], 30, {}), (messages[3:], 4, end)]
+        parts.append((first.records.sizes, first.size_bytes, first.ends))
+    assert parts == [([1, 2], 3, {}), ([30], 30, {}), ([4], 4, end)]
 
 
 class SetClock(SystemClock):

@@ -29,15 +29,29 @@ Headers = Sequence[tuple[str, bytes | None]]
 """Of one message, in order; names may repeat."""
 
 
+class ValueMemory(NamedTuple):
+    """Where the values of a batch are, for decoders in C, as long as the batch lives."""
+
+    addresses: int
+    """Of so many addresses, one for each value."""
+    lengths: int
+    """Of so many numbers of 32 bits; -1: a tombstone."""
+    rows: int
+
+
 class Messages(Protocol):
     """A batch of messages as columns, all of the same length.
 
     A column costs time when it is asked for, so a decoder asks for what it reads, once. What is behind the columns is
-    the source's business: a client's message objects today.
+    the source's business: a client's message objects, or its own memory.
     """
 
     def __len__(self) -> int:
         """Of the batch."""
+
+    @property
+    def memory(self) -> ValueMemory | None:
+        """Where the values are; None where they are Python's objects."""
 
     @property
     def values(self) -> Sequence[bytes | None]:

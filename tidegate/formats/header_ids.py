@@ -102,6 +102,8 @@ class HeaderSchemas:
 class _Framed:
     """Messages, with other values."""
 
+    memory = None
+
     def __init__(self, messages: Messages, values: Sequence[bytes | None]) -> None:
         self._messages = messages
         self.values = values

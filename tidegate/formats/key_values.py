@@ -7,7 +7,7 @@ the key.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import polars as pl
@@ -32,6 +32,9 @@ class ReadKeys(NamedTuple):
     failures: Sequence[RecordFailure] = ()
 
 
+AS_THEY_ARE: Final = (keys.RAW, keys.TEXT)
+"""Formats of keys that are bytes or texts, so that they need not be objects."""
+
 ReadKey = Callable[[Sequence[bytes | None]], ReadKeys | WaitingForSchema]
 
 
@@ -45,18 +48,19 @@ def key_reader(
     """Makes the column `name` of the keys of a batch. `options` and `schemas` are for formats with schemas."""
     if key_format == keys.AVRO:
         return SchemaKeyReader(name, kind, options, KnownSchemas() if schemas is None else schemas).read
-    if key_format == keys.RAW:
-        return lambda found: ReadKeys(pl.Series(name, found, dtype=pl.Binary))
-    if key_format == keys.TEXT:
-        return lambda found: _texts(name, found)
+    if key_format in AS_THEY_ARE:
+        return lambda found: read_as_they_are(name, key_format, pl.Series(found, dtype=pl.Binary))
     decoder = JsonDecoder([(name, kind)], None, lambda record: _wrapped(name, record))
     return lambda found: _json_keys(decoder, name, found)
 
 
-def _texts(name: str, found: Sequence[bytes | None]) -> ReadKeys:
-    column = pl.Series(name, found, dtype=pl.Binary)
+def read_as_they_are(name: str, key_format: str, found: pl.Series) -> ReadKeys:
+    """The column `name` of bytes, in one of the formats AS_THEY_ARE."""
+    found = found.alias(name)
+    if key_format == keys.RAW:
+        return ReadKeys(found)
     try:
-        return ReadKeys(column.cast(pl.String))
+        return ReadKeys(found.cast(pl.String))
     except pl.exceptions.ComputeError:  # one of them is no UTF-8: which, Polars does not say
         texts: list[str | None] = []
         failures: list[RecordFailure] = []

@@ -7,16 +7,18 @@ that waits is paused at the client, so besides what is held only what had been f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Final
-
-import confluent_kafka as ck
 
 from tidegate.formats.contract import WaitingForSchema
 from tidegate.ids import TopicPartition
+from tidegate.sources.messages import Records
 from tidegate.sources.reader import Pending, Reader
 
 _LOG = logging.getLogger("tidegate.sources")
+
+Origins = Callable[[Records], Sequence[Hashable]]
+"""From records to the key of each one's partition."""
 
 AGAIN_S: Final = 0.05
 """After which records are offered to their decoder again."""
@@ -27,7 +29,7 @@ class Held:
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
-        self.pending = Pending([], {})
+        self.pending = Pending()
         self.due_s = 0.0
         self.since_s: float | None = None
         """When it began to wait; None: it may not have to."""
@@ -44,32 +46,36 @@ class HeldRecords:
     def __bool__(self) -> bool:
         return bool(self._held)
 
-    def hold(
-        self, pending: Pending, partition_of: Mapping[Hashable, TopicPartition], key: Callable[[ck.Message], Hashable]
-    ) -> None:
+    def hold(self, pending: Pending, partition_of: Mapping[Hashable, TopicPartition], origins: Origins) -> None:
         """Everything, each partition for itself: some of them wait."""
-        self._keep(pending, partition_of, key, only_held=False)
+        self._keep(pending, partition_of, origins, only_held=False)
 
     def without_held(
-        self, pending: Pending, partition_of: Mapping[Hashable, TopicPartition], key: Callable[[ck.Message], Hashable]
+        self, pending: Pending, partition_of: Mapping[Hashable, TopicPartition], origins: Origins
     ) -> Pending:
         """What is of partitions that do not wait; the rest is held after what is held already."""
-        return self._keep(pending, partition_of, key, only_held=True)
+        return self._keep(pending, partition_of, origins, only_held=True)
 
     def _keep(
         self,
         pending: Pending,
         partition_of: Mapping[Hashable, TopicPartition],
-        key: Callable[[ck.Message], Hashable],
+        origins: Origins,
         *,
         only_held: bool,
     ) -> Pending:
-        free = Pending([], {})
-        for message in pending.messages:
-            part = partition_of[key(message)]
-            target = self._target(part, free, only_held=only_held)
-            target.messages.append(message)
-            target.size_bytes += len(message)
+        free = Pending()
+        rows_of: dict[Hashable, list[int]] = {}
+        for row, origin in enumerate(origins(pending.records)):
+            rows_of.setdefault(origin, []).append(row)
+        others: list[int] = []
+        for origin, rows in rows_of.items():
+            target = self._target(partition_of[origin], free, only_held=only_held)
+            if target is free:
+                others += rows
+            else:
+                _add(target, pending.records.choose(rows))
+        _add(free, pending.records.choose(sorted(others)))
         for part, offset in pending.ends.items():
             self._target(part, free, only_held=only_held).ends[part] = offset
         for part, asked in pending.caught_up.items():
@@ -107,3 +113,8 @@ class HeldRecords:
                 reader.resume([held.partition])
             seconds = self._elapsed() - held.since_s
             _LOG.info("source %s: records of %s continue, after %.1f s", self._source, held.partition, seconds)
+
+
+def _add(pending: Pending, records: Records) -> None:
+    pending.records = pending.records.joined(records)
+    pending.size_bytes += records.size_bytes

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import starmap
 
-import confluent_kafka as ck
 import msgspec
 import polars as pl
 
@@ -26,7 +25,7 @@ from tidegate.sources.caught_up import Due
 from tidegate.sources.changes import spread_updates
 from tidegate.sources.event_times import EventTimes, Rows, choose, measure_behind
 from tidegate.sources.held import HeldRecords
-from tidegate.sources.messages import KafkaMessages
+from tidegate.sources.messages import Records
 from tidegate.sources.newest import NewestRecords
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import Pending, Reader
@@ -169,13 +168,13 @@ class KafkaSource:
                 return batch
         pending = self._reader.take(self._records_of(rows_max), self.batch_bytes_max)
         if pending is not None and self._held:
-            pending = self._held.without_held(pending, self._partitions, self._key_of)
+            pending = self._held.without_held(pending, self._partitions, self._origins)
         if not pending:
             return None
         found = self._advance(self._reader, self._positions, pending)
         if not isinstance(found, WaitingForSchema):
             return found
-        self._held.hold(pending, self._partitions, self._key_of)
+        self._held.hold(pending, self._partitions, self._origins)
         return self._take_held(self._reader, self._positions, rows_max)
 
     def _records_of(self, rows_max: int) -> int:
@@ -210,10 +209,10 @@ class KafkaSource:
 
     def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | WaitingForSchema | None:
         """Positions move with what is returned: a batch that waits was not read."""
-        messages, size_bytes = KafkaMessages(pending.messages), pending.size_bytes
-        origins = self._origins(messages)
+        messages, size_bytes = pending.records, pending.size_bytes
+        origins, offsets = self._origins(messages), messages.offsets
         # Inside a partition records come in offset order: the last one counts.
-        last = dict(zip(origins, messages.offsets, strict=True))
+        last = {origins[row]: offsets[row] for row in messages.last_rows}
         behind = {self._partitions[key]: offset + 1 for key, offset in last.items()}
         everything, places_of_all = messages, origins
         if positions.crosses_end(behind):
@@ -242,7 +241,7 @@ class KafkaSource:
         return batch
 
     def _rows(
-        self, decoded: Decoded, messages: KafkaMessages, origins: Sequence[Hashable], keys: Iterable[Hashable]
+        self, decoded: Decoded, messages: Records, origins: Sequence[Hashable], keys: Iterable[Hashable]
     ) -> tuple[pl.DataFrame, Sequence[RecordFailure]]:
         """The good rows with the engine's columns, and the bad records; watermarks of the `keys` move with the rows."""
         good = _good_rows(decoded, len(messages))
@@ -258,7 +257,7 @@ class KafkaSource:
             self.watermarks.on_records({part: marks[key] for key, part in seen.items()})
         return frame, decoded.failures
 
-    def _with_provenance(self, frame: pl.DataFrame, messages: KafkaMessages, good: Rows) -> pl.DataFrame:
+    def _with_provenance(self, frame: pl.DataFrame, messages: Records, good: Rows) -> pl.DataFrame:
         """Add `__partition` and `__offset` of the good records, and `__topic` where it is not always the same."""
         places = [messages.partition_column, messages.offset_column]
         if self._operator.names_topic:
@@ -266,13 +265,9 @@ class KafkaSource:
             places.append(pl.Series("__topic", topics, dtype=pl.String))
         return frame.hstack(places if good is None else [column.gather(list(good)) for column in places])
 
-    def _origins(self, messages: KafkaMessages) -> Sequence[Hashable]:
+    def _origins(self, messages: Records) -> Sequence[Hashable]:
         """The key of each message's partition in `_partitions`."""
         return messages.partitions if self._single else list(zip(messages.topics, messages.partitions, strict=True))
-
-    def _key_of(self, message: ck.Message) -> Hashable:
-        """As in `_origins`, of one message."""
-        return message.partition() if self._single else (message.topic(), message.partition())
 
     def _by_key(self, partitions: Sequence[TopicPartition]) -> dict[Hashable, TopicPartition]:
         return {part.partition if self._single else (part.topic, part.partition): part for part in partitions}
@@ -322,7 +317,7 @@ def _watermarks_by(column: str, restored: SourcePositions) -> dict[TopicPartitio
     return dict(restored.watermarks)
 
 
-def _decode_each(decoder: Decoder | PartsDecoder, messages: KafkaMessages) -> Decoded | WaitingForSchema:
+def _decode_each(decoder: Decoder | PartsDecoder, messages: Records) -> Decoded | WaitingForSchema:
     """The good rows; a record that makes the decoder raise is bad like the others."""
     parts, raising = evaluate_rows(len(messages), lambda start, end: decoder.decode(messages.part(start, end)))
     decoded: list[tuple[int, Decoded]] = []
@@ -338,7 +333,7 @@ def _decode_each(decoder: Decoder | PartsDecoder, messages: KafkaMessages) -> De
     return Decoded(pl.concat([part.frame for _, part in decoded]), failures)
 
 
-def _no_rows(decoder: Decoder | PartsDecoder, messages: KafkaMessages) -> pl.DataFrame:
+def _no_rows(decoder: Decoder | PartsDecoder, messages: Records) -> pl.DataFrame:
     """The decoder's columns; it has made the same of no message before, so it does not wait."""
     decoded = decoder.decode(messages.part(0, 0))
     assert isinstance(decoded, Decoded)

@@ -1,16 +1,16 @@
-"""Message objects of the Python client as columns."""
+"""What a source needs of a batch of messages, and message objects of the Python client as such a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 import confluent_kafka as ck
 import polars as pl
 
-from tidegate.formats.contract import Headers
+from tidegate.formats.contract import Headers, Messages
 from tidegate.formats.letters.frames import RawRecord
 
 # The library's types allow None, which only messages without a broker have: narrowed once, not per record.
@@ -27,8 +27,67 @@ finds both."""
 _SECOND: Final = itemgetter(1)
 
 
+class FlatHeaders(NamedTuple):
+    """The headers of a batch: how many each message has, and the names and values of all after each other."""
+
+    counts: pl.Series
+    names: pl.Series
+    values: pl.Series
+
+
+class Records(Messages, Protocol):
+    """What a source needs of a batch besides what a decoder does."""
+
+    @property
+    def key_column(self) -> pl.Series:
+        """`keys` as Binary."""
+
+    @property
+    def flat_headers(self) -> FlatHeaders | None:
+        """`headers`; None where they are at hand as lists only."""
+
+    @property
+    def timestamp_column(self) -> pl.Series:
+        """`timestamps_ms` as Int64."""
+
+    @property
+    def partition_column(self) -> pl.Series:
+        """`partitions` as Int32: each row carries it, and it may be a column of the source as well."""
+
+    @property
+    def offset_column(self) -> pl.Series:
+        """The same for `offsets`, as Int64."""
+
+    @property
+    def last_rows(self) -> Sequence[int]:
+        """In ascending order, some rows: among them the last one of each partition."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Of the values, in bytes."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all values."""
+
+    def raw(self, row: int) -> RawRecord:
+        """One message as it is, for a letter about it."""
+
+    def part(self, start: int, end: int) -> Records:
+        """See Messages."""
+
+    def choose(self, rows: Sequence[int]) -> Records:
+        """Some of the messages."""
+
+    def joined(self, others: Records) -> Records:
+        """These, and after them others that were read in the same way."""
+
+
 class KafkaMessages:
-    """See formats.contract.Messages: a column is made when it is asked for. Only of messages without an error."""
+    """See Records: a column is made when it is asked for. Only of messages without an error."""
+
+    memory = None
+    flat_headers = None
 
     def __init__(self, messages: Sequence[ck.Message]) -> None:
         self._messages = messages
@@ -69,6 +128,16 @@ class KafkaMessages:
         return [None if headers is _UNREADABLE else headers or () for headers in found]
 
     @property
+    def key_column(self) -> pl.Series:
+        """See Records."""
+        return pl.Series("key", self.keys, dtype=pl.Binary)
+
+    @property
+    def timestamp_column(self) -> pl.Series:
+        """See Records."""
+        return pl.Series("timestamp", self.timestamps_ms, dtype=pl.Int64)
+
+    @property
     def timestamps_ms(self) -> list[int | None]:
         """See Messages."""
         # Each pair is free before the next one is made: a list of pairs takes half as long again.
@@ -94,21 +163,31 @@ class KafkaMessages:
 
     @cached_property
     def partition_column(self) -> pl.Series:
-        """`partitions`, which each row carries, and which may be a column of the source as well."""
+        """See Records."""
         return pl.Series("__partition", self.partitions, dtype=pl.Int32)
 
     @cached_property
     def offset_column(self) -> pl.Series:
-        """The same for `offsets`."""
+        """See Records."""
         return pl.Series("__offset", self.offsets, dtype=pl.Int64)
 
     @property
+    def last_rows(self) -> Sequence[int]:
+        """See Records. To look for fewer takes longer than to look at all."""
+        return range(len(self._messages))
+
+    @property
+    def sizes(self) -> list[int]:
+        """See Records."""
+        return list(map(len, self._messages))
+
+    @property
     def size_bytes(self) -> int:
-        """Of all values."""
+        """See Records."""
         return sum(map(len, self._messages))
 
     def raw(self, row: int) -> RawRecord:
-        """One message as it is, for a letter about it."""
+        """See Records."""
         one = KafkaMessages(self._messages[row : row + 1])
         return RawRecord(one.keys[0], one.values[0], one.headers[0], one.timestamps_ms[0])
 
@@ -117,8 +196,19 @@ class KafkaMessages:
         return self if end - start == len(self) else KafkaMessages(self._messages[start:end])
 
     def choose(self, rows: Sequence[int]) -> KafkaMessages:
-        """Some of the messages."""
+        """See Records."""
         return KafkaMessages([self._messages[row] for row in rows])
+
+    def joined(self, others: Records) -> Records:
+        """See Records."""
+        if not self._messages:
+            return others
+        assert isinstance(others, KafkaMessages)
+        return KafkaMessages([*self._messages, *others._messages])  # noqa: SLF001  # of its own class
+
+
+NO_RECORDS: Final[Records] = KafkaMessages(())
+"""What others are joined to."""
 
 
 def _timestamp_ms(kind: int, at_ms: int) -> int | None:

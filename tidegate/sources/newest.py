@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
 from tidegate.ids import TopicPartition
-from tidegate.sources.messages import KafkaMessages
+from tidegate.sources.messages import Records
 
 LOOK_S: Final = 1.0
 
@@ -27,7 +27,7 @@ class NewestRecords:
         self,
         last: Mapping[Hashable, int],
         origins: Sequence[Hashable],
-        messages: KafkaMessages,
+        messages: Records,
         partitions: Mapping[Hashable, TopicPartition],
     ) -> None:
         """A batch was read: its last offset by key of the partition, the key of each of its messages, and these."""

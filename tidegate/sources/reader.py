@@ -23,6 +23,8 @@ from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, SourceOperat
 from tidegate.sources.caught_up import CaughtUp, Due
 from tidegate.sources.consumer_properties import derive_consumer_properties
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
+from tidegate.sources.fetching import Event, Fetcher
+from tidegate.sources.messages import NO_RECORDS, Records
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
 from tidegate.task.elements import BYTES_MAX
@@ -87,25 +89,26 @@ def _has_open_transaction(consumer: Consumer, part: TopicPartition, stable: int)
 class Pending(msgspec.Struct):
     """What gathered since the loop last looked: records in arrival order, and what was seen of partitions after."""
 
-    messages: list[ck.Message]
-    ends: dict[TopicPartition, int]
+    records: Records = NO_RECORDS
+    ends: dict[TopicPartition, int] = {}
     size_bytes: int = 0
     caught_up: dict[TopicPartition, Due] = {}
     """Partitions whose last stable offset is still this one, a while after it was reached, or as somebody has asked:
     see `Reader.watch` and `Reader.ask`."""
 
     def __bool__(self) -> bool:
-        return bool(self.messages or self.ends or self.caught_up)
+        return bool(self.records or self.ends or self.caught_up)
 
     def split(self, rows: int, bytes_max: int = BYTES_MAX) -> tuple[Pending, Pending]:
         """At most so many records and bytes, but one at least, and what comes after, all that is no record included."""
         if self.size_bytes > bytes_max:
-            rows = max(1, min(rows, bisect_right(list(accumulate(map(len, self.messages))), bytes_max)))
-        if len(self.messages) <= rows:
-            return self, Pending([], {})
-        first = self.messages[:rows]
-        size_bytes = sum(map(len, first))
-        rest = Pending(self.messages[rows:], self.ends, self.size_bytes - size_bytes, self.caught_up)
+            rows = max(1, min(rows, bisect_right(list(accumulate(self.records.sizes)), bytes_max)))
+        count = len(self.records)
+        if count <= rows:
+            return self, Pending()
+        first = self.records.part(0, rows)
+        size_bytes = first.size_bytes
+        rest = Pending(self.records.part(rows, count), self.ends, self.size_bytes - size_bytes, self.caught_up)
         return Pending(first, {}, size_bytes), rest
 
 
@@ -129,7 +132,7 @@ class Reader:
         self._clock = tools.clock
         self._config = {**derive_consumer_properties(operator.kafka), **_ENGINE_OWNED, "group.id": group_id}
         self._changed = tools.condition()
-        self._pending = Pending([], {})
+        self._pending = Pending()
         self._stopping = False
         self._failure: SourceFailed | SourceUnavailable | None = None
         self._initial: Positions | None = None
@@ -226,14 +229,26 @@ class Reader:
     def _run(self) -> None:
         try:
             consumer = self._open()
-            try:
-                if self._prepare(consumer):
-                    while not self._stopping:
-                        self._read(consumer)
-            finally:
-                consumer.close()
+        except SourceFailed as failure:
+            self._fail(failure)
+            return
+        fetcher = self._tools.fetcher(consumer)
+        try:
+            self._read_all(consumer, fetcher)
+        finally:
+            fetcher.close()
+            consumer.close()
+
+    def _read_all(self, consumer: Consumer, fetcher: Fetcher) -> None:
+        """Returns when asked to stop, also after a failure: what is pending is the client's, so it must not end yet."""
+        try:
+            if self._prepare(consumer, fetcher):
+                while not self._stopping:
+                    self._read(consumer, fetcher)
         except (SourceFailed, SourceUnavailable) as failure:
             self._fail(failure)
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping)
 
     def _on_bug(self, error: BaseException) -> None:
         """Whatever it is: a thread that ends in silence would freeze the source."""
@@ -247,7 +262,7 @@ class Reader:
             name = self._operator.name
             raise SourceFailed(f"source {name}: the Kafka client refuses its settings: {error}", source=name) from error
 
-    def _prepare(self, consumer: Consumer) -> bool:
+    def _prepare(self, consumer: Consumer, fetcher: Fetcher) -> bool:
         """Find the positions and assign; repeats what a broker outage prevents. False when asked to stop."""
         started = self._clock.monotonic()
         while not self._stopping:
@@ -258,6 +273,7 @@ class Reader:
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)
                 continue
+            fetcher.expect(positions.next_offsets)
             consumer.assign([ck.TopicPartition(p.topic, p.partition, o) for p, o in positions.next_offsets.items()])
             with self._changed:
                 self._initial = positions
@@ -284,27 +300,21 @@ class Reader:
             raise SourceFailed(f"{where} does not exist at the brokers; create it or correct its name", source=name)
         self._outage.on_error(error)
 
-    def _read(self, consumer: Consumer) -> None:
+    def _read(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """One round: wait for room, take what the client has, hand it over."""
         if self._added:
-            self._assign_added(consumer)
+            self._assign_added(consumer, fetcher)
         room = self._wait_for_room(consumer)
         self._look_for_caught_up(consumer)
         if room == 0:
             return
-        messages = consumer.consume(1, _IDLE_SECONDS)
-        if not messages:
+        if not fetcher.wait(_IDLE_SECONDS):
             self._look_for_brokers(consumer)
             return
         self._linger()
-        if room > 1:
-            messages += consumer.consume(room - 1, 0)
+        records, events = fetcher.take(room)
         self._outage.end()
-        records, ends = messages, {}
-        if any(map(ck.Message.error, messages)):  # `error == None` leaks an exception in the client: never by `==`
-            ends = self._take_events(consumer, messages)
-            records = [message for message in messages if message.error() is None]
-        self._hand_over(records, ends)
+        self._hand_over(records, self._take_events(consumer, events))
 
     def _look_for_caught_up(self, consumer: Consumer) -> None:
         """One request to each broker, whatever the number of partitions: records wait meanwhile."""
@@ -352,7 +362,7 @@ class Reader:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping, pause)
 
-    def _assign_added(self, consumer: Consumer) -> None:
+    def _assign_added(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """Only what this client's broker knows already: to assign anything else is an error."""
         if self._clock.monotonic() < self._added_retry_at:
             return
@@ -369,6 +379,7 @@ class Reader:
             if topic.error is not None:
                 self._check_request(topic.error, 0.0, name)
         known = [part for part in wanted if part.partition in found[part.topic].partitions]
+        fetcher.expect(known)
         consumer.incremental_assign([ck.TopicPartition(p.topic, p.partition, FIRST_OFFSET) for p in known])
         with self._changed:
             self._added = [part for part in self._added if part not in known]
@@ -386,33 +397,29 @@ class Reader:
 
     def _room(self) -> int:
         pending = self._pending
-        if pending.size_bytes >= MAX_PENDING_BYTES or len(pending.messages) >= MAX_RECORDS:
+        if pending.size_bytes >= MAX_PENDING_BYTES or len(pending.records) >= MAX_RECORDS:
             return 0
         by_bytes = int((MAX_PENDING_BYTES - pending.size_bytes) / self._mean_bytes) + 1
-        return min(MAX_RECORDS - len(pending.messages), by_bytes)
+        return min(MAX_RECORDS - len(pending.records), by_bytes)
 
-    def _hand_over(self, records: list[ck.Message], ends: dict[TopicPartition, int]) -> None:
-        size_bytes = sum(map(len, records))
+    def _hand_over(self, records: Records, ends: dict[TopicPartition, int]) -> None:
+        size_bytes = records.size_bytes
         self._handed_at, self._handed_records = self._clock.monotonic(), len(records)
         if records:
             self._mean_bytes = max(16.0, size_bytes / len(records))
         with self._changed:
             pending = self._pending
             was_empty = not pending
-            pending.messages += records
+            pending.records = pending.records.joined(records)
             pending.ends.update(ends)
             pending.size_bytes += size_bytes
         if was_empty and (records or ends):
             self._wake()
 
-    def _take_events(self, consumer: Consumer, messages: Sequence[ck.Message]) -> dict[TopicPartition, int]:
-        """The ends of partitions among the messages. Raises SourceFailed and SourceUnavailable for errors."""
+    def _take_events(self, consumer: Consumer, events: Sequence[Event]) -> dict[TopicPartition, int]:
+        """The ends of partitions. Raises SourceFailed and SourceUnavailable for errors."""
         ends: dict[TopicPartition, int] = {}
-        for message in messages:
-            error = message.error()
-            if error is None:
-                continue
-            part, offset = TopicPartition(message.topic() or "", message.partition() or 0), message.offset() or 0
+        for part, offset, error in events:
             if error.code() == _END_OF_PARTITION:
                 ends[part] = offset
             elif error.code() in _OUT_OF_RANGE:

@@ -17,7 +17,7 @@ from tidegate.formats.columns import TIMESTAMP, polars_type
 from tidegate.formats.contract import Columns, Decoded, Decoder, Headers, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.header_ids import KEY_HEADER, HeaderIdDecoder, HeaderSchemas
-from tidegate.formats.key_values import ReadKeys, key_reader
+from tidegate.formats.key_values import AS_THEY_ARE, ReadKeys, key_reader, read_as_they_are
 from tidegate.formats.lists import cut_lists
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.registry import FORMATS
@@ -25,10 +25,10 @@ from tidegate.formats.schemas import IdPlace, Schemas
 from tidegate.operators.kinds.kafka_source import DELETED, TOMBSTONE, MetadataColumn, SourceOperator
 from tidegate.operators.runtime import system_columns
 from tidegate.sources.event_times import FIRST_MS, LAST_MS, in_calendar
-from tidegate.sources.messages import KafkaMessages
+from tidegate.sources.messages import FlatHeaders, Records
 from tidegate.sources.reader import MAX_RECORDS
 
-Read = Callable[[KafkaMessages], ReadKeys | WaitingForSchema]
+Read = Callable[[Records], ReadKeys | WaitingForSchema]
 """A column of all messages of a batch, and those that are bad because of it."""
 
 _HEADERS: Final = polars_type(HEADERS_TYPE)
@@ -65,10 +65,10 @@ class PartsDecoder:
         """And whether anybody reads the column; else the records are only looked at."""
         self._tombstones = operator.on_null == TOMBSTONE
         if operator.headers:
-            self._reads.append((lambda messages: read_headers(CARRIED_HEADERS, messages.headers), True))
+            self._reads.append((lambda messages: read_headers(CARRIED_HEADERS, messages), True))
             self._columns.append(CARRIED_HEADERS)
 
-    def decode(self, messages: KafkaMessages) -> Decoded | WaitingForSchema:
+    def decode(self, messages: Records) -> Decoded | WaitingForSchema:
         """See Decoder."""
         decoded = self._decode_values(messages)
         found = [
@@ -98,7 +98,7 @@ class PartsDecoder:
         names = [*self._columns, *system_columns(values)]
         return frame[names] if names else pl.DataFrame(height=frame.height)  # `select` would be a query
 
-    def _decode_values(self, messages: KafkaMessages) -> Decoded | WaitingForSchema:
+    def _decode_values(self, messages: Records) -> Decoded | WaitingForSchema:
         """The columns of the values; rows of tombstones have none but NULLs."""
         if not self._tombstones:
             return self._values.decode(messages)
@@ -132,14 +132,16 @@ def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas) -> 
                 known = HeaderSchemas(schemas)
                 framed = key_reader(name, operator.key_format, one.type, operator.key_options, known)
                 return lambda messages: framed(known.frame(messages.keys, messages.headers, KEY_HEADER))
+            if operator.key_format in AS_THEY_ARE:
+                return lambda messages: read_as_they_are(name, operator.key_format, messages.key_column)
             read = key_reader(name, operator.key_format, one.type, operator.key_options, schemas)
             return lambda messages: read(messages.keys)
         case "headers" if name not in dict(operator.decodes):
-            return lambda messages: check_headers(name, messages.headers)
+            return lambda messages: check_headers(name, messages)
         case "headers":
-            return lambda messages: read_headers(name, messages.headers)
+            return lambda messages: read_headers(name, messages)
         case "timestamp":
-            return lambda messages: timestamp_column(name, messages.timestamps_ms)
+            return lambda messages: timestamp_column(name, messages.timestamp_column)
         case "partition":
             return lambda messages: ReadKeys(messages.partition_column.alias(name))
         case "offset":
@@ -150,11 +152,11 @@ def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas) -> 
     return lambda messages: ReadKeys(pl.Series(name, messages.topics, dtype=pl.String))
 
 
-def timestamp_column(name: str, timestamps_ms: Sequence[int | None]) -> ReadKeys:
+def timestamp_column(name: str, timestamps_ms: pl.Series) -> ReadKeys:
     """Kafka takes any timestamp, and producers that mean other units than milliseconds write years after 9999: such a
     record is bad.
     """
-    times = pl.Series(name, timestamps_ms, dtype=pl.Int64)
+    times = timestamps_ms.alias(name)
     outside = None if in_calendar(times.min(), times.max()) else ~times.is_between(FIRST_MS, LAST_MS)
     if outside is None or not outside.any():
         return ReadKeys(times.cast(pl.Datetime("ms", "UTC")).cast(TIMESTAMP))
@@ -168,15 +170,20 @@ def timestamp_column(name: str, timestamps_ms: Sequence[int | None]) -> ReadKeys
     return ReadKeys(times.cast(pl.Datetime("ms", "UTC")).cast(TIMESTAMP), failures)
 
 
-def read_headers(name: str, headers: Sequence[Headers | None]) -> ReadKeys:
+def read_headers(name: str, messages: Records) -> ReadKeys:
     """Kafka takes names of any bytes, the client none but UTF-8: such a record is bad."""
+    flat = messages.flat_headers
+    if flat is not None:
+        return ReadKeys(_cut_headers(name, flat))
+    headers = messages.headers
     failures = find_unreadable(headers)
     return ReadKeys(header_column(name, [one or () for one in headers] if failures else headers), failures)  # type: ignore[arg-type]  # None is unreadable
 
 
-def check_headers(name: str, headers: Sequence[Headers | None]) -> ReadKeys:
+def check_headers(name: str, messages: Records) -> ReadKeys:
     """As `read_headers`, for a column that nobody reads: there is none. To make it costs as much as to ask for them."""
-    return ReadKeys(pl.Series(name, dtype=_HEADERS), find_unreadable(headers))
+    none = pl.Series(name, dtype=_HEADERS)
+    return ReadKeys(none, () if messages.flat_headers is not None else find_unreadable(messages.headers))
 
 
 def find_unreadable(headers: Sequence[Headers | None]) -> list[RecordFailure]:
@@ -191,18 +198,22 @@ def find_unreadable(headers: Sequence[Headers | None]) -> list[RecordFailure]:
 
 
 def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
-    """Lists of names and values. By one flat column that is cut: a list of lists takes Polars fifty times as long."""
-    lengths = list(map(len, headers))
-    most = max(lengths, default=0)
-    if not most:
-        none, count = _no_headers(), len(headers)
-        return (none.head(count) if count <= len(none) else none.new_from_index(0, count)).alias(name)
+    """Lists of names and values."""
     parts = list(chain.from_iterable(chain.from_iterable(headers)))
-    keys = pl.Series("key", parts[::2], dtype=pl.String)
-    flat = pl.DataFrame([keys, pl.Series("value", parts[1::2], dtype=pl.Binary)]).to_struct(name)
-    if min(lengths) == most:
-        return flat.reshape((len(lengths), most)).arr.to_list()
-    counts = pl.Series(lengths, dtype=pl.Int64)
+    names, values = pl.Series("key", parts[::2], dtype=pl.String), pl.Series("value", parts[1::2], dtype=pl.Binary)
+    return _cut_headers(name, FlatHeaders(pl.Series(list(map(len, headers)), dtype=pl.Int64), names, values))
+
+
+def _cut_headers(name: str, headers: FlatHeaders) -> pl.Series:
+    """By one flat column that is cut: a list of lists takes Polars fifty times as long."""
+    counts, names, values = headers
+    if names.is_empty():
+        none, count = _no_headers(), len(counts)
+        return (none.head(count) if count <= len(none) else none.new_from_index(0, count)).alias(name)
+    flat = pl.DataFrame([names, values]).to_struct(name)
+    per_record, rest = divmod(len(names), len(counts))
+    if not rest and counts.min() == counts.max():
+        return flat.reshape((len(counts), per_record)).arr.to_list()
     ends = counts.cum_sum()
     return cut_lists(flat, ends - counts, ends).alias(name)
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import confluent_kafka as ck
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.sources.fetching import Fetcher, open_fetcher
 from tidegate.threads import Threads
 
 _CLIENT_LOG = logging.getLogger("tidegate.sources.librdkafka")
@@ -56,6 +57,10 @@ class SourceTools(Threads):
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Consumer:
         """A client that reads. Raises KafkaException, TypeError, ValueError for settings that it does not take."""
         return ck.Consumer(dict(config), error_cb=on_error, logger=_CLIENT_LOG)
+
+    def fetcher(self, consumer: Consumer) -> Fetcher:
+        """How its records come."""
+        return open_fetcher(consumer)
 
 
 SOURCE_TOOLS: Final = SourceTools()

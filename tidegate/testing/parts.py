@@ -23,6 +23,7 @@ from tidegate.operators.runtime import ROWS_MAX
 from tidegate.sinks.runtime import SinkRuntime
 from tidegate.slot.deployment import SlotParts
 from tidegate.slot.uploads import Uploads
+from tidegate.sources.fetching import Fetcher
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import Pending, Reader
 from tidegate.sources.runtime import BadRecord, SourceRuntime
@@ -160,18 +161,20 @@ class LogReader(Reader):
     """Reads when it is asked to: its thread never starts."""
 
     _consumer: LogConsumer
+    _fetcher: Fetcher
 
     def start(self) -> None:
         """See Reader."""
         assert isinstance(self._tools, LogTools)
         self._consumer = LogConsumer(self._tools.log)
-        self._prepare(self._consumer)
+        self._fetcher = self._tools.fetcher(self._consumer)
+        self._prepare(self._consumer, self._fetcher)
 
     def pump(self) -> bool:
         """Hand what the log has to the source, and what is known of its ends; False when there was nothing new."""
         before = len(self._pending.caught_up)
         moved = self._consumer.waiting and self._room() > 0
-        self._read(self._consumer)
+        self._read(self._consumer, self._fetcher)
         return moved or len(self._pending.caught_up) != before
 
 
@@ -200,7 +203,8 @@ class LogSource(SourceRuntime):
 
     def _note_caught_up(self, reader: Reader, positions: Positions, pending: Pending) -> None:
         super()._note_caught_up(reader, positions, pending)
-        read = {TopicPartition(message.topic() or "", message.partition() or 0) for message in pending.messages}
+        records = pending.records
+        read = {TopicPartition(topic, number) for topic, number in zip(records.topics, records.partitions, strict=True)}
         if self.watermarks is not None and self.watermarks.watches:
             self.caught_up = (self.caught_up - read) | frozenset(pending.caught_up)
 

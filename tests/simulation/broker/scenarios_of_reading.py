@@ -32,9 +32,8 @@ class Driven(msgspec.Struct):
     def take(self) -> None:
         """What is there."""
         while (pending := self.reader.take(ROWS_MAX)) is not None:
-            for message in pending.messages:
-                partition, value = message.partition(), message.value()
-                assert partition is not None
+            records = pending.records
+            for partition, value in zip(records.partitions, records.values, strict=True):
                 assert value is not None
                 self.numbers.setdefault(partition, []).append(int(value))
             self.ends.update({part.partition: offset for part, offset in pending.ends.items()})

@@ -1,0 +1,41 @@
+"""Both ways in which records come from a client."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import confluent_kafka as ck
+import pytest
+
+from tidegate.native.library import Library, find_library
+from tidegate.native.librdkafka import Librdkafka, find_librdkafka
+from tidegate.sources.fetching import Client, Fetcher, MessageFetcher, NativeFetcher, open_fetcher
+from tidegate.sources.tools import SourceTools
+
+NATIVE: Final = "in place"
+MESSAGES: Final = "by message objects"
+WAYS: Final = (NATIVE, MESSAGES)
+
+
+def is_native() -> bool:
+    """Whether records are read in place here: there was a compiler when the checkout was set up."""
+    return isinstance(find_library(), Library) and isinstance(find_librdkafka(), Librdkafka)
+
+
+class Way(SourceTools):
+    """One of them."""
+
+    def __init__(self, name: str) -> None:
+        if name == NATIVE and not is_native():
+            pytest.skip(f"records are not read in place here: {find_library()}, {find_librdkafka()}")
+        self._name = name
+
+    def fetcher(self, consumer: Client) -> Fetcher:
+        fetcher = MessageFetcher(consumer) if self._name == MESSAGES else open_fetcher(consumer)
+        assert isinstance(fetcher, NativeFetcher) == (self._name == NATIVE)
+        return fetcher
+
+
+def consumer_of(bootstrap: str) -> ck.Consumer:
+    """One that reads everything."""
+    return ck.Consumer({"bootstrap.servers": bootstrap, "group.id": "ways", "enable.partition.eof": True})

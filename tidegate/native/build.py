@@ -1,0 +1,43 @@
+"""Compiling the shared object: by the build of a wheel, of the development environment, and by `python -m` of this."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+SOURCES: Final = Path(__file__).parent
+TARGET: Final = SOURCES / "edge.so"
+FLAGS: Final = ("-O2", "-std=c11", "-fPIC", "-shared", "-fvisibility=default", "-Wall", "-Wextra", "-Werror")
+
+
+def find_compiler() -> str | None:
+    """The command named by CC, else `cc`; None where there is none."""
+    return shutil.which(os.environ.get("CC") or "cc")
+
+
+def compile_library(target: Path = TARGET, flags: tuple[str, ...] = FLAGS) -> str:
+    """Compile all C files. What is there is replaced at once, so that a running process keeps its own.
+
+    Returns why it cannot be done; empty when it was.
+    """
+    compiler = find_compiler()
+    if compiler is None:
+        return "there is no C compiler"
+    sources = sorted(str(path) for path in SOURCES.glob("*.c"))
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    done = subprocess.run(
+        [compiler, *flags, "-o", str(unfinished), *sources], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        unfinished.unlink(missing_ok=True)
+        return f"{compiler} failed: {done.stderr.strip() or f'exit code {done.returncode}'}"
+    unfinished.replace(target)
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(compile_library() or None)

@@ -1,0 +1,147 @@
+"""librdkafka's own functions, out of the extension module of the Python client, and the handle of a client.
+
+Where the client keeps its handle is its own business, so that is relied on for releases it was tried with only. The
+layout of a message is public and does not change; it is tried all the same, since a wrong one would be read as data.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Final
+
+import confluent_kafka as ck
+
+from tidegate.native.library import Address
+
+TRIED: Final = ((2, 13), (2, 16))
+"""The first and the last release of the Python client that the handle was looked up in."""
+
+_CALLS: Final[dict[str, tuple[Any, list[Any]]]] = {
+    "opaque": (Address, [Address]),
+    "queue_new": (Address, [Address]),
+    "queue_get_partition": (Address, [Address, ctypes.c_char_p, ctypes.c_int32]),
+    "queue_forward": (None, [Address, Address]),
+    "queue_destroy": (None, [Address]),
+    "consume_batch_queue": (ctypes.c_ssize_t, [Address, ctypes.c_int, Address, ctypes.c_size_t]),
+    "topic_name": (ctypes.c_char_p, [Address]),
+    "message_destroy": (None, [Address]),
+    # the self-test
+    "conf_new": (Address, []),
+    "conf_set_events": (None, [Address, ctypes.c_int]),
+    "conf_set_log_cb": (None, [Address, Address]),
+    "new": (Address, [ctypes.c_int, Address, ctypes.c_char_p, ctypes.c_size_t]),
+    "destroy": (None, [Address]),
+    "queue_get_main": (Address, [Address]),
+    "queue_poll": (Address, [Address, ctypes.c_int]),
+    "topic_new": (Address, [Address, ctypes.c_char_p, Address]),
+    "topic_destroy": (None, [Address]),
+    "produce": (
+        ctypes.c_int,
+        [Address, ctypes.c_int32, ctypes.c_int, Address, ctypes.c_size_t, Address, ctypes.c_size_t, Address],
+    ),
+    "purge": (ctypes.c_int, [Address, ctypes.c_int]),
+    "event_message_next": (Address, [Address]),
+    "event_destroy": (None, [Address]),
+}
+_POINTERS: Final = ("message_destroy", "message_timestamp", "message_headers", "header_cnt", "header_get_all")
+
+
+class Message(ctypes.Structure):
+    """`rd_kafka_message_t`."""
+
+    _fields_ = (
+        ("err", ctypes.c_int32),
+        ("topic", Address),
+        ("partition", ctypes.c_int32),
+        ("value", Address),
+        ("value_size", ctypes.c_size_t),
+        ("key", Address),
+        ("key_size", ctypes.c_size_t),
+        ("offset", ctypes.c_int64),
+        ("opaque", Address),
+    )
+
+
+class Librdkafka:
+    """Its functions without their prefix, and the addresses of those that C calls. Raises AttributeError."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(ck.cimpl.__file__)
+        for name, (result, arguments) in _CALLS.items():
+            function = getattr(library, f"rd_kafka_{name}")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+        self.address = {
+            name: ctypes.cast(getattr(library, f"rd_kafka_{name}"), Address).value or 0 for name in _POINTERS
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
+
+    def handle_of(self, client: object) -> int:
+        """Of a client of a release that was tried; 0 where it is not what was expected."""
+        handle = Address.from_address(id(client) + object.__basicsize__).value
+        return handle if handle and self.opaque(handle) == id(client) else 0
+
+
+@cache
+def find_librdkafka() -> Librdkafka | str:
+    """Its functions, else why they are not called. Starts and ends a client without a broker: some 2 ms."""
+    first, last = TRIED
+    release = version("confluent-kafka")
+    if not first <= tuple(int(part) for part in release.split(".")[:2]) <= last:
+        return f"confluent-kafka {release} was not tried"
+    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return "this is no CPython with an interpreter lock"
+    try:
+        found = Librdkafka()
+    except (OSError, AttributeError) as error:
+        return f"librdkafka's functions are not within reach: {error}"
+    return found if _reads_messages(found) else "a message of librdkafka is laid out differently"
+
+
+_DELIVERY_REPORT: Final = 1
+_COPY: Final = 2
+_PURGE_ALL: Final = 7
+_PURGED: Final = -152
+_PRODUCER: Final = 0
+
+
+def _reads_messages(lib: Librdkafka) -> bool:
+    """Whether what a producer was given is found again in the message about its delivery, which is given up at once."""
+    settings = lib.conf_new()
+    lib.conf_set_events(settings, _DELIVERY_REPORT)
+    lib.conf_set_log_cb(settings, None)  # it would complain that there are no brokers
+    client = lib.new(_PRODUCER, settings, None, 0)
+    if not client:
+        return False
+    queue, topic = lib.queue_get_main(client), lib.topic_new(client, b"probe", None)
+    event = None
+    try:
+        value, key = ctypes.create_string_buffer(b"value", 5), ctypes.create_string_buffer(b"a key", 5)
+        if lib.produce(topic, 3, _COPY, value, 5, key, 5, 12345) != 0:
+            return False
+        lib.purge(client, _PURGE_ALL)
+        event = lib.queue_poll(queue, 5000)
+        at = lib.event_message_next(event) if event else None
+        if not at:
+            return False
+        one = Message.from_address(at)
+        texts = ctypes.string_at(one.value, one.value_size), ctypes.string_at(one.key, one.key_size)
+        return (one.err, one.topic, one.partition, *texts, one.opaque) == (
+            _PURGED,
+            topic,
+            3,
+            b"value",
+            b"a key",
+            12345,
+        )
+    finally:
+        if event:
+            lib.event_destroy(event)
+        lib.topic_destroy(topic)
+        lib.queue_destroy(queue)
+        lib.destroy(client)

@@ -1,0 +1,201 @@
+"""How records come from a client: as its message objects, or in place, where C can read them (ADR 67)."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import confluent_kafka as ck
+
+from tidegate.ids import TopicPartition
+from tidegate.native.library import Address, Library, find_library
+from tidegate.native.librdkafka import Librdkafka, Message, find_librdkafka
+from tidegate.sources.errors import SourceUnavailable
+from tidegate.sources.messages import KafkaMessages, Records
+from tidegate.sources.native_messages import Columns, Loans, NativeMessages
+
+_LOG = logging.getLogger("tidegate.sources")
+
+_EVENTS_AT_ONCE: Final = 100
+_FATAL: Final = ck.KafkaError._FATAL  # noqa: SLF001  # the client's own codes begin with an underscore; they are public
+
+
+class Event(NamedTuple):
+    """What came and is no record: the end of a partition, or an error."""
+
+    partition: TopicPartition
+    offset: int
+    error: ck.KafkaError
+
+
+class Fetched(NamedTuple):
+    """What came, in its order, records and events each for themselves."""
+
+    records: Records
+    events: Sequence[Event]
+
+
+class Client(Protocol):
+    """What is needed of a consumer here."""
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
+        """See confluent_kafka.Consumer."""
+
+
+class Fetcher(Protocol):
+    """Of one client, for the thread that has it."""
+
+    def expect(self, partitions: Iterable[TopicPartition]) -> None:
+        """These are assigned next."""
+
+    def wait(self, seconds: float) -> bool:
+        """Whether something came; it is part of what `take` gives."""
+
+    def take(self, room: int) -> Fetched:
+        """What is there: at most so many records and events, those included that `wait` has seen."""
+
+    def close(self) -> None:
+        """Before the client's end. Whatever was fetched cannot be read any more."""
+
+
+class MessageFetcher:
+    """By message objects."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._first: list[ck.Message] = []
+
+    def expect(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing to do."""
+
+    def wait(self, seconds: float) -> bool:
+        """See Fetcher."""
+        self._first = self._client.consume(1, seconds)
+        return bool(self._first)
+
+    def take(self, room: int) -> Fetched:
+        """See Fetcher."""
+        messages, self._first = self._first, []
+        if room > len(messages):
+            messages += self._client.consume(room - len(messages), 0)
+        if not any(map(ck.Message.error, messages)):  # `error == None` leaks an exception in the client: never by `==`
+            return Fetched(KafkaMessages(messages), ())
+        records = [message for message in messages if message.error() is None]
+        return Fetched(KafkaMessages(records), _events_of(messages))
+
+    def close(self) -> None:
+        """Nothing to do: message objects outlive their client."""
+
+
+class NativeFetcher:
+    """In place.
+
+    Partitions are redirected to a queue of our own, which C reads. The client's queue is left with what calls its
+    callbacks, and those may be called by its own functions only.
+    """
+
+    def __init__(self, library: Library, client: Librdkafka, consumer: ck.Consumer, handle: int) -> None:
+        self._library, self._lib = library, client
+        self._consumer, self._handle = consumer, handle
+        self._queue = client.queue_new(handle)
+        self._loans = Loans(library, client)
+        self._capacity = 0
+        self._messages: Any = None
+        self._waiting = 0
+        self._events: list[Event] = []
+
+    def expect(self, partitions: Iterable[TopicPartition]) -> None:
+        """See Fetcher. A partition keeps where it is redirected to when it is assigned."""
+        for part in partitions:
+            queue = self._lib.queue_get_partition(self._handle, part.topic.encode(), part.partition)
+            self._lib.queue_forward(queue, self._queue)
+            self._lib.queue_destroy(queue)
+
+    def wait(self, seconds: float) -> bool:
+        """See Fetcher."""
+        self._take_events()
+        if not (self._waiting or self._events):
+            self._reserve(1)
+            self._waiting = self._consume(0, 1, round(seconds * 1000))
+        return bool(self._waiting or self._events)
+
+    def take(self, room: int) -> Fetched:
+        """See Fetcher."""
+        self._reserve(max(room, 1))
+        found, self._waiting = self._waiting, 0
+        if room > found:
+            found += self._consume(found, room - found, 0)
+        columns, others = Columns.of(found), array("Q", bytes(8 * found))
+        counts = (ctypes.c_int64 * 3)()
+        arrays = (others, columns.values, columns.lengths, columns.partitions, columns.offsets, columns.topics)
+        self._library.free.tg_scan(self._messages, found, *(one.buffer_info()[0] for one in arrays), counts)
+        records, events, size_bytes = counts
+        columns.messages = array("Q")
+        columns.messages.frombytes(memoryview(self._messages).cast("B")[: 8 * found])
+        columns = columns[:records] if events else columns
+        loan = self._loans.add(columns.messages)
+        messages = NativeMessages(self._loans, frozenset({loan}), columns, size_bytes)
+        told, self._events = self._events, []
+        told += [self._event_of(others[place]) for place in range(events)]
+        return Fetched(messages, told)
+
+    def close(self) -> None:
+        """See Fetcher."""
+        self._loans.end()
+        for place in range(self._waiting):
+            self._lib.message_destroy(self._messages[place])
+        self._waiting = 0
+        self._lib.queue_destroy(self._queue)
+
+    def _consume(self, start: int, count: int, timeout_ms: int) -> int:
+        at = ctypes.addressof(self._messages) + start * ctypes.sizeof(Address)
+        found: int = self._lib.consume_batch_queue(self._queue, timeout_ms, at, count)
+        return max(0, found)
+
+    def _reserve(self, capacity: int) -> None:
+        """Room for so many messages; what waits is kept."""
+        if self._capacity < capacity:
+            larger = (Address * capacity)()
+            for place in range(self._waiting):
+                larger[place] = self._messages[place]
+            self._messages, self._capacity = larger, capacity
+
+    def _take_events(self) -> None:
+        """Whatever calls a callback, and errors of the client as a whole."""
+        messages = self._consumer.consume(_EVENTS_AT_ONCE, 0)
+        if any(message.error() is None for message in messages):
+            one = messages[0]
+            raise SourceUnavailable(f"a record of {one.topic()} came by another way than its partition was sent")
+        self._events += _events_of(messages)
+
+    def _event_of(self, at: int) -> Event:
+        one = Message.from_address(at)
+        text = ctypes.string_at(one.value, one.value_size).decode(errors="replace") if one.value else None
+        topic = self._lib.topic_name(one.topic).decode() if one.topic else ""
+        event = Event(TopicPartition(topic, one.partition), one.offset, ck.KafkaError(one.err, text, one.err == _FATAL))
+        self._lib.message_destroy(at)
+        return event
+
+
+def _events_of(messages: Sequence[ck.Message]) -> list[Event]:
+    found = ((message, message.error()) for message in messages)
+    return [
+        Event(TopicPartition(one.topic() or "", one.partition() or 0), one.offset() or 0, error)
+        for one, error in found
+        if error is not None
+    ]
+
+
+def open_fetcher(client: Client) -> Fetcher:
+    """In place where that can be done, which only a client of the library itself can."""
+    if not isinstance(client, ck.Consumer):
+        return MessageFetcher(client)
+    library, lib = find_library(), find_librdkafka()
+    if isinstance(library, Library) and isinstance(lib, Librdkafka):
+        handle = lib.handle_of(client)
+        if handle:
+            return NativeFetcher(library, lib, client, handle)
+    return MessageFetcher(client)

@@ -1,0 +1,309 @@
+"""Messages of librdkafka as columns, in place: no object for a message, none for a part that nobody asks for.
+
+The messages are librdkafka's until the last batch with some of them is gone, or their client ends: then all are given
+back, since a client does not end before (ADR 67).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from functools import cached_property
+from weakref import WeakSet
+
+import polars as pl
+
+from tidegate.formats.contract import Headers, ValueMemory
+from tidegate.formats.letters.frames import RawRecord
+from tidegate.native.library import Library
+from tidegate.native.librdkafka import Librdkafka
+from tidegate.sources.messages import FlatHeaders, Records
+
+
+class Loans:
+    """What is lent by one client."""
+
+    def __init__(self, library: Library, client: Librdkafka) -> None:
+        self.library = library
+        self.client = client
+        self._open: WeakSet[Loan] = WeakSet()
+
+    def add(self, messages: array[int]) -> Loan:
+        """Addresses of messages."""
+        one = Loan(self, messages)
+        self._open.add(one)
+        return one
+
+    def end(self) -> None:
+        """The client ends: nobody reads any of it from now on."""
+        for one in list(self._open):
+            one.give_back()
+
+
+class Loan:
+    """Some messages, given back once."""
+
+    def __init__(self, loans: Loans, messages: array[int]) -> None:
+        self._loans = loans
+        self._messages: array[int] | None = messages
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing to be read any more."""
+        return self._messages is None
+
+    def give_back(self) -> None:
+        """To librdkafka."""
+        messages, self._messages = self._messages, None
+        if messages:
+            destroy = self._loans.client.address["message_destroy"]
+            self._loans.library.free.tg_destroy(_at(messages), len(messages), destroy)
+
+    def __del__(self) -> None:
+        self.give_back()
+
+
+class Columns:
+    """What is known of each message without a look at anything else."""
+
+    __slots__ = ("lengths", "messages", "offsets", "partitions", "topics", "values")
+
+    def __init__(
+        self,
+        messages: array[int],
+        values: array[int],
+        lengths: array[int],
+        partitions: array[int],
+        offsets: array[int],
+        topics: array[int],
+    ) -> None:
+        """Addresses, of values and topics too; lengths of values, -1 for NULL."""
+        self.messages, self.values, self.lengths = messages, values, lengths
+        self.partitions, self.offsets, self.topics = partitions, offsets, topics
+
+    @classmethod
+    def of(cls, count: int) -> Columns:
+        """Room for so many."""
+        return cls(*(array(kind, bytes(array(kind).itemsize * count)) for kind in "QQiiqQ"))
+
+    def __getitem__(self, rows: slice) -> Columns:
+        return Columns(*(getattr(self, name)[rows] for name in _COLUMNS))
+
+    def __add__(self, other: Columns) -> Columns:
+        return Columns(*(getattr(self, name) + getattr(other, name) for name in _COLUMNS))
+
+    def choose(self, rows: Sequence[int]) -> Columns:
+        """Some of them."""
+        found = ((column.typecode, column) for column in (getattr(self, name) for name in _COLUMNS))
+        return Columns(*(array(kind, [column[row] for row in rows]) for kind, column in found))
+
+
+_COLUMNS = ("messages", "values", "lengths", "partitions", "offsets", "topics")
+
+
+class NativeMessages:
+    """See Records."""
+
+    def __init__(self, loans: Loans, kept: frozenset[Loan], columns: Columns, size_bytes: int | None = None) -> None:
+        """`kept`: what the messages are part of."""
+        self._loans = loans
+        self._library = loans.library
+        self._arrow = loans.library.arrow
+        self._address = loans.client.address
+        self._kept = kept
+        self._all = columns
+        self._size_bytes = size_bytes
+
+    def __len__(self) -> int:
+        return len(self._all.messages)
+
+    @property
+    def _columns(self) -> Columns:
+        """For whatever looks at librdkafka's memory."""
+        if any(one.ended for one in self._kept):
+            raise RuntimeError("records were looked at after the end of the client that has read them")
+        return self._all
+
+    @property
+    def memory(self) -> ValueMemory:
+        """See Messages."""
+        columns = self._columns
+        return ValueMemory(_at(columns.values), _at(columns.lengths), len(self))
+
+    @cached_property
+    def values(self) -> list[bytes | None]:
+        """See Messages."""
+        columns = self._columns
+        return self._library.bytes_of(_at(columns.values), _at(columns.lengths), len(self))
+
+    @property
+    def keys(self) -> list[bytes | None]:
+        """See Messages."""
+        addresses, lengths = self._find_keys()
+        return self._library.bytes_of(_at(addresses), _at(lengths), len(self))
+
+    @property
+    def key_column(self) -> pl.Series:
+        """See Records."""
+        addresses, lengths = self._find_keys()
+        return self._arrow.view_column("key", _at(addresses), _at(lengths), len(self))
+
+    def _find_keys(self) -> tuple[array[int], array[int]]:
+        count = len(self)
+        addresses, lengths = _room("Q", count), _room("i", count)
+        self._library.free.tg_keys(_at(self._columns.messages), count, _at(addresses), _at(lengths))
+        return addresses, lengths
+
+    @property
+    def headers(self) -> Sequence[Headers | None]:
+        """See Messages."""
+        counts, names, name_lengths, values, value_lengths = self._find_headers()
+        if not names:
+            return [()] * len(self)
+        read = self._library.bytes_of
+        texts = map(_text_of, read(_at(names), _at(name_lengths), len(names)))
+        pairs = list(zip(texts, read(_at(values), _at(value_lengths), len(values)), strict=True))
+        found: list[Headers | None] = []
+        start = 0
+        for count in counts:
+            mine = pairs[start : start + count]
+            start += count
+            found.append(None if any(name is None for name, _ in mine) else mine)  # type: ignore[arg-type]  # looked at just now
+        return found
+
+    @property
+    def flat_headers(self) -> FlatHeaders | None:
+        """See Records."""
+        counts, names, name_lengths, values, value_lengths = self._find_headers()
+        try:
+            texts = self._arrow.view_column("key", _at(names), _at(name_lengths), len(names)).cast(pl.String)
+        except pl.exceptions.PolarsError:  # some are not UTF-8
+            return None
+        contents = self._arrow.view_column("value", _at(values), _at(value_lengths), len(values))
+        return FlatHeaders(self._arrow.fixed_column("", _at(counts), len(counts), pl.Int64), texts, contents)
+
+    def _find_headers(self) -> tuple[array[int], array[int], array[int], array[int], array[int]]:
+        """How many each message has; addresses and lengths of all names, and of all values."""
+        count, address = len(self), self._address
+        lists, counts = _room("Q", count), _room("q", count)
+        number = self._library.free.tg_header_lists(
+            _at(self._columns.messages),
+            count,
+            address["message_headers"],
+            address["header_cnt"],
+            _at(lists),
+            _at(counts),
+        )
+        parts = _room("Q", number), _room("i", number), _room("Q", number), _room("i", number)
+        if number:
+            get = address["header_get_all"]
+            self._library.free.tg_headers(_at(lists), _at(counts), count, get, *map(_at, parts))
+        return counts, *parts
+
+    @property
+    def timestamps_ms(self) -> list[int | None]:
+        """See Messages."""
+        times, known, missing = self._find_times()
+        if not missing:
+            return [*times]
+        return [at if there else None for at, there in zip(times, known, strict=True)]
+
+    @property
+    def timestamp_column(self) -> pl.Series:
+        """See Records."""
+        times, _, missing = self._find_times()
+        if missing:
+            return pl.Series("timestamp", self.timestamps_ms, dtype=pl.Int64)
+        return self._arrow.fixed_column("timestamp", _at(times), len(times), pl.Int64)
+
+    def _find_times(self) -> tuple[array[int], array[int], int]:
+        count = len(self)
+        times, known = _room("q", count), _room("B", count)
+        get = self._address["message_timestamp"]
+        missing = self._library.free.tg_timestamps(_at(self._columns.messages), count, get, _at(times), _at(known))
+        return times, known, missing
+
+    @cached_property
+    def topics(self) -> list[str]:
+        """See Messages."""
+        columns = self._columns
+        name_of = {at: self._loans.client.topic_name(at).decode() for at in set(columns.topics)}
+        return [name_of[at] for at in columns.topics]
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """See Messages."""
+        return self._all.partitions
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """See Messages."""
+        return self._all.offsets
+
+    @property
+    def last_rows(self) -> Sequence[int]:
+        """See Records."""
+        rows, columns = _room("q", len(self)), self._all
+        partitions, topics = _at(columns.partitions), _at(columns.topics)
+        return rows[: self._library.free.tg_last_rows(partitions, topics, len(self), _at(rows))]
+
+    @cached_property
+    def partition_column(self) -> pl.Series:
+        """See Records."""
+        return self._arrow.fixed_column("__partition", _at(self._all.partitions), len(self), pl.Int32)
+
+    @cached_property
+    def offset_column(self) -> pl.Series:
+        """See Records."""
+        return self._arrow.fixed_column("__offset", _at(self._all.offsets), len(self), pl.Int64)
+
+    @property
+    def sizes(self) -> list[int]:
+        """See Records."""
+        return [max(length, 0) for length in self._all.lengths]
+
+    @property
+    def size_bytes(self) -> int:
+        """See Records."""
+        return sum(self.sizes) if self._size_bytes is None else self._size_bytes
+
+    def raw(self, row: int) -> RawRecord:
+        """See Records."""
+        one = self.part(row, row + 1)
+        return RawRecord(one.keys[0], one.values[0], one.headers[0], one.timestamps_ms[0])
+
+    def part(self, start: int, end: int) -> NativeMessages:
+        """See Messages."""
+        if end - start == len(self):
+            return self
+        return NativeMessages(self._loans, self._kept, self._all[start:end])
+
+    def choose(self, rows: Sequence[int]) -> NativeMessages:
+        """See Records."""
+        return NativeMessages(self._loans, self._kept, self._all.choose(rows))
+
+    def joined(self, others: Records) -> Records:
+        """See Records."""
+        if not self:
+            return others
+        if not others:
+            return self
+        assert isinstance(others, NativeMessages)
+        size_bytes = self.size_bytes + others.size_bytes
+        kept, columns = self._kept | others._kept, self._all + others._all  # noqa: SLF001  # of its own class
+        return NativeMessages(self._loans, kept, columns, size_bytes)
+
+
+def _room(kind: str, count: int) -> array[int]:
+    return array(kind, bytes(array(kind).itemsize * count))
+
+
+def _at(values: array[int]) -> int:
+    return values.buffer_info()[0]
+
+
+def _text_of(name: bytes | None) -> str | None:
+    try:
+        return (name or b"").decode()
+    except UnicodeDecodeError:
+        return None
