@@ -2,7 +2,7 @@
 
     LD_PRELOAD=libasan.so PYTHONMALLOC=malloc python -m tests.native.sanitized LIBRARY [--records 20000] [--seed 1]
 
-Each record is in a block of exactly its size, so a byte that is read behind it is found.
+Each record is in a block of exactly its size, so a byte that is read past it is found.
 """
 
 from __future__ import annotations

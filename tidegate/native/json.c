@@ -534,7 +534,7 @@ static const uint8_t *skip_number(const uint8_t *at, const uint8_t *end)
 
 static const uint8_t *skip_value(const uint8_t *at, const uint8_t *end, int32_t depth);
 
-/* From behind the bracket that opens an object or an array. */
+/* From after the bracket that opens an object or an array. */
 static const uint8_t *skip_members(const uint8_t *at, const uint8_t *end, uint8_t closing, int32_t depth)
 {
     at = skip_space(at, end);
@@ -584,7 +584,7 @@ static const uint8_t *skip_value(const uint8_t *at, const uint8_t *end, int32_t 
 
 /* ---- objects and arrays ---- */
 
-/* The name that begins here, behind a quote; moves `*at` behind the closing one. One with escapes is left over. */
+/* The name that begins here, after a quote; moves `*at` past the closing one. One with escapes is left over. */
 static name *find_name(vocabulary *words, const uint8_t **at, const uint8_t *end)
 {
     bool escaped;
@@ -613,7 +613,7 @@ static bool put_missing(column *object)
     return true;
 }
 
-/* From behind the opening bracket. Each child has grown by one afterwards. */
+/* From after the opening bracket. Each child has grown by one afterwards. */
 static const uint8_t *read_members(column *object, const uint8_t *at, const uint8_t *end)
 {
     name *before = &object->words.start;

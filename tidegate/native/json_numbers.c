@@ -165,10 +165,10 @@ static bool parse_double(const number *from, double *value)
         return false;
     memcpy(text, from->start, length);
     text[length] = 0;
-    char *behind;
-    *value = strtod_l(text, &behind, plain);
+    char *stop;
+    *value = strtod_l(text, &stop, plain);
     freelocale(plain);
-    return behind == text + length && isnormal(*value); /* so it is neither subnormal nor infinite */
+    return stop == text + length && isnormal(*value); /* so it is neither subnormal nor infinite */
 }
 
 bool double_of(const number *from, double *value)

@@ -1,6 +1,6 @@
 /* Numbers and moments of JSON, as exact as msgspec and Python's Decimal: what is not certain is left to them.
  *
- * Functions that read return the position behind what they have read, or NULL for what is refused or left over.
+ * Functions that read return the position after what they have read, or NULL for what is refused or left over.
  */
 #ifndef TIDEGATE_JSON_NUMBERS_H
 #define TIDEGATE_JSON_NUMBERS_H
@@ -21,7 +21,7 @@ enum { DECIMAL_DIGITS_MAX = 38 };
 
 /* A number as it stands in the text: `digits` times ten to the power of `exponent`. */
 typedef struct {
-    const uint8_t *start; /* behind the sign */
+    const uint8_t *start; /* after the sign */
     const uint8_t *stop;
     uint64_t digits; /* right if `count` is at most 19 */
     int32_t count;   /* of digits from the first that is not zero */
@@ -65,7 +65,7 @@ static inline const uint8_t *read_digits(const uint8_t *at, const uint8_t *end, 
     while (end - at >= 8) {
         uint64_t word;
         memcpy(&word, at, 8);
-        /* A digit has a three in its upper half, also with six added. A carry spoils only what is behind a byte that
+        /* A digit has a three in its upper half, also with six added. A carry spoils only what is after a byte that
          * is no digit. */
         uint64_t other = ((word & 0xf0f0f0f0f0f0f0f0) ^ 0x3030303030303030) |
                          (((word + 0x0606060606060606) & 0xf0f0f0f0f0f0f0f0) ^ 0x3030303030303030);

@@ -125,7 +125,7 @@ static uint8_t simple_escape(uint8_t letter)
     }
 }
 
-/* Writes the character of the escape at `*at`, which is valid, and moves `*at` behind it. */
+/* Writes the character of the escape at `*at`, which is valid, and moves `*at` past it. */
 static uint8_t *write_escape(uint8_t *to, const uint8_t **at, const uint8_t *end)
 {
     const uint8_t *from = *at;

@@ -2,7 +2,7 @@
  * escapes everywhere, UTF-8 only in strings that somebody declared.
  *
  * Positions are of the bytes of one value; NULL stands for what is refused or left to others. Nothing is read at `end`
- * or behind it.
+ * or past it.
  */
 #ifndef TIDEGATE_JSON_TEXT_H
 #define TIDEGATE_JSON_TEXT_H
@@ -19,10 +19,10 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Behind the escape that begins here. */
+/* After the escape that begins here. */
 const uint8_t *escape_end(const uint8_t *at, const uint8_t *end);
 
-/* Behind the characters outside ASCII that begin here. */
+/* After the characters outside ASCII that begin here. */
 const uint8_t *utf8_end(const uint8_t *at, const uint8_t *end);
 
 /* Writes what a string with valid escapes says, which is never longer; returns its length. */
@@ -78,7 +78,7 @@ static inline __attribute__((always_inline)) const uint8_t *plain_end(const uint
         uint64_t quote = word ^ ones * '"', backslash = word ^ ones * '\\';
         uint64_t found = ((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) | ((word - ones * ' ') & ~word);
         found = (any ? found : found | word) & tops;
-        /* A byte behind one that is found may be found by mistake, by the carry; the first never is. */
+        /* A byte after one that is found may be found by mistake, by the carry; the first never is. */
         if (found != 0)
             return at + (__builtin_ctzll(found) >> 3);
     }
@@ -88,7 +88,7 @@ static inline __attribute__((always_inline)) const uint8_t *plain_end(const uint
     return at;
 }
 
-/* The closing quote of a string, from behind the opening one. With `any`, what is no UTF-8 is passed over. */
+/* The closing quote of a string, from after the opening one. With `any`, what is no UTF-8 is passed over. */
 static inline __attribute__((always_inline)) const uint8_t *string_end(const uint8_t *at, const uint8_t *end, bool any,
                                                                        bool *escaped)
 {
