@@ -3,204 +3,18 @@
  * A record that is taken has exactly the values that msgspec makes of it (ADR 67). Values are read where they lie,
  * strings that somebody reads are copied; nothing of the records is kept.
  */
-#include "arrow.h"
+#include "json_columns.h"
 #include "json_numbers.h"
 #include "json_text.h"
 
 #include <float.h>
-#include <stdio.h>
-
-/* One number each with `_KINDS` in `json.py`. */
-enum kind {
-    BOOLEAN,
-    TINYINT,
-    SMALLINT,
-    INT,
-    BIGINT,
-    FLOAT,
-    DOUBLE,
-    DECIMAL,
-    STRING,
-    BINARY,
-    DATE,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    ARRAY,
-    MAP, /* with texts as keys; its child is a struct of `key` and `value` */
-    STRUCT,
-};
-
-/* What is declared: of the whole record, a struct. */
-typedef struct field {
-    const char *name; /* without quotes, backslashes and control characters */
-    int32_t name_length;
-    int32_t kind;
-    int32_t wanted; /* whether anybody reads it; others are only checked */
-    int32_t precision;
-    int32_t scale;
-    int32_t count;
-    const struct field *children;
-} field;
 
 enum {
     SKIP_DEPTH_MAX = 64,
-    STRANGERS_MAX = 64, /* names that no field has, remembered per struct */
-    ENTRIES_MAX = 64,   /* of a map: each key is compared with each */
-    SLOTS_PER_NAME = 2,
-    TEXT_FIRST_BYTES = 4096,
-    FORMAT_BYTES = 32,
-};
-
-typedef struct column column;
-
-/* A name in records, and what followed it last: most records are alike, so most names are found by one comparison. */
-typedef struct name {
-    uint64_t head;        /* its first bytes, with the closing quote, in the order of memory */
-    uint64_t mask;        /* of those bytes in a word */
-    const uint8_t *bytes; /* with the closing quote; of a stranger in a record of this call */
-    int32_t size;
-    column *field; /* NULL: nobody declared it */
-    struct name *next;
-} name;
-
-typedef struct {
-    name start; /* no name: what follows it is the first of a record */
-    name lost;  /* stands for strangers that are not remembered */
-    name *names;
-    int32_t count;
-    int32_t strangers;
-    int32_t *slots; /* 1 + place of a name, 0: none */
-    uint32_t slot_mask;
-} vocabulary;
-
-typedef struct {
-    arena *owner;
-    bool strict; /* records with a name that nobody declared are left over */
-    bool out_of_memory;
-} run;
-
-struct column {
-    const field *type;
-    run *run;
-    int64_t length;
-    int64_t capacity;
-    uint8_t *known; /* NULL of a column that nobody reads; then `values` is, too */
-    void *values;   /* of a list the offsets */
-    texts texts;
-    column *children;
-    vocabulary words;
+    ENTRIES_MAX = 64, /* of a map: each key is compared with each */
 };
 
 static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *end);
-
-/* ---- columns ---- */
-
-static bool is_list(const column *this)
-{
-    return this->type->kind == ARRAY || this->type->kind == MAP;
-}
-
-static int64_t value_bytes(enum kind kind)
-{
-    switch (kind) {
-    case TINYINT:
-        return 1;
-    case SMALLINT:
-        return 2;
-    case INT:
-    case FLOAT:
-    case DATE:
-        return 4;
-    case DECIMAL:
-    case STRING:
-    case BINARY:
-        return 16;
-    default:
-        return 8;
-    }
-}
-
-static int64_t values_bytes(const column *of, int64_t count)
-{
-    switch (of->type->kind) {
-    case BOOLEAN:
-        return bits_bytes(count);
-    case STRUCT:
-        return 0;
-    default: /* a list has an offset more than values */
-        return (count + 1) * value_bytes(of->type->kind);
-    }
-}
-
-/* Room for twice as many; the former place stays in the arena, unused. */
-static bool column_grow(column *to)
-{
-    int64_t capacity = to->capacity < 16 ? 32 : to->capacity * 2;
-    uint8_t *known = bits_new(to->run->owner, capacity);
-    void *values = arena_take(to->run->owner, values_bytes(to, capacity));
-    if (known == NULL || values == NULL) {
-        to->run->out_of_memory = true;
-        return false;
-    }
-    memcpy(known, to->known, (size_t)bits_bytes(to->capacity));
-    memcpy(values, to->values, (size_t)values_bytes(to, to->capacity));
-    to->known = known;
-    to->values = values;
-    to->capacity = capacity;
-    return true;
-}
-
-static inline bool column_room(column *to)
-{
-    return LIKELY(to->length < to->capacity) || column_grow(to);
-}
-
-static void put_zero(column *to)
-{
-    int64_t row = to->length, bytes;
-    switch (to->type->kind) {
-    case BOOLEAN:
-        bit_clear(to->values, row);
-        break;
-    case ARRAY:
-    case MAP:
-        ((int64_t *)to->values)[row + 1] = ((int64_t *)to->values)[row];
-        break;
-    default:
-        bytes = value_bytes(to->type->kind);
-        memset((uint8_t *)to->values + row * bytes, 0, (size_t)bytes);
-    }
-}
-
-static bool put_null(column *to)
-{
-    if (!column_room(to))
-        return false;
-    if (to->known != NULL) {
-        bit_clear(to->known, to->length);
-        if (to->type->kind != STRUCT)
-            put_zero(to);
-    }
-    to->length++;
-    for (int32_t i = 0; to->type->kind == STRUCT && i < to->type->count; i++)
-        if (!put_null(to->children + i))
-            return false;
-    return true;
-}
-
-/* Takes rows back, down to `length`, and what a record that was left over has put into columns below. */
-static void column_truncate(column *of, int64_t length)
-{
-    for (int64_t row = length; of->known != NULL && row < of->length; row++)
-        bit_set(of->known, row);
-    if (of->length > length)
-        of->length = length;
-    column *below = of->children;
-    if (is_list(of))
-        column_truncate(below, of->values == NULL ? below->length : ((int64_t *)of->values)[of->length]);
-    for (int32_t i = 0; of->type->kind == STRUCT && i < of->type->count; i++)
-        column_truncate(below + i, of->length);
-}
 
 /* ---- values ---- */
 
@@ -387,110 +201,6 @@ static const uint8_t *read_binary(column *to, const uint8_t *at, const uint8_t *
     return at;
 }
 
-/* ---- names ---- */
-
-static inline uint64_t read_word(const uint8_t *at)
-{
-    uint64_t word;
-    memcpy(&word, at, 8);
-    return word;
-}
-
-/* Whether this name, with its quote, stands here. */
-static inline bool name_is_here(const name *this, const uint8_t *at, const uint8_t *end)
-{
-    int32_t size = this->size;
-    if (UNLIKELY(end - at < 8 || end - at < size))
-        return end - at >= size && size > 0 && memcmp(at, this->bytes, (size_t)size) == 0;
-    if (((read_word(at) ^ this->head) & this->mask) != 0 || size == 0)
-        return false;
-    if (size <= 8)
-        return true;
-    if (size <= 16)
-        return read_word(at + size - 8) == read_word(this->bytes + size - 8);
-    return memcmp(at + 8, this->bytes + 8, (size_t)size - 8) == 0;
-}
-
-static void name_set(name *this, const uint8_t *bytes, int32_t size, column *field)
-{
-    uint8_t head[8] = {0}, mask[8] = {0};
-    size_t here = size < 8 ? (size_t)size : 8;
-    memcpy(head, bytes, here);
-    memset(mask, 0xff, here);
-    *this = (name){.head = read_word(head), .mask = read_word(mask), .bytes = bytes, .size = size, .field = field};
-}
-
-/* Of some bytes of a name, and its size: equal names have equal ones. */
-static uint32_t name_hash(const uint8_t *bytes, int32_t size)
-{
-    uint64_t sum = (uint64_t)size;
-    for (int32_t i = 0; i < size; i++)
-        sum = (sum ^ bytes[i]) * 0x100000001b3;
-    return (uint32_t)(sum ^ sum >> 32);
-}
-
-/* The slot of a name, or the empty one where it belongs. */
-static int32_t *find_slot(vocabulary *words, const uint8_t *bytes, int32_t size)
-{
-    uint32_t slot = name_hash(bytes, size) & words->slot_mask;
-    for (;; slot = (slot + 1) & words->slot_mask) {
-        int32_t *found = words->slots + slot;
-        if (*found == 0)
-            return found;
-        const name *there = words->names + *found - 1;
-        if (there->size == size && memcmp(there->bytes, bytes, (size_t)size) == 0)
-            return found;
-    }
-}
-
-static name *add_name(vocabulary *words, int32_t *slot, const uint8_t *bytes, int32_t size, column *field)
-{
-    name *made = words->names + words->count++;
-    name_set(made, bytes, size, field);
-    *slot = words->count;
-    return made;
-}
-
-/* A name that was not foreseen. */
-static name *look_up(vocabulary *words, const uint8_t *bytes, int32_t size)
-{
-    int32_t *slot = find_slot(words, bytes, size);
-    if (*slot != 0)
-        return words->names + *slot - 1;
-    if (words->strangers == STRANGERS_MAX)
-        return &words->lost;
-    words->strangers++;
-    return add_name(words, slot, bytes, size, NULL);
-}
-
-static bool begin_words(column *of)
-{
-    vocabulary *words = &of->words;
-    int32_t count = of->type->count, most = count + STRANGERS_MAX;
-    uint32_t slots = 64;
-    while (slots < (uint32_t)most * SLOTS_PER_NAME)
-        slots *= 2;
-    words->names = arena_take(of->run->owner, most * (int64_t)sizeof(name));
-    words->slots = arena_take(of->run->owner, slots * (int64_t)sizeof(int32_t));
-    words->slot_mask = slots - 1;
-    if (words->names == NULL || words->slots == NULL)
-        return false;
-    memset(words->slots, 0, slots * sizeof(int32_t));
-    name *last = &words->start;
-    for (int32_t i = 0; i < count; i++) {
-        const field *child = of->type->children + i;
-        uint8_t *bytes = arena_take(of->run->owner, child->name_length + 1);
-        if (bytes == NULL)
-            return false;
-        memcpy(bytes, child->name, (size_t)child->name_length);
-        bytes[child->name_length] = '"';
-        int32_t *slot = find_slot(words, bytes, child->name_length + 1);
-        last->next = add_name(words, slot, bytes, child->name_length + 1, of->children + i);
-        last = last->next;
-    }
-    return true;
-}
-
 /* ---- what nobody declared ---- */
 
 static const uint8_t *skip_string(const uint8_t *at, const uint8_t *end)
@@ -592,14 +302,15 @@ static name *find_name(vocabulary *words, const uint8_t **at, const uint8_t *end
     if (quote == NULL || escaped)
         return NULL;
     *at = quote + 1;
-    return look_up(words, begin, (int32_t)(quote + 1 - begin));
+    return names_find(words, begin, (int32_t)(quote + 1 - begin));
 }
 
 /* The value of a member. A repeated name is left over: of msgspec's the last one counts. */
-static const uint8_t *read_member(column *object, column *to, const uint8_t *at, const uint8_t *end)
+static const uint8_t *read_member(column *object, const name *of, const uint8_t *at, const uint8_t *end)
 {
-    if (to == NULL)
+    if (of->field == STRANGER)
         return object->run->strict ? NULL : skip_value(at, end, 0);
+    column *to = object->children + of->field;
     if (UNLIKELY(to->length != object->length))
         return NULL;
     return read_value(to, at, end);
@@ -608,7 +319,7 @@ static const uint8_t *read_member(column *object, column *to, const uint8_t *at,
 static bool put_missing(column *object)
 {
     for (int32_t i = 0; i < object->type->count; i++)
-        if (object->children[i].length == object->length && !put_null(object->children + i))
+        if (object->children[i].length == object->length && !column_put_null(object->children + i))
             return false;
     return true;
 }
@@ -637,8 +348,8 @@ static const uint8_t *read_members(column *object, const uint8_t *at, const uint
             at = skip_space(at + 1, end);
         else if ((at = skip_colon(at, end)) == NULL)
             return NULL;
-        seen += here->field != NULL;
-        if (at == end || (at = read_member(object, here->field, at, end)) == NULL)
+        seen += here->field != STRANGER;
+        if (at == end || (at = read_member(object, here, at, end)) == NULL)
             return NULL;
         at = skip_space(at, end);
         if (UNLIKELY(at == end))
@@ -749,7 +460,7 @@ static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *e
 {
     if (UNLIKELY(*at == 'n')) {
         at = read_literal(at, end, "null", 4);
-        return at != NULL && put_null(to) ? at : NULL;
+        return at != NULL && column_put_null(to) ? at : NULL;
     }
     switch (to->type->kind) {
     case BOOLEAN:
@@ -785,44 +496,6 @@ static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *e
 
 /* ---- a batch ---- */
 
-static bool begin_column(column *this, const field *type, run *of, bool wanted, int64_t rows)
-{
-    *this = (column){.type = type, .run = of, .capacity = wanted ? rows : INT64_MAX};
-    texts_begin(&this->texts, of->owner, TEXT_FIRST_BYTES, TEXT_BYTES_MAX);
-    if (wanted) {
-        this->known = bits_new(of->owner, rows);
-        this->values = arena_take(of->owner, values_bytes(this, rows));
-        if (this->known == NULL || this->values == NULL)
-            return false;
-        if (is_list(this))
-            *(int64_t *)this->values = 0;
-    }
-    if (type->count == 0)
-        return true;
-    this->children = arena_take(of->owner, type->count * (int64_t)sizeof(column));
-    if (this->children == NULL)
-        return false;
-    for (int32_t i = 0; i < type->count; i++)
-        if (!begin_column(this->children + i, type->children + i, of, wanted, is_list(this) ? 0 : rows))
-            return false;
-    return type->kind != STRUCT || begin_words(this);
-}
-
-/* The record itself is no column: which of its fields are, each says. */
-static bool begin_record(column *record, const field *type, run *of, int64_t rows)
-{
-    *record = (column){.type = type, .run = of, .capacity = INT64_MAX};
-    record->children = arena_take(of->owner, type->count * (int64_t)sizeof(column));
-    if (record->children == NULL)
-        return false;
-    for (int32_t i = 0; i < type->count; i++) {
-        const field *child = type->children + i;
-        if (!begin_column(record->children + i, child, of, child->wanted, rows))
-            return false;
-    }
-    return begin_words(record);
-}
-
 static bool read_record(column *record, const uint8_t *at, const uint8_t *end)
 {
     at = skip_space(at, end);
@@ -849,77 +522,6 @@ static bool read_records(column *record, const uint8_t *const *values, const int
     return true;
 }
 
-/* ---- to Arrow ---- */
-
-static const char *format_of(const field *type, char *text)
-{
-    static const char *const formats[] = {[BOOLEAN] = "b",       [TINYINT] = "c",        [SMALLINT] = "s",
-                                          [INT] = "i",           [BIGINT] = "l",         [FLOAT] = "f",
-                                          [DOUBLE] = "g",        [STRING] = "vu",        [BINARY] = "vz",
-                                          [DATE] = "tdD",        [TIMESTAMP] = "tsu:UTC", [TIMESTAMP_NTZ] = "tsu:",
-                                          [ARRAY] = "+L",        [MAP] = "+L",          [STRUCT] = "+s"};
-    if (type->kind != DECIMAL)
-        return formats[type->kind];
-    snprintf(text, FORMAT_BYTES, "d:%d,%d", (int)type->precision, (int)type->scale);
-    return text;
-}
-
-static bool export_column(column *from, struct ArrowArray *array, struct ArrowSchema *schema);
-
-/* The children that are read, of a struct or a list, and then itself. */
-static bool export_parent(column *from, bool all, int64_t missing, struct ArrowArray *array, struct ArrowSchema *schema)
-{
-    const field *type = from->type;
-    arena *owner = from->run->owner;
-    struct ArrowArray *arrays = arena_take(owner, type->count * (int64_t)sizeof(struct ArrowArray));
-    struct ArrowSchema *schemas = arena_take(owner, type->count * (int64_t)sizeof(struct ArrowSchema));
-    if (arrays == NULL || schemas == NULL)
-        return false;
-    int64_t count = 0;
-    for (int32_t i = 0; i < type->count; i++)
-        if (all || type->children[i].wanted) {
-            if (!export_column(from->children + i, arrays + count, schemas + count))
-                return false;
-            count++;
-        }
-    char text[FORMAT_BYTES];
-    const int64_t *offsets = is_list(from) ? from->values : NULL;
-    return arrow_parent(array, owner, from->length, from->known, missing, offsets, arrays, count) &&
-           arrow_schema(schema, owner, format_of(type, text), type->name, schemas, count);
-}
-
-static bool export_column(column *from, struct ArrowArray *array, struct ArrowSchema *schema)
-{
-    const field *type = from->type;
-    arena *owner = from->run->owner;
-    int64_t missing = bits_count_zeros(from->known, from->length);
-    char text[FORMAT_BYTES];
-    bool done;
-    switch (type->kind) {
-    case ARRAY:
-    case MAP:
-    case STRUCT:
-        return export_parent(from, true, missing, array, schema);
-    case STRING:
-    case BINARY:
-        done = arrow_views(array, owner, from->length, from->known, missing, from->values, &from->texts);
-        break;
-    default:
-        done = arrow_values(array, owner, from->length, from->known, missing, from->values);
-    }
-    return done && arrow_schema(schema, owner, format_of(type, text), type->name, NULL, 0);
-}
-
-/* About what the columns take, without strings. */
-static int64_t expected_bytes(const field *record, int64_t rows)
-{
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < record->count; i++)
-        if (record->children[i].wanted)
-            bytes += rows * value_bytes(record->children[i].kind) + bits_bytes(rows);
-    return bytes + record->count * (int64_t)(sizeof(column) + 4 * sizeof(name)) + (1 << 14);
-}
-
 /* Decodes the records that it is certain of into the rows of a struct, in order, with the fields that are wanted;
  * the places of all others are in `left`, which has room for `count`. Returns 0 where memory is missing.
  */
@@ -927,12 +529,11 @@ int32_t tg_json_decode(const field *record, int32_t strict, const uint8_t *const
                        int64_t count, int64_t *left, int64_t *left_count, struct ArrowArray *array,
                        struct ArrowSchema *schema)
 {
-    run of = {arena_new(expected_bytes(record, count)), strict != 0, false};
-    if (of.owner == NULL)
-        return 0;
+    run of = {arena_new(columns_bytes(record, count)), arena_new(0), strict != 0, false};
     column rows;
-    bool done = begin_record(&rows, record, &of, count) &&
-                read_records(&rows, values, lengths, count, left, left_count) &&
-                export_parent(&rows, false, 0, array, schema);
-    return arrow_finish(of.owner, done, array, schema);
+    bool done = of.owner != NULL && of.scratch != NULL && columns_begin(&rows, record, &of, count) &&
+                read_records(&rows, values, lengths, count, left, left_count) && columns_export(&rows, array, schema);
+    if (of.scratch != NULL)
+        arena_release(of.scratch);
+    return of.owner == NULL ? 0 : arrow_finish(of.owner, done, array, schema);
 }
