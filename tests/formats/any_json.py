@@ -106,7 +106,7 @@ class JsonTexts:
         for name, kind in chosen:
             if self._strangers and rnd.random() < 0.08:
                 members.append(self._stranger())
-            escaped = rnd.random() < self._oddity / 20
+            escaped = rnd.random() < 0.02
             members.append((f"\\u{ord(name[0]):04x}{name[1:]}" if escaped else name, self.value(kind)))
         if members and rnd.random() < self._oddity / 5:
             members.append(rnd.choice(members))

@@ -294,15 +294,16 @@ static const uint8_t *skip_value(const uint8_t *at, const uint8_t *end, int32_t 
 
 /* ---- objects and arrays ---- */
 
-/* The name that begins here, after a quote; moves `*at` past the closing one. One with escapes is left over. */
+/* The name that begins here, after a quote; moves `*at` past the closing one. */
 static name *find_name(vocabulary *words, const uint8_t **at, const uint8_t *end)
 {
     bool escaped;
     const uint8_t *begin = *at, *quote = string_end(begin, end, true, &escaped);
-    if (quote == NULL || escaped)
+    if (quote == NULL)
         return NULL;
     *at = quote + 1;
-    return names_find(words, begin, (int32_t)(quote + 1 - begin));
+    int32_t size = (int32_t)(quote + 1 - begin);
+    return escaped ? names_find_escaped(words, begin, size) : names_find(words, begin, size);
 }
 
 /* The value of a member. A repeated name is left over: of msgspec's the last one counts. */
@@ -368,7 +369,7 @@ static const uint8_t *read_struct(column *to, const uint8_t *at, const uint8_t *
     if (*at != '{' || !column_room(to))
         return NULL;
     at = read_members(to, at + 1, end);
-    to->length++;
+    to->length += at != NULL; /* its children are not complete otherwise */
     return at;
 }
 
@@ -426,7 +427,7 @@ static const uint8_t *read_entry(column *entries, const uint8_t *at, const uint8
         return NULL;
     at = skip_colon(at, end);
     at = at == NULL || at == end ? NULL : read_value(values, at, end);
-    entries->length++;
+    entries->length += at != NULL;
     return at;
 }
 

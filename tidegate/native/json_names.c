@@ -2,9 +2,10 @@
 #include "json_names.h"
 
 enum {
-    STRANGERS_MAX = 64, /* that are remembered per struct */
+    STRANGERS_MAX = 64, /* and names with escapes, that are remembered per struct */
     SLOTS_MIN = 64,
     SLOTS_PER_NAME = 2,
+    ESCAPED_BYTES_MAX = 256,
 };
 
 static void name_set(name *this, const uint8_t *bytes, int32_t size, int32_t field)
@@ -56,6 +57,34 @@ name *names_find(vocabulary *words, const uint8_t *bytes, int32_t size)
         return &words->lost;
     words->strangers++;
     return add_name(words, slot, bytes, size, STRANGER);
+}
+
+/* The field that a name with escapes means; STRANGER without one. No field has a quote or a backslash in its name, and
+ * to look such a name up would find another one with escapes.
+ */
+static int32_t find_meant(vocabulary *words, const uint8_t *bytes, int32_t size)
+{
+    uint8_t text[ESCAPED_BYTES_MAX];
+    int32_t length = unescape(text, bytes, bytes + size - 1);
+    if (memchr(text, '"', (size_t)length) != NULL || memchr(text, '\\', (size_t)length) != NULL)
+        return STRANGER;
+    text[length] = '"';
+    int32_t *slot = find_slot(words, text, length + 1);
+    return *slot == 0 ? STRANGER : words->names[*slot - 1].field;
+}
+
+name *names_find_escaped(vocabulary *words, const uint8_t *bytes, int32_t size)
+{
+    int32_t *slot = find_slot(words, bytes, size);
+    if (*slot != 0)
+        return words->names + *slot - 1;
+    if (size > ESCAPED_BYTES_MAX)
+        return NULL;
+    int32_t field = find_meant(words, bytes, size);
+    if (words->strangers == STRANGERS_MAX)
+        return field == STRANGER ? &words->lost : words->names + field;
+    words->strangers++;
+    return add_name(words, slot, bytes, size, field);
 }
 
 bool names_begin(vocabulary *words, arena *scratch, int32_t fields)

@@ -41,6 +41,9 @@ bool names_add(vocabulary *words, arena *scratch, const char *bytes, int32_t len
 /* A name that was not foreseen, with its closing quote. It stays where it is as long as `words`. */
 name *names_find(vocabulary *words, const uint8_t *bytes, int32_t size);
 
+/* The same for one with escapes, which are valid. NULL: it is so long that it is left over. */
+name *names_find_escaped(vocabulary *words, const uint8_t *bytes, int32_t size);
+
 #pragma GCC visibility pop
 
 static inline uint64_t read_word(const uint8_t *at)
