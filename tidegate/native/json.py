@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -89,10 +90,11 @@ class RecordDecoder:
         """The values are at so many addresses, of these lengths (int32; -1: none). Raises MemoryError."""
         import polars as pl
 
-        left, left_count = (ctypes.c_int64 * count)(), ctypes.c_int64()
-        record, out = ctypes.byref(self._record), (left, ctypes.byref(left_count))
+        # Not an array of ctypes: each size of those is a type of its own, which only a garbage collection frees.
+        left, left_count = array("q", bytes(8 * count)), ctypes.c_int64()
+        record, out = ctypes.byref(self._record), (left.buffer_info()[0], ctypes.byref(left_count))
         rows = import_series(lambda *to: self._decode(record, self._strict, addresses, lengths, count, *out, *to))
-        found = left[: left_count.value]
+        found = left[: left_count.value].tolist()
         frame = pl.DataFrame(height=count - len(found)) if self._none_wanted else rows.struct.unnest()
         return Rows(frame, found)
 

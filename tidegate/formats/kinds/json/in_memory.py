@@ -52,9 +52,12 @@ def find_memory_decoder(
 
 
 def _values_of(memory: ValueMemory, rows: Sequence[int]) -> list[bytes | None]:
-    addresses = (ctypes.c_void_p * memory.rows).from_address(memory.addresses)
-    lengths = (ctypes.c_int32 * memory.rows).from_address(memory.lengths)
-    return [None if lengths[row] < 0 else ctypes.string_at(addresses[row] or 0, lengths[row]) for row in rows]
+    return [_value_at(memory.addresses + 8 * row, memory.lengths + 4 * row) for row in rows]
+
+
+def _value_at(address: int, length: int) -> bytes | None:
+    size = ctypes.c_int32.from_address(length).value
+    return None if size < 0 else ctypes.string_at(ctypes.c_void_p.from_address(address).value or 0, size)
 
 
 def _merge(
