@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.formats.memory_batches import Compared
 from tidegate.datatypes import BIGINT, STRING, map_of
 from tidegate.formats.contract import Columns, Decoded
 from tidegate.formats.kinds.json import FORMAT
@@ -164,3 +165,12 @@ def test_what_may_be_either_is_what_is_written_here(name: str) -> None:
 
 def test_everything_that_may_be_either_is_written_here() -> None:
     assert set(EITHER) == set(names_of("i"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*KINDS, None])
+def test_decoded_in_c_each_text_is_the_same(kind: str | None) -> None:
+    """Whole, as a column of a type, and as a field that nobody declares."""
+    columns = [OK] if kind is None else [OK, ("v", derive_type(kind))]
+    values = [*map(bare, TEXTS.values()), *map(wrapped, TEXTS.values())]
+    assert Compared(columns).check(values).certain > 0

@@ -13,11 +13,18 @@ from unittest import SkipTest
 from tidegate.native.build import FLAGS, compile_library, find_compiler
 
 
+def require_compiler() -> str:
+    """The C compiler. Without one there is nothing to test: users do without the library there, too."""
+    found = find_compiler()
+    if found is None:
+        raise SkipTest("no C compiler")
+    return found
+
+
 @cache
 def compiled_library() -> ctypes.CDLL:
-    """Once in a process. Without a compiler there is nothing to test: users do without the library there, too."""
-    if find_compiler() is None:
-        raise SkipTest("no C compiler")
+    """Once in a process."""
+    require_compiler()
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     target = Path(folder) / "edge.so"

@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "modules": frozenset(),
     "threads": frozenset(),
     "datatypes": frozenset({"errors", "ids"}),
-    "native": frozenset(),
+    "native": frozenset({"datatypes"}),
     "formats": BASE | {"native"},
     "storage": BASE,
     "settings": BASE | {"storage"},

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { ALIGNMENT = 16, BLOCK_BYTES = 1 << 16, NULLABLE = 2, TEXTS_FIRST = 8 };
+enum { ALIGNMENT = 16, BLOCK_BYTES = 1 << 13, NULLABLE = 2, TEXTS_FIRST = 8 };
 
 typedef struct block {
     struct block *next;
@@ -71,16 +71,20 @@ static void arena_hold(arena *owner)
     __atomic_add_fetch(&owner->holders, 1, __ATOMIC_RELAXED);
 }
 
-void arena_release(arena *owner)
+static void arena_free(arena *owner)
 {
-    if (__atomic_sub_fetch(&owner->holders, 1, __ATOMIC_ACQ_REL) != 0)
-        return;
     for (block *each = owner->blocks; each != NULL;) {
         block *next = each->next;
         free(each);
         each = next;
     }
     free(owner);
+}
+
+void arena_release(arena *owner)
+{
+    if (__atomic_sub_fetch(&owner->holders, 1, __ATOMIC_ACQ_REL) == 0)
+        arena_free(owner);
 }
 
 void texts_begin(texts *these, arena *owner, int64_t first, int64_t limit)
@@ -223,7 +227,7 @@ bool arrow_schema(struct ArrowSchema *to, arena *owner, const char *format, cons
     return true;
 }
 
-static int64_t bits_bytes(int64_t count)
+int64_t bits_bytes(int64_t count)
 {
     return (count + 63) / 64 * 8;
 }
@@ -249,15 +253,17 @@ int64_t bits_count_zeros(const uint8_t *bits, int64_t count)
     return count - ones;
 }
 
-/* Releases what was filled in before memory ran out, and the first holder in any case. */
-static int32_t finish(arena *owner, bool done, struct ArrowArray *array, struct ArrowSchema *schema)
+int32_t arrow_finish(arena *owner, bool done, struct ArrowArray *array, struct ArrowSchema *schema)
 {
-    if (!done && array->release != NULL)
-        array->release(array);
-    if (!done && schema->release != NULL)
-        schema->release(schema);
-    arena_release(owner);
-    return done;
+    if (done) {
+        arena_release(owner);
+        return 1;
+    }
+    /* Nobody has seen what was filled in, so nobody releases it. */
+    array->release = NULL;
+    schema->release = NULL;
+    arena_free(owner);
+    return 0;
 }
 
 static bool copy_views(arena *owner, const uint8_t *const *values, const int32_t *lengths, int64_t count,
@@ -275,7 +281,7 @@ static bool copy_views(arena *owner, const uint8_t *const *values, const int32_t
             views[i] = (view){.length = 0};
             bit_clear(known, i);
             missing++;
-        } else if (!texts_copy(&these, views + i, values[i], lengths[i]))
+        } else if (!texts_copy(&these, views + i, values[i], lengths[i], values[i] + lengths[i]))
             return false;
     }
     return arrow_views(array, owner, count, known, missing, views, &these);
@@ -285,8 +291,6 @@ static bool copy_views(arena *owner, const uint8_t *const *values, const int32_t
 int32_t tg_view_column(const uint8_t *const *values, const int32_t *lengths, int64_t count, int64_t limit,
                        const char *name, struct ArrowArray *array, struct ArrowSchema *schema)
 {
-    array->release = NULL;
-    schema->release = NULL;
     int64_t long_bytes = 0;
     for (int64_t i = 0; i < count; i++)
         if (lengths[i] > VIEW_INLINE_BYTES)
@@ -297,7 +301,7 @@ int32_t tg_view_column(const uint8_t *const *values, const int32_t *lengths, int
         return 0;
     bool done = copy_views(owner, values, lengths, count, long_bytes, limit, array) &&
                 arrow_schema(schema, owner, "vz", name, NULL, 0);
-    return finish(owner, done, array, schema);
+    return arrow_finish(owner, done, array, schema);
 }
 
 static bool copy_values(arena *owner, const void *values, int64_t count, int64_t width, const uint8_t *known,
@@ -322,12 +326,10 @@ static bool copy_values(arena *owner, const void *values, int64_t count, int64_t
 int32_t tg_fixed_column(const void *values, int64_t count, int64_t width, const uint8_t *known, const char *format,
                         const char *name, struct ArrowArray *array, struct ArrowSchema *schema)
 {
-    array->release = NULL;
-    schema->release = NULL;
     arena *owner = arena_new(count * width + bits_bytes(count) + 4096);
     if (owner == NULL)
         return 0;
     bool done = copy_values(owner, values, count, width, known, array) &&
                 arrow_schema(schema, owner, format, name, NULL, 0);
-    return finish(owner, done, array, schema);
+    return arrow_finish(owner, done, array, schema);
 }

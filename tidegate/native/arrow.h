@@ -91,25 +91,29 @@ static inline bool texts_reserve(texts *these, int64_t length)
     return length <= these->end - these->next || texts_grow(these, length);
 }
 
-static inline void copy_short(uint8_t *to, const uint8_t *from, int32_t length)
-{
-    /* Two copies that overlap, of a width that the compiler knows. */
-    if (length >= 8) {
-        memcpy(to, from, 8);
-        memcpy(to + length - 4, from + length - 4, 4);
-    } else if (length >= 4) {
-        memcpy(to, from, 4);
-        memcpy(to + length - 4, from + length - 4, 4);
-    } else {
-        for (int32_t i = 0; i < length; i++)
-            to[i] = from[i];
-    }
-}
-
 static inline void view_inline(view *to, const uint8_t *from, int32_t length)
 {
     *to = (view){.length = length};
-    copy_short(to->bytes, from, length);
+    for (int32_t i = 0; i < length; i++)
+        to->bytes[i] = from[i];
+}
+
+/* The same where twelve bytes may be read: without a branch that depends on the length, which nobody can foretell. */
+static inline void view_inline_from(view *to, const uint8_t *from, int32_t length)
+{
+    static const uint8_t kept[2 * VIEW_INLINE_BYTES] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
+    const uint8_t *mask = kept + VIEW_INLINE_BYTES - length;
+    uint64_t first, first_mask;
+    uint32_t last, last_mask;
+    memcpy(&first, from, 8);
+    memcpy(&first_mask, mask, 8);
+    memcpy(&last, from + 8, 4);
+    memcpy(&last_mask, mask + 8, 4);
+    first &= first_mask;
+    last &= last_mask;
+    to->length = length;
+    memcpy(to->bytes, &first, 8);
+    memcpy(to->bytes + 8, &last, 4);
 }
 
 /* The view of what was written at `next`, which becomes part of the buffer unless it fits into the view. */
@@ -126,11 +130,20 @@ static inline void texts_commit(texts *these, view *to, int32_t length)
     these->next += length;
 }
 
-/* The view of a copy. */
-static inline bool texts_copy(texts *these, view *to, const uint8_t *from, int32_t length)
+/* The bytes of a view that has a place. */
+static inline const uint8_t *texts_of(const texts *these, const view *of)
+{
+    return (const uint8_t *)these->buffers[of->place.buffer] + of->place.offset;
+}
+
+/* The view of a copy. What is before `end` may be read. */
+static inline bool texts_copy(texts *these, view *to, const uint8_t *from, int32_t length, const uint8_t *end)
 {
     if (length <= VIEW_INLINE_BYTES) {
-        view_inline(to, from, length);
+        if (end - from >= VIEW_INLINE_BYTES)
+            view_inline_from(to, from, length);
+        else
+            view_inline(to, from, length);
         return true;
     }
     if (!texts_reserve(these, length))
@@ -149,6 +162,11 @@ bool arrow_parent(struct ArrowArray *to, arena *owner, int64_t length, const uin
                   const int64_t *offsets, struct ArrowArray *children, int64_t count);
 bool arrow_schema(struct ArrowSchema *to, arena *owner, const char *format, const char *name,
                   struct ArrowSchema *children, int64_t count);
+
+/* Ends the filling of what one call gives away: all of it, or nothing where memory was missing. Returns `done`. */
+int32_t arrow_finish(arena *owner, bool done, struct ArrowArray *array, struct ArrowSchema *schema);
+
+int64_t bits_bytes(int64_t count);
 
 /* A bitmap of so many ones: nothing is NULL. */
 uint8_t *bits_new(arena *owner, int64_t count);

@@ -1,8 +1,9 @@
 """JSON values to columns: strict, one record at a time.
 
 Each value is decoded by msgspec into a struct made from the schema, so a bad record is known by itself and the
-others keep their rows. A columnar JSON reader would be no faster here and coerces, drops or merges records.
-All declared fields are checked; columns are made of those that the pipeline uses.
+others keep their rows. A columnar JSON reader of others would be no faster here and coerces, drops or merges records.
+All declared fields are checked; columns are made of those that the pipeline uses. Values that are no objects yet are
+decoded in C, those that it is certain of (`in_memory.py`); what it makes of them is what is made here.
 
 Rules: missing and null are NULL; unknown fields are skipped, kept as text, or fail their record; of a repeated field,
 or key of a map, the last counts; integers have bounds and no fraction (`1.0` is refused); a decimal takes any number,
@@ -18,6 +19,7 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -30,6 +32,7 @@ from tidegate.formats.columns import TIMESTAMP as MOMENT
 from tidegate.formats.columns import make_decimals, polars_type
 from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.kinds.json.in_memory import MemoryDecoder, find_memory_decoder
 from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnType, convert, keep_rest, record_type
 from tidegate.formats.nested import make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
@@ -69,12 +72,21 @@ class JsonDecoder:
         wanted = {name for name, _ in (declared if output is None else output)}
         self._read = [one for one in fields if one.name in wanted]
         self._schema = pl.Schema([(one.name, one.type) for one in self._read])
+        self._plain = None if rest or make is not None or own is not None else (declared, wanted, strict)
+        """What values are read by, where they are JSON and nothing else is made of them."""
         self._moments = [one for one in fields if one.outside is not None]
         """Fields that hold timestamps."""
 
     def decode(self, messages: Messages) -> Decoded:
         """See Decoder."""
-        return self.decode_values(messages.values)
+        memory = messages.memory
+        if memory is None or self._in_memory is None:
+            return self.decode_values(messages.values)
+        return self._in_memory.decode(memory)
+
+    @cached_property
+    def _in_memory(self) -> MemoryDecoder | None:
+        return None if self._plain is None else find_memory_decoder(*self._plain, self.decode_values)
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded:
         """Rows of the good values in order, and the bad ones. Never raises for what a value contains."""

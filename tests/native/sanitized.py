@@ -1,0 +1,61 @@
+"""Decodes damaged and truncated records with a library that was compiled with sanitizers; they end the process.
+
+    LD_PRELOAD=libasan.so PYTHONMALLOC=malloc python -m tests.native.sanitized LIBRARY [--records 20000] [--seed 1]
+
+Each record is in a block of exactly its size, so a byte that is read past it is found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import random
+
+import polars as pl
+
+from tests.formats.any_json import JsonTexts, damaged
+from tests.formats.schemas_of_json import FLAT, NESTED
+from tests.native.values import NativeValues
+from tidegate.datatypes import DataType
+from tidegate.native.arrow import ArrowFunctions
+from tidegate.native.json import RecordDecoder
+
+BASES, ROWS = 20, 400
+COLUMNS = (*FLAT, *NESTED[:-1])
+
+
+def draw_values(rnd: random.Random) -> list[bytes | None]:
+    """Some records, as they are, damaged, and cut off."""
+    texts = JsonTexts(rnd, rnd.choice((0, 0.02, 0.2)), spaced=rnd.random() < 0.5, strangers=rnd.random() < 0.7)
+    columns = rnd.choice((FLAT, FLAT, NESTED, COLUMNS))
+    bases = [texts.record(rnd.sample(columns, rnd.randrange(1, len(columns) + 1))) for _ in range(BASES)]
+    values: list[bytes | None] = [None, b"", *bases]
+    while len(values) < ROWS:
+        value = rnd.choice(bases)
+        values.append(value[: rnd.randrange(len(value) + 1)] if rnd.random() < 0.3 else damaged(rnd, value))
+    return values
+
+
+def main() -> None:
+    """See the module. Prints how many records were decoded and how many left over."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("library")
+    parser.add_argument("--records", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    library, rnd, decoded = ctypes.CDLL(given.library), random.Random(given.seed), 0
+    arrow, record = ArrowFunctions(library), DataType("struct", fields=COLUMNS)
+    for _ in range(0, given.records, ROWS):
+        there = NativeValues(draw_values(rnd))
+        wanted = {name for name, _ in COLUMNS if rnd.random() < rnd.choice((0.3, 1))}
+        decoder = RecordDecoder(library, record, wanted, strict=rnd.random() < 0.3)
+        rows = decoder.decode(there.addresses, there.lengths, len(there))
+        copies = arrow.view_column("v", there.addresses, there.lengths, len(there), rnd.choice((1_000_000, 2**31 - 1)))
+        assert copies.len() == len(there)
+        assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
+        decoded += rows.frame.height
+    print(f"seed {given.seed}: {decoded} of {given.records} records decoded, no report")
+
+
+if __name__ == "__main__":
+    main()

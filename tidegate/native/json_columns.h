@@ -1,0 +1,88 @@
+/* The columns that records of JSON become, while they are filled, and what is declared of them. */
+#ifndef TIDEGATE_JSON_COLUMNS_H
+#define TIDEGATE_JSON_COLUMNS_H
+
+#include "arrow.h"
+#include "json_names.h"
+#include "json_text.h"
+
+/* One number each with `_KINDS` in `json.py`. */
+enum kind {
+    BOOLEAN,
+    TINYINT,
+    SMALLINT,
+    INT,
+    BIGINT,
+    FLOAT,
+    DOUBLE,
+    DECIMAL,
+    STRING,
+    BINARY,
+    DATE,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    ARRAY,
+    MAP, /* with texts as keys; its child is a struct of `key` and `value` */
+    STRUCT,
+};
+
+/* What is declared: of the whole record, a struct. */
+typedef struct field {
+    const char *name; /* without quotes, backslashes and control characters */
+    int32_t name_length;
+    int32_t kind;
+    int32_t wanted; /* whether anybody reads it; others are only checked */
+    int32_t precision;
+    int32_t scale;
+    int32_t count;
+    const struct field *children;
+} field;
+
+/* One call. */
+typedef struct {
+    arena *owner;   /* of what is given away */
+    arena *scratch; /* of what is not */
+    bool strict;    /* records with a name that nobody declared are left over */
+    bool out_of_memory;
+} run;
+
+/* A declared field, or what is in one: also of those that nobody reads, which have a length and nothing else. */
+typedef struct column {
+    const field *type;
+    run *run;
+    int64_t length;
+    int64_t capacity;
+    uint8_t *known; /* NULL of a column that nobody reads; then `values` is, too */
+    void *values;   /* of a list the offsets */
+    texts texts;
+    struct column *children;
+    vocabulary words;
+} column;
+
+#pragma GCC visibility push(hidden)
+
+/* About what the columns of a record take, without texts and what is in lists. */
+int64_t columns_bytes(const field *record, int64_t rows);
+
+/* The columns of a record, a struct, for so many rows. False where memory is missing, as below. */
+bool columns_begin(column *record, const field *type, run *of, int64_t rows);
+
+/* Room for one row more. */
+bool column_grow(column *to);
+
+bool column_put_null(column *to);
+
+/* Takes rows back, down to `length`, and what a record that was left over has put into columns below. */
+void column_truncate(column *of, int64_t length);
+
+/* The fields of a record that are read, as a struct. */
+bool columns_export(column *record, struct ArrowArray *array, struct ArrowSchema *schema);
+
+#pragma GCC visibility pop
+
+static inline bool column_room(column *to)
+{
+    return LIKELY(to->length < to->capacity) || column_grow(to);
+}
+
+#endif
