@@ -6,6 +6,7 @@ import ctypes
 import logging
 from array import array
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
 import confluent_kafka as ck
@@ -194,8 +195,17 @@ def open_fetcher(client: Client) -> Fetcher:
     if not isinstance(client, ck.Consumer):
         return MessageFetcher(client)
     library, lib = find_library(), find_librdkafka()
-    if isinstance(library, Library) and isinstance(lib, Librdkafka):
-        handle = lib.handle_of(client)
-        if handle:
-            return NativeFetcher(library, lib, client, handle)
-    return MessageFetcher(client)
+    if not isinstance(library, Library) or not isinstance(lib, Librdkafka):
+        _report("; ".join(reason for reason in (library, lib) if isinstance(reason, str)))
+        return MessageFetcher(client)
+    handle = lib.handle_of(client)
+    if not handle:
+        _report("the client's handle was not found")
+        return MessageFetcher(client)
+    return NativeFetcher(library, lib, client, handle)
+
+
+@cache
+def _report(reason: str) -> None:
+    """Once in a process: it is no defect, yet somebody may wonder about the CPU time."""
+    _LOG.info("records are read by message objects, at more CPU time than in place: %s", reason)
