@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from typing import Final
+from unittest import SkipTest
 
 import confluent_kafka as ck
-import pytest
 
 from tidegate.native.library import Library, find_library
 from tidegate.native.librdkafka import Librdkafka, find_librdkafka
@@ -27,7 +27,7 @@ class Way(SourceTools):
 
     def __init__(self, name: str) -> None:
         if name == NATIVE and not is_native():
-            pytest.skip(f"records are not read in place here: {find_library()}, {find_librdkafka()}")
+            raise SkipTest(f"records are not read in place here: {find_library()}, {find_librdkafka()}")
         self._name = name
 
     def fetcher(self, consumer: Client) -> Fetcher:
