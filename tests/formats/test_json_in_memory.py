@@ -278,7 +278,8 @@ def test_names_with_escapes() -> None:
     for name in odd:
         for shape in ("{%s:1}", '{"i":1,%s:2}', '{%s:1,"i":2}', '{%s:1,"\\u0069":2}', '{"\\u0069":2,%s:1}'):
             both = Compared(columns)
-            both.check([(shape % name).encode(), b'{"\\u0069":1}', (shape % name).encode(), b'{"\\\\u0069":"x"}'])
+            both.check([(shape % name).encode(), b'{"\\u0069":1}', (shape % name).encode()])
+            both.check([b'{"\\u0069":1}', (shape % name).encode(), b'{"\\\\u0069":"x"}'])
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 63, 64, 65, 1000])
