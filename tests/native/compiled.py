@@ -21,6 +21,10 @@ def require_compiler() -> str:
     return found
 
 
+STRICT = ("-Wall", "-Wextra", "-Werror")
+"""Not where it is built for use: another compiler warns of other things."""
+
+
 @cache
 def compiled_library() -> ctypes.CDLL:
     """Once in a process."""
@@ -28,6 +32,6 @@ def compiled_library() -> ctypes.CDLL:
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     target = Path(folder) / "edge.so"
-    reason = compile_library(target, FLAGS)
+    reason = compile_library(target, (*FLAGS, *STRICT))
     assert not reason, reason
     return ctypes.CDLL(str(target))

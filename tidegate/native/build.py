@@ -11,7 +11,7 @@ from typing import Final
 
 SOURCES: Final = Path(__file__).parent
 TARGET: Final = SOURCES / "edge.so"
-FLAGS: Final = ("-O2", "-std=c11", "-fPIC", "-shared", "-fvisibility=default", "-Wall", "-Wextra", "-Werror")
+FLAGS: Final = ("-O2", "-std=c11", "-fPIC", "-shared")
 
 
 def find_compiler() -> str | None:
