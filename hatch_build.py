@@ -14,7 +14,7 @@ SWITCH: Final = "TIDEGATE_BUILD_NATIVE"
 """`0` makes a wheel for every machine, `1` makes it an error that nothing can be compiled."""
 
 
-class CompiledEdge(BuildHookInterface):
+class CompiledEdge(BuildHookInterface[Any]):
     """The shared object beside its sources, for the checkout that is installed, or for a wheel of this platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - the interface's signature
