@@ -252,6 +252,17 @@ def test_without_the_registry_a_start_needs_what_it_has_given_before(fake: FakeR
     assert register(loaded) == 1
 
 
+def test_a_registry_that_is_away_is_waited_for_only_where_a_copy_is_missing(
+    fake: FakeRegistry, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = load(Ask.COPY)
+    register(loaded)
+    fake.trouble = AWAY
+    (found,) = asyncio.run(check_registrations(loaded, build_plan(loaded), 3600.0))
+    assert found.problem.severity == "warning"
+    assert "waiting for the registry" not in caplog.text
+
+
 def test_explain_shows_schemas_and_no_secret(load: Load) -> None:
     loaded = load(Ask.COPY)
     text = render_explanation(derive_explanation(loaded, build_plan(loaded)))
