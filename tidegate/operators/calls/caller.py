@@ -151,6 +151,7 @@ class ThreadCaller:
                 self._begin(self._early)
                 await stopping
         finally:
+            stopping.cancel()
             await self._end()
 
     async def _open(self, stopping: asyncio.Task[bool]) -> bool:
