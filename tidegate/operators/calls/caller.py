@@ -87,12 +87,12 @@ class ThreadCaller:
         self._broken: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=f"calls of {name}", daemon=True)
-        self._watch = CallWatch(name, policy, self._thread, look_s)
-        # Of the thread only:
+        self._tasks: dict[asyncio.Task[None], float] = {}
+        """Of the thread only, like all that follows: with the time of the loop at their begin."""
+        self._watch = CallWatch(name, policy, self._thread, look_s, self._tasks)
         self._opened = False
         self._early: list[tuple[Call, object]] = []
         self._stop: asyncio.Event | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, asked: Asked) -> None:
         """See Caller."""
@@ -189,16 +189,12 @@ class ThreadCaller:
         if not self._opened:
             self._early += asked
             return
-        create, tasks = asyncio.get_running_loop().create_task, self._tasks
+        loop, tasks = asyncio.get_running_loop(), self._tasks
+        now = loop.time()
         for call, request in asked:
-            task = create(self._call(call, request))
-            tasks.add(task)
-            self._watch.begun(task)
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._watch.ended(task)
+            task = loop.create_task(self._call(call, request))
+            tasks[task] = now
+            task.add_done_callback(tasks.pop)
 
     async def _call(self, call: Call, request: object) -> None:
         answer = await attempt_call(lambda: self._target.ask(request), self._policy, self._draw)

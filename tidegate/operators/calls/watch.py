@@ -12,6 +12,8 @@ import logging
 import sys
 import threading
 import traceback
+import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -35,7 +37,15 @@ class CallWatch:
     It counts looks, not seconds: a process that was stopped and goes on has not been blocked.
     """
 
-    def __init__(self, name: str, policy: CallPolicy, watched: threading.Thread, look_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        policy: CallPolicy,
+        watched: threading.Thread,
+        look_s: float,
+        begun: Mapping[asyncio.Task[None], float],
+    ) -> None:
+        """`begun`: the calls that are under way, with the loop's time at their begin; looked at on the loop only."""
         self._name = name
         self._budget_s = policy.budget_ms / 1000
         self._watched = watched
@@ -44,7 +54,8 @@ class CallWatch:
         self._answered = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         # Of the loop only:
-        self._begun: dict[asyncio.Task[None], float] = {}
+        self._begun = begun
+        self._named: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to look, until `stop` or the end of the loop."""
@@ -54,15 +65,6 @@ class CallWatch:
     def stop(self) -> None:
         """Look no more; returns at once."""
         self._over.set()
-
-    def begun(self, task: asyncio.Task[None]) -> None:
-        """A call has begun. On the loop."""
-        assert self._loop is not None
-        self._begun[task] = self._loop.time()
-
-    def ended(self, task: asyncio.Task[None]) -> None:
-        """It has ended. On the loop."""
-        self._begun.pop(task, None)
 
     def _run(self) -> None:
         assert self._loop is not None
@@ -97,11 +99,10 @@ class CallWatch:
         self._answered.set()
         assert self._loop is not None
         limit = self._loop.time() - self._budget_s - GRACE_S
-        late = [task for task, begun in self._begun.items() if begun < limit]
+        late = [task for task, begun in self._begun.items() if begun < limit and task not in self._named]
         if not late:
             return
-        for task in late:
-            self._begun.pop(task)  # each is named once
+        self._named.update(late)
         logger.warning(
             "%d of the calls of %s %s not ended %s after their budget of %s%s: what ignores its cancellation keeps its "
             "place until the attempt ends; let `CancelledError` pass",
