@@ -88,7 +88,7 @@ class ThreadCaller:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=f"calls of {name}", daemon=True)
         self._tasks: dict[asyncio.Task[None], float] = {}
-        """Of the thread only, like all that follows: with the time of the loop at their begin."""
+        """Of the thread only, like all that follows: with the time of the loop when they began."""
         self._watch = CallWatch(name, policy, self._thread, look_s, self._tasks)
         self._opened = False
         self._early: list[tuple[Call, object]] = []

@@ -45,7 +45,7 @@ class CallWatch:
         look_s: float,
         begun: Mapping[asyncio.Task[None], float],
     ) -> None:
-        """`begun`: the calls that are under way, with the loop's time at their begin; looked at on the loop only."""
+        """`begun`: the calls that are under way, with the loop's time when they began; looked at on the loop only."""
         self._name = name
         self._budget_s = policy.budget_ms / 1000
         self._watched = watched
