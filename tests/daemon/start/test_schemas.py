@@ -313,6 +313,13 @@ def test_avro_without_a_registry_is_refused_where_records_have_ids(load: Load) -
     }  # fmt: skip
 
 
+def test_a_registry_with_a_wrong_address_is_not_said_to_be_missing(load: Load) -> None:
+    text = json.loads(load().source)
+    text["registry"] = {"url": "127.0.0.1:8081"}
+    (only,) = parse_pipeline(json.dumps(text), "p.yaml", {}).problems
+    assert only.path == "registry.url"
+
+
 def test_keys_have_schemas_and_subjects_of_their_own(fake: FakeRegistry, load: Load) -> None:
     fake.add("orders-key", '"long"')
     source: dict[str, Any] = {"metadata": {"key": "k"}, "key_format": "avro", "key_schema": {"registry": "orders-key"}}
