@@ -159,7 +159,11 @@ def test_init_writes_a_valid_sample_and_overwrites_nothing(tmp_path: Path, capsy
         (["stop", "FILE", "--http", "http://a..b:9095"], "http://a..b:9095 is not the address of a daemon"),
         (["topic", "list", "--bootstrap", "a..b:9092"], "`a..b` is not a host"),
         (["topic", "list", "--bootstrap", ""], "`` is not a broker address; write host:port"),
-        (["topic", "create", "a b"], "`a b` is not a topic name"),
+        (["topic", "create", "a b"], "`a b` is not a topic name; Kafka takes 1 to 249 letters, digits"),
+        (
+            ["topic", "create", "orders:4"],
+            "`orders:4` is not a topic name; write the number of partitions as --partitions",
+        ),
         (["savepoint", "delete", ""], "an empty text is no address"),
         (["upgrade", "--check", "--from", "", "FILE"], "an empty text is no address"),
         (["dead-letters", "replay", "FILE", "--to", "a b"], "--to: `a b` is not a topic name"),

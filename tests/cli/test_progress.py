@@ -79,6 +79,14 @@ def test_it_says_what_is_not_known_yet_and_what_went_wrong() -> None:
     ]
 
 
+def test_at_least_once_says_nothing_about_commits() -> None:
+    """Nothing is committed then: a zero would look as if no output had come out."""
+    assert render(msgspec.structs.replace(STATUS, guarantee="at-least-once"))[1:] == [
+        "records     in 52,346/s   out 41,000/s   lag 12,000",
+        "checkpoint  42   400 ms ago   took 123 ms   12.3 KiB",
+    ]
+
+
 def test_it_stays_three_lines_on_a_narrow_terminal() -> None:
     lines = render(STATUS, width=40)
     assert len(lines) == 3

@@ -135,6 +135,19 @@ def written(text: str, style: str) -> str:
     return f"a:\n  b: {style}\n{indented}"
 
 
+@pytest.mark.parametrize("character", ["\x85", "\u2028", "\u2029"])
+def test_lines_are_those_of_editors(character: str) -> None:
+    """To YAML 1.1 such a character ends a line."""
+    tree, _ = derive_tree(f"first: 'x{character}y'\nsecond: {{a: 1}}\n")
+    assert isinstance(tree, MappingNode)
+    (_, first), (_, second) = tree.entries
+    assert (first.mark.line, first.mark.column) == (1, 8)
+    assert (second.mark.line, second.mark.column) == (2, 9)
+    with pytest.raises(DocumentBroken) as found:
+        derive_tree(f"first: 'x{character}y'\nsecond: {{a: 1, b: ]}}\n")
+    assert (found.value.problem.mark.line, found.value.problem.mark.column) == (2, 19)
+
+
 @pytest.mark.slow
 @given(TEXT, st.sampled_from(["'", '"', "|", ">-"]))
 def test_a_place_inside_a_scalar_is_the_place_of_that_character_in_the_file(text: str, style: str) -> None:

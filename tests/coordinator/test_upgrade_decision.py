@@ -292,6 +292,21 @@ def test_a_source_that_is_still_there_is_not_said_to_begin_with_empty_state() ->
     assert unknown.remedy == "Did you mean `s`?"
 
 
+def test_a_source_that_is_gone_says_which_words_the_steps_that_it_fed_will_need() -> None:
+    """Else they are asked for one start later, step by step."""
+    checkpoint = completed(7, at=[positions("s", {"t": {0: 5}})], states=HELD.states)
+    replaced = msgspec.structs.replace(one_step(x="1"), meanings={name_of("a"): {"new": {"`x`": "2:1"}}})
+    replaced = msgspec.structs.replace(replaced, sources={name_of("new"): {"t": 1}})
+    (refusal,) = decide_upgrade(checkpoint, MEANT, replaced).refusals
+    assert "--drop s" in refusal.remedy
+    assert refusal.remedy.endswith("gets no records of it any more, --keep or --reset, too: --keep a")
+    said = msgspec.structs.replace(replaced, spoken=Spoken(keep={name_of("a"): ""}))
+    (refusal,) = decide_upgrade(checkpoint, MEANT, said).refusals
+    assert "--keep" not in refusal.remedy
+    dropped = msgspec.structs.replace(replaced, spoken=Spoken(keep={name_of("a"): ""}, drop=(name_of("s"),)))
+    assert not decide_upgrade(checkpoint, MEANT, dropped).refusals
+
+
 def test_a_step_that_nobody_has_written_is_neither_new_nor_a_choice() -> None:
     ours = OperatorName("dead_letters.bytes")
     same = Definition(meaning_of(x="1"), {}, {name_of("a"): (), ours: ()}, frozenset())

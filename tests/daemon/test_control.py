@@ -177,6 +177,23 @@ def test_a_silent_slot_is_lost_after_the_timeout() -> None:
     serve(scenario, timeout_s=TIMEOUT_S)
 
 
+def test_a_daemon_that_has_stood_still_itself_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGSTOP, a laptop that sleeps: whoever reads the line would look for the reason in the slot."""
+    asleep_s = [0.0]
+    monkeypatch.setattr("tidegate.daemon.control_server._now", lambda: asyncio.get_running_loop().time() + asleep_s[0])
+
+    async def scenario(server: ControlServer, heard: Heard) -> None:
+        reader, _ = await connect(server, heard, hello())
+        await heard.until(lambda: bool(heard.slots))
+        heard.slots[0].begin_watch(asyncio.get_running_loop().time())
+        assert await asyncio.wait_for(read_order(reader), DEADLINE_S) == Ping()
+        asleep_s[0] = 100.0
+        await heard.until(lambda: bool(heard.lost))
+        assert "s; but this daemon itself has not run for 100 s of them: it was stopped, or its" in str(heard.lost[0])
+
+    serve(scenario)
+
+
 @pytest.mark.slow
 def test_a_slot_that_waits_for_its_deployment_may_be_silent() -> None:
     async def scenario(server: ControlServer, heard: Heard) -> None:

@@ -93,6 +93,12 @@ def test_an_explanation_says_whom_a_step_asks_and_how(tmp_path: Path) -> None:
     assert (located["function"], located["order"]) == ("lookup.geo:resolve", "unordered")
 
 
+def test_a_single_retry_is_one(tmp_path: Path) -> None:
+    spec = http_of(build_plan(load(tmp_path)))
+    once = msgspec.structs.replace(spec, policy=msgspec.structs.replace(spec.policy, retries=1))
+    assert once.describes()[-1] == "5s an attempt, 1 retry, 20s in all"
+
+
 def test_what_is_asked_is_part_of_what_a_state_after_it_means(tmp_path: Path) -> None:
     meanings = [
         derive_meanings(build_plan(load(tmp_path, **changes)))

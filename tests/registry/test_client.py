@@ -129,8 +129,9 @@ def test_only_the_registrys_own_word_means_that_a_schema_is_missing(
     ("trouble", "expected", "words"),
     [
         (answer_with(500, '{"error_code": 50001, "message": "store is down"}'), RegistryAway, "store is down"),
-        (answer_with(503, ""), RegistryAway, "HTTP status 503"),
+        (answer_with(503, ""), RegistryAway, "[0-9]: HTTP status 503$"),
         (answer_with(429, ""), RegistryAway, "HTTP status 429"),
+        (answer_with(403, ""), RegistryRefused, "[0-9]: HTTP status 403$"),
         (answer_with(401, '{"error_code": 401, "message": "Unauthorized"}'), RegistryRefused, "Unauthorized"),
         (answer_with(302, "", Location="http://elsewhere/"), RegistryRefused, "redirect to http://elsewhere/"),
         (answer_with(200, "garbage"), RegistryRefused, "is no schema registry"),
@@ -154,6 +155,26 @@ def test_no_answer_ends_in_time(fake: FakeRegistry, ask: Callable[..., Any]) -> 
     fake.trouble = fake.hang
     with pytest.raises(RegistryAway, match=r"has not answered within 0\.1 s"):
         ask(lambda one: one.read(1), timeout="100ms")
+    assert len(fake.asked) == 1, "who lets a request hang gets no other one at once"
+
+
+def test_a_registry_that_hangs_is_not_waited_for_again_by_every_question(
+    fake: FakeRegistry, ask: Callable[..., Any]
+) -> None:
+    """A start has a question for each source and each sink."""
+    fake.trouble = fake.hang
+
+    async def several(one: Registry) -> list[str]:
+        said = []
+        for number in range(20):
+            with pytest.raises(RegistryAway) as found:
+                await one.read(number)
+            said.append(found.value.message)
+        return said
+
+    said = ask(several, timeout="5s")
+    assert len(set(said)) == 1
+    assert len(fake.asked) == 1
 
 
 def test_several_addresses_are_tried_in_turn(fake: FakeRegistry, ask: Callable[..., Any]) -> None:

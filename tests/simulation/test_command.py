@@ -59,7 +59,8 @@ def test_schedules_without_windows_are_passed_over_if_asked(monkeypatch: pytest.
     monkeypatch.setattr(campaign, "play", play)
     with_windows = [seed for seed in range(11, 16) if draw_schedule(seed).workload.windows is not None]
     assert 0 < len(with_windows) < 5
-    assert play_seeds(11, 5, windows=True).played == len(with_windows)
+    tally = play_seeds(11, 5, windows=True)
+    assert (tally.drawn, tally.played) == (5, len(with_windows))
     assert played == with_windows
 
 
@@ -90,3 +91,11 @@ def test_a_long_run_tells_how_far_it_is_on_standard_error(monkeypatch: pytest.Mo
     monkeypatch.setattr("tidegate.simulation.command.play_in_processes", lambda *_, **__: iter(tallies))
     done = CliRunner().invoke(simulate, ["--seeds", "200"])
     assert done.stderr == "150 of 200 played, 0 violations, 5.0 schedules/s\n"
+
+
+def test_of_windows_alone_it_tells_how_many_seeds_it_has_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven in ten are passed over, so what was played never comes near the number of seeds."""
+    tallies = [(campaign.Tally(drawn=150, played=45), 30.0)]
+    monkeypatch.setattr("tidegate.simulation.command.play_in_processes", lambda *_, **__: iter(tallies))
+    done = CliRunner().invoke(simulate, ["--seeds", "200", "--windows"])
+    assert done.stderr == "150 of 200 seeds, 45 with windows played, 0 violations, 1.5 schedules/s\n"

@@ -64,6 +64,15 @@ def test_missing_object_is_told_by_name(storage: LocalStorage) -> None:
         storage.get("journal/9")
 
 
+def test_a_pipe_in_the_place_of_an_object_is_not_waited_for(storage: LocalStorage, tmp_path: Path) -> None:
+    """Nobody writes into it: until now a command without a daemon hung."""
+    storage.put("journal/1", b"one")
+    os.mkfifo(tmp_path / "a/b/journal/2")
+    assert storage.get("journal/2") == b""
+    with pytest.raises(StorageError, match="ESPIPE"):
+        storage.get_range("journal/2", 0, 10)
+
+
 def test_list_never_shows_unfinished_writes(storage: LocalStorage, tmp_path: Path) -> None:
     (tmp_path / "a/b" / UNFINISHED / "half").write_bytes(b"ha")
     assert storage.list("") == []

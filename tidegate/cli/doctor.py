@@ -14,7 +14,7 @@ from tidegate.config.errors import ConfigErrors, render_problems
 from tidegate.config.load import LoadedPipeline
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.doctor.examine import examine, judge_start
-from tidegate.daemon.doctor.findings import Finding, exactly_once
+from tidegate.daemon.doctor.findings import Finding, is_kept
 from tidegate.daemon.doctor.render import render_findings
 from tidegate.daemon.start.check import look_at_start
 from tidegate.daemon.start.expression_check import plan_file
@@ -33,8 +33,8 @@ from tidegate.plan.graph import Plan
 def doctor(file: Path, style: str, spark: bool) -> int:
     """Look at the deployment that FILE names: brokers, topics, permissions, this machine.
 
-    The last line is the verdict. Exit code 0: exactly once; 1: a problem stands against it; 2: FILE is wrong. Records,
-    offsets and settings are not touched, and a running daemon is not disturbed.
+    The last line is the verdict. Exit code 0: the promise of FILE can be kept; 1: a problem stands against it; 2: FILE
+    is wrong. Records, offsets and settings are not touched, and a running daemon is not disturbed.
     """
     try:
         loaded, plan = plan_file(file, os.environ, Ask.EITHER)
@@ -48,7 +48,7 @@ def doctor(file: Path, style: str, spark: bool) -> int:
 
         findings += try_executors(loaded)
     click.echo(render_findings(loaded, findings, style))
-    return 0 if exactly_once(findings) else 1
+    return 0 if is_kept(findings) else 1
 
 
 def find(loaded: LoadedPipeline, plan: Plan) -> list[Finding]:

@@ -115,10 +115,14 @@ def render_status(status: Status) -> Table:
     grid.add_row(
         "records",
         f"in {status.records_in_per_second:,.0f}/s   out {status.records_out_per_second:,.0f}/s   "
-        f"committed {status.records_committed:,}   lag {lag}{bad}",
+        f"{_committed_text(status)}lag {lag}{bad}",
     )
     grid.add_row("checkpoint", _checkpoint_text(status))
     return grid
+
+
+def _committed_text(status: Status) -> str:
+    return f"committed {status.records_committed:,}   " if status.guarantee == "exactly-once" else ""
 
 
 def _checkpoint_text(status: Status) -> str:
@@ -126,7 +130,8 @@ def _checkpoint_text(status: Status) -> str:
     failed = f"   failed {status.failed_checkpoints}" if status.failed_checkpoints else ""
     if last is None:
         return f"none yet{failed}"
+    records = f"   {last.records_committed:,} records" if status.guarantee == "exactly-once" else ""
     return (
         f"{last.id}   {render_duration(last.age_seconds)} ago   took {render_duration(last.duration_seconds)}   "
-        f"{render_size(last.size_bytes)}   {last.records_committed:,} records{failed}"
+        f"{render_size(last.size_bytes)}{records}{failed}"
     )

@@ -100,7 +100,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
         settings.name, getattr(logging, settings.logging.level.upper()), settings.logging.format, terminal=terminal
     )
     raise_descriptor_limit()
-    metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan))
+    metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan), guarantee=settings.checkpoints.mode)
     http: HttpServer | None = None
     display = ProgressDisplay(console, metrics.snapshot)
     tracing = start_tracing(settings.name, lambda: metrics.checkpoints, os.environ)

@@ -97,7 +97,12 @@ def _print_whole(console: Console, table: Table) -> None:
     """As wide as it is, whatever reads it: a cut number says nothing. `width` of print is at most the console's."""
     width = console.measure(table, options=console.options.update_width(TABLE_WIDTH_MAX)).maximum
     console.width = max(width, console.width)
-    console.print(table, soft_wrap=True)
+    if console.is_terminal:
+        console.print(table, soft_wrap=True)
+        return
+    with console.capture() as drawn:
+        console.print(table, soft_wrap=True)
+    click.echo("\n".join(line.rstrip() for line in drawn.get().splitlines()))
 
 
 @click.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 from pydantic_core import PydanticCustomError
 
@@ -13,4 +15,7 @@ def require_topic(name: str, place: str = "") -> str:
     try:
         return check_topic(name)
     except PydanticCustomError as error:
-        raise click.UsageError(f"{place}{error}") from error
+        remedy = (error.context or {}).get("remedy", "")
+        if re.fullmatch(r"[\w.-]+:\d+", name):
+            remedy = "write the number of partitions as --partitions; only `tidegate broker` takes NAME:PARTITIONS"
+        raise click.UsageError(f"{place}{error}{'; ' if remedy else ''}{remedy}") from error

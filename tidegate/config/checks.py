@@ -57,7 +57,7 @@ def derive_problems(understood: Understood, values: dict[str, Value]) -> list[Pa
         problems += _source(("sources", name), source)
     for index, step in zip(understood.step_indices, settings.steps, strict=True):
         problems += _step(("steps", index), step)
-    problems += decide_schema_problems(settings)
+    problems += decide_schema_problems(settings, registry=values.get("registry") is not None)
     problems += decide_case_problems(settings, understood.case_indices, values)
     problems += decide_change_problems(settings, understood.step_indices, values)
     problems += _late_sinks(settings, values)

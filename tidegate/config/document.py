@@ -5,6 +5,7 @@ The tree is built from libyaml's events without recursion, so that neither depth
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -56,6 +57,8 @@ class MappingNode:
 
 
 _YAML_REMEDY = "check indentation (spaces, not tabs) and brackets, and quote values with `: `, `#` or a leading sign"
+_NO_LINES = re.compile("[\x85\u2028\u2029]")
+"""Breaks of lines to YAML 1.1, and to no editor."""
 _QUOTE_VARIABLES = 'within braces or brackets put a variable in quotes: "${NAME}"'
 
 Node = ScalarNode | SequenceNode | MappingNode
@@ -83,13 +86,13 @@ def derive_tree(text: str) -> tuple[Node | None, list[TextProblem]]:
 
     Raises DocumentBroken where the YAML cannot be read.
     """
-    builder = _Builder()
+    builder = _Builder(text)
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Mark(mark.line + 1, mark.column + 1, mark.index) if mark else Mark(1, 1, 0)
+        place = _placed(text, mark) if mark else Mark(1, 1, 0)
         what = ", ".join(part for part in (error.context, error.problem) if part)
         remedy = _flow_remedy(text, place) if "flow" in what else _YAML_REMEDY
         raise DocumentBroken(TextProblem(place, f"not valid YAML: {what}", remedy)) from error
@@ -103,22 +106,25 @@ def derive_tree(text: str) -> tuple[Node | None, list[TextProblem]]:
 
 def _flow_remedy(text: str, place: Mark) -> str:
     """For what YAML could not read within braces or brackets."""
-    line = "".join(text.splitlines()[place.line - 1 : place.line])
+    line = "".join(text.split("\n")[place.line - 1 : place.line]).rstrip("\r")
     if "${" in line[: place.column]:  # YAML has taken the braces of `${NAME}` for its own, and stopped after them
         return _QUOTE_VARIABLES
     value = find_cut_value(line, place.column)
     return _YAML_REMEDY if value is None else f"within braces or brackets put the value into quotes: {quote(value)}"
 
 
-def _mark(event: yaml.Event) -> Mark:
-    mark: Any = event.start_mark  # libyaml always sets it; the stubs allow None
-    return Mark(mark.line + 1, mark.column + 1, mark.index)
+def _placed(text: str, mark: Any) -> Mark:
+    """Where editors show it: libyaml begins lines after characters that are none of theirs, too."""
+    if _NO_LINES.search(text) is None:
+        return Mark(mark.line + 1, mark.column + 1, mark.index)
+    return Mark(text.count("\n", 0, mark.index) + 1, mark.index - text.rfind("\n", 0, mark.index), mark.index)
 
 
 class _Builder:
     """Events in, tree out."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
+        self._text = text
         self.root: Node | None = None
         self.problems: list[TextProblem] = []
         self._stack: list[SequenceNode | MappingNode] = []
@@ -131,6 +137,9 @@ class _Builder:
         self._aliases = 0
         self._nodes = 0
 
+    def _mark(self, event: yaml.Event) -> Mark:
+        return _placed(self._text, event.start_mark)  # libyaml always sets it; the stubs allow None
+
     def take(self, event: yaml.Event) -> None:
         """One event of libyaml."""
         match event:
@@ -140,15 +149,15 @@ class _Builder:
                     self._stop(event, "a second YAML document", "one file is one pipeline: remove `---`")
             case yaml.ScalarEvent():
                 end: Any = event.end_mark
-                node = ScalarNode(_mark(event), end.index, event.value, event.style or "", event.tag)
+                node = ScalarNode(self._mark(event), end.index, event.value, event.style or "", event.tag)
                 self._attach(node, event)
                 self._anchor(event.anchor, node)
             case yaml.AliasEvent():
                 self._attach(self._resolve(event), event)
             case yaml.SequenceStartEvent():
-                self._open(SequenceNode(_mark(event)), event)
+                self._open(SequenceNode(self._mark(event)), event)
             case yaml.MappingStartEvent():
-                self._open(MappingNode(_mark(event)), event)
+                self._open(MappingNode(self._mark(event)), event)
             case yaml.CollectionEndEvent():
                 self._keys.pop()
                 self._lines.pop()
@@ -156,7 +165,7 @@ class _Builder:
                 self._anchor(self._names.pop(), self._stack.pop())
 
     def _stop(self, event: yaml.Event, message: str, remedy: str) -> NoReturn:
-        raise DocumentBroken(TextProblem(_mark(event), message, remedy))
+        raise DocumentBroken(TextProblem(self._mark(event), message, remedy))
 
     def _anchor(self, name: str | None, node: Node) -> None:
         # An anchor counts only when its node is complete: no node can contain itself.

@@ -77,8 +77,8 @@ def _ends(settings: PipelineSettings) -> Iterator[_End]:
             )
 
 
-def decide_schema_problems(settings: PipelineSettings) -> Iterator[PathProblem]:
-    """What sources, sinks and the registry must agree on."""
+def decide_schema_problems(settings: PipelineSettings, *, registry: bool) -> Iterator[PathProblem]:
+    """What sources, sinks and the registry must agree on. `registry`: the file has that section, maybe a broken one."""
     if settings.registry is not None:
         yield from _registry(settings.registry)
     ends = list(_ends(settings))
@@ -87,7 +87,7 @@ def decide_schema_problems(settings: PipelineSettings) -> Iterator[PathProblem]:
         if FORMATS[one.format].schema_kind is None:
             yield from _without_schemas(one, with_ids)
             continue
-        if settings.registry is None and _asks(one):
+        if not registry and _asks(one):
             message = f"{one.format} needs the schema registry"
             remedy = "add `registry: {url: ...}` to the file, or `schema_id: none` where records have no id"
             yield PathProblem(one.format_path, message, remedy)

@@ -313,9 +313,7 @@ class _Decision:
         states = () if source else self._states_of(old, UNSAID)
         self._steps.append(StepChange(old, Outcome.REFUSED, source, states=states))
         again = "begins at its `start`" if source else "begins with empty state"
-        lost = ""
-        if self._waiting_in(old):
-            lost = _LOST
+        lost = _LOST if self._waiting_in(old) else self._say_fed(old)
         self._refuse(
             old,
             f"the checkpoint holds {what} {str(old)!r}, which the pipeline no longer has as a {kind} (it has: "
@@ -324,6 +322,23 @@ class _Decision:
             f"--drop {old}, which gives up its {what.split(maxsplit=1)[0]}: should it be added again, it {again}"
             f"{lost}",
         )
+
+    def _say_fed(self, old: OperatorName) -> str:
+        """Which steps will need a word when this is given up: said now, so that one start is enough."""
+        fed = [
+            str(self._names.get(step, step))
+            for step in self._held
+            if old in self._identity.meanings.get(step, {}) and self._names.get(step, step) in self._now.states
+        ]
+        silent = [name for name in fed if not self._verb(OperatorName(name), self._names_before(name))[0]]
+        if not silent:
+            return ""
+        words = " ".join(f"--keep {name}" for name in silent)
+        which = "which gets" if len(silent) == 1 else "each of which gets"
+        return f". Then say of {_quoted(silent)}, {which} no records of it any more, --keep or --reset, too: {words}"
+
+    def _names_before(self, name: str) -> OperatorName:
+        return self._renamed.get(OperatorName(name), OperatorName(name))
 
     def _waiting_in(self, old: OperatorName) -> bool:
         """Whether its state is records on their way, which are not in any position any more."""

@@ -190,14 +190,24 @@ class ControlServer:
 
     async def _watch_slots(self) -> None:
         while True:
+            looked_at = _now()
             await asyncio.sleep(self._interval_s)
+            stood_s = _now() - looked_at - self._interval_s
             for slot in list(self._slots):
                 silent_s = 0.0 if slot.heard_at is None else _now() - slot.heard_at
                 if silent_s > self._timeout_s:
-                    self._report_lost(slot, f"no heartbeat for {silent_s:.1f} s")
+                    own = stood_s > silent_s / 2
+                    self._report_lost(slot, f"no heartbeat for {silent_s:.1f} s{_stood(stood_s) if own else ''}")
                     slot.close()
                 else:
                     slot.send(Ping())
+
+
+def _stood(seconds: float) -> str:
+    return (
+        f"; but this daemon itself has not run for {seconds:.0f} s of them: it was stopped, or its machine was asleep "
+        "or overloaded"
+    )
 
 
 def _now() -> float:

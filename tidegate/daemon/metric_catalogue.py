@@ -52,7 +52,8 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_records_committed_total",
             _C,
-            "Records of a sink whose commit a completed checkpoint has decided: each counts once.",
+            "Records of a sink whose commit a completed checkpoint has decided: each counts once. None with "
+            "`checkpoints.mode: at-least-once`.",
             ("step",),
         ),
         MetricSpec(

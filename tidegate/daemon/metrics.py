@@ -69,10 +69,12 @@ class PipelineMetrics:
         elapsed: Callable[[], float] = time.monotonic,
         kinds: Mapping[OperatorName, str] = NO_KINDS,
         now_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms,
+        guarantee: str = "exactly-once",
     ) -> None:
         self.registry = CollectorRegistry()
         self._pipeline = pipeline
         self._version = version
+        self._guarantee = guarantee
         self._elapsed = elapsed
         self._now_ms = now_ms
         self._started_at = elapsed()
@@ -439,6 +441,7 @@ class PipelineMetrics:
                 dead_letters=self._dead_letters,
                 operators=self._operators.operators(now, self._now_ms()),
                 slots=self._operators.slots,
+                guarantee=self._guarantee,
                 history=self._history.summarise(self._failures.failures),
                 lag_seconds=max(self._lags_s.values(), default=None),
             )

@@ -136,6 +136,8 @@ class Status(msgspec.Struct, frozen=True):
     operators: tuple[OperatorStatus, ...] = ()
     """In the order of the plan."""
     slots: tuple[SlotStatus, ...] = ()
+    guarantee: str = "exactly-once"
+    """`checkpoints.mode`. With `at-least-once` nothing is committed: records are visible once they are produced."""
     history: HistorySummary = HistorySummary()
     """Of the checkpoints and failures that this daemon keeps; all of them: `/checkpoints`, `/failures`."""
     dead_letters: int = 0

@@ -44,7 +44,8 @@ class EventClock:
         self._groups = key_groups
         self._data_ms = LOWEST
         """The last watermark that was no end of time."""
-        self._fired_ms = LOWEST
+        self._fired: dict[int, int] = {}
+        """By key group, the last time of what an end of time has made due."""
         self._restored: dict[int, int] | None = None
         """By key group; empty once the watermark has passed all of them. None: not looked at yet."""
         self._restored_max = LOWEST
@@ -59,18 +60,31 @@ class EventClock:
             self._data_ms = watermark_ms
             self._forget_passed()
 
-    def fired(self, time_ms: int) -> None:
-        """A timer of this time has fired. After an end of time that is what a later start has to know."""
-        self._fired_ms = max(self._fired_ms, time_ms)
+    @property
+    def ending(self) -> bool:
+        """Whether an end of time has come: what fires has to be noted."""
+        return self.watermark_ms == END_OF_TIME
+
+    def fired(self, times: Iterable[int], groups: Iterable[int]) -> None:
+        """Timers of these times, and of keys of these groups, have fired after an end of time.
+
+        That is what a later start has to know. It is kept by key group: by subtask, another parallelism would find
+        other rows late.
+        """
+        for time_ms, group in zip(times, groups, strict=True):
+            self._fired[group] = max(time_ms, self._fired.get(group, LOWEST))
 
     def ended(self, lateness_ms: int) -> None:
         """An end of time has made everything due, and what records that are late could still correct is gone.
 
         A later start takes none for what was closed, however late it allows them to be.
         """
-        reached_ms = max(self._data_ms, self._fired_ms)
-        if reached_ms != LOWEST:
-            self._fired_ms = reached_ms + lateness_ms
+        reached = {group: self._reached_ms(group) for group in self._groups}
+        self._fired = {group: time_ms + lateness_ms for group, time_ms in reached.items() if time_ms != LOWEST}
+
+    def _reached_ms(self, group: int) -> int:
+        """Up to where this attempt has closed what keys of the group have."""
+        return max(self._data_ms, self._fired.get(group, LOWEST))
 
     @property
     def uniform(self) -> bool:
@@ -115,8 +129,10 @@ class EventClock:
             self.state.replace(values)
 
     def _ranges(self) -> Iterable[tuple[int, int, int]]:
-        ahead, own = self._ahead(), max(self._data_ms, self._fired_ms)
-        for watermark_ms, part in groupby(self._groups, lambda group: max(own, ahead.get(group, LOWEST))):
+        ahead = self._ahead()
+        for watermark_ms, part in groupby(
+            self._groups, lambda group: max(self._reached_ms(group), ahead.get(group, LOWEST))
+        ):
             groups = list(part)
             if watermark_ms != LOWEST:
                 yield groups[0], groups[-1] + 1, watermark_ms

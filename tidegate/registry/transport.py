@@ -43,6 +43,10 @@ class _Words(msgspec.Struct):
     message: str = ""
 
 
+class _Hung(RegistryAway):
+    """A request had no answer in its time."""
+
+
 class Transport:
     """See the module. To be entered before it is used; belongs to one event loop."""
 
@@ -60,6 +64,8 @@ class Transport:
         self._session: aiohttp.ClientSession | None = None
         self._first = 0
         """The address that answered last."""
+        self._hung: tuple[float, str] | None = None
+        """Until when nothing is asked, since there was no answer in time, and what was said of it."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -78,16 +84,27 @@ class Transport:
             await self._session.close()
 
     async def ask(self, method: str, path: str, body: Any = None) -> bytes:
-        """The body of the answer; `path` is encoded. Raises RegistryAway, RegistryRefused."""
+        """The body of the answer; `path` is encoded. Raises RegistryAway, RegistryRefused.
+
+        A round in which a request had no answer in its time is not repeated, and the next questions fail at once for
+        as long again: a start asks for each source and sink, and would wait for each.
+        """
+        now = asyncio.get_running_loop().time
+        if self._hung is not None and now() < self._hung[0]:
+            raise RegistryAway(self._hung[1])
         trouble = "no address was tried"
         for pause_s in PAUSES_S:
             await asyncio.sleep(pause_s)
+            hung = False
             for _ in self._urls:
                 try:
                     return await self._ask_one(self._urls[self._first], method, path, body)
                 except RegistryAway as away:
-                    trouble = away.message
+                    trouble, hung = away.message, hung or isinstance(away, _Hung)
                     self._first = (self._first + 1) % len(self._urls)
+            if hung:
+                self._hung = (now() + self._timeout_s, trouble)
+                break
         raise RegistryAway(trouble)
 
     async def _ask_one(self, url: str, method: str, path: str, body: Any) -> bytes:
@@ -104,7 +121,7 @@ class Transport:
                     where, path, response.status, response.headers.get("Location"), await _read(where, response)
                 )
         except TimeoutError as error:
-            raise RegistryAway(f"{where} has not answered within {self._timeout_s:g} s") from error
+            raise _Hung(f"{where} has not answered within {self._timeout_s:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             refusal = _tls_refusal(error)
             if refusal is not None:
@@ -130,12 +147,14 @@ def _judge(where: str, path: str, status: int, location: str | None, body: bytes
         remedy = "write the address that it leads to into `url`"
         raise RegistryRefused(f"{where} answers with a redirect to {(location or 'nowhere')[:200]}", remedy=remedy)
     words = _words(body)
-    text = f"{where}: {words.message[:WORDS_CHARACTERS_MAX] or f'HTTP status {status}'}"
+    said = words.message[:WORDS_CHARACTERS_MAX]
+    text = f"{where}: {said or f'HTTP status {status}'}"
+    with_status = f"{text} (HTTP status {status})" if said else text
     if status in _AGAIN or status >= 500:
-        raise RegistryAway(f"{text} (HTTP status {status})")
+        raise RegistryAway(with_status)
     if status in (401, 403):
         remedy = "check `username` and `password`, or `token`, and what they may do"
-        raise RegistryRefused(f"{text} (HTTP status {status})", error_code=words.error_code, remedy=remedy)
+        raise RegistryRefused(with_status, error_code=words.error_code, remedy=remedy)
     if status == 404:
         if words.error_code in MISSING:
             raise SchemaMissing(text, error_code=words.error_code)

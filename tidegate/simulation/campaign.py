@@ -38,6 +38,8 @@ STORY_LINES: Final = 60
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """What a number of schedules came to."""
 
+    drawn: int = 0
+    """Seeds that were looked at: those that were played, and those that were passed over."""
     played: int = 0
     counted: int = 0
     """Those with enough faults."""
@@ -59,6 +61,7 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     def plus(self, other: Tally) -> Tally:
         """Both together."""
         return Tally(
+            drawn=self.drawn + other.drawn,
             played=self.played + other.played,
             counted=self.counted + other.counted,
             faults=self.faults + other.faults,
@@ -99,6 +102,7 @@ def play_seeds(first: int, count: int, *, shrink: bool = True, windows: bool = F
     with quiet() as workers:
         for seed in range(first, first + count):
             schedule = draw_schedule(seed)
+            tally = tally.plus(Tally(drawn=1))
             if windows and schedule.workload.windows is None:
                 continue
             tally = tally.plus(_count(play(schedule, workers), workers, shrink=shrink))

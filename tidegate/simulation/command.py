@@ -40,7 +40,12 @@ def simulate(seeds: int, first: int | None, processes: int, budget: float | None
         if elapsed_s - told_s >= PROGRESS_S:
             told_s = elapsed_s
             violations = len(tally.failed)
-            click.echo(f"{tally.played} of {seeds} played, {violations} violations, {rate:.1f} schedules/s", err=True)
+            shown = (
+                f"{tally.drawn} of {seeds} seeds, {tally.played} with windows"
+                if windows
+                else f"{tally.played} of {seeds}"
+            )
+            click.echo(f"{shown} played, {violations} violations, {rate:.1f} schedules/s", err=True)
     missed = _tell_reach(tally)
     click.echo(
         f"played {tally.played} from seed {begin}: {tally.attempts} attempts, {tally.checkpoints} checkpoints, "

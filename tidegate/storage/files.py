@@ -72,9 +72,13 @@ class FileTools:
 FILE_TOOLS: Final = FileTools()
 
 
+_READING: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""A pipe or a device in the place of a file must not be waited for; to files the last flag means nothing."""
+
+
 def read_all(calls: SystemCalls, path: Path) -> bytes:
     """The content of a file. Raises OSError."""
-    descriptor = calls.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = calls.open(path, _READING)
     try:
         parts = []
         while part := calls.read(descriptor, READ_BYTES):
@@ -86,7 +90,7 @@ def read_all(calls: SystemCalls, path: Path) -> bytes:
 
 def read_range(calls: SystemCalls, path: Path, start: int, length: int) -> bytes:
     """So many bytes of a file from a place on, or those that there are. Raises OSError."""
-    descriptor = calls.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = calls.open(path, _READING)
     try:
         parts = []
         while length > 0 and (part := calls.pread(descriptor, min(length, READ_BYTES), start)):

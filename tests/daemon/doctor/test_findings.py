@@ -11,7 +11,7 @@ import msgspec
 from tests.daemon.small_pipeline import pipeline
 from tidegate.config.load import parse_pipeline
 from tidegate.daemon.doctor.examine import judge_start, refuse_findings
-from tidegate.daemon.doctor.findings import CHECKS, Finding, Level, exactly_once, render_checks_table
+from tidegate.daemon.doctor.findings import CHECKS, Finding, Level, is_kept, render_checks_table
 from tidegate.daemon.doctor.render import render_findings
 from tidegate.daemon.start.start_problems import StartProblem, derive_exit_code
 
@@ -24,12 +24,21 @@ WRONG = Finding(
 
 
 def test_the_verdict_is_yes_unless_there_is_a_problem() -> None:
-    assert exactly_once([OK, WEAK])
-    assert not exactly_once([OK, WEAK, WRONG])
+    assert is_kept([OK, WEAK])
+    assert not is_kept([OK, WEAK, WRONG])
     loaded = pipeline()
     assert render_findings(loaded, [OK, WEAK], "text").endswith("\nexactly once: yes (1 warning)")
     told = render_findings(loaded, [OK, WRONG, WEAK], "text").splitlines()
     assert told[-2:] == ["exactly once: no: 1 problem, 1 warning", "  retention (out): 1s"]
+
+
+def test_the_verdict_is_about_the_promise_of_the_file() -> None:
+    text = pipeline().source.replace("directory:", "mode: at-least-once\n  directory:")
+    loaded = parse_pipeline(text, "p.yaml", {})
+    assert render_findings(loaded, [OK], "text").endswith("\nat least once: yes (0 warnings)")
+    assert "\nat least once: no: 1 problem" in render_findings(loaded, [WRONG], "text")
+    document = json.loads(render_findings(loaded, [OK], "json"))
+    assert (document["guarantee"], document["kept"], document["exactly_once"]) == ("at-least-once", True, False)
 
 
 def test_the_table_has_what_is_what_should_be_and_the_command_unbroken() -> None:

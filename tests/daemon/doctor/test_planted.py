@@ -18,7 +18,7 @@ from tidegate.cli.connect import find_problems
 from tidegate.cli.doctor import find
 from tidegate.cli.main import run_command
 from tidegate.config.load import LoadedPipeline, parse_pipeline
-from tidegate.daemon.doctor.findings import Level, exactly_once
+from tidegate.daemon.doctor.findings import Level, is_kept
 from tidegate.kafka.inspection import Inspector
 from tidegate.plan.build import build_plan
 
@@ -137,7 +137,7 @@ def test_every_planted_misconfiguration_is_found_and_nothing_else(
     assert found >= PLANTED
     assert {(check, subject) for check, subject, _ in found - PLANTED} <= ALSO
     assert all(one.mend for one in findings if one.level is PROBLEM and one.check != "start")
-    assert not exactly_once(findings)
+    assert not is_kept(findings)
     (opened,) = [one for one in findings if one.check == "open-transactions"]
     assert opened.found == "none that hangs; 1 open in order"
 

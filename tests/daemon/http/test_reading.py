@@ -56,6 +56,15 @@ def test_status_takes_the_read_token_from_its_file(
     assert run_command(["status", str(file)]) == 0
 
 
+def test_status_into_a_file_has_no_blanks_at_the_ends_of_its_lines(
+    file: Path, server: HttpServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["status", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("orders ") for line in lines)
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
 def test_every_order_is_a_line_in_the_log_with_who_gave_it_and_what_became_of_it(
     server: HttpServer, daemon: Daemon, caplog: pytest.LogCaptureFixture
 ) -> None:

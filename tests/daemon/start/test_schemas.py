@@ -252,6 +252,17 @@ def test_without_the_registry_a_start_needs_what_it_has_given_before(fake: FakeR
     assert register(loaded) == 1
 
 
+def test_a_registry_that_is_away_is_waited_for_only_where_a_copy_is_missing(
+    fake: FakeRegistry, load: Load, caplog: pytest.LogCaptureFixture
+) -> None:
+    loaded = load(Ask.COPY)
+    register(loaded)
+    fake.trouble = AWAY
+    (found,) = asyncio.run(check_registrations(loaded, build_plan(loaded), 3600.0))
+    assert found.problem.severity == "warning"
+    assert "waiting for the registry" not in caplog.text
+
+
 def test_explain_shows_schemas_and_no_secret(load: Load) -> None:
     loaded = load(Ask.COPY)
     text = render_explanation(derive_explanation(loaded, build_plan(loaded)))
@@ -300,6 +311,13 @@ def test_avro_without_a_registry_is_refused_where_records_have_ids(load: Load) -
     assert {one.path for one in found if "needs the schema registry" in one.message} == {
         "sources.orders.format", "sinks.out.format"
     }  # fmt: skip
+
+
+def test_a_registry_with_a_wrong_address_is_not_said_to_be_missing(load: Load) -> None:
+    text = json.loads(load().source)
+    text["registry"] = {"url": "127.0.0.1:8081"}
+    (only,) = parse_pipeline(json.dumps(text), "p.yaml", {}).problems
+    assert only.path == "registry.url"
 
 
 def test_keys_have_schemas_and_subjects_of_their_own(fake: FakeRegistry, load: Load) -> None:

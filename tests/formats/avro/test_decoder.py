@@ -274,7 +274,7 @@ def test_a_decimal_is_never_rounded() -> None:
         )
         found = decoded(decoder, list(messages))
         assert found.frame["a"].to_list() == [Decimal("9999.99"), Decimal("-9999.99"), Decimal(0)]
-        assert failures(found) == [(row, "OUT_OF_RANGE: a decimal has more digits than 6") for row in (1, 3)]
+        assert failures(found) == [(row, "OUT_OF_RANGE: `a`: a decimal has more digits than 6") for row in (1, 3)]
 
 
 def test_valid_bytes_that_nobody_writes_are_read() -> None:
@@ -314,7 +314,20 @@ def test_what_is_wrong_with_a_value_that_no_column_is_made_of() -> None:
         decoder = AvroDecoder(columns, columns[:1], FormatOptions(text), KnownSchemas({7: text}), least)
         found = decoded(decoder, list(messages))
         assert found.frame.rows() == [(0,), (2,)]
-        assert failures(found) == [(1, "OUT_OF_RANGE: 2147483647 is not a date of the years 1 to 9999")]
+        assert failures(found) == [(1, "OUT_OF_RANGE: `day`: 2147483647 is not a date of the years 1 to 9999")]
+
+
+def test_what_is_wrong_with_a_value_within_others_is_named_by_its_fields() -> None:
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "id", "type": logical_uuid()}]}
+    schema = record_of(("who", ["null", inner]))
+    raw = record_of(("who", ["null", {**inner, "fields": [{"name": "id", "type": "string"}]}]))
+    messages = [encode(raw, {"who": {"id": one}}) for one in ("12345678-1234-5678-1234-567812345678", "nobody")]
+    found = decoded(decoder_of(schema), messages)
+    assert failures(found) == [(1, "MALFORMED_AVRO: `who.id`: 'nobody' is no UUID")]
+
+
+def logical_uuid() -> dict[str, str]:
+    return {"type": "string", "logicalType": "uuid"}
 
 
 def test_nothing_is_asked_for_and_everything_is_checked() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -121,7 +121,7 @@ def test_a_target_that_cannot_be_opened_ends_the_attempt() -> None:
     with slot_of(echo) as slot:
         slot.ask(1)
         assert slot.woken.wait(PATIENCE_S)
-        with pytest.raises(CallsFailed, match=r"the calls of look\[0\] have ended: no such host"):
+        with pytest.raises(CallsFailed, match=r"look\[0\] have ended: `open` failed: OSError: no such host"):
             slot.caller.take()
     wait_until(lambda: echo.life == ["open", "close"], "what was opened is closed", PATIENCE_S)
 
@@ -144,3 +144,59 @@ def test_closing_what_was_never_asked_does_nothing() -> None:
     with slot_of(echo):
         pass
     assert echo.life == []
+
+
+class Blocking(Echo):
+    """Blocks the loop, or ignores its cancellation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = threading.Event()
+
+    async def _ask(self, request: object) -> object:
+        if request == "block":
+            self.released.wait(PATIENCE_S)
+        while request == "stubborn" and not self.released.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+        return request
+
+
+def test_a_call_that_blocks_all_others_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    target = Blocking()
+    caller = ThreadCaller("look[0]", target, POLICY, lambda: None, look_s=0.001)
+    try:
+        caller.submit([(Call(None, 0), "block")])
+        wait_until(lambda: "blocked" in caplog.text, "it is said", PATIENCE_S)
+    finally:
+        target.released.set()
+        caller.close()
+    assert "a call of look[0] has blocked all calls of its slot for 0.01 s, in _ask (" in caplog.text
+    assert "test_caller.py:" in caplog.text
+    assert "to_thread" in caplog.text
+
+
+def test_a_call_that_ignores_its_cancellation_is_named_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.operators.calls.watch.GRACE_S", 0.0)
+    target = Blocking()
+    policy = CallPolicy(timeout_ms=1, retries=0, backoff_ms=1, budget_ms=1)
+    caller = ThreadCaller("look[0]", target, policy, lambda: None, look_s=0.001)
+    try:
+        caller.submit([(Call(None, 0), "stubborn")])
+        wait_until(lambda: "not ended" in caplog.text, "it is said", PATIENCE_S)
+    finally:
+        target.released.set()
+        caller.close()
+    (line,) = [one for one in caplog.messages if "not ended" in one]
+    assert line.startswith("1 of the calls of look[0] has not ended 0s after their budget of 1ms, in _ask (")
+    assert "let `CancelledError` pass" in line
+
+
+def test_calls_that_answer_are_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    target = Blocking()
+    with slot_of(target) as slot:
+        slot.ask(*range(50))
+        slot.wait_for(50)
+    assert [one for one in caplog.records if one.name.startswith("tidegate.operators.calls")] == []

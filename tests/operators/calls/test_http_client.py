@@ -137,3 +137,8 @@ def test_retry_after_is_seconds_or_a_date() -> None:
     assert derive_retry_after_s("Sun, 22 Nov 2026 11:00:00 GMT", now) == 0
     assert derive_retry_after_s("soon", now) == 0
     assert derive_retry_after_s("999999999", now) == 3600
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(Unavailable, match=r"^http://127\.0\.0\.1:1/price/x: ClientConnectorError: Cannot connect"):
+        ask(lambda target: target.ask("http://127.0.0.1:1/price/x"))

@@ -176,6 +176,35 @@ def test_a_pipeline_that_has_ended_takes_new_windows_a_week_later() -> None:
     assert [row[:4] for row in step.results] == [("a", 0, 10, 1), ("a", 20, 30, 1)]
 
 
+@pytest.mark.parametrize("lateness", [0, 7])
+@pytest.mark.parametrize(
+    "windowing",
+    [
+        Windowing(10, 10),
+        Windowing(10, 5),
+        Windowing(10, 0),
+        Windowing(10, 10, early_ms=5),
+        Windowing(10, 0, early_ms=5),
+    ],
+    ids=["tumbling", "sliding", "session", "early", "early session"],
+)
+def test_what_is_late_for_what_an_end_of_time_has_closed_does_not_depend_on_the_parallelism(
+    windowing: Windowing, lateness: int
+) -> None:
+    """Only what had a result is closed by it, for its key group: keys of other groups are in time."""
+    found = []
+    for before, after in ((1, 1), (3, 2), (2, 8), (8, 1)):
+        step = Subtasks(make_window(windowing, lateness), before)
+        for one in (at(("k0", 3), ("k1", 3), ("k2", 25), ("k3", 14)), watermark(2), watermark(END_OF_TIME)):
+            step.feed(one)
+        step.restart(after, "memory")
+        step.feed(at(*((f"k{number}", 26) for number in range(12))))
+        step.feed(watermark(END_OF_TIME))
+        found.append((step.late, sorted(map(str, step.results))))
+    assert found == [found[0]] * 4
+    assert (not windowing.session) <= found[0][0] < 6  # a record may begin a session of its own
+
+
 def test_late_rows_are_counted_and_go_out_as_they_came_with_the_reason() -> None:
     late = (("x", BIGINT), ("_reason", STRING), ("_watermark", TIMESTAMP))
     step = Subtasks(msgspec.structs.replace(make_window(Windowing(10, 10)), late=late))

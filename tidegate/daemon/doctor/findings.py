@@ -190,8 +190,8 @@ CHECKS: Final[Mapping[str, Check]] = {
 }
 
 
-def exactly_once(findings: Collection[Finding]) -> bool:
-    """The verdict: nothing that was seen stands against it."""
+def is_kept(findings: Collection[Finding]) -> bool:
+    """The verdict on what the file promises, `checkpoints.mode`: nothing that was seen stands against it."""
     return not any(one.level is Level.PROBLEM for one in findings)
 
 

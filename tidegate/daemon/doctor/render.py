@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.config.errors import render_problems
 from tidegate.config.load import LoadedPipeline
-from tidegate.daemon.doctor.findings import CHECKS, Finding, Level, exactly_once
+from tidegate.daemon.doctor.findings import CHECKS, Finding, Level, is_kept
 
 WIDTH: Final = 118
 _SEVERITY: Final = {Level.WARNING: "warning", Level.PROBLEM: "error"}
@@ -23,7 +23,7 @@ def render_findings(loaded: LoadedPipeline, findings: Sequence[Finding], style: 
         return loaded.secrets(json.dumps(_document(loaded, findings), indent=2, ensure_ascii=False))
     if style == "github":
         return _commands(loaded, findings)
-    return loaded.secrets("\n".join([*_table(findings), "", *_verdict(findings)]))
+    return loaded.secrets("\n".join([*_table(findings), "", *_verdict(loaded, findings)]))
 
 
 def _table(findings: Sequence[Finding]) -> list[str]:
@@ -47,13 +47,14 @@ def _wrapped(head: str, text: str) -> list[str]:
     return [head + first, *(" " * len(head) + line for line in more)]
 
 
-def _verdict(findings: Sequence[Finding]) -> list[str]:
+def _verdict(loaded: LoadedPipeline, findings: Sequence[Finding]) -> list[str]:
+    guarantee = loaded.settings.checkpoints.mode.replace("-", " ")
     problems = [one for one in findings if one.level is Level.PROBLEM]
     warnings = sum(one.level is Level.WARNING for one in findings)
     counted = f"{warnings} warning{'s' if warnings != 1 else ''}"
     if not problems:
-        return [f"exactly once: yes ({counted})"]
-    lines = [f"exactly once: no: {len(problems)} problem{'s' if len(problems) != 1 else ''}, {counted}"]
+        return [f"{guarantee}: yes ({counted})"]
+    lines = [f"{guarantee}: no: {len(problems)} problem{'s' if len(problems) != 1 else ''}, {counted}"]
     return [*lines, *(f"  {one.place}: {one.found}" for one in problems)]
 
 
@@ -66,7 +67,9 @@ def _document(loaded: LoadedPipeline, findings: Sequence[Finding]) -> dict[str, 
     return {
         "file": loaded.file,
         "pipeline": loaded.settings.name,
-        "exactly_once": exactly_once(findings),
+        "guarantee": loaded.settings.checkpoints.mode,
+        "kept": is_kept(findings),
+        "exactly_once": is_kept(findings) and loaded.settings.checkpoints.mode == "exactly-once",
         "findings": rows,
     }
 

@@ -53,14 +53,15 @@ def registering(plan: Plan) -> Iterator[Registering]:
 
 async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list[StartProblem]:
     """What the registry refuses, and that it does not answer; that is only a warning where there are copies of all that
-    a start needs. A registry that does not answer is waited for so long.
+    a start needs. Where there are not, a registry that does not answer is waited for so long.
     """
     if loaded.settings.registry is None or not _names_schemas(plan):
         return []
     problems: list[StartProblem] = []
     try:
         async with open_registry(loaded.settings.registry) as registry:
-            away = await _wait(registry, patience_s)
+            copies = [registry.copy_of_text(one.schema.subject, one.schema) for one in registering(plan)]
+            away = await _wait(registry, patience_s if None in copies else 0.0)
             for one in registering(plan):
                 if away is not None and registry.copy_of_text(one.schema.subject, one.schema) is None:
                     raise away

@@ -50,7 +50,8 @@ def _try(request: ProbeRequest) -> dict[str, ProbeFinding]:
         return _all(request.references, f"its import has not ended within {TIME_LIMIT_S:g} s", remedy)
     if ended.returncode:
         last = (ended.stderr.decode(errors="replace").splitlines() or [""])[-1]
-        return _all(request.references, f"its import ended the process with code {ended.returncode}: {last}", remedy)
+        said = f": {last}" if last else ""
+        return _all(request.references, f"its import ended the process with code {ended.returncode}{said}", remedy)
     return msgspec.json.decode(ended.stdout, type=dict[str, ProbeFinding])
 
 

@@ -80,11 +80,22 @@ class JsonAnswerDecoder:
     def decode(self, answers: Sequence[object]) -> Decoded:
         """Rows of the good answers in order, and the bad ones."""
         bodies = [b"{}" if answer is None else answer for answer in answers]
-        return self._decoder.decode_values(bodies)  # type: ignore[arg-type]  # what the target gives is bytes
+        decoded = self._decoder.decode_values(bodies)  # type: ignore[arg-type]  # what the target gives is bytes
+        failures = [
+            msgspec.structs.replace(one, message=f"the server answered {_body(bodies[one.row])}: {one.message}")
+            for one in decoded.failures
+        ]
+        return Decoded(decoded.frame, failures)
 
 
 def _convert(record: type[msgspec.Struct]) -> Decode:
     return lambda answer: msgspec.convert(answer, record, dec_hook=convert)
+
+
+def _body(answer: object) -> str:
+    """The beginning of it, so that nobody takes what a server has said for what is in the record."""
+    assert isinstance(answer, bytes)
+    return _shown(answer[: SHOWN_MAX + 1].decode("utf-8", "backslashreplace"))
 
 
 def _shown(value: object) -> str:

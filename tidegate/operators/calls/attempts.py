@@ -87,12 +87,12 @@ async def _attempt_once(ask: Callable[[], Awaitable[object]], limit_s: float) ->
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise  # the step is being closed
-        return CallFailure(FailureKind.CALL_FAILED, f"the call was cancelled from within: {_named(error)}"), 0.0
+        return CallFailure(FailureKind.CALL_FAILED, f"the call was cancelled from within: {name_error(error)}"), 0.0
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # whatever a user's function raises
         if scope.expired() and isinstance(error, TimeoutError):
             limit = render_duration(max(1, round(limit_s * 1000)))
             return CallFailure(FailureKind.CALL_TIMED_OUT, f"no answer within {limit}"), 0.0
-        return CallFailure(FailureKind.CALL_FAILED, _named(error)), 0.0
+        return CallFailure(FailureKind.CALL_FAILED, name_error(error)), 0.0
 
 
 def _after(failure: CallFailure, attempts: int, why: str) -> CallFailure:
@@ -104,6 +104,7 @@ def _text(error: BaseException) -> str:
     return str(error)[:TEXT_MAX]
 
 
-def _named(error: BaseException) -> str:
+def name_error(error: BaseException) -> str:
+    """Its type and its text, cut."""
     text = _text(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -17,7 +17,8 @@ from typing import Any, Final, Protocol
 
 from tidegate.errors import AttemptFailed
 from tidegate.operators.async_queue import Call, CallFailure
-from tidegate.operators.calls.attempts import CallPolicy, attempt_call
+from tidegate.operators.calls.attempts import CallPolicy, attempt_call, name_error
+from tidegate.operators.calls.watch import LOOK_S, CallWatch
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +73,9 @@ OpenReader = Callable[[Any, str, Callable[[], None]], Caller]
 class ThreadCaller:
     """See Caller. The thread begins with the first call."""
 
-    def __init__(self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None], look_s: float = LOOK_S
+    ) -> None:
         """`name` seeds the pauses between attempts: two subtasks do not pause for the same time."""
         self._name = name
         self._target = target
@@ -84,17 +87,19 @@ class ThreadCaller:
         self._broken: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=f"calls of {name}", daemon=True)
-        # Of the thread only:
+        self._tasks: dict[asyncio.Task[None], float] = {}
+        """Of the thread only, like all that follows: with the time of the loop when they began."""
+        self._watch = CallWatch(name, policy, self._thread, look_s, self._tasks)
         self._opened = False
         self._early: list[tuple[Call, object]] = []
         self._stop: asyncio.Event | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, asked: Asked) -> None:
         """See Caller."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread.start()
+            self._watch.start(self._loop)
         if self._broken is None:
             self._loop.call_soon_threadsafe(self._begin, asked)
 
@@ -113,6 +118,7 @@ class ThreadCaller:
         """See Caller."""
         if self._loop is None:
             return
+        self._watch.stop()
         if self._thread.is_alive():
             try:
                 self._loop.call_soon_threadsafe(self._request_stop)
@@ -145,14 +151,17 @@ class ThreadCaller:
                 self._begin(self._early)
                 await stopping
         finally:
+            stopping.cancel()
             await self._end()
 
     async def _open(self, stopping: asyncio.Task[bool]) -> bool:
-        """Whether the target is open; False when the step is closed before. Raises CallsFailed, and what it raises."""
+        """Whether the target is open; False when the step is closed before. Raises CallsFailed."""
         opening = asyncio.create_task(self._target.open())
         await asyncio.wait({opening, stopping}, timeout=OPEN_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         if opening.done():
-            opening.result()
+            error = opening.exception()
+            if error is not None:
+                raise CallsFailed(f"`open` failed: {name_error(error)}") from error
             return True
         opening.cancel()
         if stopping.done():
@@ -173,18 +182,19 @@ class ThreadCaller:
         await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
         if not closing.done():
             logger.warning("`close` of %s has not ended within %g s", self._name, CLOSE_TIMEOUT_S)
-        elif closing.exception() is not None:
-            logger.warning("`close` of %s failed: %s", self._name, closing.exception())
+        elif (error := closing.exception()) is not None:
+            logger.warning("`close` of %s failed: %s", self._name, name_error(error))
 
     def _begin(self, asked: Asked) -> None:
         if not self._opened:
             self._early += asked
             return
-        create, tasks = asyncio.get_running_loop().create_task, self._tasks
+        loop, tasks = asyncio.get_running_loop(), self._tasks
+        now = loop.time()
         for call, request in asked:
-            task = create(self._call(call, request))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            task = loop.create_task(self._call(call, request))
+            tasks[task] = now
+            task.add_done_callback(tasks.pop)
 
     async def _call(self, call: Call, request: object) -> None:
         answer = await attempt_call(lambda: self._target.ask(request), self._policy, self._draw)

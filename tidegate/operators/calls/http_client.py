@@ -14,7 +14,7 @@ from yarl import URL
 from tidegate import __version__
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.calls.answer_cache import AnswerCache
-from tidegate.operators.calls.attempts import Refused, Unavailable
+from tidegate.operators.calls.attempts import Refused, Unavailable, name_error
 
 BODY_BYTES_MAX: Final = 1 << 20
 REDIRECTS_MAX: Final = 5
@@ -94,10 +94,13 @@ class HttpTarget:
         assert self._session is not None
         here = URL(url, encoded=True)
         for _ in range(REDIRECTS_MAX + 1):
-            async with self._session.get(here, allow_redirects=False) as response:
-                if response.status not in _REDIRECTS:
-                    return await self._read(response)
-                there = here.join(URL(response.headers.get("Location", "")))
+            try:
+                async with self._session.get(here, allow_redirects=False) as response:
+                    if response.status not in _REDIRECTS:
+                        return await self._read(response)
+                    there = here.join(URL(response.headers.get("Location", "")))
+            except aiohttp.ClientError as error:
+                raise Unavailable(f"{_shown(here)}: {name_error(error)}") from error
             if there.origin() != here.origin():
                 raise Refused(f"{_shown(here)} leads to another host, {there.origin()}: write that one into `url`")
             here = there

@@ -145,11 +145,12 @@ class CallOperator(StepOperator, frozen=True):
     def describes(self) -> list[str]:
         """See Operator."""
         attempt, whole = render_duration(self.policy.timeout_ms), render_duration(self.policy.budget_ms)
+        retries = "1 retry" if self.policy.retries == 1 else f"{self.policy.retries} retries"
         order = "in order" if self.ordered else "unordered within watermarks"
         return [
             f"adds {render_columns(self.answers)}",
             f"{self.capacity} rows at a time, {order}",
-            f"{attempt} an attempt, {self.policy.retries} retries, {whole} in all",
+            f"{attempt} an attempt, {retries}, {whole} in all",
         ]
 
 

@@ -15,6 +15,7 @@ import importlib.machinery
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import CodeType, ModuleType
@@ -157,14 +158,23 @@ def load_function(reference: str) -> object:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise UserCodeProblem(
-            f"the module `{module_name}` cannot be imported: {type(error).__name__}: {error}",
-            "put it beside the pipeline file, or install it where the daemon and the executors run",
+            f"the module `{module_name}` cannot be imported: {type(error).__name__}: {error}", _mend(error)
         ) from error
     found = getattr(module, name, None)
     if found is None:
         raise UserCodeProblem(f"`{module_name}` has no `{name}`", f"define `async def {name}(row)` in it")
     _check(reference, found)
     return found
+
+
+def _mend(error: Exception) -> str:
+    """What to do about a module that cannot be imported: it is not there, or it is, and something in it fails."""
+    if isinstance(error, ModuleNotFoundError):
+        return "put it beside the pipeline file, or install it where the daemon and the executors run"
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
+    if isinstance(error, SyntaxError) or len(frames) < 2:  # the first one is ours
+        return "correct the module"
+    return f"correct the module, at line {frames[-1].lineno} of {frames[-1].filename}"
 
 
 def _check(reference: str, found: object) -> None:

@@ -32,8 +32,17 @@ DAY: Final = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
 _DIGITS: Final = Context(prec=80)
 
 
-class _OutOfRange(ValueError):
+class _Unfit(ValueError):
     """A value that its type does not hold."""
+
+    def __init__(self, message: str, kind: FailureKind = FailureKind.OUT_OF_RANGE, path: tuple[str, ...] = ()) -> None:
+        """`path`: the names of the fields that it is in, the outermost first."""
+        super().__init__(f"`{'.'.join(path)}`: {message}" if path else message)
+        self._message, self.kind, self._path = message, kind, path
+
+    def inside(self, name: str) -> _Unfit:
+        """The same, as that of a field."""
+        return _Unfit(self._message, self.kind, (name, *self._path))
 
 
 class ReferenceReader:
@@ -48,11 +57,12 @@ class ReferenceReader:
         )
         """Which type of a union a value is of; it costs a quarter more time."""
         types = {field.name: field.type for field in reader.fields}
-        self._columns = [(name, polars_type(kind), _converter(types[name])) for name, kind in columns]
+        self._columns = [(name, polars_type(kind), _field_converter(name, types[name])) for name, kind in columns]
         self._checked = [
             (field.name, convert)
             for field in reader.fields
-            if (convert := _converter(field.type)) is not None and field.name not in {name for name, _ in columns}
+            if (convert := _field_converter(field.name, field.type)) is not None
+            and field.name not in {name for name, _ in columns}
         ]
         """Of fields that no column is made of."""
 
@@ -88,8 +98,8 @@ class ReferenceReader:
 def _failure(row: int, error: Exception) -> RecordFailure:
     if isinstance(error, UnicodeDecodeError):
         return RecordFailure(row, FailureKind.NOT_UTF8, f"a string is not UTF-8: {error.reason}")
-    if isinstance(error, _OutOfRange):
-        return RecordFailure(row, FailureKind.OUT_OF_RANGE, str(error))
+    if isinstance(error, _Unfit):
+        return RecordFailure(row, error.kind, str(error))
     if isinstance(error, EOFError | LookupError) or not str(error):
         what = "the bytes end within the record" if isinstance(error, EOFError) else first_line(error)
         return RecordFailure(row, FailureKind.MALFORMED_AVRO, f"{what}; it was written with another schema, or cut")
@@ -100,6 +110,21 @@ def default_series(name: str, kind: DataType, one: AvroType, default: Any) -> pl
     """One row with a default, as it is in the JSON of a schema."""
     convert = _converter(one)
     return make_series(name, polars_type(kind), [default if convert is None else convert(default)])
+
+
+def _field_converter(name: str, one: AvroType) -> Convert | None:
+    """As `_converter`; a failure names the field."""
+    convert = _converter(one)
+    if convert is None:
+        return None
+
+    def located(value: Any) -> Any:
+        try:
+            return convert(value)
+        except _Unfit as error:
+            raise error.inside(name) from error
+
+    return located
 
 
 def _converter(one: AvroType) -> Convert | None:
@@ -122,7 +147,7 @@ def _converter(one: AvroType) -> Convert | None:
 
 
 def _record(one: AvroType) -> Convert:
-    fields = [(field.name, _converter(field.type), field.default) for field in one.fields]
+    fields = [(field.name, _field_converter(field.name, field.type), field.default) for field in one.fields]
 
     def convert(values: Any) -> dict[str, Any]:
         made = {}
@@ -189,7 +214,7 @@ def _logical(one: AvroType) -> Convert:
         limit, context = 10**one.precision, _DIGITS
         return lambda value: _decimal(value, limit, one, context)
     if one.logical == "uuid":
-        return lambda value: str(UUID(value))
+        return _uuid
     if one.logical == "date":
         return lambda value: _within(value, FIRST_DAY, LAST_DAY, "a date of the years 1 to 9999")
     if one.logical in DAY:
@@ -202,16 +227,23 @@ def _logical(one: AvroType) -> Convert:
     )
 
 
+def _uuid(value: str) -> str:
+    try:
+        return str(UUID(value))
+    except ValueError as error:
+        raise _Unfit(f"{value[:60]!r} is no UUID", FailureKind.MALFORMED_AVRO) from error
+
+
 def _within(value: int, low: int, high: int, what: str) -> int:
     if not low <= value <= high:
-        raise _OutOfRange(f"{value} is not {what}")
+        raise _Unfit(f"{value} is not {what}")
     return value
 
 
 def _decimal(value: bytes | str, limit: int, one: AvroType, context: Context) -> Decimal:
     unscaled = int.from_bytes(_bytes(value), "big", signed=True)
     if not -limit < unscaled < limit:
-        raise _OutOfRange(f"a decimal has more digits than {one.precision}")
+        raise _Unfit(f"a decimal has more digits than {one.precision}")
     return Decimal(unscaled).scaleb(-one.scale, context)
 
 

@@ -6,7 +6,7 @@ after the watermark is late: its ranking is closed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import polars as pl
@@ -40,9 +40,10 @@ class ClosingRuntime(Runtime):
         kinds = [types[key] for key in self._keys]
         self._order = operator.order()
         declaration, _ = operator.states(slot.max_parallelism)
-        self._state = slot.open_state(
-            operator.name, declaration, lambda rows: key_groups_of_keys(rows, kinds, slot.max_parallelism)
+        self._groups_of: Callable[[list[Row]], Sequence[int]] = lambda rows: key_groups_of_keys(
+            rows, kinds, slot.max_parallelism
         )
+        self._state = slot.open_state(operator.name, declaration, self._groups_of)
         self._rankings = TimeOrdered(self._state, slot.own_groups)
         self._clock = EventClock(operator.name, slot.own_groups)
         self._waiting: int | None = None
@@ -121,7 +122,9 @@ class ClosingRuntime(Runtime):
         limit = max(1, ROWS_AT_ONCE // self._places)
         taken = self._rankings.take_due(watermark_ms, limit)
         if taken:
-            self._clock.fired(taken[-1][0][0])
+            if self._clock.ending:
+                closed = [key for key, _ in taken]
+                self._clock.fired([key[0] for key in closed], self._groups_of([key[1:] for key in closed]))
             rows = [row for _, value in taken for row in value[0]]
             ranks = [rank + 1 for _, value in taken for rank in range(len(value[0]))]
             times = [key[0] for key, value in taken for _ in value[0]]

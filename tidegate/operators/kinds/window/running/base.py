@@ -15,7 +15,8 @@ import polars as pl
 from tidegate.ids import StateName
 from tidegate.operators.event_time import EventClock
 from tidegate.operators.kinds.window.running.emission import ResultsOf, Room
-from tidegate.operators.kinds.window.running.partial import Aggregates
+from tidegate.operators.kinds.window.running.partial import AT, Aggregates
+from tidegate.operators.kinds.window.running.store import key_columns
 from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out, Runtime
 from tidegate.state.base import KeyedState
@@ -130,6 +131,17 @@ class WindowRuntime(Runtime):
     def _results_of(self, parts: pl.DataFrame) -> ResultsOf:
         """The results of partial results."""
         return lambda start, end: self._aggregates.results_of(parts[start:end])
+
+    def _note_closed(self, times: pl.Series, keyed: pl.DataFrame) -> None:
+        """Results go out; `times` are the last instants of what closes with them, and `keyed` has their keys."""
+        if self._clock.ending:
+            self._clock.fired(times.to_list(), self._late.groups_of(keyed))
+
+    def _note_closed_rows(self, rows: Sequence[Row]) -> None:
+        """The same for rows of a time and a key."""
+        if self._clock.ending:
+            keyed = pl.DataFrame(key_columns(rows, self._keys))
+            self._note_closed(keyed[AT], keyed)
 
     def _passed(self, watermark_ms: int) -> int:
         """The watermark downstream, when all that one makes due is emitted."""

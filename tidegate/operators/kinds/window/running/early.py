@@ -129,7 +129,7 @@ class EarlyRuntime(TimedRuntime):
         slicing = self._slicing
         parts = self._slices.frame_of(*zip(*found, strict=True)).sort(self._by)
         wholes = parts[_WHOLE] if self._sliding else slicing.wholes_of(parts[AT])[0]
-        self._clock.fired(int(slicing.instants_of(parts[AT])[-1]) - 1)
+        self._note_closed(slicing.instants_of(parts[AT]) - 1, parts)
         starts, ends = (slicing.instants_of(one) for one in (slicing.window_start(wholes), wholes))
         emit_results(parts, starts, ends, self._results_of(parts), self._names, out, self._room)
 

@@ -165,7 +165,7 @@ class EarlySessionRuntime(KeptSessionRuntime):
             ((one[1], *key), one) for key, sessions in held.items() for one in sessions if one[_FRESH] and one[1] >= due
         ]
         if fresh:
-            self._clock.fired(due - 1)
+            self._note_closed_rows([(due - 1, *row[1:]) for row, _ in fresh])
             self._give(fresh, held, out)
         return len(taken) == limit
 

@@ -109,7 +109,7 @@ class KeptSessionRuntime(SessionRuntime):
         held = self._sessions_of(list(dict.fromkeys(row[1:] for row in rows)))
         due = [(row, next(one for one in held[row[1:]] if one[1] == row[0])) for row in rows]
         self._given.put_many(rows, [()] * len(rows))
-        self._clock.fired(max(row[0] for row in rows))
+        self._note_closed_rows(rows)
         self._give(due, held, out)
 
     def _give(self, due: Sequence[tuple[Row, Session]], held: Mapping[Row, list[Session]], out: Out) -> None:

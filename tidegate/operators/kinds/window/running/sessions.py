@@ -237,7 +237,7 @@ class SessionRuntime(WindowRuntime):
             held[row[1:]].remove(session)
             due.append((row, session))
         self._put_sessions(held)
-        self._clock.fired(max(row[0] for row in rows))
+        self._note_closed_rows(rows)
         self._emit_results(due, out)
 
     def _emit_results(self, due: Sequence[tuple[Row, Session]], out: Out, *more: pl.Series) -> None:

@@ -123,7 +123,7 @@ class SlicedRuntime(TimedRuntime):
         parts = parts.sort([AT, *self._key_names])
         slicing, dues = self._slicing, parts[AT]
         starts, ends = (slicing.instants_of(one) for one in (slicing.window_start(dues), dues))
-        self._clock.fired(int(slicing.instants_of(dues)[-1]) - 1)
+        self._note_closed(ends - 1, parts)
         emit_results(parts, starts, ends, self._results_of(parts), self._names, out, self._room)
 
     def _look_up(self, rows: Sequence[Row]) -> pl.DataFrame | None:

@@ -96,5 +96,5 @@ class TumblingRuntime(WindowRuntime):
     def _emit(self, keyed: pl.DataFrame, results_of: ResultsOf, out: Out) -> None:
         slicing, dues = self._slicing, keyed[AT]
         starts, ends = (slicing.instants_of(one) for one in (slicing.window_start(dues), dues))
-        self._clock.fired(int(ends[-1]) - 1)
+        self._note_closed(ends - 1, keyed)
         emit_results(keyed, starts, ends, results_of, self._names, out, self._room)

@@ -1,0 +1,140 @@
+"""Says which call holds up all others, and which one has outlived its budget: neither ends by itself.
+
+A call that blocks stops the loop that all calls of its slot run on, their time limits included; one that ignores its
+cancellation keeps its place. Both are mistakes in a function of the user's that nothing else reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from tidegate.operators.calls.attempts import CallPolicy
+from tidegate.settings.units import render_duration
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+BLOCKED_LOOKS: Final = 10
+"""So often in a row the loop has not answered: then that is said, and again each time that it has doubled."""
+GRACE_S: Final = 10.0
+"""Beyond the budget of a call, before it is said that it has not ended."""
+_OWN: Final = str(Path(__file__).parent)
+
+
+class CallWatch:
+    """Looks at the loop of a ThreadCaller once every `look_s` seconds, on a thread of its own.
+
+    It counts looks, not seconds: a process that was stopped and goes on has not been blocked.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        policy: CallPolicy,
+        watched: threading.Thread,
+        look_s: float,
+        begun: Mapping[asyncio.Task[None], float],
+    ) -> None:
+        """`begun`: the calls that are under way, with the loop's time when they began; looked at on the loop only."""
+        self._name = name
+        self._budget_s = policy.budget_ms / 1000
+        self._watched = watched
+        self._look_s = look_s
+        self._over = threading.Event()
+        self._answered = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # Of the loop only:
+        self._begun = begun
+        self._named: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to look, until `stop` or the end of the loop."""
+        self._loop = loop
+        threading.Thread(target=self._run, name=f"watch of {self._watched.name}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more; returns at once."""
+        self._over.set()
+
+    def _run(self) -> None:
+        assert self._loop is not None
+        self._answered.set()
+        missed, tell_at = 0, BLOCKED_LOOKS
+        while not self._over.wait(self._look_s):
+            if self._answered.is_set():
+                missed, tell_at = 0, BLOCKED_LOOKS
+                self._answered.clear()
+                try:
+                    self._loop.call_soon_threadsafe(self._answer)
+                except RuntimeError:  # it has ended
+                    return
+                continue
+            missed += 1
+            if missed == tell_at:
+                tell_at *= 2
+                self._tell_blocked(missed * self._look_s)
+
+    def _tell_blocked(self, seconds: float) -> None:
+        frame = sys._current_frames().get(self._watched.ident or 0)  # noqa: SLF001  # nothing else sees another thread
+        where = "" if frame is None else _innermost(frame)
+        logger.warning(
+            "a call of %s has blocked all calls of its slot for %g s%s: nothing is answered, and no limit of time "
+            "counts, until it returns; await what takes long, or hand it to `asyncio.to_thread`",
+            self._name,
+            seconds,
+            where,
+        )
+
+    def _answer(self) -> None:
+        self._answered.set()
+        assert self._loop is not None
+        limit = self._loop.time() - self._budget_s - GRACE_S
+        late = [task for task, begun in self._begun.items() if begun < limit and task not in self._named]
+        if not late:
+            return
+        self._named.update(late)
+        logger.warning(
+            "%d of the calls of %s %s not ended %s after their budget of %s%s: what ignores its cancellation keeps its "
+            "place until the attempt ends; let `CancelledError` pass",
+            len(late),
+            self._name,
+            "has" if len(late) == 1 else "have",
+            render_duration(int(GRACE_S * 1000)),
+            render_duration(int(self._budget_s * 1000)),
+            _suspended(late[0].get_coro()),
+        )
+
+
+def _innermost(frame: FrameType) -> str:
+    """Where a thread is: in the user's function, and below it."""
+    stack = traceback.extract_stack(frame)
+    own = [index for index, one in enumerate(stack) if one.filename.startswith(_OWN)]
+    below = stack[own[-1] + 1 :] if own else stack[-1:]
+    return _render([(one.filename, one.lineno or 0, one.name) for one in below])
+
+
+def _suspended(coroutine: Any) -> str:
+    """Where a call waits."""
+    places = []
+    while inspect.iscoroutine(coroutine):
+        frame = coroutine.cr_frame
+        if frame is not None and not frame.f_code.co_filename.startswith(_OWN):
+            places.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        coroutine = coroutine.cr_await
+    return _render(places)
+
+
+def _render(places: list[tuple[str, int, str]]) -> str:
+    """The first and the last of them."""
+    shown = places[:1] + places[-1:] if len(places) > 1 else places
+    return "".join(f", in {name} ({file}:{line})" for file, line, name in shown)
