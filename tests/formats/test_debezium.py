@@ -256,6 +256,9 @@ def test_what_is_no_decimal_or_could_be_two(value: Any, options: FormatOptions, 
 UTC = dt.UTC
 OUTSIDE = "OUT_OF_RANGE: Number out of range"
 EARLY = "a timestamp in UTC is before the year 1 or after 9999"
+NO_ZONE = "Expected `timestamp` with no timezone component"
+V_IN_MS = FormatOptions(timestamps_of=(("v", "ms"),))
+OTHER_IN_US = FormatOptions(timestamps_of=(("w", "us"),))
 WHOLE = "Expected `timestamp | null`, got `int`: `written_as` says what it counts"
 
 
@@ -272,6 +275,9 @@ WHOLE = "Expected `timestamp | null`, got `int`: `written_as` says what it count
         ("timestamp", 1_728_000_000_000_001, US, dt.datetime(2024, 10, 4, 0, 0, 0, 1, UTC)),
         ("timestamp_ntz", -1, MS, "1969-12-31T23:59:59.999000"),
         ("timestamp_ntz", "2024-10-04T00:00:00", US, "2024-10-04T00:00:00"),
+        ("timestamp_ntz", "2024-10-04T00:00:00.5Z", NO_OPTIONS, "2024-10-04T00:00:00.500000"),
+        ("timestamp_ntz", "2024-10-04T00:00:00Z", US, "2024-10-04T00:00:00"),
+        ("timestamp", 1_728_000_000_001, V_IN_MS, dt.datetime(2024, 10, 4, 0, 0, 0, 1000, UTC)),
     ],
 )
 def test_times_as_debezium_writes_them(kind: str, value: Any, options: FormatOptions, expected: Any) -> None:
@@ -287,7 +293,10 @@ def test_times_as_debezium_writes_them(kind: str, value: Any, options: FormatOpt
         ("timestamp", 10**30, US, f"{OUTSIDE}: {10**30} is no timestamp from the year 1 to 9999"),
         ("timestamp", True, MS, "WRONG_TYPE: Expected `timestamp`, got `bool`"),
         ("timestamp", 1.5, MS, "WRONG_TYPE: Expected `timestamp`, got `decimal`"),
-        ("timestamp_ntz", "2024-10-04T00:00:00Z", US, "WRONG_TYPE: Expected `timestamp` with no timezone component"),
+        ("timestamp_ntz", "2024-10-04T00:00:00+02:00", US, f"WRONG_TYPE: {NO_ZONE}"),
+        ("timestamp_ntz", "2024-10-04T00:00:00-02:00", NO_OPTIONS, f"WRONG_TYPE: {NO_ZONE}"),
+        ("timestamp_ntz", 1, NO_OPTIONS, "WRONG_TYPE: " + WHOLE),
+        ("timestamp", 1, OTHER_IN_US, "WRONG_TYPE: " + WHOLE),
         ("timestamp", "0001-01-01T00:00:00+01:00", MS, f"OUT_OF_RANGE: {EARLY}"),
         ("date", 10**7, NO_OPTIONS, f"{OUTSIDE}: {10**7} days since 1970 are no date from 1 to 9999"),
         ("date", "2024-10-04T00:00:00", NO_OPTIONS, "WRONG_TYPE: Invalid RFC3339 encoded date"),
@@ -296,6 +305,39 @@ def test_times_as_debezium_writes_them(kind: str, value: Any, options: FormatOpt
 )  # fmt: skip
 def test_what_is_no_time(kind: str, value: Any, options: FormatOptions, expected: str) -> None:
     assert why(kind, value, options) == f"{expected} - at `$.after.v`"
+
+
+def test_columns_count_in_units_of_their_own() -> None:
+    table = {"ms": derive_type("timestamp"), "us": derive_type("array<timestamp_ntz>")}
+    options = FormatOptions(timestamps_of=(("ms", "ms"), ("us", "us")))
+    found = decode([insert({"ms": 1_728_000_000_001, "us": [1_728_000_000_000_001]})], table, options=options)
+    assert list(found.failures) == []
+    (row,) = found.frame.to_dicts()
+    assert row["ms"] == dt.datetime(2024, 10, 4, 0, 0, 0, 1000, UTC)
+    assert row["us"] == [dt.datetime(2024, 10, 4, 0, 0, 0, 1)]  # noqa: DTZ001 - without zone
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_numbers_that_json_has_not_are_texts(kind: str) -> None:
+    words = ["Infinity", "-Infinity", "NaN", None]
+    found = decode([insert({"v": one}) for one in [1.5, *words, 2]], {"v": derive_type(kind)}, "v")
+    assert list(found.failures) == []
+    assert [str(one) for one in found.frame["v"]] == ["1.5", "inf", "-inf", "nan", "None", "2.0"]
+    nested = value_of(f"array<struct<x: {kind}>>", [{"x": "NaN"}, {"x": 1}]).to_list()
+    assert str(nested) == "[{'x': nan}, {'x': 1.0}]"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("1.5", "WRONG_TYPE: Expected `float | null`, got the text '1.5'"),
+        ("inf", "WRONG_TYPE: Expected `float | null`, got the text 'inf'"),
+        (True, "WRONG_TYPE: Expected `float | null`, got `bool`"),
+        ([], "WRONG_TYPE: Expected `float | null`, got `array`"),
+    ],
+)
+def test_what_is_no_number(value: Any, expected: str) -> None:
+    assert why("double", value) == f"{expected} - at `$.after.v`"
 
 
 def test_values_inside_of_others_are_read_alike() -> None:

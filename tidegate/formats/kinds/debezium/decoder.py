@@ -31,6 +31,13 @@ from tidegate.formats.schemas import FormatOptions
 T = TypeVar("T")
 
 _WHOLE_NUMBER: Final = "Expected `timestamp | null`, got `int`"
+_REWORDED: Final = {
+    _WHOLE_NUMBER: f"{_WHOLE_NUMBER}: `written_as` says what it counts",
+    "Expected `timestamp`, got `int`": f"{_WHOLE_NUMBER}: `written_as` says what it counts",
+    "Expected `float | str | null`": "Expected `float | null`",
+    "Invalid enum value": "Expected `float | null`, got the text",
+}
+"""By how a reason begins: msgspec names what may stand in a record, people look for the type of their column."""
 _KINDS: Final = {UPDATE: UPDATE_AFTER, DELETE: DELETED_ROW}
 
 
@@ -117,7 +124,8 @@ def _without(values: Sequence[T], failed: set[int]) -> list[T]:
 def _placed(failure: RecordFailure, place: str, row: int) -> RecordFailure:
     """A failure of a change's row, which is at `place`, in the terms of its record."""
     message = failure.message
-    if message.startswith(_WHOLE_NUMBER):
-        hint = f"{_WHOLE_NUMBER}: `written_as` says what it counts"
-        message = hint + message.removeprefix(_WHOLE_NUMBER)
+    for beginning, better in _REWORDED.items():
+        if message.startswith(beginning):
+            message = better + message.removeprefix(beginning)
+            break
     return msgspec.structs.replace(failure, row=row, message=place_below(message, place))

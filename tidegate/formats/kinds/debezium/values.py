@@ -1,4 +1,4 @@
-"""Values of rows that Debezium writes otherwise than JSON sources read them: decimals, dates and timestamps.
+"""Values of rows that Debezium writes otherwise than JSON sources read them: numbers, dates and timestamps.
 
 What could mean two things is refused, never guessed: a text of digits may be a number or the bytes of another one, a
 whole number milliseconds or microseconds.
@@ -11,38 +11,50 @@ import binascii
 import datetime as dt
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from tidegate.datatypes import DataType
-from tidegate.formats.kinds.json.types import NUMBER, OwnType, convert, exact_decimal, own_type
+from tidegate.formats.kinds.json.types import NUMBER, SCALARS, OwnType, OwnTypes, convert, exact_decimal, own_type
 from tidegate.formats.schemas import FormatOptions
 
 _WORDS: Final = frozenset({"Infinity"})
 """What databases write for numbers that are none, and that is base64, too."""
 _FIRST_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_UNITS: Final = {"ms": 1000, "us": 1}
+_UNITS: Final[dict[str, int]] = {"ms": 1000, "us": 1}
+_NOT_FINITE: Final = Literal["NaN", "Infinity", "-Infinity"]
+"""How Connect's converter writes them, as texts."""
 _SHOWN_MAX: Final = 40
 _DIGITS_MAX: Final = 64
 """Of a text of base64: 48 bytes hold more than any decimal."""
 
 
-def own_types(options: FormatOptions) -> OwnType:
+def own_types(options: FormatOptions) -> OwnTypes:
     """The types that are read otherwise than in JSON."""
-    unit = _UNITS.get(options.timestamps)
+    units = dict(options.timestamps_of)
 
-    def find(kind: DataType) -> type | None:
-        if kind.kind == "decimal":
-            return own_type(str(kind), _decimals(kind, options.decimals))
-        if kind.kind == "date":
-            return own_type(str(kind), _date)
-        if kind.kind in ("timestamp", "timestamp_ntz") and unit is not None:
-            return own_type(str(kind), _timestamps(unit, kind))
-        return None
+    def of_column(column: str) -> OwnType:
+        unit = _UNITS.get(units.get(column, options.timestamps))
 
-    return find
+        def find(kind: DataType) -> Any:
+            match kind.kind:
+                case "decimal":
+                    return own_type(str(kind), _decimals(kind, options.decimals))
+                case "float" | "double":
+                    return SCALARS[kind.kind] | _NOT_FINITE
+                case "date":
+                    return own_type(str(kind), _date)
+                case "timestamp" if unit is not None:
+                    return own_type(str(kind), _timestamps(unit, _moment))
+                case "timestamp_ntz":
+                    return own_type(str(kind), _local if unit is None else _timestamps(unit, _local))
+            return None
+
+        return find
+
+    return of_column
 
 
 def _decimals(kind: DataType, written_as: str) -> Callable[[Any], Decimal]:
@@ -107,18 +119,29 @@ def _date(value: Any) -> dt.date:
         raise ValueError(f"Number out of range: {value} days since 1970 are no date from 1 to 9999") from error
 
 
-def _timestamps(unit: int, kind: DataType) -> Callable[[Any], dt.datetime]:
-    zoned = kind.kind == "timestamp"
-    text_type = dt.datetime if zoned else Annotated[dt.datetime, msgspec.Meta(tz=False)]
+def _moment(value: Any) -> dt.datetime:
+    return _json(value, dt.datetime)  # type: ignore[no-any-return]  # msgspec makes what it is asked for
+
+
+def _local(value: Any) -> dt.datetime:
+    """Without zone; Debezium's texts (`isostring`) have the letter of UTC at the end all the same."""
+    return _json(value.removesuffix("Z") if isinstance(value, str) else value, _LOCAL)  # type: ignore[no-any-return]  # as above
+
+
+_LOCAL: Final = Annotated[dt.datetime, msgspec.Meta(tz=False)]
+
+
+def _timestamps(unit: int, of_text: Callable[[Any], dt.datetime]) -> Callable[[Any], dt.datetime]:
+    """Whole numbers of so many microseconds each, or texts."""
 
     def read(value: Any) -> dt.datetime:
         if not isinstance(value, int) or isinstance(value, bool):
-            return _json(value, text_type)  # type: ignore[no-any-return]  # as above
+            return of_text(value)
         try:
             moment = _EPOCH + dt.timedelta(microseconds=value * unit)
         except OverflowError as error:
             raise ValueError(f"Number out of range: {value} is no timestamp from the year 1 to 9999") from error
-        return moment if zoned else moment.replace(tzinfo=None)
+        return moment if of_text is _moment else moment.replace(tzinfo=None)
 
     return read
 
