@@ -1,0 +1,54 @@
+"""`python -m tests.compatibility.debezium`: pipelines that read what a real Debezium writes.
+
+PostgreSQL is that of the distribution; Kafka Connect and Debezium are fetched as the development broker is. Prints one
+line of JSON a story; the exit code is 1 where one has problems.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.night.story import Night
+from tests.support.postgres import PostgresMissing, find_programs
+
+STORIES: Final = ("totals",)
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stories", default=",".join(STORIES), help="by comma; default: all")
+    parser.add_argument("--seed", type=int, default=None, help="of the transactions; default: a fresh one, printed")
+    options = parser.parse_args()
+    try:
+        find_programs()
+    except PostgresMissing as missing:
+        print(missing, file=sys.stderr)
+        return 1
+    seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
+    print(f"seed {seed}", file=sys.stderr)
+    failed = False
+    for name in options.stories.split(","):
+        place = Path(tempfile.mkdtemp(prefix=f"tidegate-debezium-{name}-"))
+        result = import_module(f"tests.compatibility.debezium.{name}").run(Night(name, seed, 0.0, place))
+        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+        sys.stdout.flush()
+        if result.problems:
+            failed = True
+            print(f"kept: {place}", file=sys.stderr)
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
