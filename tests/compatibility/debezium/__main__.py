@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 from importlib import import_module
@@ -20,7 +21,7 @@ import msgspec
 from tests.night.story import Night
 from tests.support.postgres import PostgresMissing, find_programs
 
-STORIES: Final = ("totals",)
+STORIES: Final = ("types", "totals")
 
 
 def main() -> int:
@@ -28,6 +29,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stories", default=",".join(STORIES), help="by comma; default: all")
     parser.add_argument("--seed", type=int, default=None, help="of the transactions; default: a fresh one, printed")
+    parser.add_argument(
+        "--record", action="store_true", help="the story `types` writes its records for the quick tests"
+    )
     options = parser.parse_args()
     try:
         find_programs()
@@ -36,10 +40,13 @@ def main() -> int:
         return 1
     seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     print(f"seed {seed}", file=sys.stderr)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that the programs of a story are, too
     failed = False
     for name in options.stories.split(","):
         place = Path(tempfile.mkdtemp(prefix=f"tidegate-debezium-{name}-"))
-        result = import_module(f"tests.compatibility.debezium.{name}").run(Night(name, seed, 0.0, place))
+        more = {"record": True} if options.record and name == "types" else {}
+        story = import_module(f"tests.compatibility.debezium.{name}")
+        result = story.run(Night(name, seed, 0.0, place), **more)
         sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
         sys.stdout.flush()
         if result.problems:

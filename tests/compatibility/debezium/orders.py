@@ -6,8 +6,9 @@ import random
 from typing import Any, Final
 
 TABLE: Final = (
-    "CREATE TABLE orders (id bigint PRIMARY KEY, region text, amount numeric(10,2), status text NOT NULL, "
-    "note text, at timestamptz NOT NULL, due date, weight double precision, seen timestamp, made timestamp(3))"
+    "CREATE TABLE orders (id bigint PRIMARY KEY, region text DEFAULT 'north', amount numeric(10,2), "
+    "status text NOT NULL, note text, at timestamptz NOT NULL, due date, weight double precision, "
+    "seen timestamp, made timestamp(3))"
 )
 IDENTITY: Final = "ALTER TABLE orders REPLICA IDENTITY FULL"
 REGIONS: Final = ("'north'", "'south'", "'east'", "'w''est'", "NULL")

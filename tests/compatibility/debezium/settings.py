@@ -13,9 +13,10 @@ PLAIN: Final = {
     "key.converter.schemas.enable": "false",
     "value.converter": JSON,
     "value.converter.schemas.enable": "false",
+    "value.converter.replace.null.with.default": "false",
 }
-"""Without the wrapper of `schema` and `payload`, which is the default."""
-WRAPPED: Final = {"key.converter": JSON, "value.converter": JSON}
+"""Without the wrapper of `schema` and `payload`, which is the default. A NULL of a column with a DEFAULT stays one."""
+WRAPPED: Final = {"key.converter": JSON, "value.converter": JSON, "value.converter.replace.null.with.default": "false"}
 
 
 def postgres_connector(database: Postgres, name: str, tables: str, more: Mapping[str, str]) -> dict[str, str]:

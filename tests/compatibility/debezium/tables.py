@@ -46,3 +46,33 @@ class TopicTable:
     def close(self) -> None:
         """End the consumer."""
         self._consumer.close()
+
+
+def read_records(bootstrap: str, topic: str) -> list[tuple[str | None, str | None]]:
+    """Keys and values of all that is committed in a topic of one partition, as texts; a tombstone has no value."""
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": f"records-{uuid.uuid4().hex}",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    consumer = ck.Consumer(settings)
+    consumer.assign([ck.TopicPartition(topic, 0, 0)])
+    found: list[tuple[str | None, str | None]] = []
+    try:
+        while True:
+            for one in consumer.consume(MANY, POLL_S):
+                error = one.error()
+                if error is None:
+                    found.append((_text(one.key()), _text(one.value())))
+                elif error.code() == ck.KafkaError._PARTITION_EOF:
+                    return found
+                else:
+                    raise ck.KafkaException(error)
+    finally:
+        consumer.close()
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
