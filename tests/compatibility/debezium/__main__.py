@@ -21,7 +21,7 @@ import msgspec
 from tests.night.story import Night
 from tests.support.postgres import PostgresMissing, find_programs
 
-STORIES: Final = ("types", "totals")
+STORIES: Final = ("types", "avro", "totals")
 
 
 def main() -> int:

@@ -32,7 +32,8 @@ row, and the source adds two: `_deleted boolean` and `_op string`. Events in Avr
 records with the columns `before`, `after` and `op`; no row is taken back then.
 
 **Set `value.converter.replace.null.with.default=false` in the connector.** Without it Connect's converter writes the
-`DEFAULT` of a column in place of each NULL in it, and nothing in the record shows that.
+`DEFAULT` of a column in place of each NULL in it, and nothing in the record shows that. (Apicurio's Avro converter 2.6
+does so, too, and cannot be asked not to.)
 
 | `op` | row | `_deleted` |
 | --- | --- | --- |
