@@ -63,7 +63,7 @@ class Postgres:
     def __enter__(self) -> Self:
         data = self.directory / "data"
         if os.geteuid() == 0:
-            shutil.chown(self.directory, _other_user().pw_name)
+            shutil.chown(self.directory, other_user().pw_name)
         subprocess.run(
             self._command("initdb", "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"),
             check=True,
@@ -109,7 +109,7 @@ class Postgres:
         command = [str(self._programs / program), *arguments]
         before = ["setpriv", "--pdeathsig=INT"]
         if os.geteuid() == 0:
-            user = _other_user()
+            user = other_user()
             before += [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
         return [*before, *command]
 
@@ -131,7 +131,8 @@ class Postgres:
         self._process.wait()
 
 
-def _other_user() -> pwd.struct_passwd:
+def other_user() -> pwd.struct_passwd:
+    """Whom root starts a server as that refuses to run as root. Raises PostgresMissing."""
     for name in USERS:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
