@@ -74,6 +74,53 @@ def test_the_schema_and_its_comments() -> None:
     assert "    # 2 records of them cannot be read as this; the first: MALFORMED_JSON" in text
 
 
+def changes(*events: dict[str, Any], wrapped: bool = False) -> list[bytes | None]:
+    return [json.dumps({"schema": {}, "payload": one} if wrapped else one).encode() for one in events]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_change_events_are_read_as_such(wrapped: bool) -> None:
+    row = {"name": "a", "id": 1, "price": "BNI=", "_op": "x"}
+    values = changes(
+        {"op": "r", "before": None, "after": row, "source": {"db": "d"}},
+        {"op": "d", "before": {"name": None, "id": 1, "price": None}, "after": None},
+        {"op": "t", "before": None, "after": None},
+        wrapped=wrapped,
+    )
+    keys = changes({"id": 1}, wrapped=wrapped)
+    text = render_draft(derive_draft("shop.orders", KAFKA, "/home/ann", [*values, None], [None, *keys]))
+    settings = checked(text).settings
+    (source,) = settings.sources.values()
+    assert source.format == "debezium"
+    assert isinstance(source.schema_, dict)
+    assert {name: str(kind) for name, kind in source.schema_.items()} == {
+        "name": "string", "id": "bigint", "price": "string"
+    }  # fmt: skip
+    (sink,) = settings.sinks.values()
+    assert sink.on_null is not None
+    assert (sink.key, sink.on_null.column, settings.steps) == ("id", "_deleted", [])
+    assert "# inferred from the rows of 2 change events; decimals" in text
+    assert "      # _op: left out: every debezium source has a column `_op`\n" in text
+    assert "_op: left out" in text
+
+
+def test_a_key_of_several_columns_is_named_and_one_of_no_type_is_none() -> None:
+    values = changes({"op": "c", "after": {"x": 1.5, "a": 1, "b": "c"}})
+    text = render_draft(derive_draft("t", KAFKA, "/home/ann", values, changes({"a": 1, "b": "c"})))
+    assert "    # the key of the table has 2 columns: a, b\n" in text
+    assert next(iter(checked(text).settings.sinks.values())).key == "a"
+    text = draft(changes({"op": "c", "after": {"x": 1.5}}))
+    assert '    where: "NOT _deleted"' in text
+    checked(text)
+
+
+@pytest.mark.slow
+@given(RECORDS, st.sampled_from("cud"))
+def test_the_file_is_valid_whatever_the_rows_are(rows: list[dict[str, Any]], op: str) -> None:
+    places = ("before", "after") if op == "d" else ("after", "before")
+    checked(draft(changes(*({"op": op, places[0]: row, places[1]: None} for row in rows))))
+
+
 def test_a_secret_is_written_as_a_variable() -> None:
     login = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
     text = draft([b'{"a": 1}'], **login, **{"sasl.password": "hidden"})

@@ -12,11 +12,14 @@ import click
 
 from tidegate.config.draft import Draft, DraftColumn, render_draft, withheld_secrets
 from tidegate.config.sample import SAMPLE
+from tidegate.datatypes import BIGINT, BOOLEAN, DATE, STRING, TIMESTAMP
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.errors import TidegateError
 from tidegate.settings.counts import render_count
 
 RECORDS: Final = 1000
+KEYS: Final = (BIGINT, STRING, DATE, TIMESTAMP, BOOLEAN)
+"""Types that keys of a sink may have."""
 
 
 class NothingToInfer(TidegateError):
@@ -52,18 +55,31 @@ def init(file: Path | None, topic: str | None, records: int, bootstrap: str, kaf
         _write(file, SAMPLE)
         return
     written = derive_written(bootstrap, kafka)
-    values = _read(resolve_properties(written), topic, records)
+    found = _read(resolve_properties(written), topic, records)
+    values, keys = [value for _, value in found], [key for key, _ in found]
     folder = (Path.cwd() if file is None else file.absolute().parent).as_posix()
-    _write(file, render_draft(derive_draft(topic, written, folder, values)))
+    _write(file, render_draft(derive_draft(topic, written, folder, values, keys)))
     for name, variable in withheld_secrets(written).items():
         click.echo(f"{name} is not written to the file: set the variable {variable}", err=True)
 
 
-def derive_draft(topic: str, kafka: dict[str, str], folder: str, values: Sequence[bytes | None]) -> Draft:
-    """What the values of a topic's records say about it."""
+def derive_draft(
+    topic: str,
+    kafka: dict[str, str],
+    folder: str,
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] = (),
+) -> Draft:
+    """What the values of a topic's records say about it; the keys say something where they are change events."""
+    from tidegate.formats.kinds.debezium.inference import find_key, find_rows
     from tidegate.formats.kinds.json.inference import derive_schema
     from tidegate.formats.kinds.json.reader import JsonDecoder
 
+    rows = find_rows(values)
+    if rows is not None:
+        draft = _draft_changes(topic, kafka, folder, rows, find_key(keys))
+        if any(column.type is not None for column in draft.columns):
+            return draft
     found = derive_schema(values)
     remarks = [f"inferred from {render_count(len(values), 'record')}"]
     if not found.is_json:
@@ -78,8 +94,32 @@ def derive_draft(topic: str, kafka: dict[str, str], folder: str, values: Sequenc
     return Draft(topic, kafka, folder, columns, remarks)
 
 
-def _read(kafka: dict[str, str], topic: str, count: int) -> list[bytes | None]:
-    """The first and the newest values of a topic. Raises NothingToInfer."""
+def _draft_changes(topic: str, kafka: dict[str, str], folder: str, rows: Sequence[bytes], key: Sequence[str]) -> Draft:
+    """Of rows of a table and the columns of its key."""
+    from tidegate.formats.kinds.debezium import ADDED
+    from tidegate.formats.kinds.json.inference import derive_schema
+
+    found = derive_schema(rows)
+    columns = [
+        DraftColumn(one.name, None, f"every debezium source has a column `{one.name}`")
+        if one.name in ADDED
+        else DraftColumn(one.name, one.type, one.note)
+        for one in found.columns
+    ]
+    columns += [DraftColumn(one.path, None, one.reason) for one in found.left_out]
+    remarks = [
+        f"inferred from the rows of {render_count(len(rows), 'change event')}; decimals as texts, and dates and",
+        "timestamps as numbers, look like others: `tidegate docs pipeline` has their types (format debezium)",
+    ]
+    known = {column.name: column.type for column in columns if column.type is not None}
+    chosen = next((name for name in (*key, *known) if name in known and known[name] in KEYS), "")
+    if len(key) > 1:
+        remarks.append(f"the key of the table has {len(key)} columns: {', '.join(key)}")
+    return Draft(topic, kafka, folder, columns, remarks, "debezium", chosen)
+
+
+def _read(kafka: dict[str, str], topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values of the first and the newest records of a topic. Raises NothingToInfer."""
     from tidegate.dev.topics.client import TopicReader, find_topic
 
     with TopicReader(kafka, topic, find_topic(kafka, topic), committed=True) as reader:
@@ -92,7 +132,7 @@ def _read(kafka: dict[str, str], topic: str, count: int) -> list[bytes | None]:
             f"topic {topic} has no committed records to infer a schema from; write some (`tidegate topic produce "
             f"{topic}`), or take the sample (`tidegate init` without --topic)"
         )
-    return list({(one.partition, one.offset): one.value for one in found}.values())
+    return list({(one.partition, one.offset): (one.key, one.value) for one in found}.values())
 
 
 def _write(file: Path | None, text: str) -> None:
