@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, Self
 
-from tests.support.postgres import other_user
+from tests.support.postgres import ServerMissing, other_user
 from tests.waiting import wait_until
 from tidegate.dev.broker.ports import reserve_ports
 
@@ -28,15 +28,11 @@ END_S: Final = 30.0
 ASK_S: Final = 60.0
 
 
-class MariaDBMissing(Exception):
-    """There is no server on this machine."""
-
-
 def find_server() -> str:
-    """Its program. Raises MariaDBMissing."""
+    """Its program. Raises ServerMissing."""
     found = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin")
     if found is None:
-        raise MariaDBMissing("no MariaDB server is installed: install the package `mariadb-server` of the distribution")
+        raise ServerMissing("no MariaDB server is installed: install the package `mariadb-server` of the distribution")
     return found
 
 

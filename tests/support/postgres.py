@@ -36,18 +36,18 @@ END_S: Final = 30.0
 ASK_S: Final = 60.0
 
 
-class PostgresMissing(Exception):
+class ServerMissing(Exception):
     """There is no server on this machine."""
 
 
 def find_programs() -> Path:
-    """The directory of `initdb`, `postgres` and `psql`, of the newest that is installed. Raises PostgresMissing."""
+    """The directory of `initdb`, `postgres` and `psql`, of the newest that is installed. Raises ServerMissing."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
     if found:
         return found[-1].parent
     server = shutil.which("postgres")
     if server is None:
-        raise PostgresMissing("no PostgreSQL server is installed: install the package `postgresql` of the distribution")
+        raise ServerMissing("no PostgreSQL server is installed: install the package `postgresql` of the distribution")
     return Path(server).resolve().parent
 
 
@@ -132,8 +132,8 @@ class Postgres:
 
 
 def other_user() -> pwd.struct_passwd:
-    """Whom root starts a server as that refuses to run as root. Raises PostgresMissing."""
+    """Whom root starts a server as that refuses to run as root. Raises ServerMissing."""
     for name in USERS:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise PostgresMissing(f"there is no user {' or '.join(USERS)} to run PostgreSQL as: it refuses to run as root")
+    raise ServerMissing(f"there is no user {' or '.join(USERS)} to run PostgreSQL as: it refuses to run as root")

@@ -1,7 +1,7 @@
 """`python -m tests.compatibility.debezium`: pipelines that read what a real Debezium writes.
 
-PostgreSQL is that of the distribution; Kafka Connect and Debezium are fetched as the development broker is. Prints one
-line of JSON a story; the exit code is 1 where one has problems.
+PostgreSQL and MariaDB are those of the distribution; Kafka Connect and Debezium are fetched as the development broker
+is. Prints one line of JSON a story; the exit code is 1 where one has problems.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Final
 import msgspec
 
 from tests.night.story import Night
-from tests.support.postgres import PostgresMissing, find_programs
+from tests.support.postgres import ServerMissing
 
-STORIES: Final = ("types", "avro", "totals")
+STORIES: Final = ("types", "avro", "mariadb", "totals")
 
 
 def main() -> int:
@@ -33,11 +33,6 @@ def main() -> int:
         "--record", action="store_true", help="the story `types` writes its records for the quick tests"
     )
     options = parser.parse_args()
-    try:
-        find_programs()
-    except PostgresMissing as missing:
-        print(missing, file=sys.stderr)
-        return 1
     seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     print(f"seed {seed}", file=sys.stderr)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that the programs of a story are, too
@@ -46,7 +41,12 @@ def main() -> int:
         place = Path(tempfile.mkdtemp(prefix=f"tidegate-debezium-{name}-"))
         more = {"record": True} if options.record and name == "types" else {}
         story = import_module(f"tests.compatibility.debezium.{name}")
-        result = story.run(Night(name, seed, 0.0, place), **more)
+        try:
+            result = story.run(Night(name, seed, 0.0, place), **more)
+        except ServerMissing as missing:
+            print(f"{name}: {missing}", file=sys.stderr)
+            failed = True
+            continue
         sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
         sys.stdout.flush()
         if result.problems:

@@ -101,6 +101,10 @@ PostgreSQL are
 | arrays of one dimension | `array<...>` of these; of more dimensions Debezium writes NULLs |
 | `point` | `struct<x: double, y: double>` |
 
+In MariaDB `boolean` is a `tinyint`, `datetime` a `timestamp_ntz` in `ms` up to three digits, else `us`, `timestamp` a
+`timestamp`, and `bigint unsigned` a `decimal(20,0)` with `bigint.unsigned.handling.mode=precise`: by default Debezium
+writes its largest values as negative numbers.
+
 Records with values outside the years 1 to 9999, `infinity` among them, are bad, and so are those with a `numeric` that
 is no number; but where decimals are bytes Debezium itself writes NULL for `NaN`, and a warning into its log.
 
