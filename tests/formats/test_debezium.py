@@ -19,6 +19,7 @@ from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded, FormatRefusal
 from tidegate.formats.kinds.debezium import FORMAT
 from tidegate.formats.kinds.debezium.envelopes import UNAVAILABLE, UNAVAILABLE_BASE64
+from tidegate.formats.row_kinds import BEFORE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas
 from tidegate.settings.columns import derive_type
 
@@ -338,6 +339,90 @@ def test_numbers_that_json_has_not_are_texts(kind: str) -> None:
 )
 def test_what_is_no_number(value: Any, expected: str) -> None:
     assert why("double", value) == f"{expected} - at `$.after.v`"
+
+
+CONNECT = "org.apache.kafka.connect.data."
+
+
+def with_schema(event: dict[str, Any], **columns: dict[str, Any]) -> bytes:
+    """As `schemas.enable` has it; `columns` are the parts of the row's schema."""
+    row = {"type": "struct", "fields": [{"field": name, **part} for name, part in columns.items()]}
+    fields = [{**row, "field": "before"}, {**row, "field": "after"}, {"type": "string", "field": "op"}]
+    return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": event}).encode()
+
+
+MILLIS = {"type": "int64", "name": "io.debezium.time.Timestamp"}
+MICROS = {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}
+NANOS = {"type": "int64", "name": "io.debezium.time.NanoTimestamp"}
+OF_SCALE_2 = {"type": "bytes", "name": f"{CONNECT}Decimal", "parameters": {"scale": "2"}}
+AT = dt.datetime(2024, 10, 4, 0, 0, 0, 1000)  # noqa: DTZ001 - without zone
+
+
+@pytest.mark.parametrize("options", [NO_OPTIONS, FormatOptions(timestamps="ms", decimals="text")])
+def test_a_schema_in_the_record_says_how_values_were_written(options: FormatOptions) -> None:
+    """`written_as` is for records without."""
+    table = {
+        name: derive_type(kind)
+        for name, kind in {
+            "ms": "timestamp_ntz", "us": "timestamp_ntz", "ns": "timestamp_ntz", "connect": "timestamp_ntz",
+            "many": "array<timestamp_ntz>", "paid": "decimal(12,3)", "word": "decimal(12,3)",
+        }.items()
+    }  # fmt: skip
+    row = {"ms": 1_728_000_000_001, "us": 1_728_000_000_001_000, "ns": 1_728_000_000_001_000_999,
+           "connect": 1_728_000_000_001, "many": [1_728_000_000_001_000], "paid": "1234", "word": "1234"}  # fmt: skip
+    value = with_schema(
+        {"op": "c", "before": None, "after": row}, ms=MILLIS, us=MICROS, ns=NANOS,
+        connect={"type": "int64", "name": f"{CONNECT}Timestamp"}, many={"type": "array", "items": MICROS},
+        paid=OF_SCALE_2, word={"type": "string"},
+    )  # fmt: skip
+    found = decode([value], table, *table, options=options)
+    assert list(found.failures) == []
+    assert found.frame.to_dicts() == [
+        {
+            "ms": AT,
+            "us": AT,
+            "ns": AT,
+            "connect": AT,
+            "many": [AT],
+            "paid": Decimal("-26588.240"),
+            "word": Decimal(1234),
+        }
+    ]
+
+
+def test_records_of_several_schemas_stay_in_order() -> None:
+    table = {"id": BIGINT, "at": derive_type("timestamp_ntz")}
+    rows = [{"id": place, "at": 1_728_000_000_001 * (1 if place % 3 else 1000)} for place in range(200)]
+    rows[7]["at"] = rows[50]["at"] = rows[198]["at"] = True
+    values: list[bytes | None] = [
+        with_schema({"op": "u", "before": row, "after": row}, at=MILLIS if place % 3 else MICROS)
+        for place, row in enumerate(rows)
+    ]
+    values[9] = b"{"
+    values[10] = text({"op": "u", "before": rows[10], "after": rows[10]}, wrapped=True)  # of no known unit
+    declared = tuple(FORMAT.read_columns(table).items())
+    decoder = FORMAT.decoder(declared, declared[:2], FormatOptions(row_kinds=True), KnownSchemas())
+    found = decoder.decode(messages_of(values))
+    assert isinstance(found, Decoded)
+    assert [one.row for one in found.failures] == [7, 9, 10, 50, 198]
+    good = [place for place in range(200) if place not in {7, 9, 10, 50, 198}]
+    assert found.frame["id"].to_list() == found.frame[f"{BEFORE}id"].to_list() == good
+    assert found.frame["at"].to_list() == found.frame[f"{BEFORE}at"].to_list() == [AT] * len(good)
+
+
+def test_more_schemas_than_are_kept_are_read_all_the_same() -> None:
+    values: list[bytes | None] = [
+        with_schema({"op": "c", "after": {"v": 1_728_000_000_001}}, v={**MILLIS, "version": place % 70})
+        for place in range(200)
+    ]
+    found = decode(values, {"v": derive_type("timestamp_ntz")}, "v")
+    assert found.frame["v"].to_list() == [AT] * 200
+
+
+@pytest.mark.parametrize("schema", ["x", 5, [], {"fields": 5}, {"fields": [{"field": "after", "fields": [{}]}]}, None])
+def test_a_schema_that_is_none_says_nothing(schema: Any) -> None:
+    value = json.dumps({"schema": schema, "payload": {"op": "c", "after": {"v": 1}}}).encode()
+    assert reason(value, {"v": derive_type("timestamp"), "id": BIGINT}).endswith(f"{WHOLE} - at `$.payload.after.v`")
 
 
 def test_values_inside_of_others_are_read_alike() -> None:

@@ -276,7 +276,7 @@ def test_columns_count_in_units_of_their_own() -> None:
         ("{at: s}", "at", "`s` is not one of the choices"),
         ("{}", "", "the mapping is empty"),
         ("seconds", "", "`seconds` is not one of the choices"),
-        ("[us]", "", "expected one of ms, us, got a list"),
+        ("[us]", "", "expected one of ms, us, ns, got a list"),
     ],
 )
 def test_units_of_no_timestamp_are_refused(units: str, place: str, message: str) -> None:

@@ -12,8 +12,8 @@ from tidegate.settings.base import Settings
 from tidegate.settings.fields import Check, check_column, choice, refusal, require_text
 from tidegate.settings.suggest import derive_suggestion
 
-_UNITS: Final = ("ms", "us")
-_REMEDY: Final = "write ms, us or {column: unit, ...}"
+_UNITS: Final = ("ms", "us", "ns")
+_REMEDY: Final = "write ms, us, ns or {column: unit, ...}"
 
 
 class TimestampUnits(msgspec.Struct, frozen=True):
@@ -59,9 +59,10 @@ class WrittenAsSettings(Settings):
         ),
         Field(
             description="The unit of whole numbers in columns of timestamps, since 1970: `ms` (Debezium with "
-            "`time.precision.mode=connect`), or `us` (`microseconds`). Debezium's default, `adaptive`, writes columns "
-            "with at most three digits of a second in `ms` and others in `us`, so a table may need both: "
-            "`{created: ms, changed: us}`. Without it such a number makes the record bad; a wrong unit is not noticed."
+            "`time.precision.mode=connect`), `us` (`microseconds`) or `ns`. Debezium's default, `adaptive`, writes "
+            "columns with at most three digits of a second in `ms` and others in `us`, so a table may need both: "
+            "`{created: ms, changed: us}`. Without it such a number makes the record bad; a wrong unit is not noticed. "
+            "Records with their schema (`schemas.enable`) say it themselves."
         ),
     ] = None
     decimals: Annotated[
@@ -70,6 +71,6 @@ class WrittenAsSettings(Settings):
         Field(
             description="What texts in columns of decimals are: `text`, a number (`decimal.handling.mode=string`), or "
             "`base64`, the bytes of the unscaled number (`precise`). Without it a text that could be both makes the "
-            "record bad."
+            "record bad. Records with their schema say it themselves."
         ),
     ] = None

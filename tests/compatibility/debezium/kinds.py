@@ -14,7 +14,9 @@ from tests.compatibility.debezium.settings import PLAIN, WRAPPED
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """How a connector writes, what a source has to say of it, and the types that differ from those of `KINDS`."""
+    """How a connector writes, what a source has to say of it (nothing where records have their schema), and types that
+    differ from those of `KINDS`.
+    """
 
     connector: Mapping[str, str]
     written_as: Mapping[str, Any] = {}
@@ -27,8 +29,7 @@ MODES: Final[Mapping[str, Mode]] = {
     "wrapped": Mode(
         {**WRAPPED, "decimal.handling.mode": "string", "time.precision.mode": "microseconds",
          "interval.handling.mode": "string", "provide.transaction.metadata": "true"},
-        {"decimals": "text", "timestamps": "us"},
-        {"iv": "string"},
+        types={"iv": "string"},
     ),
     "isostring": Mode(
         {**PLAIN, "decimal.handling.mode": "double", "time.precision.mode": "isostring"},

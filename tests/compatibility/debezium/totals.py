@@ -43,9 +43,10 @@ WAYS: Final[Mapping[str, tuple[dict[str, str], dict[str, Any]]]] = {
     "plain, isostring": (
         {**PLAIN, "time.precision.mode": "isostring", "decimal.handling.mode": "string"}, {"decimals": "text"}
     ),
+    "wrapped": (WRAPPED, {}),
     "wrapped, string": (
         {**WRAPPED, "time.precision.mode": "microseconds", "decimal.handling.mode": "string"},
-        {"decimals": "text", "timestamps": "us"},
+        {},
     ),
 }  # fmt: skip
 """How the connector writes, and what the source says of it."""
@@ -158,7 +159,8 @@ def write_pipeline(path: Path, bootstrap: str, place: Path, written_as: Mapping[
         "sources": {
             "orders": {**source, "topic": f"{NAME}.public.orders", "schema": COLUMNS},
             "things": {
-                **source,
+                "format": "debezium",
+                "written_as": {word: value for word, value in written_as.items() if word == "decimals"},
                 "topic": f"{NAME}.public.things",
                 "schema": {"id": "int", "name": "string", "price": "decimal(8,2)"},
             },

@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from tidegate.datatypes import DataType
+from tidegate.formats.kinds.debezium.schemas import NOTHING, Said
 from tidegate.formats.kinds.json.types import NUMBER, SCALARS, OwnType, OwnTypes, convert, exact_decimal, own_type
 from tidegate.formats.schemas import FormatOptions
 
@@ -23,7 +24,8 @@ _WORDS: Final = frozenset({"Infinity"})
 """What databases write for numbers that are none, and that is base64, too."""
 _FIRST_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_UNITS: Final[dict[str, int]] = {"ms": 1000, "us": 1}
+_UNITS: Final[dict[str, tuple[int, int]]] = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+"""Microseconds of so many; what is less than one is cut off."""
 _NOT_FINITE: Final = Literal["NaN", "Infinity", "-Infinity"]
 """How Connect's converter writes them, as texts."""
 _SHOWN_MAX: Final = 40
@@ -31,17 +33,21 @@ _DIGITS_MAX: Final = 64
 """Of a text of base64: 48 bytes hold more than any decimal."""
 
 
-def own_types(options: FormatOptions) -> OwnTypes:
-    """The types that are read otherwise than in JSON."""
+def own_types(options: FormatOptions, said: Mapping[str, Said]) -> OwnTypes:
+    """The types that are read otherwise than in JSON. What a record's schema has said goes first."""
     units = dict(options.timestamps_of)
 
     def of_column(column: str) -> OwnType:
-        unit = _UNITS.get(units.get(column, options.timestamps))
+        known = said.get(column, NOTHING)
+        unit = _UNITS.get(known.unit or units.get(column, options.timestamps))
 
         def find(kind: DataType) -> Any:
             match kind.kind:
                 case "decimal":
-                    return own_type(str(kind), _decimals(kind, options.decimals))
+                    written = known.decimals or options.decimals
+                    return own_type(
+                        str(kind), _decimals(kind, written, kind.scale if known.scale is None else known.scale)
+                    )
                 case "float" | "double":
                     return SCALARS[kind.kind] | _NOT_FINITE
                 case "date":
@@ -57,24 +63,24 @@ def own_types(options: FormatOptions) -> OwnTypes:
     return of_column
 
 
-def _decimals(kind: DataType, written_as: str) -> Callable[[Any], Decimal]:
+def _decimals(kind: DataType, written_as: str, scale: int) -> Callable[[Any], Decimal]:
     exact = exact_decimal(kind)
 
     def read(value: Any) -> Decimal:
         match value:
             case str():
-                return exact(_number(value, kind, written_as))
-            case {"scale": int(scale), "value": str(text)} if len(value) == 2:
+                return exact(_number(value, kind, written_as, scale))
+            case {"scale": int(own), "value": str(text)} if len(value) == 2:
                 unscaled = _unscaled(text)
-                if unscaled is None or isinstance(scale, bool) or abs(scale) > _DIGITS_MAX:
-                    raise ValueError(f"Expected `{kind}`, got {_shown(text)} of scale {scale}")
-                return exact(_scaled(unscaled, scale))
+                if unscaled is None or isinstance(own, bool) or abs(own) > _DIGITS_MAX:
+                    raise ValueError(f"Expected `{kind}`, got {_shown(text)} of scale {own}")
+                return exact(_scaled(unscaled, own))
         return exact(value)
 
     return read
 
 
-def _number(text: str, kind: DataType, written_as: str) -> Decimal | str:
+def _number(text: str, kind: DataType, written_as: str, scale: int) -> Decimal | str:
     """What a text stands for. Raises ValueError."""
     is_number = bool(NUMBER.fullmatch(text))
     if written_as == "text":
@@ -83,7 +89,7 @@ def _number(text: str, kind: DataType, written_as: str) -> Decimal | str:
     if written_as == "base64" or not (is_number or text in _WORDS):
         if unscaled is None:
             raise ValueError(f"Expected `{kind}`, got the text {_shown(text)}")
-        return _scaled(unscaled, kind.scale)
+        return _scaled(unscaled, scale)
     if unscaled is not None:
         what = "may be a number or base64" if is_number else "may be base64 or no number"
         raise ValueError(f"Expected `{kind}`, got the text {_shown(text)}, which {what}: `written_as` says what it is")
@@ -131,14 +137,14 @@ def _local(value: Any) -> dt.datetime:
 _LOCAL: Final = Annotated[dt.datetime, msgspec.Meta(tz=False)]
 
 
-def _timestamps(unit: int, of_text: Callable[[Any], dt.datetime]) -> Callable[[Any], dt.datetime]:
-    """Whole numbers of so many microseconds each, or texts."""
+def _timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) -> Callable[[Any], dt.datetime]:
+    """Whole numbers, or texts."""
 
     def read(value: Any) -> dt.datetime:
         if not isinstance(value, int) or isinstance(value, bool):
             return of_text(value)
         try:
-            moment = _EPOCH + dt.timedelta(microseconds=value * unit)
+            moment = _EPOCH + dt.timedelta(microseconds=value * unit[0] // unit[1])
         except OverflowError as error:
             raise ValueError(f"Number out of range: {value} is no timestamp from the year 1 to 9999") from error
         return moment if of_text is _moment else moment.replace(tzinfo=None)
