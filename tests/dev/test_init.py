@@ -11,12 +11,16 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compatibility.debezium.kinds import schema_of
 from tests.formats.any_records import RECORDS
+from tests.tidy.tree import ROOT
 from tidegate.config.draft import render_draft, withheld_secrets
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.dev.init import derive_draft, init
 from tidegate.plan.build import check_pipeline
+from tidegate.settings.columns import derive_type
 
+RECORDED = ROOT / "tests" / "formats" / "debezium"
 KAFKA = {"bootstrap.servers": "127.0.0.1:9092"}
 TOPICS = st.one_of(
     st.sampled_from(["orders", "true", "1e5", "_", "out", "kept", "a.b", "-x", "z" * 249, "null", "9"]),
@@ -99,9 +103,37 @@ def test_change_events_are_read_as_such(wrapped: bool) -> None:
     (sink,) = settings.sinks.values()
     assert sink.on_null is not None
     assert (sink.key, sink.on_null.column, settings.steps) == ("id", "_deleted", [])
-    assert "# inferred from the rows of 2 change events; decimals" in text
+    assert "    # inferred from the rows of 2 change events\n    # decimals as texts" in text
     assert "      # _op: left out: every debezium source has a column `_op`\n" in text
     assert "_op: left out" in text
+
+
+def test_the_schema_in_change_events_has_the_types() -> None:
+    lines = map(json.loads, (RECORDED / "wrapped.jsonl").read_text("utf-8").splitlines())
+    records = [(one["key"].encode(), one["value"].encode()) for one in lines if one.get("topic") == "kinds"]
+    text = render_draft(derive_draft("t", KAFKA, "/home/ann", [one for _, one in records], [one for one, _ in records]))
+    (source,) = checked(text).settings.sources.values()
+    assert isinstance(source.schema_, dict)
+    wanted = {name: derive_type(kind) for name, kind in schema_of("kinds", "wrapped").items()}
+    texts = {"n", "n0", "nn", "m"}  # decimals of this mode
+    differ = {name: str(kind) for name, kind in source.schema_.items() if kind != wanted[name] and name not in texts}
+    assert differ == {"na": "array<string>", "po": "struct<x: double, y: double, wkb: binary, srid: int>"}
+    assert source.schema_.keys() == wanted.keys()
+    assert "    # the schema in 3 change events has these columns\n" in text
+
+
+def test_decimals_have_the_digits_of_their_schema() -> None:
+    decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "field": "d"}
+    row = {"field": "after", "fields": [{**decimal, "parameters": {"scale": "2", "connect.decimal.precision": "10"}},
+                                        {**decimal, "field": "m", "parameters": {"scale": "2"}},
+                                        {**decimal, "field": "odd", "parameters": {"scale": "-3"}},
+                                        {"type": "int8", "field": "id"}]}  # fmt: skip
+    event = {"op": "c", "after": {"d": "BNI=", "m": None, "odd": "BNI=", "id": 1}}
+    text = draft([json.dumps({"schema": {"fields": [row]}, "payload": event}).encode()])
+    (source,) = checked(text).settings.sources.values()
+    assert isinstance(source.schema_, dict)
+    kinds = {name: str(kind) for name, kind in source.schema_.items()}
+    assert kinds == {"d": "decimal(10,2)", "m": "decimal(38,2)", "odd": "string", "id": "tinyint"}
 
 
 def test_a_key_of_several_columns_is_named_and_one_of_no_type_is_none() -> None:

@@ -53,7 +53,7 @@ def render_type(kind: DataType) -> str:
     if kind.fields:
         fields = (f"{name if _FIELD.fullmatch(name) else f'`{name}`'}: {render_type(one)}" for name, one in kind.fields)
         return f"struct<{', '.join(fields)}>"
-    return kind.kind
+    return str(kind) if kind.kind == "decimal" else kind.kind
 
 
 def withheld_secrets(kafka: Mapping[str, str]) -> dict[str, str]:

@@ -6,19 +6,22 @@ import os
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tidegate.config.draft import Draft, DraftColumn, render_draft, withheld_secrets
 from tidegate.config.sample import SAMPLE
-from tidegate.datatypes import BIGINT, BOOLEAN, DATE, STRING, TIMESTAMP
+from tidegate.datatypes import BIGINT, BOOLEAN, DATE, INT, SMALLINT, STRING, TIMESTAMP, TINYINT
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.errors import TidegateError
 from tidegate.settings.counts import render_count
 
+if TYPE_CHECKING:  # with the library that it decodes with
+    from tidegate.formats.kinds.debezium.inference import Table
+
 RECORDS: Final = 1000
-KEYS: Final = (BIGINT, STRING, DATE, TIMESTAMP, BOOLEAN)
+KEYS: Final = (TINYINT, SMALLINT, INT, BIGINT, STRING, DATE, TIMESTAMP, BOOLEAN)
 """Types that keys of a sink may have."""
 
 
@@ -71,15 +74,13 @@ def derive_draft(
     keys: Sequence[bytes | None] = (),
 ) -> Draft:
     """What the values of a topic's records say about it; the keys say something where they are change events."""
-    from tidegate.formats.kinds.debezium.inference import find_key, find_rows
+    from tidegate.formats.kinds.debezium.inference import derive_table, find_key
     from tidegate.formats.kinds.json.inference import derive_schema
     from tidegate.formats.kinds.json.reader import JsonDecoder
 
-    rows = find_rows(values)
-    if rows is not None:
-        draft = _draft_changes(topic, kafka, folder, rows, find_key(keys))
-        if any(column.type is not None for column in draft.columns):
-            return draft
+    table = derive_table(values)
+    if table is not None and table.columns:
+        return _draft_changes(topic, kafka, folder, table, find_key(keys))
     found = derive_schema(values)
     remarks = [f"inferred from {render_count(len(values), 'record')}"]
     if not found.is_json:
@@ -94,24 +95,17 @@ def derive_draft(
     return Draft(topic, kafka, folder, columns, remarks)
 
 
-def _draft_changes(topic: str, kafka: dict[str, str], folder: str, rows: Sequence[bytes], key: Sequence[str]) -> Draft:
-    """Of rows of a table and the columns of its key."""
-    from tidegate.formats.kinds.debezium import ADDED
-    from tidegate.formats.kinds.json.inference import derive_schema
-
-    found = derive_schema(rows)
-    columns = [
-        DraftColumn(one.name, None, f"every debezium source has a column `{one.name}`")
-        if one.name in ADDED
-        else DraftColumn(one.name, one.type, one.note)
-        for one in found.columns
-    ]
-    columns += [DraftColumn(one.path, None, one.reason) for one in found.left_out]
-    remarks = [
-        f"inferred from the rows of {render_count(len(rows), 'change event')}; decimals as texts, and dates and",
-        "timestamps as numbers, look like others: `tidegate docs pipeline` has their types (format debezium)",
-    ]
-    known = {column.name: column.type for column in columns if column.type is not None}
+def _draft_changes(topic: str, kafka: dict[str, str], folder: str, table: Table, key: Sequence[str]) -> Draft:
+    """Of a table and the columns of its key."""
+    columns = [DraftColumn(one.name, one.type, one.note) for one in table.columns]
+    columns += [DraftColumn(one.path, None, one.reason) for one in table.left_out]
+    events = render_count(table.events, "change event")
+    remarks = [f"the schema in {events} has these columns"] if table.typed else [f"inferred from the rows of {events}"]
+    if not table.typed:
+        remarks.append(
+            "decimals as texts, and dates and timestamps as numbers, look like others: `tidegate docs pipeline`"
+        )
+    known = {one.name: one.type for one in table.columns}
     chosen = next((name for name in (*key, *known) if name in known and known[name] in KEYS), "")
     if len(key) > 1:
         remarks.append(f"the key of the table has {len(key)} columns: {', '.join(key)}")

@@ -1,4 +1,4 @@
-"""Whether a topic has change events, and the rows in them: for `tidegate init`. Pure."""
+"""The columns of a table from its change events: for `tidegate init`. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,51 @@ from typing import Any
 import msgspec
 
 from tidegate.formats.failures import FailureKind
+from tidegate.formats.kinds.debezium import ADDED
 from tidegate.formats.kinds.debezium.envelopes import NoChange, read_change
+from tidegate.formats.kinds.debezium.schemas import read_types
+from tidegate.formats.kinds.json.inference import Column, LeftOut, derive_schema, refused_column
 
 
-def find_rows(values: Sequence[bytes | None]) -> list[bytes] | None:
-    """The rows of these events as JSON; None where most of the records are no change events."""
+class Table(msgspec.Struct, frozen=True):
+    """What the events of a topic say about their table."""
+
+    columns: tuple[Column, ...]
+    left_out: tuple[LeftOut, ...]
+    events: int
+    typed: bool
+    """Whether the types are those of the schema in the records, and not only what the values look like."""
+
+
+def derive_table(values: Sequence[bytes | None]) -> Table | None:
+    """None where most of the records are no change events."""
     rows: list[bytes] = []
+    schema = b""
     others = 0
     for value in filter(None, values):
         try:
-            rows.append(read_change(value).row)
+            change = read_change(value)
         except NoChange as event:  # one without a row says nothing
             others += event.kind is not FailureKind.UNSUPPORTED_CHANGE
         except (ValueError, RecursionError):
             others += 1
-    return rows if len(rows) > others else None
+        else:
+            rows.append(change.row)
+            schema = change.schema or schema
+    if len(rows) <= others:
+        return None
+    types, found = read_types(schema), derive_schema(rows)
+    columns = [Column(one.name, types[one.name]) if one.name in types else one for one in found.columns]
+    left_out: list[LeftOut] = []
+    for one in found.left_out:  # values that differ too much to have a type may have one all the same
+        if one.path in types and not refused_column(one.path):
+            columns.append(Column(one.path, types[one.path]))
+        else:
+            left_out.append(one)
+    own = tuple(one for one in columns if one.name not in ADDED)
+    taken = [one.name for one in columns if one.name in ADDED]
+    left_out += [LeftOut(name, f"every debezium source has a column `{name}`") for name in taken]
+    return Table(own, tuple(left_out), len(rows), bool(types))
 
 
 def find_key(keys: Sequence[bytes | None]) -> list[str]:

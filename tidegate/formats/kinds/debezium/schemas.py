@@ -10,6 +10,24 @@ from typing import Final
 
 import msgspec
 
+from tidegate.datatypes import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    MAX_PRECISION,
+    SMALLINT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    TINYINT,
+    DataType,
+    decimal_of,
+)
+
 UNITS: Final[Mapping[str, str]] = {
     "io.debezium.time.Timestamp": "ms",
     "io.debezium.time.MicroTimestamp": "us",
@@ -31,6 +49,27 @@ class Said(msgspec.Struct, frozen=True):
 
 
 NOTHING: Final = Said()
+_TYPES: Final = {
+    "boolean": BOOLEAN,
+    "int8": TINYINT,
+    "int16": SMALLINT,
+    "int32": INT,
+    "int64": BIGINT,
+    "float": FLOAT,
+    "double": DOUBLE,
+    "string": STRING,
+    "bytes": BINARY,
+}
+_NAMED: Final = {
+    **dict.fromkeys(UNITS, TIMESTAMP_NTZ),
+    "io.debezium.time.IsoTimestamp": TIMESTAMP_NTZ,
+    "io.debezium.time.ZonedTimestamp": TIMESTAMP,
+    "io.debezium.time.Date": DATE,
+    "io.debezium.time.IsoDate": DATE,
+    "org.apache.kafka.connect.data.Date": DATE,
+}
+_VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
+"""A decimal whose scale is in each value: no type is sure to hold it."""
 
 
 class _Part(msgspec.Struct, gc=False):
@@ -49,12 +88,37 @@ _DECODE: Final = msgspec.json.Decoder(_Part).decode
 
 def read_said(schema: bytes) -> dict[str, Said]:
     """By column of the table. Nothing where the schema is none of an envelope: then nothing is known."""
+    return {column.field: _said(column) for column in _columns(schema)}
+
+
+def read_types(schema: bytes) -> dict[str, DataType]:
+    """The types of the columns that have one here."""
+    return {column.field: kind for column in _columns(schema) if (kind := _type(column)) is not None}
+
+
+def _columns(schema: bytes) -> list[_Part]:
     try:
         top = _DECODE(schema)
     except (ValueError, RecursionError):
-        return {}
-    rows = [part for part in top.fields if part.field in ("after", "before")]
-    return {column.field: _said(column) for row in rows for column in row.fields}
+        return []
+    return [column for row in top.fields if row.field in ("after", "before") for column in row.fields]
+
+
+def _type(part: _Part) -> DataType | None:
+    if part.name == DECIMAL:
+        scale = _said(part).scale
+        digits = part.parameters.get("connect.decimal.precision", "")
+        precision = int(digits) if digits.isdecimal() and len(digits) < 4 else MAX_PRECISION
+        fits = scale is not None and 0 <= scale <= precision <= MAX_PRECISION
+        return decimal_of(precision, scale) if fits and scale is not None else None
+    if part.items is not None:
+        element = _type(part.items)
+        return None if element is None else DataType("array", element=element)
+    if part.type == "struct" and part.name != _VARIABLE:
+        named = [one for one in part.fields if one.field.isidentifier()]  # others a pipeline file may not take
+        fields = tuple((one.field, kind) for one in named if (kind := _type(one)) is not None)
+        return DataType("struct", fields=fields) if fields else None
+    return _NAMED.get(part.name) or _TYPES.get(part.type)
 
 
 def _said(part: _Part) -> Said:
