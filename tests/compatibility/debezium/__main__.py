@@ -33,20 +33,23 @@ def main() -> int:
         "--record", action="store_true", help="the story `types` writes its records for the quick tests"
     )
     options = parser.parse_args()
+    names = options.stories.split(",")
+    if unknown := sorted(set(names) - set(STORIES)):
+        parser.error(f"no such story: {', '.join(unknown)}; there are {', '.join(STORIES)}")
     seed = secrets.randbelow(1 << 31) if options.seed is None else options.seed
     print(f"seed {seed}", file=sys.stderr)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # so that the programs of a story are, too
     failed = False
-    for name in options.stories.split(","):
+    for name in names:
         place = Path(tempfile.mkdtemp(prefix=f"tidegate-debezium-{name}-"))
         more = {"record": True} if options.record and name == "types" else {}
         story = import_module(f"tests.compatibility.debezium.{name}")
+        night = Night(name, seed, 0.0, place)
         try:
-            result = story.run(Night(name, seed, 0.0, place), **more)
-        except ServerMissing as missing:
-            print(f"{name}: {missing}", file=sys.stderr)
-            failed = True
-            continue
+            result = story.run(night, **more)
+        except Exception as error:  # noqa: BLE001 - a line like any other
+            night.problem(str(error) if isinstance(error, ServerMissing) else f"{type(error).__name__}: {error}")
+            result = night.close()
         sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
         sys.stdout.flush()
         if result.problems:
