@@ -11,12 +11,16 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compatibility.debezium.kinds import schema_of
 from tests.formats.any_records import RECORDS
+from tests.tidy.tree import ROOT
 from tidegate.config.draft import render_draft, withheld_secrets
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.dev.init import derive_draft, init
 from tidegate.plan.build import check_pipeline
+from tidegate.settings.columns import derive_type
 
+RECORDED = ROOT / "tests" / "formats" / "debezium"
 KAFKA = {"bootstrap.servers": "127.0.0.1:9092"}
 TOPICS = st.one_of(
     st.sampled_from(["orders", "true", "1e5", "_", "out", "kept", "a.b", "-x", "z" * 249, "null", "9"]),
@@ -72,6 +76,81 @@ def test_the_schema_and_its_comments() -> None:
     ]
     assert "    # inferred from 4 records\n" in text
     assert "    # 2 records of them cannot be read as this; the first: MALFORMED_JSON" in text
+
+
+def changes(*events: dict[str, Any], wrapped: bool = False) -> list[bytes | None]:
+    return [json.dumps({"schema": {}, "payload": one} if wrapped else one).encode() for one in events]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_change_events_are_read_as_such(wrapped: bool) -> None:
+    row = {"name": "a", "id": 1, "price": "BNI=", "_op": "x"}
+    values = changes(
+        {"op": "r", "before": None, "after": row, "source": {"db": "d"}},
+        {"op": "d", "before": {"name": None, "id": 1, "price": None}, "after": None},
+        {"op": "t", "before": None, "after": None},
+        wrapped=wrapped,
+    )
+    keys = changes({"id": 1}, wrapped=wrapped)
+    text = render_draft(derive_draft("shop.orders", KAFKA, "/home/ann", [*values, None], [None, *keys]))
+    settings = checked(text).settings
+    (source,) = settings.sources.values()
+    assert source.format == "debezium"
+    assert isinstance(source.schema_, dict)
+    assert {name: str(kind) for name, kind in source.schema_.items()} == {
+        "name": "string", "id": "bigint", "price": "string"
+    }  # fmt: skip
+    (sink,) = settings.sinks.values()
+    assert sink.on_null is not None
+    assert (sink.key, sink.on_null.column, settings.steps) == ("id", "_deleted", [])
+    assert "    # inferred from the rows of 2 change events\n    # decimals as texts" in text
+    assert "      # _op: left out: every debezium source has a column `_op`\n" in text
+    assert "_op: left out" in text
+
+
+def test_the_schema_in_change_events_has_the_types() -> None:
+    lines = map(json.loads, (RECORDED / "wrapped.jsonl").read_text("utf-8").splitlines())
+    records = [(one["key"].encode(), one["value"].encode()) for one in lines if one.get("topic") == "kinds"]
+    text = render_draft(derive_draft("t", KAFKA, "/home/ann", [one for _, one in records], [one for one, _ in records]))
+    (source,) = checked(text).settings.sources.values()
+    assert isinstance(source.schema_, dict)
+    wanted = {name: derive_type(kind) for name, kind in schema_of("kinds", "wrapped").items()}
+    texts = {"n", "n0", "nn", "m"}  # decimals of this mode
+    differ = {name: str(kind) for name, kind in source.schema_.items() if kind != wanted[name] and name not in texts}
+    assert differ == {"na": "array<string>", "po": "struct<x: double, y: double, wkb: binary, srid: int>"}
+    assert source.schema_.keys() == wanted.keys()
+    assert "    # the schema in 3 change events has these columns\n" in text
+
+
+def test_decimals_have_the_digits_of_their_schema() -> None:
+    decimal = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "field": "d"}
+    row = {"field": "after", "fields": [{**decimal, "parameters": {"scale": "2", "connect.decimal.precision": "10"}},
+                                        {**decimal, "field": "m", "parameters": {"scale": "2"}},
+                                        {**decimal, "field": "odd", "parameters": {"scale": "-3"}},
+                                        {"type": "int8", "field": "id"}]}  # fmt: skip
+    event = {"op": "c", "after": {"d": "BNI=", "m": None, "odd": "BNI=", "id": 1}}
+    text = draft([json.dumps({"schema": {"fields": [row]}, "payload": event}).encode()])
+    (source,) = checked(text).settings.sources.values()
+    assert isinstance(source.schema_, dict)
+    kinds = {name: str(kind) for name, kind in source.schema_.items()}
+    assert kinds == {"d": "decimal(10,2)", "m": "decimal(38,2)", "odd": "string", "id": "tinyint"}
+
+
+def test_a_key_of_several_columns_is_named_and_one_of_no_type_is_none() -> None:
+    values = changes({"op": "c", "after": {"x": 1.5, "a": 1, "b": "c"}})
+    text = render_draft(derive_draft("t", KAFKA, "/home/ann", values, changes({"a": 1, "b": "c"})))
+    assert "    # the key of the table has 2 columns: a, b\n" in text
+    assert next(iter(checked(text).settings.sinks.values())).key == "a"
+    text = draft(changes({"op": "c", "after": {"x": 1.5}}))
+    assert '    where: "NOT _deleted"' in text
+    checked(text)
+
+
+@pytest.mark.slow
+@given(RECORDS, st.sampled_from("cud"))
+def test_the_file_is_valid_whatever_the_rows_are(rows: list[dict[str, Any]], op: str) -> None:
+    places = ("before", "after") if op == "d" else ("after", "before")
+    checked(draft(changes(*({"op": op, places[0]: row, places[1]: None} for row in rows))))
 
 
 def test_a_secret_is_written_as_a_variable() -> None:

@@ -19,6 +19,7 @@ from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded, FormatRefusal
 from tidegate.formats.kinds.debezium import FORMAT
 from tidegate.formats.kinds.debezium.envelopes import UNAVAILABLE, UNAVAILABLE_BASE64
+from tidegate.formats.row_kinds import BEFORE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas
 from tidegate.settings.columns import derive_type
 
@@ -256,6 +257,9 @@ def test_what_is_no_decimal_or_could_be_two(value: Any, options: FormatOptions, 
 UTC = dt.UTC
 OUTSIDE = "OUT_OF_RANGE: Number out of range"
 EARLY = "a timestamp in UTC is before the year 1 or after 9999"
+NO_ZONE = "Expected `timestamp` with no timezone component"
+V_IN_MS = FormatOptions(timestamps_of=(("v", "ms"),))
+OTHER_IN_US = FormatOptions(timestamps_of=(("w", "us"),))
 WHOLE = "Expected `timestamp | null`, got `int`: `written_as` says what it counts"
 
 
@@ -272,6 +276,9 @@ WHOLE = "Expected `timestamp | null`, got `int`: `written_as` says what it count
         ("timestamp", 1_728_000_000_000_001, US, dt.datetime(2024, 10, 4, 0, 0, 0, 1, UTC)),
         ("timestamp_ntz", -1, MS, "1969-12-31T23:59:59.999000"),
         ("timestamp_ntz", "2024-10-04T00:00:00", US, "2024-10-04T00:00:00"),
+        ("timestamp_ntz", "2024-10-04T00:00:00.5Z", NO_OPTIONS, "2024-10-04T00:00:00.500000"),
+        ("timestamp_ntz", "2024-10-04T00:00:00Z", US, "2024-10-04T00:00:00"),
+        ("timestamp", 1_728_000_000_001, V_IN_MS, dt.datetime(2024, 10, 4, 0, 0, 0, 1000, UTC)),
     ],
 )
 def test_times_as_debezium_writes_them(kind: str, value: Any, options: FormatOptions, expected: Any) -> None:
@@ -287,7 +294,10 @@ def test_times_as_debezium_writes_them(kind: str, value: Any, options: FormatOpt
         ("timestamp", 10**30, US, f"{OUTSIDE}: {10**30} is no timestamp from the year 1 to 9999"),
         ("timestamp", True, MS, "WRONG_TYPE: Expected `timestamp`, got `bool`"),
         ("timestamp", 1.5, MS, "WRONG_TYPE: Expected `timestamp`, got `decimal`"),
-        ("timestamp_ntz", "2024-10-04T00:00:00Z", US, "WRONG_TYPE: Expected `timestamp` with no timezone component"),
+        ("timestamp_ntz", "2024-10-04T00:00:00+02:00", US, f"WRONG_TYPE: {NO_ZONE}"),
+        ("timestamp_ntz", "2024-10-04T00:00:00-02:00", NO_OPTIONS, f"WRONG_TYPE: {NO_ZONE}"),
+        ("timestamp_ntz", 1, NO_OPTIONS, "WRONG_TYPE: " + WHOLE),
+        ("timestamp", 1, OTHER_IN_US, "WRONG_TYPE: " + WHOLE),
         ("timestamp", "0001-01-01T00:00:00+01:00", MS, f"OUT_OF_RANGE: {EARLY}"),
         ("date", 10**7, NO_OPTIONS, f"{OUTSIDE}: {10**7} days since 1970 are no date from 1 to 9999"),
         ("date", "2024-10-04T00:00:00", NO_OPTIONS, "WRONG_TYPE: Invalid RFC3339 encoded date"),
@@ -296,6 +306,123 @@ def test_times_as_debezium_writes_them(kind: str, value: Any, options: FormatOpt
 )  # fmt: skip
 def test_what_is_no_time(kind: str, value: Any, options: FormatOptions, expected: str) -> None:
     assert why(kind, value, options) == f"{expected} - at `$.after.v`"
+
+
+def test_columns_count_in_units_of_their_own() -> None:
+    table = {"ms": derive_type("timestamp"), "us": derive_type("array<timestamp_ntz>")}
+    options = FormatOptions(timestamps_of=(("ms", "ms"), ("us", "us")))
+    found = decode([insert({"ms": 1_728_000_000_001, "us": [1_728_000_000_000_001]})], table, options=options)
+    assert list(found.failures) == []
+    (row,) = found.frame.to_dicts()
+    assert row["ms"] == dt.datetime(2024, 10, 4, 0, 0, 0, 1000, UTC)
+    assert row["us"] == [dt.datetime(2024, 10, 4, 0, 0, 0, 1)]  # noqa: DTZ001 - without zone
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_numbers_that_json_has_not_are_texts(kind: str) -> None:
+    words = ["Infinity", "-Infinity", "NaN", None]
+    found = decode([insert({"v": one}) for one in [1.5, *words, 2]], {"v": derive_type(kind)}, "v")
+    assert list(found.failures) == []
+    assert [str(one) for one in found.frame["v"]] == ["1.5", "inf", "-inf", "nan", "None", "2.0"]
+    nested = value_of(f"array<struct<x: {kind}>>", [{"x": "NaN"}, {"x": 1}]).to_list()
+    assert str(nested) == "[{'x': nan}, {'x': 1.0}]"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("1.5", "WRONG_TYPE: Expected `float | null`, got the text '1.5'"),
+        ("inf", "WRONG_TYPE: Expected `float | null`, got the text 'inf'"),
+        (True, "WRONG_TYPE: Expected `float | null`, got `bool`"),
+        ([], "WRONG_TYPE: Expected `float | null`, got `array`"),
+    ],
+)
+def test_what_is_no_number(value: Any, expected: str) -> None:
+    assert why("double", value) == f"{expected} - at `$.after.v`"
+
+
+CONNECT = "org.apache.kafka.connect.data."
+
+
+def with_schema(event: dict[str, Any], **columns: dict[str, Any]) -> bytes:
+    """As `schemas.enable` has it; `columns` are the parts of the row's schema."""
+    row = {"type": "struct", "fields": [{"field": name, **part} for name, part in columns.items()]}
+    fields = [{**row, "field": "before"}, {**row, "field": "after"}, {"type": "string", "field": "op"}]
+    return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": event}).encode()
+
+
+MILLIS = {"type": "int64", "name": "io.debezium.time.Timestamp"}
+MICROS = {"type": "int64", "name": "io.debezium.time.MicroTimestamp"}
+NANOS = {"type": "int64", "name": "io.debezium.time.NanoTimestamp"}
+OF_SCALE_2 = {"type": "bytes", "name": f"{CONNECT}Decimal", "parameters": {"scale": "2"}}
+AT = dt.datetime(2024, 10, 4, 0, 0, 0, 1000)  # noqa: DTZ001 - without zone
+
+
+@pytest.mark.parametrize("options", [NO_OPTIONS, FormatOptions(timestamps="ms", decimals="text")])
+def test_a_schema_in_the_record_says_how_values_were_written(options: FormatOptions) -> None:
+    """`written_as` is for records without."""
+    table = {
+        name: derive_type(kind)
+        for name, kind in {
+            "ms": "timestamp_ntz", "us": "timestamp_ntz", "ns": "timestamp_ntz", "connect": "timestamp_ntz",
+            "many": "array<timestamp_ntz>", "paid": "decimal(12,3)", "word": "decimal(12,3)",
+        }.items()
+    }  # fmt: skip
+    row = {"ms": 1_728_000_000_001, "us": 1_728_000_000_001_000, "ns": 1_728_000_000_001_000_999,
+           "connect": 1_728_000_000_001, "many": [1_728_000_000_001_000], "paid": "1234", "word": "1234"}  # fmt: skip
+    value = with_schema(
+        {"op": "c", "before": None, "after": row}, ms=MILLIS, us=MICROS, ns=NANOS,
+        connect={"type": "int64", "name": f"{CONNECT}Timestamp"}, many={"type": "array", "items": MICROS},
+        paid=OF_SCALE_2, word={"type": "string"},
+    )  # fmt: skip
+    found = decode([value], table, *table, options=options)
+    assert list(found.failures) == []
+    assert found.frame.to_dicts() == [
+        {
+            "ms": AT,
+            "us": AT,
+            "ns": AT,
+            "connect": AT,
+            "many": [AT],
+            "paid": Decimal("-26588.240"),
+            "word": Decimal(1234),
+        }
+    ]
+
+
+def test_records_of_several_schemas_stay_in_order() -> None:
+    table = {"id": BIGINT, "at": derive_type("timestamp_ntz")}
+    rows = [{"id": place, "at": 1_728_000_000_001 * (1 if place % 3 else 1000)} for place in range(200)]
+    rows[7]["at"] = rows[50]["at"] = rows[198]["at"] = True
+    values: list[bytes | None] = [
+        with_schema({"op": "u", "before": row, "after": row}, at=MILLIS if place % 3 else MICROS)
+        for place, row in enumerate(rows)
+    ]
+    values[9] = b"{"
+    values[10] = text({"op": "u", "before": rows[10], "after": rows[10]}, wrapped=True)  # of no known unit
+    declared = tuple(FORMAT.read_columns(table).items())
+    decoder = FORMAT.decoder(declared, declared[:2], FormatOptions(row_kinds=True), KnownSchemas())
+    found = decoder.decode(messages_of(values))
+    assert isinstance(found, Decoded)
+    assert [one.row for one in found.failures] == [7, 9, 10, 50, 198]
+    good = [place for place in range(200) if place not in {7, 9, 10, 50, 198}]
+    assert found.frame["id"].to_list() == found.frame[f"{BEFORE}id"].to_list() == good
+    assert found.frame["at"].to_list() == found.frame[f"{BEFORE}at"].to_list() == [AT] * len(good)
+
+
+def test_more_schemas_than_are_kept_are_read_all_the_same() -> None:
+    values: list[bytes | None] = [
+        with_schema({"op": "c", "after": {"v": 1_728_000_000_001}}, v={**MILLIS, "version": place % 70})
+        for place in range(200)
+    ]
+    found = decode(values, {"v": derive_type("timestamp_ntz")}, "v")
+    assert found.frame["v"].to_list() == [AT] * 200
+
+
+@pytest.mark.parametrize("schema", ["x", 5, [], {"fields": 5}, {"fields": [{"field": "after", "fields": [{}]}]}, None])
+def test_a_schema_that_is_none_says_nothing(schema: Any) -> None:
+    value = json.dumps({"schema": schema, "payload": {"op": "c", "after": {"v": 1}}}).encode()
+    assert reason(value, {"v": derive_type("timestamp"), "id": BIGINT}).endswith(f"{WHOLE} - at `$.payload.after.v`")
 
 
 def test_values_inside_of_others_are_read_alike() -> None:

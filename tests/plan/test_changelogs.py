@@ -256,6 +256,37 @@ def test_a_source_of_changes_has_two_columns_more_and_leaves_tombstones_out() ->
     assert "written: timestamps as ms, decimals as base64" in shown
 
 
+def test_columns_count_in_units_of_their_own() -> None:
+    text = SOURCE.replace("debezium,", "debezium, written_as: {timestamps: {at: us}},")
+    sink = "sinks:\n  out: {from: customers, topic: out, key: id, on_null: {column: _deleted}}\n"
+    plan = plan_of(text + sink)
+    source = operators(plan)["customers"]
+    assert isinstance(source, SourceOperator)
+    assert (source.options.timestamps, source.options.timestamps_of) == ("", (("at", "us"),))
+    assert source.explains()["written_as"] == {"timestamps": {"at": "us"}}
+    shown = render_explanation(derive_explanation(parse_pipeline(HEAD + text + sink, "p.yaml", {}), plan))
+    assert "written: timestamps as {at: us}" in shown
+
+
+@pytest.mark.parametrize(
+    ("units", "place", "message"),
+    [
+        ("{ad: us}", "ad", "`ad` is no column of `schema`"),
+        ("{id: us}", "id", "the column `id` is bigint and holds no timestamp"),
+        ("{at: s}", "at", "`s` is not one of the choices"),
+        ("{}", "", "the mapping is empty"),
+        ("seconds", "", "`seconds` is not one of the choices"),
+        ("[us]", "", "expected one of ms, us, ns, got a list"),
+    ],
+)
+def test_units_of_no_timestamp_are_refused(units: str, place: str, message: str) -> None:
+    text = SOURCE.replace("debezium,", f"debezium, written_as: {{timestamps: {units}}},")
+    (found,) = parse_pipeline(HEAD + text + "sinks:\n  out: {from: customers, topic: out}\n", "p.yaml", {}).problems
+    assert found.path == f"sources.customers.written_as.timestamps{'.' * bool(place)}{place}"
+    assert found.message == message
+    assert found.remedy
+
+
 @pytest.mark.parametrize(
     ("step", "sink", "warned"),
     [

@@ -20,7 +20,7 @@ from tidegate.config.schemas import decide_schema_problems
 from tidegate.config.storage_checks import decide_storage_problems
 from tidegate.config.translate import Understood
 from tidegate.config.values import Value
-from tidegate.datatypes import Schema
+from tidegate.datatypes import DataType, Schema
 from tidegate.formats import keys
 from tidegate.formats.contract import Format
 from tidegate.formats.failures import BadRecordPolicy
@@ -265,9 +265,27 @@ def _changes(path: Path, kind: Format, source: SourceSettings) -> Iterator[PathP
         if source.on_null == TOMBSTONE:
             message = f"a {kind.name} source has rows of deletes already, and a tombstone would repeat them"
             yield PathProblem((*path, "on_null"), message, "remove it: tombstones are left out")
+        yield from _units((*path, "written_as", "timestamps"), source)
     elif source.written_as != WrittenAsSettings():
         message = f"values of {kind.name} are written in one way"
         yield PathProblem((*path, "written_as"), message, "remove it", at_key=True)
+
+
+def _units(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
+    columns = source.schema_ if isinstance(source.schema_, dict) else {}
+    units = source.written_as.timestamps
+    for name, _ in () if units is None else units.by_column:
+        if name not in columns:
+            message = f"`{name}` is no column of `schema`"
+            yield PathProblem((*path, name), message, derive_suggestion(name, columns), at_key=True)
+        elif not _holds_timestamps(columns[name]):
+            message = f"the column `{name}` is {columns[name]} and holds no timestamp"
+            yield PathProblem((*path, name), message, "remove it, or change the type in `schema`", at_key=True)
+
+
+def _holds_timestamps(kind: DataType) -> bool:
+    parts = [part for _, part in kind.fields] + [part for part in (kind.key, kind.element) if part is not None]
+    return kind.kind in ("timestamp", "timestamp_ntz") or any(map(_holds_timestamps, parts))
 
 
 def _source_key(path: Path, source: SourceSettings) -> Iterator[PathProblem]:

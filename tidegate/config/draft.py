@@ -40,6 +40,10 @@ class Draft(msgspec.Struct, frozen=True):
     """Empty for a topic that is not JSON."""
     remarks: Sequence[str]
     """About the records that were looked at."""
+    format: str = "json"
+    """Of the source; raw without columns."""
+    key: str = ""
+    """The column that rows are deleted by, where they are changes of a table."""
 
 
 def render_type(kind: DataType) -> str:
@@ -49,7 +53,7 @@ def render_type(kind: DataType) -> str:
     if kind.fields:
         fields = (f"{name if _FIELD.fullmatch(name) else f'`{name}`'}: {render_type(one)}" for name, one in kind.fields)
         return f"struct<{', '.join(fields)}>"
-    return kind.kind
+    return str(kind) if kind.kind == "decimal" else kind.kind
 
 
 def withheld_secrets(kafka: Mapping[str, str]) -> dict[str, str]:
@@ -134,7 +138,7 @@ def _kafka(kafka: Mapping[str, str]) -> Iterable[str]:
 
 
 def _source(draft: Draft) -> Iterable[str]:
-    yield f"    format: {'json' if draft.columns else 'raw'}"
+    yield f"    format: {draft.format if draft.columns else 'raw'}"
     for remark in draft.remarks:
         yield f"    # {_one_line(remark)}"
     if draft.columns:
@@ -163,12 +167,13 @@ def _one_line(text: str) -> str:
 
 def _steps(draft: Draft, source: str) -> Iterable[str]:
     first = next((column.name for column in draft.columns if column.type is not None), None)
-    if first is None:
+    if first is None or draft.key:
         return
     yield _line("steps:", "expressions are Spark SQL")
     yield f"  - name: {_step_name(source)}"
     yield f"    from: {_text(source)}"
-    yield _line(f"    where: {_quoted(f'`{first}` IS NOT NULL')}", "a place to start from: keep, compute, aggregate")
+    condition = f"`{first}` IS NOT NULL" if draft.format == "json" else "NOT _deleted"
+    yield _line(f"    where: {_quoted(condition)}", "a place to start from: keep, compute, aggregate")
     yield ""
 
 
@@ -179,8 +184,11 @@ def _step_name(source: str) -> str:
 def _sink(draft: Draft, source: str, output: str) -> Iterable[str]:
     first = next((column.name for column in draft.columns if column.type is not None), None)
     yield "  out:" if "out" not in (source, _step_name(source)) else "  output:"
-    yield f"    from: {_text(source if first is None else _step_name(source))}"
+    yield f"    from: {_text(source if first is None or draft.key else _step_name(source))}"
     yield _line(f"    topic: {_text(output)}", "it must exist")
     yield f"    format: {'raw' if first is None else 'json'}"
-    if first is not None:
+    if draft.key:
+        yield f"    key: {_text(draft.key)}"
+        yield _line("    on_null: {column: _deleted}", "a deleted row is a tombstone")
+    elif first is not None:
         yield f"    # key: {_one_line(_text(first))}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from inspect import cleandoc
 from typing import Any
 
@@ -145,6 +145,9 @@ def _kind(name: str, info: FieldInfo) -> str:
         return _shape(info.annotation)
     if "enum" in schema:
         return ", ".join(f"`{word}`" for word in schema["enum"])
+    words, others = _ways(schema.get("anyOf", ()))
+    if words and others == ["object"]:
+        return ", ".join([*words, "mapping"])
     if schema.get("type") == "boolean":
         return "`true` or `false`"
     if name.endswith("_ms"):
@@ -155,6 +158,12 @@ def _kind(name: str, info: FieldInfo) -> str:
         low, high = schema["minimum"], schema["maximum"]
         return f"{low} to {high}" if low < high else f"`{low}`"
     return _shape(info.annotation)
+
+
+def _ways(ways: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """The words that a value may be, and the types of the other ways to write it."""
+    words = [f"`{word}`" for way in ways for word in way.get("enum", ())]
+    return words, [way.get("type", "") for way in ways if "enum" not in way]
 
 
 def _shape(annotation: Any) -> str:

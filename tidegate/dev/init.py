@@ -6,17 +6,23 @@ import os
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tidegate.config.draft import Draft, DraftColumn, render_draft, withheld_secrets
 from tidegate.config.sample import SAMPLE
+from tidegate.datatypes import BIGINT, BOOLEAN, DATE, INT, SMALLINT, STRING, TIMESTAMP, TINYINT
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.errors import TidegateError
 from tidegate.settings.counts import render_count
 
+if TYPE_CHECKING:  # with the library that it decodes with
+    from tidegate.formats.kinds.debezium.inference import Table
+
 RECORDS: Final = 1000
+KEYS: Final = (TINYINT, SMALLINT, INT, BIGINT, STRING, DATE, TIMESTAMP, BOOLEAN)
+"""Types that keys of a sink may have."""
 
 
 class NothingToInfer(TidegateError):
@@ -52,18 +58,29 @@ def init(file: Path | None, topic: str | None, records: int, bootstrap: str, kaf
         _write(file, SAMPLE)
         return
     written = derive_written(bootstrap, kafka)
-    values = _read(resolve_properties(written), topic, records)
+    found = _read(resolve_properties(written), topic, records)
+    values, keys = [value for _, value in found], [key for key, _ in found]
     folder = (Path.cwd() if file is None else file.absolute().parent).as_posix()
-    _write(file, render_draft(derive_draft(topic, written, folder, values)))
+    _write(file, render_draft(derive_draft(topic, written, folder, values, keys)))
     for name, variable in withheld_secrets(written).items():
         click.echo(f"{name} is not written to the file: set the variable {variable}", err=True)
 
 
-def derive_draft(topic: str, kafka: dict[str, str], folder: str, values: Sequence[bytes | None]) -> Draft:
-    """What the values of a topic's records say about it."""
+def derive_draft(
+    topic: str,
+    kafka: dict[str, str],
+    folder: str,
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] = (),
+) -> Draft:
+    """What the values of a topic's records say about it; the keys say something where they are change events."""
+    from tidegate.formats.kinds.debezium.inference import derive_table, find_key
     from tidegate.formats.kinds.json.inference import derive_schema
     from tidegate.formats.kinds.json.reader import JsonDecoder
 
+    table = derive_table(values)
+    if table is not None and table.columns:
+        return _draft_changes(topic, kafka, folder, table, find_key(keys))
     found = derive_schema(values)
     remarks = [f"inferred from {render_count(len(values), 'record')}"]
     if not found.is_json:
@@ -78,8 +95,25 @@ def derive_draft(topic: str, kafka: dict[str, str], folder: str, values: Sequenc
     return Draft(topic, kafka, folder, columns, remarks)
 
 
-def _read(kafka: dict[str, str], topic: str, count: int) -> list[bytes | None]:
-    """The first and the newest values of a topic. Raises NothingToInfer."""
+def _draft_changes(topic: str, kafka: dict[str, str], folder: str, table: Table, key: Sequence[str]) -> Draft:
+    """Of a table and the columns of its key."""
+    columns = [DraftColumn(one.name, one.type, one.note) for one in table.columns]
+    columns += [DraftColumn(one.path, None, one.reason) for one in table.left_out]
+    events = render_count(table.events, "change event")
+    remarks = [f"the schema in {events} has these columns"] if table.typed else [f"inferred from the rows of {events}"]
+    if not table.typed:
+        remarks.append(
+            "decimals as texts, and dates and timestamps as numbers, look like others: `tidegate docs pipeline`"
+        )
+    known = {one.name: one.type for one in table.columns}
+    chosen = next((name for name in (*key, *known) if name in known and known[name] in KEYS), "")
+    if len(key) > 1:
+        remarks.append(f"the key of the table has {len(key)} columns: {', '.join(key)}")
+    return Draft(topic, kafka, folder, columns, remarks, "debezium", chosen)
+
+
+def _read(kafka: dict[str, str], topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values of the first and the newest records of a topic. Raises NothingToInfer."""
     from tidegate.dev.topics.client import TopicReader, find_topic
 
     with TopicReader(kafka, topic, find_topic(kafka, topic), committed=True) as reader:
@@ -92,7 +126,7 @@ def _read(kafka: dict[str, str], topic: str, count: int) -> list[bytes | None]:
             f"topic {topic} has no committed records to infer a schema from; write some (`tidegate topic produce "
             f"{topic}`), or take the sample (`tidegate init` without --topic)"
         )
-    return list({(one.partition, one.offset): one.value for one in found}.values())
+    return list({(one.partition, one.offset): (one.key, one.value) for one in found}.values())
 
 
 def _write(file: Path | None, text: str) -> None:

@@ -89,6 +89,8 @@ class FormatOptions(msgspec.Struct, frozen=True):
     """The declared column that keeps them, a map of strings."""
     timestamps: str = ""  # "ms" | "us"
     """The unit of whole numbers that stand for timestamps, in a changelog; empty: they are refused."""
+    timestamps_of: tuple[tuple[str, str], ...] = ()
+    """The same by column, in place of that."""
     decimals: str = ""  # "text" | "base64"
     """What texts that stand for decimals are, in a changelog; empty: what only one of them can be."""
     row_kinds: bool = False
@@ -97,7 +99,7 @@ class FormatOptions(msgspec.Struct, frozen=True):
 
     def explains(self) -> dict[str, Any]:
         """The schema for `explain --format json`, and how values were written; nothing where the file says nothing."""
-        written = {"timestamps": self.timestamps, "decimals": self.decimals}
+        written = {"timestamps": self.timestamps or dict(self.timestamps_of), "decimals": self.decimals}
         said = (
             {"written_as": {word: value for word, value in written.items() if value}} if any(written.values()) else {}
         )
@@ -109,7 +111,7 @@ class FormatOptions(msgspec.Struct, frozen=True):
 
     def describes(self, register: Registration | None = None) -> list[str]:
         """The same as lines of text."""
-        words = [f"{word} as {text}" for word, text in self.explains().get("written_as", {}).items()]
+        words = [f"{word} as {_in_words(text)}" for word, text in self.explains().get("written_as", {}).items()]
         written = [f"written: {', '.join(words)}"] if words else []
         one = self.schema
         if one is None:
@@ -121,6 +123,14 @@ class FormatOptions(msgspec.Struct, frozen=True):
             ", ".join([f"schema of {one.subject or 'the file'}", *known]) + f": {one.message or one.text}",
             *written,
         ]
+
+
+def _in_words(written: str | dict[str, str]) -> str:
+    return (
+        written
+        if isinstance(written, str)
+        else f"{{{', '.join(f'{column}: {unit}' for column, unit in written.items())}}}"
+    )
 
 
 NO_OPTIONS: Final = FormatOptions()

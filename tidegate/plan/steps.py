@@ -37,6 +37,7 @@ from tidegate.settings.base import Path
 from tidegate.settings.schemas import NamedSchema
 from tidegate.settings.secrets import reveal
 from tidegate.settings.suggest import derive_suggestion
+from tidegate.settings.written_as import TimestampUnits
 from tidegate.state.declaration import ORDERED_KINDS
 
 KEY_KINDS = ORDERED_KINDS
@@ -126,8 +127,12 @@ class Builder:
         unknown = source.unknown_fields
         schema = self.loaded.schemas.get(("sources", name, "schema"))
         options = FormatOptions(schema, IdPlace(source.schema_id), UnknownFields(unknown.what), unknown.column)
+        units = source.written_as.timestamps or TimestampUnits()
         options = msgspec.structs.replace(
-            options, timestamps=source.written_as.timestamps or "", decimals=source.written_as.decimals or ""
+            options,
+            timestamps=units.unit,
+            timestamps_of=units.by_column,
+            decimals=source.written_as.decimals or "",
         )
         values = self._source_columns(name, source, options)
         if not values or not (source.all_topics or source.pattern):

@@ -2,24 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Final
 
+import msgspec
 from pydantic import Field
 
 from tidegate.settings.base import Settings
-from tidegate.settings.fields import choice
+from tidegate.settings.fields import Check, check_column, choice, refusal, require_text
+from tidegate.settings.suggest import derive_suggestion
+
+_UNITS: Final = ("ms", "us", "ns")
+_REMEDY: Final = "write ms, us, ns or {column: unit, ...}"
+
+
+class TimestampUnits(msgspec.Struct, frozen=True):
+    """The unit of all columns, or those of some."""
+
+    unit: str = ""  # ms | us
+    by_column: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return self.unit or f"{{{', '.join(f'{column}: {unit}' for column, unit in self.by_column)}}}"
+
+
+def _timestamp_units(value: object) -> TimestampUnits:
+    if not isinstance(value, Mapping):
+        return TimestampUnits(_unit(value))
+    if not value:
+        raise refusal("the mapping is empty", _REMEDY)
+    return TimestampUnits(by_column=tuple((check_column(name), _unit(unit, str(name))) for name, unit in value.items()))
+
+
+def _unit(value: object, column: str = "") -> str:
+    text = require_text(value, f"one of {', '.join(_UNITS)}", _REMEDY)
+    if text not in _UNITS:
+        raise refusal(
+            f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _UNITS, otherwise=_REMEDY), at=column
+        )
+    return text
 
 
 class WrittenAsSettings(Settings):
     """How a source's values were written that look alike in JSON. What nothing says is refused, never guessed."""
 
     timestamps: Annotated[
-        str | None,
-        choice("ms", "us"),
+        TimestampUnits | None,
+        Check(
+            _timestamp_units,
+            {
+                "anyOf": [
+                    {"type": "string", "enum": list(_UNITS)},
+                    {"type": "object", "additionalProperties": {"type": "string", "enum": list(_UNITS)}},
+                ]
+            },
+        ),
         Field(
             description="The unit of whole numbers in columns of timestamps, since 1970: `ms` (Debezium with "
-            "`time.precision.mode=connect`), or `us` (`adaptive_time_microseconds`, columns with more than three "
-            "digits of a second). Without it such a number makes the record bad."
+            "`time.precision.mode=connect`), `us` (`microseconds`) or `ns`. Debezium's default, `adaptive`, writes "
+            "columns with at most three digits of a second in `ms` and others in `us`, so a table may need both: "
+            "`{created: ms, changed: us}`. Without it such a number makes the record bad; a wrong unit is not noticed. "
+            "Records with their schema (`schemas.enable`) say it themselves."
         ),
     ] = None
     decimals: Annotated[
@@ -28,6 +71,6 @@ class WrittenAsSettings(Settings):
         Field(
             description="What texts in columns of decimals are: `text`, a number (`decimal.handling.mode=string`), or "
             "`base64`, the bytes of the unscaled number (`precise`). Without it a text that could be both makes the "
-            "record bad."
+            "record bad. Records with their schema say it themselves."
         ),
     ] = None

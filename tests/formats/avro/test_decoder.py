@@ -248,6 +248,21 @@ def test_columns_are_looked_for_in_the_schema_of_each_record() -> None:
     ]
 
 
+@pytest.mark.parametrize("optional", [False, True])
+def test_a_decimal_of_more_digits_than_there_are_is_read_as_the_declared_one(optional: bool) -> None:
+    """Kafka Connect's converters write 64 digits where a connector does not say how many there are."""
+    wide: Any = {**DECIMAL, "precision": 64}
+    written = record_of(("a", ["null", wide] if optional else wide))
+    values = ["1.25", "-9999.99", "10000.00", "1e40", "0.00", "-1e61"]
+    messages: list[bytes | None] = [encode(written, {"a": Decimal(value)}) for value in values]
+    found = decoded(decoder_of(written, declared=[("a", decimal_of(6, 2))]), messages)
+    assert found.frame.rows() == [(Decimal("1.25"),), (Decimal("-9999.99"),), (Decimal("0.00"),)]
+    assert failures(found) == [(row, "OUT_OF_RANGE: a decimal has more digits than 6") for row in (2, 3, 5)]
+    wrong = decoded(decoder_of(written, declared=[("a", decimal_of(6, 3))]), messages[:1])
+    reason = "at `a`: the writer's is decimal(64,2), which is no decimal(6,3)"
+    assert failures(wrong) == [(0, f"INCOMPATIBLE_SCHEMA: schema 7 cannot be read: {reason}")]
+
+
 def test_a_union_is_a_struct_of_which_one_field_is_set() -> None:
     schema = record_of(("u", ["null", "string", POINT, {"type": "array", "items": "int"}, COLOURS, "double"]))
     values = [None, "a", {"x": 1, "y": 2}, [1], ("Colour", "RED"), 0.5]

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import MAX_PRECISION, DataType
 from tidegate.formats.contract import Columns
 from tidegate.formats.kinds.avro.columns import column_type, derive_field
 from tidegate.formats.kinds.avro.schema import AvroField, AvroRefusal, AvroType
@@ -68,11 +68,12 @@ def _fit(one: AvroType, kind: DataType, place: str) -> AvroType:
             one,
             fields=tuple(_fit_field(fields.get(name), name, each, f"{place}.{name}") for name, each in kind.fields),
         )
-    written = column_type(one, place)
-    if written == kind:
+    if one.logical == kind.kind == "decimal" and one.scale == kind.scale:
+        # of more than 38 digits there is no column: Kafka Connect's converters write 64 where they do not know
+        if one.precision <= kind.precision or one.precision > MAX_PRECISION:
+            return msgspec.structs.replace(one, precision=kind.precision)
+    elif one.logical != "decimal" and column_type(one, place) == kind:
         return one
-    if written.kind == kind.kind == "decimal" and written.scale == kind.scale and written.precision < kind.precision:
-        return msgspec.structs.replace(one, precision=kind.precision)
     wanted = _BY_COLUMN.get(kind.kind, "")
     if wanted in _PROMOTED.get(one.kind, ()) and not one.logical:
         return AvroType(wanted)
@@ -134,4 +135,6 @@ def find_field(writer: AvroType, field: AvroField) -> AvroField | None:
 
 
 def _word(one: AvroType) -> str:
+    if one.logical == "decimal":
+        return f"decimal({one.precision},{one.scale})"
     return one.logical or one.name or (f"a union of {len(one.branches)}" if one.kind == "union" else one.kind)

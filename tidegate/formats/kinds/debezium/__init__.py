@@ -28,7 +28,12 @@ class DebeziumFormat(Format):
     page = """\
 For sources: change events as Debezium 2 and 3 write them with Connect's `JsonConverter`, with the wrapper of `schema`
 and `payload` (`schemas.enable`) or without, which each record shows. `schema` declares the columns of the table's
-row, and the source adds two: `_deleted boolean` and `_op string`.
+row, and the source adds two: `_deleted boolean` and `_op string`. Events in Avro are read with [avro](#format-avro), as
+records with the columns `before`, `after` and `op`; no row is taken back then.
+
+**Set `value.converter.replace.null.with.default=false` in the connector.** Without it Connect's converter writes the
+`DEFAULT` of a column in place of each NULL in it, and nothing in the record shows that. (Apicurio's Avro converter 2.6
+does so, too, and cannot be asked not to.)
 
 | `op` | row | `_deleted` |
 | --- | --- | --- |
@@ -66,21 +71,50 @@ declared are skipped. Besides:
 
 | type | in |
 | --- | --- |
-| `decimal(p,s)` | a number (`decimal.handling.mode=double`), its text (`string`), or base64 of the unscaled number's \
-bytes (`precise`), also with the scale beside it (`{"scale": 2, "value": "BNI="}`) |
+| `decimal(p,s)` | a number (the converter's `decimal.format=NUMERIC`; rounded, `decimal.handling.mode=double`), its \
+text (`string`), or base64 of the unscaled number's bytes (`precise`), also with the scale beside it \
+(`{"scale": 2, "value": "BNI="}`) |
+| `float`, `double` | also `"NaN"`, `"Infinity"` and `"-Infinity"` |
 | `date` | the text, `Z` at its end or not; or the days since 1970 |
-| `timestamp`, `timestamp_ntz` | the text; with `written_as: {timestamps: ms}` or `us` also a whole number since 1970, \
-of a `timestamp` in UTC |
+| `timestamp`, `timestamp_ntz` | the text, that of a `timestamp_ntz` with `Z` at its end or not; with \
+`written_as: {timestamps: ms}`, `us`, `ns` or `{column: unit}` also a whole number since 1970, of a `timestamp` in UTC |
 
-Base64 has no scale: it is that of the declared type, which has to be the table's. A text that is both a number and
-base64 of one (`"1234"`, without a point) is refused unless `written_as: {decimals: text}` or `base64` says what it
-is, and so is `"Infinity"`. A whole number in a column of timestamps is refused unless `written_as` has its unit.
-Columns of other units can be read as `bigint`, columns of other times as they are written.
+Where records have their schema with them (`schemas.enable`, the converter's default), it says the units of timestamps,
+what texts of decimals are, and the scale of base64, and `written_as` is not needed. Elsewhere base64 has no scale: it
+is that of the declared type, which has to be the table's. A text there that is both a number and base64 of one
+(`"1234"`, without a point) is refused unless `written_as: {decimals: text}` or `base64` says what it is, and so is
+`"Infinity"`. A whole number in a column of timestamps is refused unless `written_as` has its unit. Columns of other
+times are read as they are written. So the columns of a table in PostgreSQL are
+
+| PostgreSQL | column |
+| --- | --- |
+| `boolean`, `bit(1)` | `boolean` |
+| `smallint`, `int`, `bigint`, `real`, `double precision` | `smallint`, `int`, `bigint`, `float`, `double` |
+| `numeric(p,s)`, `money` | `decimal(p,s)`, `decimal(19,2)`; a `numeric` without digits as one that holds its values |
+| `text`, `varchar`, `char`, `uuid`, `json`, `jsonb`, `xml`, `inet`, enums, ranges | `string` |
+| `bytea` | `binary`; with `binary.handling.mode=hex` a `string`, for `unhex`: some texts are base64, too |
+| `date` | `date` |
+| `timestamp(p)` | `timestamp_ntz`: by default `ms` up to three digits (`p`), else `us` |
+| `timestamptz` | `timestamp`, always a text |
+| `time`, `interval` | `bigint`, microseconds (`time(3)`: milliseconds); a `string` with `isostring`, or \
+`interval.handling.mode=string` |
+| `timetz` | `string` |
+| arrays of one dimension | `array<...>` of these; of more dimensions Debezium writes NULLs |
+| `point` | `struct<x: double, y: double>` |
+
+In MariaDB `boolean` is a `tinyint`, `datetime` a `timestamp_ntz` in `ms` up to three digits, else `us`, `timestamp` a
+`timestamp`, and `bigint unsigned` a `decimal(20,0)` with `bigint.unsigned.handling.mode=precise`: by default Debezium
+writes its largest values as negative numbers.
+
+Records with values outside the years 1 to 9999, `infinity` among them, are bad, and so are those with a `numeric` that
+is no number; but where decimals are bytes Debezium itself writes NULL for `NaN`, and a warning into its log.
 
 A record is bad that is no object with an `op` (`INCOMPLETE_CHANGE`: a flattened record is read with `json`), lacks
 the row that its `op` is about, or is a delete with a row in `after`. So is one whose declared column holds
-`__debezium_unavailable_value`: a large value of PostgreSQL that the update did not touch and that is not in its log
-(`REPLICA IDENTITY FULL` puts it there). Places are from the top of the record: `$.payload.after.name`.
+`__debezium_unavailable_value`: a large value of PostgreSQL that the update, or the change of the key, did not touch and
+that is not in its log (`REPLICA IDENTITY FULL` puts it there). Places are from the top of the record:
+`$.payload.after.name`. Topics beside those of tables have no rows: of transactions (`provide.transaction.metadata`),
+heartbeats and messages.
 """
 
     def read_columns(self, declared: Schema) -> Schema:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeVar
 
@@ -22,6 +23,7 @@ from tidegate.formats.kinds.debezium.envelopes import (
     place_below,
     read_change,
 )
+from tidegate.formats.kinds.debezium.schemas import Said, read_said
 from tidegate.formats.kinds.debezium.values import own_types
 from tidegate.formats.kinds.json.reader import JsonDecoder, explain_failure
 from tidegate.formats.row_kinds import BEFORE, INSERT, ROW_KIND, UPDATE_AFTER
@@ -31,6 +33,15 @@ from tidegate.formats.schemas import FormatOptions
 T = TypeVar("T")
 
 _WHOLE_NUMBER: Final = "Expected `timestamp | null`, got `int`"
+_REWORDED: Final = {
+    _WHOLE_NUMBER: f"{_WHOLE_NUMBER}: `written_as` says what it counts",
+    "Expected `timestamp`, got `int`": f"{_WHOLE_NUMBER}: `written_as` says what it counts",
+    "Expected `float | str | null`": "Expected `float | null`",
+    "Invalid enum value": "Expected `float | null`, got the text",
+}
+"""By how a reason begins: msgspec names what may stand in a record, people look for the type of their column."""
+SCHEMAS_MAX: Final = 64
+"""Schemas of one topic's records that are known at a time; a table has a few in its life."""
 _KINDS: Final = {UPDATE: UPDATE_AFTER, DELETE: DELETED_ROW}
 
 
@@ -38,10 +49,16 @@ class ChangeDecoder:
     """See Decoder."""
 
     def __init__(self, declared: Columns, output: Columns, options: FormatOptions) -> None:
-        rows = [one for one in declared if one[0] not in ADDED]
-        self._names = [name for name, _ in rows]
+        self._declared = [one for one in declared if one[0] not in ADDED]
+        self._read_columns = [one for one in output if one[0] not in ADDED]
+        self._options = options
+        self._names = [name for name, _ in self._declared]
         self._output = [name for name, _ in output]
-        self._rows = JsonDecoder(rows, [one for one in output if one[0] not in ADDED], own=own_types(options))
+        self._plain = self._made({})
+        self._decoders: dict[bytes, JsonDecoder] = {}
+        """By the schema in a record."""
+        self._schema = b""
+        """Of the last record: most have the same, which is kept once."""
         self._lacking = find_lacking(self._names) if options.row_kinds else None
 
     def decode(self, messages: Messages) -> Decoded:
@@ -57,7 +74,7 @@ class ChangeDecoder:
                 places.append(row)
             else:
                 failures.append(found)
-        frame, bad = self._rows.decode_values([change.row for change in changes])
+        frame, bad = self._decode_rows(changes, [change.row for change in changes])
         failed = {one.row for one in bad}
         failures += [_placed(one, changes[one.row].place, places[one.row]) for one in bad]
         if failed:
@@ -71,7 +88,8 @@ class ChangeDecoder:
     ) -> tuple[pl.DataFrame, list[Change]]:
         """With the kinds of the rows, and the rows before updates; a change fails with either row."""
         updates = [index for index, change in enumerate(changes) if change.before]
-        before, bad = self._rows.decode_values([changes[index].before for index in updates])
+        changed = [changes[index] for index in updates]
+        before, bad = self._decode_rows(changed, [one.before for one in changed])
         if bad:
             failures += [_placed(one, changes[updates[one.row]].place_before, places[updates[one.row]]) for one in bad]
             failed = {updates[one.row] for one in bad}
@@ -82,6 +100,36 @@ class ChangeDecoder:
         kinds = pl.Series(ROW_KIND, [_KINDS.get(change.op, INSERT) for change in changes], dtype=pl.Int8)
         columns = [column.gather(spread).alias(f"{BEFORE}{column.name}") for column in before.get_columns()]
         return pl.DataFrame([*frame.get_columns(), kinds, *columns]), changes
+
+    def _decode_rows(
+        self, changes: Sequence[Change], rows: Sequence[bytes]
+    ) -> tuple[pl.DataFrame, Sequence[RecordFailure]]:
+        """Good rows in order, and the bad ones; each run of one schema with its decoder."""
+        frames: list[pl.DataFrame] = []
+        failures: list[RecordFailure] = []
+        start = 0
+        for schema, run in groupby(changes, attrgetter("schema")):
+            end = start + sum(1 for _ in run)
+            frame, bad = self._decoder(schema).decode_values(rows[start:end])
+            frames.append(frame)
+            failures += [msgspec.structs.replace(one, row=one.row + start) for one in bad] if start else bad
+            start = end
+        if not frames:
+            frames.append(self._plain.decode_values([]).frame)
+        return pl.concat(frames) if len(frames) > 1 else frames[0], failures
+
+    def _decoder(self, schema: bytes) -> JsonDecoder:
+        if not schema:
+            return self._plain
+        found = self._decoders.get(schema)
+        if found is None:
+            if len(self._decoders) == SCHEMAS_MAX:
+                del self._decoders[next(iter(self._decoders))]
+            found = self._decoders[schema] = self._made(read_said(schema))
+        return found
+
+    def _made(self, said: Mapping[str, Said]) -> JsonDecoder:
+        return JsonDecoder(self._declared, self._read_columns, own=own_types(self._options, said))
 
     def _read(self, row: int, value: bytes | None) -> Change | RecordFailure:
         try:
@@ -94,6 +142,9 @@ class ChangeDecoder:
         except (ValueError, TypeError, RecursionError) as error:
             return explain_failure(row, value, error)
         if lacking is None:
+            if change.schema == self._schema:
+                change.schema = self._schema
+            self._schema = change.schema
             return change
         message = "the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there)"
         return RecordFailure(row, FailureKind.INCOMPLETE_CHANGE, f"{message} - at `{place}.{lacking}`")
@@ -117,7 +168,8 @@ def _without(values: Sequence[T], failed: set[int]) -> list[T]:
 def _placed(failure: RecordFailure, place: str, row: int) -> RecordFailure:
     """A failure of a change's row, which is at `place`, in the terms of its record."""
     message = failure.message
-    if message.startswith(_WHOLE_NUMBER):
-        hint = f"{_WHOLE_NUMBER}: `written_as` says what it counts"
-        message = hint + message.removeprefix(_WHOLE_NUMBER)
+    for beginning, better in _REWORDED.items():
+        if message.startswith(beginning):
+            message = better + message.removeprefix(beginning)
+            break
     return msgspec.structs.replace(failure, row=row, message=place_below(message, place))

@@ -32,6 +32,7 @@ class _Event(msgspec.Struct, gc=False):
     before: msgspec.Raw = msgspec.Raw(_NULL)
     after: msgspec.Raw = msgspec.Raw(_NULL)
     payload: msgspec.Raw = msgspec.Raw()
+    schema: msgspec.Raw = msgspec.Raw()
 
 
 _DECODE: Final = msgspec.json.Decoder(_Event).decode
@@ -47,6 +48,8 @@ class Change(msgspec.Struct, gc=False):
     before: bytes = b""
     """The row before an update, where it was asked for."""
     place_before: str = ""
+    schema: bytes = b""
+    """Of the record, where it is in it."""
 
 
 class NoChange(Exception):
@@ -67,10 +70,11 @@ def read_change(value: bytes, lacking: Callable[[bytes, bytes], str | None] | No
 
     `lacking`: rows before updates are wanted, and all of their fields; it finds one that they lack (`find_lacking`).
     """
-    event, top = _DECODE(value), "$"
+    event, top, schema = _DECODE(value), "$", b""
     if wrapped := bytes(event.payload):
         if event.op is not None:
             raise _incomplete("the record has both `op` and `payload`", "$")
+        schema = bytes(event.schema)
         event, top = _unwrap(wrapped), "$.payload"
     op = event.op
     if op is None:
@@ -84,7 +88,7 @@ def read_change(value: bytes, lacking: Callable[[bytes, bytes], str | None] | No
         raise _incomplete(f"the event `{op}` has no row in `{place}`", f"{top}.{place}")
     if op == DELETE and bytes(event.after) != _NULL:
         raise _incomplete("a delete has a row in `after`", f"{top}.after")
-    change = Change(op, row, f"{top}.{place}")
+    change = Change(op, row, f"{top}.{place}", schema=schema)
     if lacking is not None and op in (UPDATE, DELETE):
         change.before, change.place_before = bytes(event.before), f"{top}.before"
         _check_before(change, b"" if op == DELETE else row, lacking)

@@ -1,4 +1,4 @@
-"""Values of rows that Debezium writes otherwise than JSON sources read them: decimals, dates and timestamps.
+"""Values of rows that Debezium writes otherwise than JSON sources read them: numbers, dates and timestamps.
 
 What could mean two things is refused, never guessed: a text of digits may be a number or the bytes of another one, a
 whole number milliseconds or microseconds.
@@ -9,60 +9,78 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from tidegate.datatypes import DataType
-from tidegate.formats.kinds.json.types import NUMBER, OwnType, convert, exact_decimal, own_type
+from tidegate.formats.kinds.debezium.schemas import NOTHING, Said
+from tidegate.formats.kinds.json.types import NUMBER, SCALARS, OwnType, OwnTypes, convert, exact_decimal, own_type
 from tidegate.formats.schemas import FormatOptions
 
 _WORDS: Final = frozenset({"Infinity"})
 """What databases write for numbers that are none, and that is base64, too."""
 _FIRST_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_UNITS: Final = {"ms": 1000, "us": 1}
+_UNITS: Final[dict[str, tuple[int, int]]] = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+"""Microseconds of so many; what is less than one is cut off."""
+_NOT_FINITE: Final = Literal["NaN", "Infinity", "-Infinity"]
+"""How Connect's converter writes them, as texts."""
 _SHOWN_MAX: Final = 40
 _DIGITS_MAX: Final = 64
 """Of a text of base64: 48 bytes hold more than any decimal."""
 
 
-def own_types(options: FormatOptions) -> OwnType:
-    """The types that are read otherwise than in JSON."""
-    unit = _UNITS.get(options.timestamps)
+def own_types(options: FormatOptions, said: Mapping[str, Said]) -> OwnTypes:
+    """The types that are read otherwise than in JSON. What a record's schema has said goes first."""
+    units = dict(options.timestamps_of)
 
-    def find(kind: DataType) -> type | None:
-        if kind.kind == "decimal":
-            return own_type(str(kind), _decimals(kind, options.decimals))
-        if kind.kind == "date":
-            return own_type(str(kind), _date)
-        if kind.kind in ("timestamp", "timestamp_ntz") and unit is not None:
-            return own_type(str(kind), _timestamps(unit, kind))
-        return None
+    def of_column(column: str) -> OwnType:
+        known = said.get(column, NOTHING)
+        unit = _UNITS.get(known.unit or units.get(column, options.timestamps))
 
-    return find
+        def find(kind: DataType) -> Any:
+            match kind.kind:
+                case "decimal":
+                    written = known.decimals or options.decimals
+                    return own_type(
+                        str(kind), _decimals(kind, written, kind.scale if known.scale is None else known.scale)
+                    )
+                case "float" | "double":
+                    return SCALARS[kind.kind] | _NOT_FINITE
+                case "date":
+                    return own_type(str(kind), _date)
+                case "timestamp" if unit is not None:
+                    return own_type(str(kind), _timestamps(unit, _moment))
+                case "timestamp_ntz":
+                    return own_type(str(kind), _local if unit is None else _timestamps(unit, _local))
+            return None
+
+        return find
+
+    return of_column
 
 
-def _decimals(kind: DataType, written_as: str) -> Callable[[Any], Decimal]:
+def _decimals(kind: DataType, written_as: str, scale: int) -> Callable[[Any], Decimal]:
     exact = exact_decimal(kind)
 
     def read(value: Any) -> Decimal:
         match value:
             case str():
-                return exact(_number(value, kind, written_as))
-            case {"scale": int(scale), "value": str(text)} if len(value) == 2:
+                return exact(_number(value, kind, written_as, scale))
+            case {"scale": int(own), "value": str(text)} if len(value) == 2:
                 unscaled = _unscaled(text)
-                if unscaled is None or isinstance(scale, bool) or abs(scale) > _DIGITS_MAX:
-                    raise ValueError(f"Expected `{kind}`, got {_shown(text)} of scale {scale}")
-                return exact(_scaled(unscaled, scale))
+                if unscaled is None or isinstance(own, bool) or abs(own) > _DIGITS_MAX:
+                    raise ValueError(f"Expected `{kind}`, got {_shown(text)} of scale {own}")
+                return exact(_scaled(unscaled, own))
         return exact(value)
 
     return read
 
 
-def _number(text: str, kind: DataType, written_as: str) -> Decimal | str:
+def _number(text: str, kind: DataType, written_as: str, scale: int) -> Decimal | str:
     """What a text stands for. Raises ValueError."""
     is_number = bool(NUMBER.fullmatch(text))
     if written_as == "text":
@@ -71,7 +89,7 @@ def _number(text: str, kind: DataType, written_as: str) -> Decimal | str:
     if written_as == "base64" or not (is_number or text in _WORDS):
         if unscaled is None:
             raise ValueError(f"Expected `{kind}`, got the text {_shown(text)}")
-        return _scaled(unscaled, kind.scale)
+        return _scaled(unscaled, scale)
     if unscaled is not None:
         what = "may be a number or base64" if is_number else "may be base64 or no number"
         raise ValueError(f"Expected `{kind}`, got the text {_shown(text)}, which {what}: `written_as` says what it is")
@@ -107,18 +125,29 @@ def _date(value: Any) -> dt.date:
         raise ValueError(f"Number out of range: {value} days since 1970 are no date from 1 to 9999") from error
 
 
-def _timestamps(unit: int, kind: DataType) -> Callable[[Any], dt.datetime]:
-    zoned = kind.kind == "timestamp"
-    text_type = dt.datetime if zoned else Annotated[dt.datetime, msgspec.Meta(tz=False)]
+def _moment(value: Any) -> dt.datetime:
+    return _json(value, dt.datetime)  # type: ignore[no-any-return]  # msgspec makes what it is asked for
+
+
+def _local(value: Any) -> dt.datetime:
+    """Without zone; Debezium's texts (`isostring`) have the letter of UTC at the end all the same."""
+    return _json(value.removesuffix("Z") if isinstance(value, str) else value, _LOCAL)  # type: ignore[no-any-return]  # as above
+
+
+_LOCAL: Final = Annotated[dt.datetime, msgspec.Meta(tz=False)]
+
+
+def _timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) -> Callable[[Any], dt.datetime]:
+    """Whole numbers, or texts."""
 
     def read(value: Any) -> dt.datetime:
         if not isinstance(value, int) or isinstance(value, bool):
-            return _json(value, text_type)  # type: ignore[no-any-return]  # as above
+            return of_text(value)
         try:
-            moment = _EPOCH + dt.timedelta(microseconds=value * unit)
+            moment = _EPOCH + dt.timedelta(microseconds=value * unit[0] // unit[1])
         except OverflowError as error:
             raise ValueError(f"Number out of range: {value} is no timestamp from the year 1 to 9999") from error
-        return moment if zoned else moment.replace(tzinfo=None)
+        return moment if of_text is _moment else moment.replace(tzinfo=None)
 
     return read
 

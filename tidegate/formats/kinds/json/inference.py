@@ -104,7 +104,7 @@ def derive_schema(values: Sequence[bytes | None]) -> Inference:
     columns: list[Column] = []
     left_out: list[LeftOut] = []
     for name, seen in root.fields.items():
-        reason = _refused_column(name) if len(columns) < COLUMNS_MAX else f"more than {COLUMNS_MAX} columns"
+        reason = refused_column(name) if len(columns) < COLUMNS_MAX else f"more than {COLUMNS_MAX} columns"
         kind = _resolve(seen, name, left_out, 1) if not reason else None
         if kind is not None:
             columns.append(Column(name, kind, "" if seen.kinds else "null in every record that was looked at"))
@@ -206,7 +206,7 @@ def _resolve_fields(seen: _Seen, path: str, left_out: list[LeftOut], depth: int)
             yield name, kind
 
 
-def _refused_column(name: str) -> str:
+def refused_column(name: str) -> str:
     """Why a pipeline file takes no column of that name."""
     return "names that begin with `__` belong to Tidegate" if name.startswith("__") else _refused_field(name)
 

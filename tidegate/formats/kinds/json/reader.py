@@ -33,13 +33,14 @@ from tidegate.formats.columns import make_decimals, polars_type
 from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.json.in_memory import MemoryDecoder, find_memory_decoder
-from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnType, convert, keep_rest, record_type
+from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnTypes, convert, keep_rest, record_type
 from tidegate.formats.nested import make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
 
 _BOUND = re.compile(rf"Expected `(int|float)` [<>]=|^(Number|Integer value) out of range|{DOES_NOT_FIT}decimal")
 _UNKNOWN_FIELD = "Object contains unknown field"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FLOATS = frozenset({"float", "double"})
 _LAST_YEARS = frozenset({dt.MINYEAR, dt.MAXYEAR})
 _YEAR = attrgetter("year")
 
@@ -61,7 +62,7 @@ class JsonDecoder:
         output: Columns | None = None,
         make: MakeDecode | None = None,
         options: FormatOptions = NO_OPTIONS,
-        own: OwnType | None = None,
+        own: OwnTypes | None = None,
     ) -> None:
         """`make` gives what turns a value into a record where values are no JSON texts; `own` as in `record_type`."""
         strict, rest = options.unknown_fields is UnknownFields.FAIL, options.rest
@@ -170,6 +171,14 @@ def _moments(name: str, values: Sequence[dt.datetime | None]) -> pl.Series:
     return pl.Series(name, since, dtype=pl.Duration("us")).to_physical().cast(MOMENT)
 
 
+def _floats(name: str, kind: DataType, values: Sequence[float | str | None]) -> pl.Series:
+    """Floating point numbers as a column. Texts are the words for those that JSON has no number for."""
+    try:
+        return pl.Series(name, values, dtype=polars_type(kind))
+    except TypeError:  # there are words among them
+        return pl.Series(name, [None if one is None else float(one) for one in values], dtype=polars_type(kind))
+
+
 def _outside_calendar(value: pl.Expr, kind: DataType) -> pl.Expr | None:
     """Where a timestamp in `value` is outside; None for a type without timestamps."""
     if kind == TIMESTAMP:
@@ -203,6 +212,8 @@ class _DecodedParts:
             return _moments(name, values)
         if kind.kind == "decimal":
             return make_decimals(name, kind, values)
+        if kind.kind in _FLOATS:
+            return _floats(name, kind, values)
         return pl.Series(name, values, dtype=polars_type(kind))
 
 

@@ -27,7 +27,7 @@ def _between(kind: type, low: float, high: float) -> Any:
     return Annotated[kind, msgspec.Meta(ge=low, le=high)]
 
 
-_SCALARS: dict[str, Any] = {
+SCALARS: Final[dict[str, Any]] = {
     "boolean": bool,
     "tinyint": _between(int, -(2**7), 2**7 - 1),
     "smallint": _between(int, -(2**15), 2**15 - 1),
@@ -50,6 +50,8 @@ _TRUTHS: Final = {"true": True, "false": False}
 
 OwnType = Callable[[DataType], Any]
 """The Python type for a column type, with the values that JSON's has; None: JSON's."""
+OwnTypes = Callable[[str], OwnType]
+"""By the column, which a type may be inside of."""
 
 
 class _Own(type):
@@ -67,7 +69,7 @@ def convert(wanted: Any, value: Any) -> Any:
 
 
 def record_type(
-    name: str, fields: Columns, *, strict: bool = False, rest: str = "", own: OwnType | None = None
+    name: str, fields: Columns, *, strict: bool = False, rest: str = "", own: OwnTypes | None = None
 ) -> type[msgspec.Struct]:
     """A struct with an optional, nullable attribute `f<i>` for each field (names in JSON need not be identifiers).
 
@@ -75,7 +77,7 @@ def record_type(
     types in which other values are decoded than those of JSON.
     """
     types = [
-        msgspec.Raw if field == rest else _python_type(f"{name}_{i}", kind, strict, own) | None
+        msgspec.Raw if field == rest else _python_type(f"{name}_{i}", kind, strict, own and own(field)) | None
         for i, (field, kind) in enumerate(fields)
     ]
     members = [(f"f{i}", one, None) for i, one in enumerate(types)]
@@ -120,8 +122,8 @@ def _python_type(name: str, kind: DataType, strict: bool, own: OwnType | None) -
     if kind.element is not None:
         return list[_python_type(name, kind.element, strict, own) | None]  # type: ignore[misc]  # built at run time for msgspec
     if kind.kind == "struct":
-        return record_type(name, kind.fields, strict=strict, own=own)
-    return _SCALARS[kind.kind]
+        return record_type(name, kind.fields, strict=strict, own=own and (lambda _field: own))
+    return SCALARS[kind.kind]
 
 
 class _BooleanKey(metaclass=_Own):

@@ -1,0 +1,69 @@
+"""The columns of a table from its change events: for `tidegate init`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tidegate.formats.failures import FailureKind
+from tidegate.formats.kinds.debezium import ADDED
+from tidegate.formats.kinds.debezium.envelopes import NoChange, read_change
+from tidegate.formats.kinds.debezium.schemas import read_types
+from tidegate.formats.kinds.json.inference import Column, LeftOut, derive_schema, refused_column
+
+
+class Table(msgspec.Struct, frozen=True):
+    """What the events of a topic say about their table."""
+
+    columns: tuple[Column, ...]
+    left_out: tuple[LeftOut, ...]
+    events: int
+    typed: bool
+    """Whether the types are those of the schema in the records, and not only what the values look like."""
+
+
+def derive_table(values: Sequence[bytes | None]) -> Table | None:
+    """None where most of the records are no change events."""
+    rows: list[bytes] = []
+    schema = b""
+    others = 0
+    for value in filter(None, values):
+        try:
+            change = read_change(value)
+        except NoChange as event:  # one without a row says nothing
+            others += event.kind is not FailureKind.UNSUPPORTED_CHANGE
+        except (ValueError, RecursionError):
+            others += 1
+        else:
+            rows.append(change.row)
+            schema = change.schema or schema
+    if len(rows) <= others:
+        return None
+    types, found = read_types(schema), derive_schema(rows)
+    columns = [Column(one.name, types[one.name]) if one.name in types else one for one in found.columns]
+    left_out: list[LeftOut] = []
+    for one in found.left_out:  # values that differ too much to have a type may have one all the same
+        if one.path in types and not refused_column(one.path):
+            columns.append(Column(one.path, types[one.path]))
+        else:
+            left_out.append(one)
+    own = tuple(one for one in columns if one.name not in ADDED)
+    taken = [one.name for one in columns if one.name in ADDED]
+    left_out += [LeftOut(name, f"every debezium source has a column `{name}`") for name in taken]
+    return Table(own, tuple(left_out), len(rows), bool(types))
+
+
+def find_key(keys: Sequence[bytes | None]) -> list[str]:
+    """The columns of the table's key, as the first key that is an object has them."""
+    for key in filter(None, keys):
+        try:
+            found: Any = msgspec.json.decode(key)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict) and isinstance(found.get("payload"), dict):
+            found = found["payload"]
+        if isinstance(found, dict):
+            return list(found)
+    return []

@@ -1,0 +1,130 @@
+"""What the schema in a record says of its row's values: Connect's `JsonConverter` with `schemas.enable`. Pure.
+
+In JSON alone milliseconds look like microseconds, bytes like a number, and bytes have no scale: the schema has it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from tidegate.datatypes import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INT,
+    MAX_PRECISION,
+    SMALLINT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
+    TINYINT,
+    DataType,
+    decimal_of,
+)
+
+UNITS: Final[Mapping[str, str]] = {
+    "io.debezium.time.Timestamp": "ms",
+    "io.debezium.time.MicroTimestamp": "us",
+    "io.debezium.time.NanoTimestamp": "ns",
+    "org.apache.kafka.connect.data.Timestamp": "ms",
+}
+DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+
+
+class Said(msgspec.Struct, frozen=True):
+    """Of one column; what is empty or None is not said."""
+
+    unit: str = ""
+    """Of whole numbers that stand for timestamps."""
+    decimals: str = ""
+    """As `written_as` has it."""
+    scale: int | None = None
+    """Of the numbers whose bytes are in base64."""
+
+
+NOTHING: Final = Said()
+_TYPES: Final = {
+    "boolean": BOOLEAN,
+    "int8": TINYINT,
+    "int16": SMALLINT,
+    "int32": INT,
+    "int64": BIGINT,
+    "float": FLOAT,
+    "double": DOUBLE,
+    "string": STRING,
+    "bytes": BINARY,
+}
+_NAMED: Final = {
+    **dict.fromkeys(UNITS, TIMESTAMP_NTZ),
+    "io.debezium.time.IsoTimestamp": TIMESTAMP_NTZ,
+    "io.debezium.time.ZonedTimestamp": TIMESTAMP,
+    "io.debezium.time.Date": DATE,
+    "io.debezium.time.IsoDate": DATE,
+    "org.apache.kafka.connect.data.Date": DATE,
+}
+_VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
+"""A decimal whose scale is in each value: no type is sure to hold it."""
+
+
+class _Part(msgspec.Struct, gc=False):
+    """Of a schema: what is needed of it."""
+
+    type: str = ""
+    name: str = ""
+    field: str = ""
+    parameters: dict[str, str] = {}
+    fields: list[_Part] = []
+    items: _Part | None = None
+
+
+_DECODE: Final = msgspec.json.Decoder(_Part).decode
+
+
+def read_said(schema: bytes) -> dict[str, Said]:
+    """By column of the table. Nothing where the schema is none of an envelope: then nothing is known."""
+    return {column.field: _said(column) for column in _columns(schema)}
+
+
+def read_types(schema: bytes) -> dict[str, DataType]:
+    """The types of the columns that have one here."""
+    return {column.field: kind for column in _columns(schema) if (kind := _type(column)) is not None}
+
+
+def _columns(schema: bytes) -> list[_Part]:
+    try:
+        top = _DECODE(schema)
+    except (ValueError, RecursionError):
+        return []
+    return [column for row in top.fields if row.field in ("after", "before") for column in row.fields]
+
+
+def _type(part: _Part) -> DataType | None:
+    if part.name == DECIMAL:
+        scale = _said(part).scale
+        digits = part.parameters.get("connect.decimal.precision", "")
+        precision = int(digits) if digits.isdecimal() and len(digits) < 4 else MAX_PRECISION
+        fits = scale is not None and 0 <= scale <= precision <= MAX_PRECISION
+        return decimal_of(precision, scale) if fits and scale is not None else None
+    if part.items is not None:
+        element = _type(part.items)
+        return None if element is None else DataType("array", element=element)
+    if part.type == "struct" and part.name != _VARIABLE:
+        named = [one for one in part.fields if one.field.isidentifier()]  # others a pipeline file may not take
+        fields = tuple((one.field, kind) for one in named if (kind := _type(one)) is not None)
+        return DataType("struct", fields=fields) if fields else None
+    return _NAMED.get(part.name) or _TYPES.get(part.type)
+
+
+def _said(part: _Part) -> Said:
+    while part.items is not None:
+        part = part.items
+    if part.name == DECIMAL:
+        scale = part.parameters.get("scale", "")
+        return Said(decimals="base64", scale=int(scale) if scale.lstrip("-").isdecimal() and len(scale) < 5 else None)
+    return Said(unit=UNITS.get(part.name, ""), decimals="text" if part.type == "string" else "")
