@@ -257,7 +257,7 @@ def test_a_decimal_of_more_digits_than_there_are_is_read_as_the_declared_one(opt
     messages: list[bytes | None] = [encode(written, {"a": Decimal(value)}) for value in values]
     found = decoded(decoder_of(written, declared=[("a", decimal_of(6, 2))]), messages)
     assert found.frame.rows() == [(Decimal("1.25"),), (Decimal("-9999.99"),), (Decimal("0.00"),)]
-    assert failures(found) == [(row, "OUT_OF_RANGE: a decimal has more digits than 6") for row in (2, 3, 5)]
+    assert failures(found) == [(row, "OUT_OF_RANGE: `a`: a decimal has more digits than 6") for row in (2, 3, 5)]
     wrong = decoded(decoder_of(written, declared=[("a", decimal_of(6, 3))]), messages[:1])
     reason = "at `a`: the writer's is decimal(64,2), which is no decimal(6,3)"
     assert failures(wrong) == [(0, f"INCOMPATIBLE_SCHEMA: schema 7 cannot be read: {reason}")]
