@@ -6,9 +6,9 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.test_journal import journal, owned
-from tests.coordinator.values import IDENTITY, OTHER, completed, handle
+from tests.coordinator.values import IDENTITY, ME, OTHER, completed, handle
 from tidegate.coordinator.entries import JournalRefused, decode_entry
-from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.journal import Journal, JournalVanished
 from tidegate.ids import JournalSequence
 from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import seal
@@ -165,3 +165,17 @@ def test_every_flipped_bit_of_an_entry_is_found() -> None:
         flipped[position] ^= 1 << (position % 8)
         with pytest.raises(ObjectCorrupt):
             decode_entry(JournalSequence(0), bytes(flipped))
+
+
+def test_X03_a_journal_that_vanishes_between_a_look_and_the_takeover_is_not_begun_anew() -> None:
+    """Its entries were there a moment ago, whatever Kafka knows, or may say, about the pipeline."""
+    storage = FakeStorage()
+    owned(storage, OTHER)
+    starting = Journal(storage, ME, retained=2, id_reserve=5)
+    assert starting.read().newest is not None
+    storage.shared.objects.clear()
+    storage.put(handle(1).path, b"of a slot of the other daemon")
+    for look in (starting.read, lambda: starting.take_over(IDENTITY, 2)):
+        with pytest.raises(JournalVanished, match="that this daemon has read or written there"):
+            look()
+    assert storage.list("journal/") == []

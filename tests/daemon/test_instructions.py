@@ -19,6 +19,8 @@ from tidegate.coordinator.events import (
     Event,
     SendTrigger,
     TriggerFailed,
+    TriggerRefusal,
+    TriggerRefused,
 )
 from tidegate.coordinator.journal import JournalVanished
 from tidegate.daemon.instructions import InstructionExecutor
@@ -106,3 +108,15 @@ def test_X03_a_directory_that_is_gone_while_it_is_cleaned_up_ends_the_attempt_by
     asyncio.run(scene())
     (error,) = failed
     assert isinstance(error, JournalVanished)
+
+
+@pytest.mark.parametrize("why", TriggerRefusal)
+def test_a_final_checkpoint_that_cannot_begin_fails_the_attempt_unless_it_ends_already(why: TriggerRefusal) -> None:
+    failed: list[TidegateError] = []
+    services = cast("Any", SimpleNamespace(clock=SYSTEM_CLOCK))
+    executor = InstructionExecutor(
+        "shop", services, cast("Any", None), cast("Any", None), failed.append, *[cast("Any", None)] * 2
+    )
+    executor.execute([TriggerRefused(why, FINAL)])
+    told = [] if why is TriggerRefusal.SHUT_DOWN else [f"no final checkpoint: {why.value}"]
+    assert [error.message for error in failed] == told

@@ -205,3 +205,20 @@ def test_C30_nothing_of_a_checkpoint_that_the_final_one_has_overtaken_is_left() 
         assert {name for name in world.objects.objects if name.startswith(STATE_PREFIX)} == listed
 
     play(Loopback(plan_of("totals"), ROWS), scene)
+
+
+@pytest.mark.parametrize("first_by_the_read", [True, False])
+def test_a_stop_and_the_end_of_a_bounded_read_share_one_final_checkpoint(first_by_the_read: bool) -> None:
+    """Whichever comes second finds the final checkpoint under way, and waits for it as the first one does."""
+
+    async def scene(world: Loopback) -> None:
+        await world.drain()
+        asking = [world.runner.request_final, world.attempts.stop]
+        for ask in asking if first_by_the_read else reversed(asking):
+            ask()
+        await world.until(lambda: world.runner.is_finished, "the end")
+        assert sorted(world.kafka.output) == COUNTED
+        (final,) = world.completed
+        assert final.final
+
+    play(Loopback(plan_of("totals"), ROWS), scene)

@@ -106,6 +106,7 @@ class Journal:
         self._used_before = CheckpointId(0)
         self._dropped: list[CompletedCheckpoint] = []
         self._doubtful: CompletedCheckpoint | None = None
+        self._seen = False  # any entry, at any time
 
     @property
     def state(self) -> JournalState:
@@ -120,18 +121,19 @@ class Journal:
     def read(self) -> JournalState:
         """What is true now; decides nothing.
 
-        Raises StorageError, ObjectCorrupt, JournalRefused; JournalVanished when what this daemon has written is gone.
+        Raises StorageError, ObjectCorrupt, JournalRefused; JournalVanished when entries that it has seen are gone.
         """
         for _ in range(READ_TRIES):
             sequences = self._sequences()
             if not sequences:
-                if self._state.newest is not None:
+                if self._seen or self._state.newest is not None:
                     raise self._vanished()
                 if not self._storage.list(STATE_PREFIX):
                     return EMPTY
                 if not self._sequences():  # else another daemon has just begun
                     raise self._journal_gone()
                 continue
+            self._seen = True
             try:
                 return self._derive(sequences)
             except ObjectMissing:
@@ -158,7 +160,7 @@ class Journal:
         `replaced` are tokens of other journals that this one takes the place of.
 
         Only the first takeover of a daemon supersedes others. Later ones follow a failed attempt: when somebody else
-        has decided meanwhile, this daemon is the older one, and raises Superseded; JournalVanished when it finds none.
+        has decided meanwhile, this daemon is the older one, and raises Superseded. JournalVanished as `read`.
         """
         self._identity = None
         for _ in range(TAKEOVER_TRIES):
@@ -474,9 +476,9 @@ class Journal:
     def _vanished(self) -> JournalVanished:
         place = f"{self._storage.location.rstrip('/')}/{JOURNAL_PREFIX.rstrip('/')}"
         return JournalVanished(
-            f"{place} does not have the entries any more that this daemon has written there: was the volume unmounted, "
-            "or the directory deleted? Nothing more is decided. Mount the volume, or put the whole directory back from "
-            "a backup, and start again",
+            f"{place} does not have the entries any more that this daemon has read or written there: was the volume "
+            "unmounted, or the directory deleted? Nothing more is decided. Mount the volume, or put the whole "
+            "directory back from a backup, and start again",
             location=self._storage.location,
         )
 

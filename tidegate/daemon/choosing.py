@@ -95,7 +95,7 @@ class Choosing:
     async def look(self, state: JournalState) -> Wish | Fallback | None:
         """What would be done, without doing it; None: the newest checkpoint is restored.
 
-        Raises RestoreRefused, SavepointRefused, ObjectCorrupt, StorageError, BrokerUnavailable.
+        Raises RestoreRefused, SavepointRefused, JournalVanished, ObjectCorrupt, StorageError, BrokerUnavailable.
         """
         wish = await self._read_wish(state)
         if wish is not None:
@@ -215,11 +215,20 @@ class Choosing:
         raise refuse_damaged(state, damages, "no other checkpoint is whole")
 
     async def _damage(self, entry: CheckpointEntry) -> str:
-        """What is wrong with a checkpoint's state; empty when it is whole. Each is read once."""
-        number = entry.checkpoint.id
+        """What is wrong with a checkpoint's state; empty when it is whole. Each is read once, a damaged one twice.
+
+        Files that are missing together with the journal say nothing about a checkpoint: the volume was unmounted, and
+        may be back by the second time. Raises JournalVanished.
+        """
+        number, services = entry.checkpoint.id, self._services
         if number not in self._damages:
-            found = await self._services.in_journal_thread(
-                lambda: find_damage(self._services.storage, entry.checkpoint.states)
-            )
+
+            def find() -> str:
+                return find_damage(services.storage, entry.checkpoint.states)
+
+            found = await services.in_journal_thread(find)
+            if found:
+                await services.in_journal_thread(services.journal.read)
+                found = await services.in_journal_thread(find)
             self._damages[number] = f"checkpoint {number} is damaged: {found}" if found else ""
         return self._damages[number]

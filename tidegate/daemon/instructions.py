@@ -29,6 +29,7 @@ from tidegate.coordinator.events import (
     StopPipeline,
     TransactionsEnded,
     TriggerFailed,
+    TriggerRefusal,
     TriggerRefused,
     WriteSavepoint,
 )
@@ -155,8 +156,11 @@ class InstructionExecutor:
         self._feed(TriggerFailed(checkpoint, detail, monotonic_ms(self._services.clock)))
 
     def _refused(self, refused: TriggerRefused) -> None:
+        """A stop and the end of a bounded read both ask for the final checkpoint: the second one has it, too."""
         why = refused.refusal.value
-        if refused.properties.final:
+        if refused.properties.final and refused.refusal is TriggerRefusal.SHUT_DOWN:
+            logger.debug("no other final checkpoint: %s", why)
+        elif refused.properties.final:
             self._fail(CoordinatorFailed(f"no final checkpoint: {why}", cause="final-refused"))
         elif refused.properties.savepoint:
             self.savepoints.refused(refused.refusal)

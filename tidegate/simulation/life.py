@@ -188,13 +188,6 @@ class Course:
     def _expect(self, seconds: float, what: str) -> None:
         self._deadline = (self._world.kernel.now + seconds, f"{what} did not come within {seconds:.0f} s")
 
-    @property
-    def _is_to_be_stopped(self) -> bool:
-        """A bounded read whose end has closed windows is about to end by itself: its final checkpoint is under way, and
-        a stop that is asked for meanwhile fails.
-        """
-        return self._world.progress is None or not self._world.schedule.workload.bounded
-
     def _look(self) -> None:
         world = self._world
         at_s, what = self._deadline
@@ -203,7 +196,7 @@ class Course:
             world.kernel.stop()
             return
         world.watch.look()
-        if self.phase is Phase.DRAINING and self._is_to_be_stopped and world.is_running and world.is_complete():
+        if self.phase is Phase.DRAINING and world.is_running and world.is_complete():
             self._stop()
         elif self.phase is Phase.RESTING and not any(process.alive for process in world.kernel.processes):
             self._rest()
