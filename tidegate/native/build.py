@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 SOURCES: Final = Path(__file__).parent
-TARGET: Final = SOURCES / "edge.so"
+TARGET: Final = SOURCES / "edge.so.1"
+"""Not ending in `.so`: whatever looks for modules would take it for one."""
 FLAGS: Final = ("-O2", "-std=c11", "-fPIC", "-shared")
 
 
