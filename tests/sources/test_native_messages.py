@@ -71,7 +71,8 @@ def fill(bootstrap: str, topics: list[str]) -> None:
     """Records as they may be, some with a header whose name is not UTF-8, which only the other client writes."""
     dice = random.Random(SEED)
     now_ms = round(time.time() * 1000)  # older ones are deleted, newer ones refused
-    producer = ck.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    settings = {"bootstrap.servers": bootstrap, "linger.ms": 0}
+    producers = [ck.Producer({**settings, "compression.type": codec}) for codec in ("none", "lz4")]
     with_strange_names = KafkaProducer(bootstrap_servers=bootstrap)
     for number in range(RECORDS):
         topic, partition = dice.choice(topics), dice.randrange(3)
@@ -82,9 +83,9 @@ def fill(bootstrap: str, topics: list[str]) -> None:
             continue
         at_ms = now_ms - dice.randrange(100_000)
         key, value = any_bytes(dice), any_bytes(dice)
-        producer.produce(topic, value, key, partition, headers=headers, timestamp=at_ms)
+        dice.choice(producers).produce(topic, value, key, partition, headers=headers, timestamp=at_ms)
     with_strange_names.close()
-    assert producer.flush(60) == 0
+    assert [producer.flush(60) for producer in producers] == [0, 0]
 
 
 class _NotUtf8(str):

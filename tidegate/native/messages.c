@@ -3,6 +3,7 @@
  * The messages stay librdkafka's until `tg_destroy`; addresses in columns are of its memory, and valid as long. Its
  * functions come as pointers, so this needs neither its headers nor one release of it.
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -87,6 +88,24 @@ int64_t tg_timestamps(message *const *messages, int64_t count, timestamp_of get,
     return missing;
 }
 
+/* Whether a message lies there as format 2 writes it, and has no headers. Asking librdkafka would allocate, to find none.
+ *
+ * Format 2 has the length of the value before it as a variable-length number, and the number of headers after it. Older
+ * formats have the length in four bytes with the highest first, which are those bytes for no length but zero. */
+static bool has_no_headers(const message *one)
+{
+    if (one->value == NULL || one->value_size == 0)
+        return false;
+    uint8_t length[10];
+    int size = 0;
+    for (uint64_t rest = (uint64_t)one->value_size << 1;; rest >>= 7) {
+        length[size++] = (uint8_t)((rest & 0x7f) | (rest > 0x7f ? 0x80 : 0));
+        if (rest <= 0x7f)
+            break;
+    }
+    return memcmp(one->value - size, length, (size_t)size) == 0 && one->value[one->value_size] == 0;
+}
+
 /* Headers of each message, found once: `lists` has librdkafka's own, NULL where there are none. Returns their number. */
 int64_t tg_header_lists(message *const *messages, int64_t count, headers_of get, count_of count_headers,
                         const void **lists, int64_t *counts)
@@ -94,7 +113,8 @@ int64_t tg_header_lists(message *const *messages, int64_t count, headers_of get,
     int64_t all = 0;
     for (int64_t i = 0; i < count; i++) {
         void *list = NULL;
-        lists[i] = get(messages[i], &list) == NO_ERROR ? list : NULL;
+        bool none = has_no_headers(messages[i]) || get(messages[i], &list) != NO_ERROR;
+        lists[i] = none ? NULL : list;
         counts[i] = lists[i] == NULL ? 0 : (int64_t)count_headers(list);
         all += counts[i];
     }
