@@ -7,16 +7,16 @@ import logging
 from array import array
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import confluent_kafka as ck
 
 from tidegate.ids import TopicPartition
-from tidegate.native.library import Address, Library, find_library
+from tidegate.native.library import Library, find_library
 from tidegate.native.librdkafka import Librdkafka, Message, find_librdkafka
 from tidegate.sources.errors import SourceUnavailable
 from tidegate.sources.messages import KafkaMessages, Records
-from tidegate.sources.native_messages import Columns, Loans, NativeMessages
+from tidegate.sources.native_messages import Columns, Loans, NativeMessages, address_of, room_of
 
 _LOG = logging.getLogger("tidegate.sources")
 
@@ -103,8 +103,8 @@ class NativeFetcher:
         self._consumer, self._handle = consumer, handle
         self._queue = client.queue_new(handle)
         self._loans = Loans(library, client)
-        self._capacity = 0
-        self._messages: Any = None
+        self._messages = array("Q")
+        """Addresses; the first `_waiting` ones are of messages that nobody has taken."""
         self._waiting = 0
         self._events: list[Event] = []
 
@@ -129,13 +129,11 @@ class NativeFetcher:
         found, self._waiting = self._waiting, 0
         if room > found:
             found += self._consume(found, room - found, 0)
-        columns, others = Columns.of(found), array("Q", bytes(8 * found))
-        counts = (ctypes.c_int64 * 3)()
-        arrays = (others, columns.values, columns.lengths, columns.partitions, columns.offsets, columns.topics)
-        self._library.free.tg_scan(self._messages, found, *(one.buffer_info()[0] for one in arrays), counts)
+        columns, others, counts = Columns.of(found), room_of("Q", found), room_of("q", 3)
+        columns.messages = self._messages[:found]
+        arrays = (others, columns.values, columns.lengths, columns.partitions, columns.offsets, columns.topics, counts)
+        self._library.free.tg_scan(address_of(columns.messages), found, *map(address_of, arrays))
         records, events, size_bytes = counts
-        columns.messages = array("Q")
-        columns.messages.frombytes(memoryview(self._messages).cast("B")[: 8 * found])
         columns = columns[:records] if events else columns
         loan = self._loans.add(columns.messages)
         messages = NativeMessages(self._loans, frozenset({loan}), columns, size_bytes)
@@ -152,24 +150,22 @@ class NativeFetcher:
         self._lib.queue_destroy(self._queue)
 
     def _consume(self, start: int, count: int, timeout_ms: int) -> int:
-        at = ctypes.addressof(self._messages) + start * ctypes.sizeof(Address)
+        at = address_of(self._messages) + start * self._messages.itemsize
         found: int = self._lib.consume_batch_queue(self._queue, timeout_ms, at, count)
         return max(0, found)
 
     def _reserve(self, capacity: int) -> None:
         """Room for so many messages; what waits is kept."""
-        if self._capacity < capacity:
-            larger = (Address * capacity)()
-            for place in range(self._waiting):
-                larger[place] = self._messages[place]
-            self._messages, self._capacity = larger, capacity
+        self._messages.extend(room_of("Q", max(0, capacity - len(self._messages))))
 
     def _take_events(self) -> None:
         """Whatever calls a callback, and errors of the client as a whole."""
         messages = self._consumer.consume(_EVENTS_AT_ONCE, 0)
-        if any(message.error() is None for message in messages):
-            one = messages[0]
-            raise SourceUnavailable(f"a record of {one.topic()} came by another way than its partition was sent")
+        for message in messages:
+            if message.error() is None:
+                raise SourceUnavailable(
+                    f"a record of {message.topic()} came by another way than its partition was sent"
+                )
         self._events += _events_of(messages)
 
     def _event_of(self, at: int) -> Event:

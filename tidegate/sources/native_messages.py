@@ -57,7 +57,7 @@ class Loan:
         messages, self._messages = self._messages, None
         if messages:
             destroy = self._loans.client.address["message_destroy"]
-            self._loans.library.free.tg_destroy(_at(messages), len(messages), destroy)
+            self._loans.library.free.tg_destroy(address_of(messages), len(messages), destroy)
 
     def __del__(self) -> None:
         self.give_back()
@@ -84,7 +84,7 @@ class Columns:
     @classmethod
     def of(cls, count: int) -> Columns:
         """Room for so many."""
-        return cls(*(array(kind, bytes(array(kind).itemsize * count)) for kind in "QQiiqQ"))
+        return cls(*(room_of(kind, count) for kind in "QQiiqQ"))
 
     def __getitem__(self, rows: slice) -> Columns:
         return Columns(*(getattr(self, name)[rows] for name in _COLUMNS))
@@ -128,30 +128,32 @@ class NativeMessages:
     def memory(self) -> ValueMemory:
         """See Messages."""
         columns = self._columns
-        return ValueMemory(_at(columns.values), _at(columns.lengths), len(self))
+        return ValueMemory(address_of(columns.values), address_of(columns.lengths), len(self))
 
     @cached_property
     def values(self) -> list[bytes | None]:
         """See Messages."""
         columns = self._columns
-        return self._library.bytes_of(_at(columns.values), _at(columns.lengths), len(self))
+        return self._library.bytes_of(address_of(columns.values), address_of(columns.lengths), len(self))
 
     @property
     def keys(self) -> list[bytes | None]:
         """See Messages."""
         addresses, lengths = self._find_keys()
-        return self._library.bytes_of(_at(addresses), _at(lengths), len(self))
+        return self._library.bytes_of(address_of(addresses), address_of(lengths), len(self))
 
     @property
     def key_column(self) -> pl.Series:
         """See Records."""
         addresses, lengths = self._find_keys()
-        return self._arrow.view_column("key", _at(addresses), _at(lengths), len(self))
+        return self._arrow.view_column("key", address_of(addresses), address_of(lengths), len(self))
 
     def _find_keys(self) -> tuple[array[int], array[int]]:
         count = len(self)
-        addresses, lengths = _room("Q", count), _room("i", count)
-        self._library.free.tg_keys(_at(self._columns.messages), count, _at(addresses), _at(lengths))
+        addresses, lengths = room_of("Q", count), room_of("i", count)
+        self._library.free.tg_keys(
+            address_of(self._columns.messages), count, address_of(addresses), address_of(lengths)
+        )
         return addresses, lengths
 
     @property
@@ -161,8 +163,8 @@ class NativeMessages:
         if not names:
             return [()] * len(self)
         read = self._library.bytes_of
-        texts = map(_text_of, read(_at(names), _at(name_lengths), len(names)))
-        pairs = list(zip(texts, read(_at(values), _at(value_lengths), len(values)), strict=True))
+        texts = map(_text_of, read(address_of(names), address_of(name_lengths), len(names)))
+        pairs = list(zip(texts, read(address_of(values), address_of(value_lengths), len(values)), strict=True))
         found: list[Headers | None] = []
         start = 0
         for count in counts:
@@ -176,28 +178,30 @@ class NativeMessages:
         """See Records."""
         counts, names, name_lengths, values, value_lengths = self._find_headers()
         try:
-            texts = self._arrow.view_column("key", _at(names), _at(name_lengths), len(names)).cast(pl.String)
+            texts = self._arrow.view_column("key", address_of(names), address_of(name_lengths), len(names)).cast(
+                pl.String
+            )
         except pl.exceptions.PolarsError:  # some are not UTF-8
             return None
-        contents = self._arrow.view_column("value", _at(values), _at(value_lengths), len(values))
-        return FlatHeaders(self._arrow.fixed_column("", _at(counts), len(counts), pl.Int64), texts, contents)
+        contents = self._arrow.view_column("value", address_of(values), address_of(value_lengths), len(values))
+        return FlatHeaders(self._arrow.fixed_column("", address_of(counts), len(counts), pl.Int64), texts, contents)
 
     def _find_headers(self) -> tuple[array[int], array[int], array[int], array[int], array[int]]:
         """How many each message has; addresses and lengths of all names, and of all values."""
         count, address = len(self), self._address
-        lists, counts = _room("Q", count), _room("q", count)
+        lists, counts = room_of("Q", count), room_of("q", count)
         number = self._library.free.tg_header_lists(
-            _at(self._columns.messages),
+            address_of(self._columns.messages),
             count,
             address["message_headers"],
             address["header_cnt"],
-            _at(lists),
-            _at(counts),
+            address_of(lists),
+            address_of(counts),
         )
-        parts = _room("Q", number), _room("i", number), _room("Q", number), _room("i", number)
+        parts = room_of("Q", number), room_of("i", number), room_of("Q", number), room_of("i", number)
         if number:
             get = address["header_get_all"]
-            self._library.free.tg_headers(_at(lists), _at(counts), count, get, *map(_at, parts))
+            self._library.free.tg_headers(address_of(lists), address_of(counts), count, get, *map(address_of, parts))
         return counts, *parts
 
     @property
@@ -214,13 +218,15 @@ class NativeMessages:
         times, _, missing = self._find_times()
         if missing:
             return pl.Series("timestamp", self.timestamps_ms, dtype=pl.Int64)
-        return self._arrow.fixed_column("timestamp", _at(times), len(times), pl.Int64)
+        return self._arrow.fixed_column("timestamp", address_of(times), len(times), pl.Int64)
 
     def _find_times(self) -> tuple[array[int], array[int], int]:
         count = len(self)
-        times, known = _room("q", count), _room("B", count)
+        times, known = room_of("q", count), room_of("B", count)
         get = self._address["message_timestamp"]
-        missing = self._library.free.tg_timestamps(_at(self._columns.messages), count, get, _at(times), _at(known))
+        missing = self._library.free.tg_timestamps(
+            address_of(self._columns.messages), count, get, address_of(times), address_of(known)
+        )
         return times, known, missing
 
     @cached_property
@@ -243,19 +249,19 @@ class NativeMessages:
     @property
     def last_rows(self) -> Sequence[int]:
         """See Records."""
-        rows, columns = _room("q", len(self)), self._all
-        partitions, topics = _at(columns.partitions), _at(columns.topics)
-        return rows[: self._library.free.tg_last_rows(partitions, topics, len(self), _at(rows))]
+        rows, columns = room_of("q", len(self)), self._all
+        partitions, topics = address_of(columns.partitions), address_of(columns.topics)
+        return rows[: self._library.free.tg_last_rows(partitions, topics, len(self), address_of(rows))]
 
     @cached_property
     def partition_column(self) -> pl.Series:
         """See Records."""
-        return self._arrow.fixed_column("__partition", _at(self._all.partitions), len(self), pl.Int32)
+        return self._arrow.fixed_column("__partition", address_of(self._all.partitions), len(self), pl.Int32)
 
     @cached_property
     def offset_column(self) -> pl.Series:
         """See Records."""
-        return self._arrow.fixed_column("__offset", _at(self._all.offsets), len(self), pl.Int64)
+        return self._arrow.fixed_column("__offset", address_of(self._all.offsets), len(self), pl.Int64)
 
     @property
     def sizes(self) -> list[int]:
@@ -294,11 +300,13 @@ class NativeMessages:
         return NativeMessages(self._loans, kept, columns, size_bytes)
 
 
-def _room(kind: str, count: int) -> array[int]:
+def room_of(kind: str, count: int) -> array[int]:
+    """Zeros, for C to write over. No array of ctypes: each size of those is a type of its own."""
     return array(kind, bytes(array(kind).itemsize * count))
 
 
-def _at(values: array[int]) -> int:
+def address_of(values: array[int]) -> int:
+    """Of the first one, as long as the array is there and as long as it is."""
     return values.buffer_info()[0]
 
 
