@@ -1,8 +1,8 @@
-"""Decodes damaged and truncated records with a library that was compiled with sanitizers; they end the process.
+"""Decodes damaged and truncated records, and looks for headers in damaged ones, with a library with sanitizers.
 
     LD_PRELOAD=libasan.so PYTHONMALLOC=malloc python -m tests.native.sanitized LIBRARY [--records 20000] [--seed 1]
 
-Each record is in a block of exactly its size, so a byte that is read past it is found.
+They end the process. Each record is in a block of exactly its size, so a byte that is read outside of it is found.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import polars as pl
 
 from tests.formats.any_json import JsonTexts, damaged
 from tests.formats.schemas_of_json import FLAT, NESTED
+from tests.native.record_bytes import Messages, Written, draw_record, write_record
 from tests.native.values import NativeValues
 from tidegate.datatypes import DataType
 from tidegate.native.arrow import ArrowFunctions
@@ -36,6 +37,18 @@ def draw_values(rnd: random.Random) -> list[bytes | None]:
     return values
 
 
+def draw_damaged(rnd: random.Random) -> Written:
+    """A record as the client accepts it: its length is right, and its headers were not looked at."""
+    key, value, headers = draw_record(rnd)
+    one = write_record(
+        key, value, headers, rnd.choice((0, 64, 10**9)), rnd.choice((0, 64)), rest=rnd.randbytes(rnd.choice((0, 0, 3)))
+    )
+    tail = bytearray(one.data[one.headers :])
+    for _ in range(rnd.choice((0, 1, 2))):
+        tail[rnd.choice((0, 1, -1, rnd.randrange(len(tail)))) % len(tail)] = rnd.choice((0, 1, 2, 0x7F, 0x80, 0xFF))
+    return Written(one.data[: one.headers] + bytes(tail), one.key, one.value, one.headers)
+
+
 def main() -> None:
     """See the module. Prints how many records were decoded and how many left over."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -54,6 +67,7 @@ def main() -> None:
         assert copies.len() == len(there)
         assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
         decoded += rows.frame.height
+        Messages([draw_damaged(rnd) for _ in range(ROWS // 4)]).headers(library)
     print(f"seed {given.seed}: {decoded} of {given.records} records decoded, no report")
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.build import TARGET
 
-ABI: Final = 2
+ABI: Final = 3
 """Of the functions that are called here: one number with `tg_abi` in `messages.c`, raised with any change of them."""
 SWITCH: Final = "TIDEGATE_NATIVE"
 """An environment variable: `0` leaves the library out, `1` makes it an error that it is missing."""
@@ -23,12 +23,12 @@ _FUNCTIONS: Final[dict[str, tuple[Any, int, int]]] = {
     "tg_last_rows": (_COUNT, 1, 1),
     "tg_keys": (None, 0, 2),
     "tg_timestamps": (_COUNT, 0, 3),
-    "tg_header_lists": (_COUNT, 0, 4),
-    "tg_headers": (None, 1, 5),
+    "tg_count_headers": (_COUNT, 0, 4),
+    "tg_headers": (None, 2, 5),
     "tg_destroy": (None, 0, 1),
 }
-"""What each of `messages.c` returns, and how many addresses its arguments are before the one address, which all have,
-with the number of its rows, and after it."""
+"""What each of `messages.c` and `headers.c` returns, and how many addresses its arguments are before the one address,
+which all have, with the number of its rows, and after it."""
 _PYTHON: Final = (
     "PyBytes_FromStringAndSize",
     "PyList_New",

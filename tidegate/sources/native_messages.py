@@ -190,8 +190,9 @@ class NativeMessages:
         """How many each message has; addresses and lengths of all names, and of all values."""
         count, address = len(self), self._address
         lists, counts = room_of("Q", count), room_of("q", count)
-        number = self._library.free.tg_header_lists(
-            address_of(self._columns.messages),
+        messages = address_of(self._columns.messages)
+        number = self._library.free.tg_count_headers(
+            messages,
             count,
             address["message_headers"],
             address["header_cnt"],
@@ -201,7 +202,8 @@ class NativeMessages:
         parts = room_of("Q", number), room_of("i", number), room_of("Q", number), room_of("i", number)
         if number:
             get = address["header_get_all"]
-            self._library.free.tg_headers(address_of(lists), address_of(counts), count, get, *map(address_of, parts))
+            given = (messages, address_of(lists), address_of(counts))
+            self._library.free.tg_headers(*given, count, get, *map(address_of, parts))
         return counts, *parts
 
     @property
