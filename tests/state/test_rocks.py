@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ from tidegate.state import rocks
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.errors import LocalStateFailed
 from tidegate.state.rocks import RocksLimits, RocksState
-from tidegate.state.snapshot import Value, read_entries, read_header, write_file
+from tidegate.state.snapshot import read_entries, read_header, write_file
 
 
 def make_rocks(directory: Path, limits: RocksLimits | None = None) -> RocksState[str]:
@@ -146,13 +146,13 @@ def test_a_full_snapshot_is_restored_without_a_look_for_what_cannot_be_there(
     state.delete("key-0002")
     files.complete(state, 2)
     looked: list[int] = []
-    get_many = restored.get_many
+    get = restored._get
 
-    def count(keys: Collection[str]) -> list[Value | None]:
-        looked.append(len(keys))
-        return get_many(keys)
+    def count(places: list[bytes]) -> list[bytes | None]:
+        looked.append(len(places))
+        return get(places)
 
-    monkeypatch.setattr(restored, "get_many", count)
+    monkeypatch.setattr(restored, "_get", count)
     restored.restore(files.of(2), ALL)
     assert sum(looked) == 2, "`new` is beyond all keys that are there"
     assert content(restored) == content(state)
@@ -175,7 +175,7 @@ def test_large_files_are_taken_over_as_they_are_in_whatever_order_their_keys_com
     state.delete_many([f"key-{i:04}" for i in range(1, 2000, 20)])
     files.complete(state, 2)
     assert len(files.listed[2]) > len(files.listed[1]) > (1 if before == "rocksdb" else 0), "an increment after all"
-    looked, written = count_calls(monkeypatch, restored, "get_many"), count_calls(monkeypatch, restored, "_write")
+    looked, written = count_calls(monkeypatch, restored, "_get"), count_calls(monkeypatch, restored, "_write")
     restored.restore(files.of(1), ALL)
     assert looked == written == [], "neither looked up nor written by RocksDB itself"
     restored.close()

@@ -105,10 +105,7 @@ class RocksState(IncrementalState[File]):
     def get_many(self, keys: Collection[Key]) -> list[Value | None]:
         """See KeyedState."""
         stored = self._stored_keys(keys)
-        try:
-            found: list[bytes | None] = self._db.get(cast("Any", stored)) or []
-        except Exception as error:
-            raise self._failure(self._directory.path, error) from error
+        found = self._get(stored)
         self._seen = {key: (place, value is not None) for key, place, value in zip(keys, stored, found, strict=True)}
         return [None if value is None else self._decode(value) for value in found]
 
@@ -126,10 +123,11 @@ class RocksState(IncrementalState[File]):
                     continue
                 places = self._order.encode(keys, _GROUP.pack(group))
                 ordered = sorted(places)
+                values = _in_order(ordered, places, found)
                 if _GONE in found or ordered[0] <= ends.get(group, b""):  # an increment
-                    self._overwrite(keys, found)
+                    self._overwrite(ordered, values)
                 else:
-                    self._guard(partial(added.put, ordered, _in_order(ordered, places, found)))
+                    self._guard(partial(added.put, ordered, values))
                     self._count += len(keys)
                 ends[group] = max(ends.get(group, b""), ordered[-1])
             self._guard(added.finish)
@@ -139,23 +137,33 @@ class RocksState(IncrementalState[File]):
         self._db.close()
         self._directory.close()
 
-    def _overwrite(self, keys: Sequence[Row], values: Sequence[bytes]) -> None:
-        """What a later file has of keys that may be there, a part at a time."""
-        for part in in_parts(zip(keys, values, strict=True), BATCH):
-            there = {key: value for key, value in part if value != _GONE}
-            self._put_encoded(self._keys(there), there.values())
-            self._delete(self._keys(key for key, value in part if value == _GONE))
+    def _overwrite(self, places: Sequence[bytes], values: Sequence[bytes]) -> None:
+        """What a later file has of keys that may be there, each once, a part at a time."""
+        for part in in_parts(zip(places, values, strict=True), BATCH):
+            found = self._get([place for place, _ in part])
+            batch = WriteBatch(raw_mode=True)
+            for (place, value), before in zip(part, found, strict=True):
+                if value != _GONE:
+                    batch.put(place, value)
+                    self._count += before is None
+                elif before is not None:
+                    batch.delete(place)
+                    self._count -= 1
+            self._write(batch)
+
+    def _get(self, places: list[bytes]) -> list[bytes | None]:
+        """As it is stored, None where there is nothing."""
+        try:
+            return self._db.get(cast("Any", places)) or []
+        except Exception as error:
+            raise self._failure(self._directory.path, error) from error
 
     def _put(self, keys: Collection[Key], values: Iterable[Value]) -> None:
-        self._put_encoded(keys, map(self._encode, values))
-
-    def _put_encoded(self, keys: Collection[Key], values: Iterable[bytes]) -> None:
-        """As `_put`, of values as they are stored."""
         if any(key not in self._seen for key in keys):
             self.get_many(keys)
         batch = WriteBatch(raw_mode=True)
         new: set[Key] = set()
-        for key, value in zip(keys, values, strict=True):
+        for key, value in zip(keys, map(self._encode, values), strict=True):
             place, there = self._seen[key]
             batch.put(place, value)
             if not there:
