@@ -28,11 +28,20 @@ _SECOND: Final = itemgetter(1)
 
 
 class FlatHeaders(NamedTuple):
-    """The headers of a batch: how many each message has, and the names and values of all after each other."""
+    """The headers of a batch: how many each message has, and the names and values of all after each other.
+
+    All three are empty where no message has any.
+    """
 
     counts: pl.Series
     names: pl.Series
     values: pl.Series
+
+
+NO_HEADERS: Final = FlatHeaders(
+    pl.Series(dtype=pl.Int64), pl.Series("key", dtype=pl.String), pl.Series("value", dtype=pl.Binary)
+)
+"""Most topics have none, so it is made once."""
 
 
 class Records(Messages, Protocol):

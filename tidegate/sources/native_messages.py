@@ -17,7 +17,7 @@ from tidegate.formats.contract import Headers, ValueMemory
 from tidegate.formats.letters.frames import RawRecord
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka
-from tidegate.sources.messages import FlatHeaders, Records
+from tidegate.sources.messages import NO_HEADERS, FlatHeaders, Records
 
 
 class Loans:
@@ -177,6 +177,8 @@ class NativeMessages:
     def flat_headers(self) -> FlatHeaders | None:
         """See Records."""
         counts, names, name_lengths, values, value_lengths = self._find_headers()
+        if not names:
+            return NO_HEADERS
         try:
             texts = self._arrow.view_column("key", address_of(names), address_of(name_lengths), len(names)).cast(
                 pl.String

@@ -174,7 +174,7 @@ def read_headers(name: str, messages: Records) -> ReadKeys:
     """Kafka takes names of any bytes, the client none but UTF-8: such a record is bad."""
     flat = messages.flat_headers
     if flat is not None:
-        return ReadKeys(_cut_headers(name, flat))
+        return ReadKeys(_cut_headers(name, len(messages), flat))
     headers = messages.headers
     failures = find_unreadable(headers)
     return ReadKeys(header_column(name, [one or () for one in headers] if failures else headers), failures)  # type: ignore[arg-type]  # None is unreadable
@@ -201,14 +201,15 @@ def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:
     """Lists of names and values."""
     parts = list(chain.from_iterable(chain.from_iterable(headers)))
     names, values = pl.Series("key", parts[::2], dtype=pl.String), pl.Series("value", parts[1::2], dtype=pl.Binary)
-    return _cut_headers(name, FlatHeaders(pl.Series(list(map(len, headers)), dtype=pl.Int64), names, values))
+    counts = pl.Series(list(map(len, headers)), dtype=pl.Int64)
+    return _cut_headers(name, len(headers), FlatHeaders(counts, names, values))
 
 
-def _cut_headers(name: str, headers: FlatHeaders) -> pl.Series:
+def _cut_headers(name: str, count: int, headers: FlatHeaders) -> pl.Series:
     """By one flat column that is cut: a list of lists takes Polars fifty times as long."""
     counts, names, values = headers
     if names.is_empty():
-        none, count = _no_headers(), len(counts)
+        none = _no_headers()
         return (none.head(count) if count <= len(none) else none.new_from_index(0, count)).alias(name)
     flat = pl.DataFrame([names, values]).to_struct(name)
     per_record, rest = divmod(len(names), len(counts))
