@@ -20,7 +20,7 @@ from tests.sources.ways import NATIVE, WAYS, Way, consumer_of
 from tests.waiting import wait_until
 from tidegate.ids import TopicPartition
 from tidegate.sources.fetching import Event, Fetcher, NativeFetcher
-from tidegate.sources.messages import NO_RECORDS, Records
+from tidegate.sources.messages import NO_RECORDS, OutOfOrder, Records
 from tidegate.sources.native_messages import NativeMessages
 
 pytestmark = pytest.mark.slow
@@ -149,12 +149,25 @@ def check_parts(records: Records) -> None:
     split = records.part(0, 100).joined(records.part(100, len(records)))
     assert (rows_of(split), split.size_bytes) == (whole, records.size_bytes)
     assert len(records.part(3, 3)) == 0
-    last = {(topic, part): offset for topic, part, offset in (order[row] for row in records.last_rows)}
-    assert last == {(topic, part): offset for topic, part, offset in order}
+    check_runs(records, order)
     for row in (0, 5, len(records) - 1):
         raw = records.raw(row)
         headers = None if raw.headers is None else list(raw.headers)
         assert (raw.value, raw.key, headers, raw.timestamp_ms) == whole[order[row]][:4]
+
+
+def check_runs(records: Records, order: list[tuple[str, int, int]]) -> None:
+    start = 0
+    for end in records.run_ends:
+        assert len({place[:2] for place in order[start : end + 1]}) == 1, "of one partition"
+        start = end + 1
+    assert start == len(order)
+    if isinstance(records, NativeMessages):
+        first = next(row for row in range(1, len(order)) if order[row][:2] == order[row - 1][:2])
+        for rows in ([first, first - 1], [first, first]):
+            with pytest.raises(OutOfOrder) as caught:
+                _ = records.choose(rows).run_ends
+            assert caught.value.row == 1
 
 
 def check_flat(records: Records, way: str) -> None:

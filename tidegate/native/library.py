@@ -11,7 +11,7 @@ from typing import Any, Final
 from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.build import TARGET
 
-ABI: Final = 3
+ABI: Final = 4
 """Of the functions that are called here: one number with `tg_abi` in `messages.c`, raised with any change of them."""
 SWITCH: Final = "TIDEGATE_NATIVE"
 """An environment variable: `0` leaves the library out, `1` makes it an error that it is missing."""
@@ -20,7 +20,7 @@ Address = ctypes.c_void_p
 _COUNT: Final = ctypes.c_int64
 _FUNCTIONS: Final[dict[str, tuple[Any, int, int]]] = {
     "tg_scan": (None, 0, 7),
-    "tg_last_rows": (_COUNT, 1, 1),
+    "tg_run_ends": (_COUNT, 1, 2),
     "tg_keys": (None, 0, 2),
     "tg_timestamps": (_COUNT, 0, 3),
     "tg_count_headers": (_COUNT, 0, 4),

@@ -39,13 +39,17 @@ void tg_scan(message **messages, int64_t count, message **events, const uint8_t 
     *found = (scanned){records, others, bytes};
 }
 
-/* The last row of each run of records of one partition. Returns the number of runs. */
-int64_t tg_last_rows(const int32_t *partitions, const void *const *topics, int64_t count, int64_t *rows)
+/* The last row of each run of records of one partition. Returns the number of runs; where offsets of one do not ascend,
+ * minus the row that is not after the one before it. */
+int64_t tg_run_ends(const int32_t *partitions, const void *const *topics, int64_t count, const int64_t *offsets,
+                    int64_t *rows)
 {
     int64_t runs = 0;
     for (int64_t i = 0; i < count; i++)
         if (i + 1 == count || partitions[i + 1] != partitions[i] || topics[i + 1] != topics[i])
             rows[runs++] = i;
+        else if (offsets[i + 1] <= offsets[i])
+            return -(i + 1);
     return runs;
 }
 
@@ -79,5 +83,5 @@ void tg_destroy(message *const *messages, int64_t count, destroy_message destroy
 /* One number with `ABI` in `library.py`. */
 int32_t tg_abi(void)
 {
-    return 3;
+    return 4;
 }

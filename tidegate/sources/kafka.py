@@ -27,6 +27,7 @@ from tidegate.sources.event_times import EventTimes, Rows, choose, measure_behin
 from tidegate.sources.held import HeldRecords
 from tidegate.sources.messages import Records
 from tidegate.sources.newest import NewestRecords
+from tidegate.sources.order import find_last_offsets
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import Pending, Reader
 from tidegate.sources.record_parts import PartsDecoder, open_decoder
@@ -210,9 +211,8 @@ class KafkaSource:
     def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | WaitingForSchema | None:
         """Positions move with what is returned: a batch that waits was not read."""
         messages, size_bytes = pending.records, pending.size_bytes
-        origins, offsets = self._origins(messages), messages.offsets
-        # Inside a partition records come in offset order: the last one counts.
-        last = {origins[row]: offsets[row] for row in messages.last_rows}
+        origins = self._origins(messages)
+        last = find_last_offsets(messages, origins, self._partitions, positions)
         behind = {self._partitions[key]: offset + 1 for key, offset in last.items()}
         everything, places_of_all = messages, origins
         if positions.crosses_end(behind):

@@ -27,6 +27,14 @@ finds both."""
 _SECOND: Final = itemgetter(1)
 
 
+class OutOfOrder(Exception):
+    """A record of a partition comes after one with the same or a higher offset."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
 class FlatHeaders(NamedTuple):
     """The headers of a batch: how many each message has, and the names and values of all after each other.
 
@@ -68,8 +76,11 @@ class Records(Messages, Protocol):
         """The same for `offsets`, as Int64."""
 
     @property
-    def last_rows(self) -> Sequence[int]:
-        """In ascending order, some rows: among them the last one of each partition."""
+    def run_ends(self) -> Sequence[int]:
+        """Rows in ascending order: from the one after each to the next one all are of one partition, and in order.
+
+        Raises OutOfOrder.
+        """
 
     @property
     def sizes(self) -> Sequence[int]:
@@ -181,7 +192,7 @@ class KafkaMessages:
         return pl.Series("__offset", self.offsets, dtype=pl.Int64)
 
     @property
-    def last_rows(self) -> Sequence[int]:
+    def run_ends(self) -> Sequence[int]:
         """See Records. To look for fewer takes longer than to look at all."""
         return range(len(self._messages))
 

@@ -17,7 +17,7 @@ from tidegate.formats.contract import Headers, ValueMemory
 from tidegate.formats.letters.frames import RawRecord
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka
-from tidegate.sources.messages import NO_HEADERS, FlatHeaders, Records
+from tidegate.sources.messages import NO_HEADERS, FlatHeaders, OutOfOrder, Records
 
 
 class Loans:
@@ -251,11 +251,14 @@ class NativeMessages:
         return self._all.offsets
 
     @property
-    def last_rows(self) -> Sequence[int]:
+    def run_ends(self) -> Sequence[int]:
         """See Records."""
         rows, columns = room_of("q", len(self)), self._all
-        partitions, topics = address_of(columns.partitions), address_of(columns.topics)
-        return rows[: self._library.free.tg_last_rows(partitions, topics, len(self), address_of(rows))]
+        given = map(address_of, (columns.partitions, columns.topics))
+        found = self._library.free.tg_run_ends(*given, len(self), address_of(columns.offsets), address_of(rows))
+        if found < 0:
+            raise OutOfOrder(-found)
+        return rows[:found]
 
     @cached_property
     def partition_column(self) -> pl.Series:
