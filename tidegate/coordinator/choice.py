@@ -64,7 +64,13 @@ def find_retained(state: JournalState, wanted: CheckpointId) -> Wish:
         if entry.checkpoint.id == wanted:
             title = f"checkpoint {wanted}"
             return Wish(title, title, entry.checkpoint, entry.identity, retained=True)
-    there = ", ".join(str(entry.checkpoint.id) for entry in state.retained) or "none"
+    if not state.retained:
+        raise RestoreRefused(
+            f"checkpoint {wanted} is not there, nor any other: look whether this is the checkpoint directory of the "
+            "pipeline and its volume is mounted, or choose a savepoint by its path",
+            wanted=wanted,
+        )
+    there = ", ".join(str(entry.checkpoint.id) for entry in state.retained)
     raise RestoreRefused(
         f"checkpoint {wanted} is not retained (there are: {there}); choose one of these, or a savepoint by its path",
         wanted=wanted,
