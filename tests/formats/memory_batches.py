@@ -12,7 +12,7 @@ from tests.native.compiled import compiled_library
 from tests.native.values import NativeValues
 from tidegate.datatypes import DataType
 from tidegate.formats.contract import Columns, ValueMemory
-from tidegate.formats.kinds.json.in_memory import MemoryDecoder
+from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.json.reader import JsonDecoder
 from tidegate.formats.schemas import FormatOptions, UnknownFields
 from tidegate.native.json import RecordDecoder

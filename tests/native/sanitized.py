@@ -10,14 +10,22 @@ from __future__ import annotations
 import argparse
 import ctypes
 import random
+from typing import NamedTuple
 
 import polars as pl
 
 from tests.formats.any_json import JsonTexts, damaged
+from tests.formats.avro.any_avro import PREFIX, encode, text_of
+from tests.formats.avro.ordinary import ORDINARY, READ, ordinary, raw_of
+from tests.formats.avro.ordinary import damaged as damaged_avro
 from tests.formats.schemas_of_json import FLAT, NESTED
 from tests.native.record_bytes import Messages, Written, draw_record, write_record
 from tests.native.values import NativeValues
 from tidegate.datatypes import DataType
+from tidegate.formats.kinds.avro.columns import record_columns
+from tidegate.formats.kinds.avro.in_memory import CertainReader
+from tidegate.formats.kinds.avro.resolution import fit_columns
+from tidegate.formats.kinds.avro.schema import parse_schema
 from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.json import RecordDecoder
 
@@ -35,6 +43,26 @@ def draw_values(rnd: random.Random) -> list[bytes | None]:
         value = rnd.choice(bases)
         values.append(value[: rnd.randrange(len(value) + 1)] if rnd.random() < 0.3 else damaged(rnd, value))
     return values
+
+
+def decode_avro(library: ctypes.CDLL, rnd: random.Random) -> None:
+    """Records as they are, and damaged ones."""
+    writer = parse_schema(text_of(ORDINARY))
+    columns = tuple(record_columns(writer).items())
+    read = [one for one in columns if one[0] in READ and rnd.random() < rnd.choice((0.3, 1))]
+    reader = fit_columns(writer, [one for one in columns if one[0] in READ])
+    decoder = CertainReader(Loaded(library), writer, reader, read, PREFIX)  # type: ignore[arg-type]  # as much as it needs
+    bases = [encode(raw_of(ORDINARY), ordinary(rnd)) for _ in range(BASES)]
+    there = NativeValues([*bases, None, b"", *(damaged_avro(rnd, rnd.choice(bases)) for _ in range(ROWS // 4))])
+    rows = decoder.decode(there.addresses, there.lengths, len(there))
+    assert BASES <= rows.frame.height < len(there)
+    assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
+
+
+class Loaded(NamedTuple):
+    """See Library."""
+
+    free: ctypes.CDLL
 
 
 def draw_damaged(rnd: random.Random) -> Written:
@@ -67,6 +95,7 @@ def main() -> None:
         assert copies.len() == len(there)
         assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
         decoded += rows.frame.height
+        decode_avro(library, rnd)
         Messages([draw_damaged(rnd) for _ in range(ROWS // 4)]).headers(library)
     print(f"seed {given.seed}: {decoded} of {given.records} records decoded, no report")
 

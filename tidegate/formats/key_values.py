@@ -102,6 +102,8 @@ def _json_keys(decoder: JsonDecoder, name: str, found: Sequence[bytes | None]) -
 class _Values:
     """Keys as the values of messages, which is all of them that a decoder of such a format asks for."""
 
+    memory = None
+
     def __init__(self, values: Sequence[bytes]) -> None:
         self.values = values
 

@@ -3,16 +3,14 @@
  * A record that is taken has exactly the values that msgspec makes of it (ADR 67). Values are read where they lie,
  * strings that somebody reads are copied; nothing of the records is kept.
  */
-#include "json_columns.h"
+#include "columns.h"
+#include "json_names.h"
 #include "json_numbers.h"
 #include "json_text.h"
 
 #include <float.h>
 
-enum {
-    SKIP_DEPTH_MAX = 64,
-    ENTRIES_MAX = 64, /* of a map: each key is compared with each */
-};
+enum { SKIP_DEPTH_MAX = 64 };
 
 static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *end);
 
@@ -143,12 +141,6 @@ static const uint8_t *read_calendar(column *to, const uint8_t *at, const uint8_t
     if (to->values != NULL)
         ((int64_t *)to->values)[row] = micros;
     return at;
-}
-
-static bool texts_failed(column *of)
-{
-    of->run->out_of_memory = true;
-    return false;
 }
 
 static bool put_unescaped(column *to, const uint8_t *from, const uint8_t *stop)
@@ -317,18 +309,10 @@ static const uint8_t *read_member(column *object, const name *of, const uint8_t 
     return read_value(to, at, end);
 }
 
-static bool put_missing(column *object)
-{
-    for (int32_t i = 0; i < object->type->count; i++)
-        if (object->children[i].length == object->length && !column_put_null(object->children + i))
-            return false;
-    return true;
-}
-
 /* From after the opening bracket. Each child has grown by one afterwards. */
 static const uint8_t *read_members(column *object, const uint8_t *at, const uint8_t *end)
 {
-    name *before = &object->words.start;
+    name *before = &object->words->start;
     int32_t seen = 0;
     at = skip_space(at, end);
     bool empty = at < end && *at == '}';
@@ -340,7 +324,7 @@ static const uint8_t *read_members(column *object, const uint8_t *at, const uint
         if (LIKELY(here != NULL && name_is_here(here, at, end)))
             at += here->size;
         else {
-            here = find_name(&object->words, &at, end);
+            here = find_name(object->words, &at, end);
             if (here == NULL)
                 return NULL;
             before->next = here;
@@ -361,7 +345,7 @@ static const uint8_t *read_members(column *object, const uint8_t *at, const uint
             return NULL;
         before = here;
     }
-    return seen == object->type->count || put_missing(object) ? at + 1 : NULL;
+    return seen == object->type->count || column_put_missing(object) ? at + 1 : NULL;
 }
 
 static const uint8_t *read_struct(column *to, const uint8_t *at, const uint8_t *end)
@@ -390,34 +374,8 @@ static const uint8_t *read_array(column *to, const uint8_t *at, const uint8_t *e
         if (*at != ',')
             return NULL;
     }
-    to->length++;
-    if (to->values != NULL)
-        ((int64_t *)to->values)[to->length] = to->children->length;
+    column_end_list(to);
     return at + 1;
-}
-
-static bool is_same_text(const column *of, int64_t one, int64_t other)
-{
-    const view *a = (const view *)of->values + one, *b = (const view *)of->values + other;
-    if (a->length != b->length || memcmp(a->bytes, b->bytes, 4) != 0) /* the first bytes are in every view */
-        return false;
-    if (a->length <= VIEW_INLINE_BYTES)
-        return memcmp(a->bytes, b->bytes, VIEW_INLINE_BYTES) == 0;
-    return memcmp(texts_of(&of->texts, a), texts_of(&of->texts, b), (size_t)a->length) == 0;
-}
-
-/* Whether each key from `first` on is there once. Nobody asks that of a map that is not read. */
-static bool keys_differ(const column *keys, int64_t first)
-{
-    if (keys->values == NULL)
-        return true;
-    if (keys->length - first > ENTRIES_MAX)
-        return false;
-    for (int64_t i = first; i < keys->length; i++)
-        for (int64_t j = first; j < i; j++)
-            if (is_same_text(keys, i, j))
-                return false;
-    return true;
 }
 
 static const uint8_t *read_entry(column *entries, const uint8_t *at, const uint8_t *end)
@@ -450,9 +408,7 @@ static const uint8_t *read_map(column *to, const uint8_t *at, const uint8_t *end
         if (*at != ',')
             return NULL;
     }
-    to->length++;
-    if (to->values != NULL)
-        ((int64_t *)to->values)[to->length] = entries->length;
+    column_end_list(to);
     return keys_differ(entries->children, first) ? at + 1 : NULL;
 }
 
@@ -497,6 +453,28 @@ static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *e
 
 /* ---- a batch ---- */
 
+static bool begin_names(column *of)
+{
+    of->words = arena_take(of->run->scratch, sizeof(vocabulary));
+    if (of->words == NULL || !names_begin(of->words, of->run->scratch, of->type->count))
+        return false;
+    for (int32_t i = 0; i < of->type->count; i++) {
+        const field *child = of->type->children + i;
+        if (!names_add(of->words, of->run->scratch, child->name, child->name_length))
+            return false;
+    }
+    return true;
+}
+
+/* Of all structs, and what is in them. */
+static bool begin_all_names(column *of)
+{
+    for (int32_t i = 0; i < of->type->count; i++)
+        if (!begin_all_names(of->children + i))
+            return false;
+    return of->type->kind != STRUCT || begin_names(of);
+}
+
 static bool read_record(column *record, const uint8_t *at, const uint8_t *end)
 {
     at = skip_space(at, end);
@@ -533,7 +511,8 @@ int32_t tg_json_decode(const field *record, int32_t strict, const uint8_t *const
     run of = {arena_new(columns_bytes(record, count)), arena_new(0), strict != 0, false};
     column rows;
     bool done = of.owner != NULL && of.scratch != NULL && columns_begin(&rows, record, &of, count) &&
-                read_records(&rows, values, lengths, count, left, left_count) && columns_export(&rows, array, schema);
+                begin_all_names(&rows) && read_records(&rows, values, lengths, count, left, left_count) &&
+                columns_export(&rows, array, schema);
     if (of.scratch != NULL)
         arena_release(of.scratch);
     return of.owner == NULL ? 0 : arrow_finish(of.owner, done, array, schema);

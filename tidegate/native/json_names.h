@@ -20,7 +20,7 @@ typedef struct name {
 
 enum { STRANGER = -1 };
 
-typedef struct {
+typedef struct vocabulary {
     name start; /* no name: what follows it is the first of a record */
     name lost;  /* stands for strangers that are not remembered */
     name *names;

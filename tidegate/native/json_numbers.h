@@ -10,10 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "columns.h"
 #include "json_text.h"
-
-__extension__ typedef __int128 int128;
-__extension__ typedef unsigned __int128 uint128;
 
 enum { DECIMAL_DIGITS_MAX = 38 };
 

@@ -14,16 +14,12 @@
 #include <emmintrin.h>
 #endif
 
-#define LIKELY(condition) __builtin_expect(!!(condition), 1)
-#define UNLIKELY(condition) __builtin_expect(!!(condition), 0)
+#include "utf8.h"
 
 #pragma GCC visibility push(hidden)
 
 /* After the escape that begins here. */
 const uint8_t *escape_end(const uint8_t *at, const uint8_t *end);
-
-/* After the characters outside ASCII that begin here. */
-const uint8_t *utf8_end(const uint8_t *at, const uint8_t *end);
 
 /* Writes what a string with valid escapes says, which is never longer; returns its length. */
 int32_t unescape(uint8_t *to, const uint8_t *from, const uint8_t *end);

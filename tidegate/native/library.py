@@ -11,7 +11,7 @@ from typing import Any, Final
 from tidegate.native.arrow import ArrowFunctions
 from tidegate.native.build import TARGET
 
-ABI: Final = 4
+ABI: Final = 5
 """Of the functions that are called here: one number with `tg_abi` in `messages.c`, raised with any change of them."""
 SWITCH: Final = "TIDEGATE_NATIVE"
 """An environment variable: `0` leaves the library out, `1` makes it an error that it is missing."""

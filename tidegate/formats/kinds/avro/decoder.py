@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from operator import attrgetter, methodcaller
+from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final
 
 import msgspec
@@ -14,13 +14,16 @@ from polars.exceptions import PanicException
 from tidegate.formats.columns import Part, merge_parts
 from tidegate.formats.contract import Columns, Decoded, Messages, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.avro.fast import FastReader
+from tidegate.formats.kinds.avro.in_memory import CertainReader, NotInC
 from tidegate.formats.kinds.avro.resolution import align, fit_columns
 from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType, parse_schema
 from tidegate.formats.kinds.avro.values import ReferenceReader
 from tidegate.formats.kinds.avro.wire import NotVectorised
 from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, refuse_schema, schema_id_of
 from tidegate.formats.schemas import FormatOptions, IdPlace, Schemas, SchemaText
+from tidegate.native.library import loaded
 
 FAST_ROWS_MIN: Final = 48
 """Fewer are read by fastavro in less time."""
@@ -39,6 +42,8 @@ class WriterReader:
         self, writer: AvroType, reader: AvroType, output: Columns, prefix: bytes, rows_min: int = FAST_ROWS_MIN
     ) -> None:
         self.reference = ReferenceReader(writer, reader, output, same=writer is reader)
+        self.certain = _find_certain(writer, reader, output, prefix)
+        """Where values are no Python objects."""
         self.fast: FastReader | None = None
         self._rows_min = rows_min
         self._skipped = len(prefix)
@@ -101,6 +106,13 @@ class WriterReader:
         return sorted(left)
 
 
+def _find_certain(writer: AvroType, reader: AvroType, output: Columns, prefix: bytes) -> CertainReader | None:
+    library = loaded()
+    with suppress(NotInC):
+        return None if library is None else CertainReader(library, writer, reader, output, prefix)
+    return None
+
+
 def _sort_out(
     rows: Sequence[int], frame: pl.DataFrame, doubtful: Sequence[int], parts: list[Part], waiting: list[Sequence[int]]
 ) -> Sequence[int]:
@@ -146,13 +158,28 @@ class AvroDecoder:
         self._rows_min = fast_rows_min
         self._usual: WriterReader | None = None
         """Of the last batch, if all of its records had one schema and were good."""
+        self._most: WriterReader | None = None
+        """Of most records of the last batch."""
         self._bare: WriterReader | None = None
         if options.ids is IdPlace.NONE and self._reader is not None:
             self._bare = self._writer_reader(self._reader, self._reader, b"")
 
     def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
         """See Decoder."""
-        return self.decode_values(messages.values)
+        memory, most = messages.memory, self._most
+        if memory is None or most is None or most.certain is None:
+            return self.decode_values(messages.values)
+        left = 0
+
+        def careful(values: Sequence[bytes | None]) -> Decoded | WaitingForSchema:
+            nonlocal left
+            left = len(values)
+            return self.decode_values(values)
+
+        decoded = MemoryDecoder(most.certain, careful).decode(memory)
+        if 2 * left < memory.rows:
+            self._most = most  # and not of those few
+        return decoded
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded | WaitingForSchema:
         """Rows of the good values in order, and the bad ones."""
@@ -167,6 +194,8 @@ class AvroDecoder:
         waiting = next((found for found, _ in groups if isinstance(found, WaitingForSchema)), None)
         if waiting is not None:
             return waiting
+        readers = [(len(rows), found) for found, rows in groups if isinstance(found, WriterReader)]
+        self._most = max(readers, key=itemgetter(0), default=(0, None))[1]
         for found, rows in groups:
             assert not isinstance(found, WaitingForSchema)
             if isinstance(found, RecordFailure):

@@ -1,73 +1,21 @@
-"""JSON values that are no Python objects, to columns in C: without an object for each value and each field.
-
-C takes what it is certain of (`tidegate/native/json.c`). The rest, and so every bad record, goes the way of objects,
-which says what is wrong; rows and failures come together in the order of the batch.
-"""
+"""JSON values that are no Python objects: which columns C makes of them."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Collection, Sequence
-from operator import attrgetter
-
-import msgspec
-import polars as pl
 
 from tidegate.datatypes import DataType
-from tidegate.formats.contract import Columns, Decoded, ValueMemory
+from tidegate.formats.contract import Columns, Decoded
+from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.native.json import RecordDecoder, is_supported
 from tidegate.native.library import loaded
 
-DecodeValues = Callable[[Sequence[bytes | None]], Decoded]
-
-
-class MemoryDecoder:
-    """See the module. Values are read where they are, and only while a batch is decoded."""
-
-    def __init__(self, certain: RecordDecoder, careful: DecodeValues) -> None:
-        """Both make the same columns; `careful` decodes what `certain` leaves over."""
-        self._certain = certain
-        self._careful = careful
-
-    def decode(self, memory: ValueMemory) -> Decoded:
-        """Rows of the good values in order, and the bad ones."""
-        frame, left = self._certain.decode(memory.addresses, memory.lengths, memory.rows)
-        if not left:
-            return Decoded(frame, [])
-        rest = self._careful(_values_of(memory, left))
-        failures = [msgspec.structs.replace(one, row=left[one.row]) for one in rest.failures]
-        bad = set(map(attrgetter("row"), failures))
-        good = [row for row in left if row not in bad]
-        return Decoded(_merge(frame, rest.frame, left, good, memory.rows), failures)
-
 
 def find_memory_decoder(
-    declared: Columns, wanted: Collection[str], strict: bool, careful: DecodeValues
-) -> MemoryDecoder | None:
+    declared: Columns, wanted: Collection[str], strict: bool, careful: Callable[[Sequence[bytes | None]], Decoded]
+) -> MemoryDecoder[Decoded] | None:
     """A decoder of these columns; None where the library is not there, or a type is one that it does not know."""
     library, record = loaded(), DataType("struct", fields=tuple(declared))
     if library is None or not is_supported(record):
         return None
     return MemoryDecoder(RecordDecoder(library.free, record, wanted, strict=strict), careful)
-
-
-def _values_of(memory: ValueMemory, rows: Sequence[int]) -> list[bytes | None]:
-    return [_value_at(memory.addresses + 8 * row, memory.lengths + 4 * row) for row in rows]
-
-
-def _value_at(address: int, length: int) -> bytes | None:
-    size = ctypes.c_int32.from_address(length).value
-    return None if size < 0 else ctypes.string_at(ctypes.c_void_p.from_address(address).value or 0, size)
-
-
-def _merge(
-    frame: pl.DataFrame, rest: pl.DataFrame, left: Sequence[int], good: Sequence[int], rows: int
-) -> pl.DataFrame:
-    """All rows in the order of the batch; those of `rest` have the places `good`, which are some of `left`."""
-    if not good:
-        return frame
-    if not frame.columns:
-        return pl.DataFrame(height=frame.height + rest.height)
-    taken = pl.repeat(value=True, n=rows, eager=True).scatter(left, values=False).arg_true()
-    places = pl.concat([taken, pl.Series(good, dtype=taken.dtype)])
-    return pl.concat([frame, rest])[places.arg_sort()]

@@ -32,7 +32,8 @@ from tidegate.formats.columns import TIMESTAMP as MOMENT
 from tidegate.formats.columns import make_decimals, polars_type
 from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.kinds.json.in_memory import MemoryDecoder, find_memory_decoder
+from tidegate.formats.in_memory import MemoryDecoder
+from tidegate.formats.kinds.json.in_memory import find_memory_decoder
 from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnTypes, convert, keep_rest, record_type
 from tidegate.formats.nested import make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
@@ -86,7 +87,7 @@ class JsonDecoder:
         return self._in_memory.decode(memory)
 
     @cached_property
-    def _in_memory(self) -> MemoryDecoder | None:
+    def _in_memory(self) -> MemoryDecoder[Decoded] | None:
         return None if self._plain is None else find_memory_decoder(*self._plain, self.decode_values)
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded:

@@ -1,12 +1,16 @@
-/* The columns that records of JSON become, while they are filled, and what is declared of them. */
-#ifndef TIDEGATE_JSON_COLUMNS_H
-#define TIDEGATE_JSON_COLUMNS_H
+/* The columns that records become, of whatever format, while they are filled, and what is declared of them. */
+#ifndef TIDEGATE_COLUMNS_H
+#define TIDEGATE_COLUMNS_H
 
 #include "arrow.h"
-#include "json_names.h"
-#include "json_text.h"
+#include "utf8.h"
 
-/* One number each with `_KINDS` in `json.py`. */
+__extension__ typedef __int128 int128;
+__extension__ typedef unsigned __int128 uint128;
+
+struct vocabulary;
+
+/* One number each with `_KINDS` in `columns.py`. */
 enum kind {
     BOOLEAN,
     TINYINT,
@@ -28,7 +32,7 @@ enum kind {
 
 /* What is declared: of the whole record, a struct. */
 typedef struct field {
-    const char *name; /* without quotes, backslashes and control characters */
+    const char *name; /* of JSON without quotes, backslashes and control characters */
     int32_t name_length;
     int32_t kind;
     int32_t wanted; /* whether anybody reads it; others are only checked */
@@ -42,7 +46,7 @@ typedef struct field {
 typedef struct {
     arena *owner;   /* of what is given away */
     arena *scratch; /* of what is not */
-    bool strict;    /* records with a name that nobody declared are left over */
+    bool strict;    /* where fields have names in records: one that nobody declared is left over */
     bool out_of_memory;
 } run;
 
@@ -56,7 +60,7 @@ typedef struct column {
     void *values;   /* of a list the offsets */
     texts texts;
     struct column *children;
-    vocabulary words;
+    struct vocabulary *words; /* of a struct, where its fields are found by their names */
 } column;
 
 #pragma GCC visibility push(hidden)
@@ -71,6 +75,21 @@ bool columns_begin(column *record, const field *type, run *of, int64_t rows);
 bool column_grow(column *to);
 
 bool column_put_null(column *to);
+
+/* NULLs for the fields of a struct that its next row did not have. */
+bool column_put_missing(column *object);
+
+/* A copy. What is before `end` may be read. */
+bool column_put_text(column *to, const uint8_t *from, int32_t length, const uint8_t *end);
+
+/* Says that memory for a text was missing; false. */
+bool texts_failed(column *of);
+
+/* A list of everything that its child has got since the one before. There is room for it. */
+void column_end_list(column *to);
+
+/* Whether each key of a map, from `first` on, is there once. Nobody asks that of a map that is not read. */
+bool keys_differ(const column *keys, int64_t first);
 
 /* Takes rows back, down to `length`, and what a record that was left over has put into columns below. */
 void column_truncate(column *of, int64_t length);

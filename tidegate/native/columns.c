@@ -1,9 +1,10 @@
-/* See json_columns.h. */
-#include "json_columns.h"
+/* See columns.h. */
+#include "columns.h"
 
 #include <stdio.h>
 
 enum {
+    ENTRIES_MAX = 64, /* of a map: each key is compared with each */
     TEXT_FIRST_BYTES = 4096,
     FORMAT_BYTES = 32,
     CAPACITY_MIN = 32,
@@ -98,6 +99,60 @@ bool column_put_null(column *to)
     return true;
 }
 
+bool column_put_missing(column *object)
+{
+    for (int32_t i = 0; i < object->type->count; i++)
+        if (object->children[i].length == object->length && !column_put_null(object->children + i))
+            return false;
+    return true;
+}
+
+bool texts_failed(column *of)
+{
+    of->run->out_of_memory = true;
+    return false;
+}
+
+bool column_put_text(column *to, const uint8_t *from, int32_t length, const uint8_t *end)
+{
+    if (!column_room(to))
+        return false;
+    if (to->values != NULL && !texts_copy(&to->texts, (view *)to->values + to->length, from, length, end))
+        return texts_failed(to);
+    to->length++;
+    return true;
+}
+
+void column_end_list(column *to)
+{
+    to->length++;
+    if (to->values != NULL)
+        ((int64_t *)to->values)[to->length] = to->children->length;
+}
+
+static bool is_same_text(const column *of, int64_t one, int64_t other)
+{
+    const view *a = (const view *)of->values + one, *b = (const view *)of->values + other;
+    if (a->length != b->length || memcmp(a->bytes, b->bytes, 4) != 0) /* the first bytes are in every view */
+        return false;
+    if (a->length <= VIEW_INLINE_BYTES)
+        return memcmp(a->bytes, b->bytes, VIEW_INLINE_BYTES) == 0;
+    return memcmp(texts_of(&of->texts, a), texts_of(&of->texts, b), (size_t)a->length) == 0;
+}
+
+bool keys_differ(const column *keys, int64_t first)
+{
+    if (keys->values == NULL)
+        return true;
+    if (keys->length - first > ENTRIES_MAX)
+        return false;
+    for (int64_t i = first; i < keys->length; i++)
+        for (int64_t j = first; j < i; j++)
+            if (is_same_text(keys, i, j))
+                return false;
+    return true;
+}
+
 void column_truncate(column *of, int64_t length)
 {
     for (int64_t row = length; of->known != NULL && row < of->length; row++)
@@ -109,18 +164,6 @@ void column_truncate(column *of, int64_t length)
         column_truncate(below, of->values == NULL ? below->length : ((int64_t *)of->values)[of->length]);
     for (int32_t i = 0; of->type->kind == STRUCT && i < of->type->count; i++)
         column_truncate(below + i, of->length);
-}
-
-static bool begin_names(column *of)
-{
-    if (!names_begin(&of->words, of->run->scratch, of->type->count))
-        return false;
-    for (int32_t i = 0; i < of->type->count; i++) {
-        const field *child = of->type->children + i;
-        if (!names_add(&of->words, of->run->scratch, child->name, child->name_length))
-            return false;
-    }
-    return true;
 }
 
 static bool begin_column(column *this, const field *type, run *of, bool wanted, int64_t rows)
@@ -143,7 +186,7 @@ static bool begin_column(column *this, const field *type, run *of, bool wanted, 
     for (int32_t i = 0; i < type->count; i++)
         if (!begin_column(this->children + i, type->children + i, of, wanted, is_list(this) ? 0 : rows))
             return false;
-    return type->kind != STRUCT || begin_names(this);
+    return true;
 }
 
 int64_t columns_bytes(const field *record, int64_t rows)
@@ -167,7 +210,7 @@ bool columns_begin(column *record, const field *type, run *of, int64_t rows)
         if (!begin_column(record->children + i, child, of, child->wanted, rows))
             return false;
     }
-    return begin_names(record);
+    return true;
 }
 
 static const char *format_of(const field *type, char *text)

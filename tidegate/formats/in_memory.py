@@ -1,0 +1,71 @@
+"""Values that are no Python objects, to columns in C: without an object for each value and each field.
+
+C takes what it is certain of (`json.c` and `avro.c` in `tidegate/native`). The rest, and so every bad record, goes the
+way of objects, which says what is wrong; rows and failures come together in the order of the batch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+import polars as pl
+
+from tidegate.formats.contract import Decoded, ValueMemory, WaitingForSchema
+from tidegate.native.columns import Rows
+
+RestT = TypeVar("RestT", bound=Decoded | WaitingForSchema)
+
+
+class Certain(Protocol):
+    """What decodes some records in C."""
+
+    def decode(self, addresses: int, lengths: int, count: int) -> Rows:
+        """Of values at so many addresses, of these lengths (int32; -1: none). Raises MemoryError."""
+
+
+class MemoryDecoder(Generic[RestT]):
+    """See the module. Values are read where they are, and only while a batch is decoded."""
+
+    def __init__(self, certain: Certain, careful: Callable[[Sequence[bytes | None]], RestT]) -> None:
+        """Both make the same columns; `careful` decodes what `certain` leaves over."""
+        self._certain = certain
+        self._careful = careful
+
+    def decode(self, memory: ValueMemory) -> Decoded | RestT:
+        """Rows of the good values in order, and the bad ones; nothing where any has to wait."""
+        frame, left = self._certain.decode(memory.addresses, memory.lengths, memory.rows)
+        if not left:
+            return Decoded(frame, [])
+        rest = self._careful(_values_of(memory, left))
+        if not isinstance(rest, Decoded):
+            return rest
+        failures = [msgspec.structs.replace(one, row=left[one.row]) for one in rest.failures]
+        bad = set(map(attrgetter("row"), failures))
+        good = [row for row in left if row not in bad]
+        return Decoded(_merge(frame, rest.frame, left, good, memory.rows), failures)
+
+
+def _values_of(memory: ValueMemory, rows: Sequence[int]) -> list[bytes | None]:
+    return [_value_at(memory.addresses + 8 * row, memory.lengths + 4 * row) for row in rows]
+
+
+def _value_at(address: int, length: int) -> bytes | None:
+    size = ctypes.c_int32.from_address(length).value
+    return None if size < 0 else ctypes.string_at(ctypes.c_void_p.from_address(address).value or 0, size)
+
+
+def _merge(
+    frame: pl.DataFrame, rest: pl.DataFrame, left: Sequence[int], good: Sequence[int], rows: int
+) -> pl.DataFrame:
+    """All rows in the order of the batch; those of `rest` have the places `good`, which are some of `left`."""
+    if not good:
+        return frame
+    if not frame.columns:
+        return pl.DataFrame(height=frame.height + rest.height)
+    taken = pl.repeat(value=True, n=rows, eager=True).scatter(left, values=False).arg_true()
+    places = pl.concat([taken, pl.Series(good, dtype=taken.dtype)])
+    return pl.concat([frame, rest])[places.arg_sort()]

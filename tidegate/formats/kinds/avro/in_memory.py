@@ -1,0 +1,133 @@
+"""Avro records that are no Python objects: by which steps C reads what a writer has written (`native/avro.c`).
+
+The steps follow the writer's schema. What fastavro would look at more closely, or make something else of, has none
+here: unions of several types, promotions to and from text, defaults within a value. Then nothing is read in C.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, DataType
+from tidegate.formats.contract import Columns
+from tidegate.formats.kinds.avro.columns import column_type
+from tidegate.formats.kinds.avro.resolution import find_field
+from tidegate.formats.kinds.avro.schema import AvroType
+from tidegate.formats.kinds.avro.values import DAY, MICROS, default_series
+from tidegate.native.avro import NO_NULL, PASSED_OVER, BodyDecoder, Step
+from tidegate.native.columns import Rows
+from tidegate.native.library import Library
+
+INT: Final = (-(2**31), 2**31 - 1)
+_SAME: Final = frozenset({"boolean", "float", "double", "bytes", "string"})
+_WIDER: Final = frozenset({("int", "long"), ("int", "double"), ("long", "double"), ("float", "double")})
+
+
+class NotInC(Exception):
+    """There are no steps for a schema; the message says why."""
+
+
+class CertainReader:
+    """Reads records of one writer's schema into frames of `columns`, which are fields of `reader`."""
+
+    def __init__(self, library: Library, writer: AvroType, reader: AvroType, columns: Columns, prefix: bytes) -> None:
+        """Raises NotInC."""
+        wanted = dict(columns)
+        self._names = list(wanted)
+        self._constants: list[pl.Series] = []
+        fields: list[tuple[str, DataType]] = []
+        places: dict[int, tuple[int, AvroType]] = {}
+        for field in reader.fields:
+            found = find_field(writer, field)
+            if found is not None:
+                _claim(places, writer.fields.index(found), len(fields), field.type)
+                fields.append((field.name, wanted.get(field.name) or column_type(field.type, field.name)))
+            elif field.name in wanted:
+                self._constants.append(default_series(field.name, wanted[field.name], field.type, field.default))
+        record = DataType("struct", fields=tuple(fields))
+        self._decoder = BodyDecoder(library.free, record, _steps(writer, places), self._names, prefix)
+
+    def decode(self, addresses: int, lengths: int, count: int) -> Rows:
+        """See Certain."""
+        frame, left = self._decoder.decode(addresses, lengths, count)
+        if self._constants:
+            frame = frame.hstack([one.new_from_index(0, frame.height) for one in self._constants])
+        return Rows(frame if frame.columns == self._names else frame.select(self._names), left)
+
+
+def _claim(places: dict[int, tuple[int, AvroType]], written: int, read: int, kind: AvroType) -> None:
+    if written in places:
+        raise NotInC("two fields of the reader's get their values from one of the writer's")
+    places[written] = read, kind
+
+
+def _steps(writer: AvroType, places: dict[int, tuple[int, AvroType]]) -> tuple[Step, ...]:
+    """Of a record's fields; `places`: where those that are read go, and as what."""
+    return tuple(
+        _step(field.type, places[index][1])._replace(to=places[index][0]) if index in places else _passed(field.type)
+        for index, field in enumerate(writer.fields)
+    )
+
+
+def _step(writer: AvroType, reader: AvroType) -> Step:
+    written, read = writer.bare, reader.bare
+    if written.kind == "union" or read.kind == "union" or (written is not writer and not writer.nullable):
+        raise NotInC("a union of several types")
+    null_at = next(at for at, one in enumerate(writer.branches) if one.kind == "null") if writer.nullable else NO_NULL
+    return _value(written, read)._replace(null_at=null_at, required=writer.nullable and not reader.nullable)
+
+
+def _value(writer: AvroType, reader: AvroType) -> Step:
+    """Of what is not NULL."""
+    kind = writer.kind
+    if kind in ("array", "map") and reader.kind == kind and writer.items is not None and reader.items is not None:
+        return Step(kind, steps=(_step(writer.items, reader.items),))
+    if kind == reader.kind == "record":
+        return Step(kind, steps=_steps(writer, _inner_places(writer, reader)))
+    if kind == reader.kind == "enum" and set(writer.symbols) <= set(reader.symbols):
+        return Step(kind, symbols=writer.symbols)
+    if kind == reader.kind == "fixed" and writer.size == reader.size:
+        return Step(kind, size=writer.size)
+    if kind != reader.kind and (kind, reader.kind) not in _WIDER:
+        raise NotInC(f"{kind} as {reader.kind}")
+    if reader.logical == "uuid":
+        return Step("uuid")
+    if kind in ("int", "long"):
+        return _whole(kind, reader)
+    if kind in _SAME:
+        return Step(kind)
+    raise NotInC(f"{kind} as {reader.kind}")
+
+
+def _whole(kind: str, reader: AvroType) -> Step:
+    logical = reader.logical
+    if logical == "date":
+        return Step(kind, bounds=(FIRST_DAY, LAST_DAY))
+    if logical in DAY:
+        return Step(kind, bounds=(0, DAY[logical] - 1))
+    if logical:
+        factor, divisor = MICROS[logical.rpartition("-")[2]]
+        return Step(kind, factor=factor, divisor=divisor, bounds=(FIRST_MOMENT, LAST_MOMENT))
+    return Step(kind, bounds=INT) if reader.kind == "int" else Step(kind)
+
+
+def _inner_places(writer: AvroType, reader: AvroType) -> dict[int, tuple[int, AvroType]]:
+    """Of a struct, all of whose fields are read; those that the writer does not have are NULL."""
+    places: dict[int, tuple[int, AvroType]] = {}
+    for place, field in enumerate(reader.fields):
+        found = find_field(writer, field)
+        if found is not None:
+            _claim(places, writer.fields.index(found), place, field.type)
+        elif not (field.has_default and field.default is None):
+            raise NotInC("a default within a value")
+    return places
+
+
+def _passed(one: AvroType) -> Step:
+    """What nobody reads."""
+    if one.kind == "union":
+        return Step("union", PASSED_OVER, steps=tuple(map(_passed, one.branches)))
+    inner = [field.type for field in one.fields] + ([] if one.items is None else [one.items])
+    return Step(one.kind, size=one.size, steps=tuple(map(_passed, inner)), symbols=one.symbols)

@@ -1,0 +1,124 @@
+"""Records of Avro to columns, by `avro.c`: what it is certain of. All others are named, and left to the caller."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+from tidegate.datatypes import DataType
+from tidegate.native.columns import DeclaredColumns, Rows
+
+WIRE: Final = (
+    "null",
+    "boolean",
+    "int",
+    "long",
+    "float",
+    "double",
+    "bytes",
+    "string",
+    "uuid",
+    "fixed",
+    "enum",
+    "array",
+    "map",
+    "record",
+    "union",
+)
+"""One number each with `enum wire` in `avro.c`."""
+PASSED_OVER: Final = -1
+NO_NULL: Final = -1
+LONG: Final = (-(2**63), 2**63 - 1)
+
+
+class Step(NamedTuple):
+    """How one value was written, and where it goes. `avro.c` says what it reads of each type."""
+
+    wire: str
+    """One of WIRE; a union is only passed over."""
+    to: int = PASSED_OVER
+    """Which field of the struct around it; without meaning for what is in a list."""
+    null_at: int = NO_NULL
+    """The index of null, where the value is of a union of that and one other type."""
+    required: bool = False
+    """Records in which it is NULL are left over."""
+    size: int = 0
+    """Of `fixed`, in bytes."""
+    steps: tuple[Step, ...] = ()
+    """The fields of a record, the items of an array, the values of a map, the types of a union."""
+    factor: int = 1
+    divisor: int = 1
+    """A whole number becomes so many times it, and then the quotient by this, rounded down."""
+    bounds: tuple[int, int] = LONG
+    """Of what it has become; records beyond them are left over."""
+    symbols: tuple[str, ...] = ()
+
+
+class _Step(ctypes.Structure):
+    """`step` of `avro.c`."""
+
+
+_Step._fields_ = (
+    ("wire", ctypes.c_int32),
+    ("to", ctypes.c_int32),
+    ("null_at", ctypes.c_int32),
+    ("required", ctypes.c_int32),
+    ("size", ctypes.c_int32),
+    ("count", ctypes.c_int32),
+    ("steps", ctypes.POINTER(_Step)),
+    ("factor", ctypes.c_int64),
+    ("divisor", ctypes.c_int64),
+    ("low", ctypes.c_int64),
+    ("high", ctypes.c_int64),
+    ("symbols", ctypes.POINTER(ctypes.c_char_p)),
+    ("symbol_lengths", ctypes.POINTER(ctypes.c_int32)),
+    ("symbol_count", ctypes.c_int32),
+)
+
+
+class BodyDecoder:
+    """Decodes records that begin with `prefix` to columns of the fields in `wanted`. Keeps nothing of a batch."""
+
+    def __init__(
+        self, library: ctypes.CDLL, record: DataType, steps: Sequence[Step], wanted: Collection[str], prefix: bytes
+    ) -> None:
+        """`steps`: the writer's fields, in order, which go to the fields of `record`, a struct, each to another one."""
+        self._decode = library.tg_avro_decode
+        self._decode.restype = ctypes.c_int32
+        address, number, size = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
+        self._decode.argtypes = [
+            *(address, address, ctypes.c_char_p, size, address, address, number),
+            *(address, address, address, address),
+        ]
+        self._columns = DeclaredColumns(record, wanted)
+        self._steps = _steps_of([Step("record", steps=tuple(steps))])
+        self._prefix = prefix
+
+    def decode(self, addresses: int, lengths: int, count: int) -> Rows:
+        """The values are at so many addresses, of these lengths (int32; -1: none). Raises MemoryError."""
+        given = ctypes.byref(self._steps), self._prefix, len(self._prefix), addresses, lengths, count
+        return self._columns.fill(count, lambda record, *out: self._decode(record, *given, *out))
+
+
+def _steps_of(steps: Sequence[Step]) -> ctypes.Array[_Step]:
+    return (_Step * len(steps))(*map(_step_of, steps))
+
+
+def _step_of(one: Step) -> _Step:
+    texts = [symbol.encode() for symbol in one.symbols]
+    return _Step(
+        WIRE.index(one.wire),
+        one.to,
+        one.null_at,
+        one.required,
+        one.size,
+        len(one.steps),
+        _steps_of(one.steps),
+        one.factor,
+        one.divisor,
+        *one.bounds,
+        (ctypes.c_char_p * len(texts))(*texts),
+        (ctypes.c_int32 * len(texts))(*map(len, texts)),
+        len(texts),
+    )
