@@ -354,9 +354,13 @@ def test_a_deleted_topic_fails_the_prepare(cluster_tv2: Cluster) -> None:
     for future in admin.delete_topics([topic]).values():
         future.result(60)
     wait_until(lambda: not cluster_tv2.client.topics([topic]), "the broker has forgotten it", 60)
+    writer = driven.sink._writer
     with pytest.raises((SinkFailed, SinkRefused)):
         driven.write(rows(range(10, 20)))
         driven.prepared(1)
+    driven.sink.close()
+    assert writer is not None
+    assert not hasattr(writer, "_producer"), "its producer is gone, too"
 
 
 def test_a_transaction_that_was_fenced_cannot_be_prepared(cluster: Cluster, client: TransactionClient) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
@@ -340,6 +341,15 @@ class KafkaSink:
 
     # -- on the helper threads -------------------------------------------------------------------------------------
 
+    @contextmanager
+    def _dropped_on_failure(self, writer: Writer) -> Iterator[None]:
+        """Else its producer would live, and ask for its broker, until the process ends."""
+        try:
+            yield
+        except BaseException:
+            self._drop(writer)
+            raise
+
     def _fail(self, error: BaseException) -> None:
         self._failures.append(error)
         self._wake()
@@ -371,7 +381,8 @@ class KafkaSink:
             self._limits = limits
         properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
         writer = self._tools.writer(self._operator.name, self._limits, properties)
-        writer.open(self._client, self._stopping)
+        with self._dropped_on_failure(writer):
+            writer.open(self._client, self._stopping)
         self._partitions = writer.partitions
         self._opened.append(writer)
         self._wake()
@@ -403,6 +414,18 @@ class KafkaSink:
         self._openers.submit(partial(self._open_writer, last.transactional_id, blocked))
 
     def _prepare(self, writer: Writer, barrier: QueuedBarrier) -> None:
+        with self._dropped_on_failure(writer):
+            flushed = self._flush(writer, barrier)
+        self._flushed.append(writer)
+        self._wake()
+        committables = () if self._client is None else (self._prove(flushed, self._client),)
+        self._last.update({one.transactional_id: one for one in committables})
+        self._answer(barrier, committables)
+        if self._exactly_once:
+            self._drop(writer)
+
+    def _flush(self, writer: Writer, barrier: QueuedBarrier) -> Flushed:
+        """What became of all records. Raises SinkFailed, SinkRefused."""
         limit_s = int(self._properties["message.timeout.ms"]) / 1000 + FLUSH_MARGIN_S
         undelivered = writer.flush(limit_s, self._stopping)
         flushed = Flushed(
@@ -419,13 +442,7 @@ class KafkaSink:
             refused=writer.refused,
         )
         decide_flushed(flushed)
-        self._flushed.append(writer)
-        self._wake()
-        committables = () if self._client is None else (self._prove(flushed, self._client),)
-        self._last.update({one.transactional_id: one for one in committables})
-        self._answer(barrier, committables)
-        if self._exactly_once:
-            self._drop(writer)
+        return flushed
 
     def _answer(self, barrier: QueuedBarrier, committables: tuple[Committable, ...]) -> None:
         """Answers leave in the order of their barriers: this thread does one after the other."""
