@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from tidegate.formats.contract import Columns, Decoded, Messages
-from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.failures import RecordFailure
 from tidegate.formats.kinds.debezium import ADDED, DELETED, OP
 from tidegate.formats.kinds.debezium.envelopes import (
     DELETE,
@@ -20,6 +20,7 @@ from tidegate.formats.kinds.debezium.envelopes import (
     NoChange,
     find_lacking,
     find_unavailable,
+    not_in_log,
     place_below,
     read_change,
 )
@@ -42,7 +43,7 @@ _REWORDED: Final = {
 """By how a reason begins: msgspec names what may stand in a record, people look for the type of their column."""
 SCHEMAS_MAX: Final = 64
 """Schemas of one topic's records that are known at a time; a table has a few in its life."""
-_KINDS: Final = {UPDATE: UPDATE_AFTER, DELETE: DELETED_ROW}
+KINDS: Final = {UPDATE: UPDATE_AFTER, DELETE: DELETED_ROW}
 
 
 class ChangeDecoder:
@@ -97,7 +98,7 @@ class ChangeDecoder:
             frame = frame[_without(range(frame.height), failed)]
         found = iter(range(before.height))
         spread = pl.Series([next(found) if change.before else None for change in changes], dtype=pl.UInt32)
-        kinds = pl.Series(ROW_KIND, [_KINDS.get(change.op, INSERT) for change in changes], dtype=pl.Int8)
+        kinds = pl.Series(ROW_KIND, [KINDS.get(change.op, INSERT) for change in changes], dtype=pl.Int8)
         columns = [column.gather(spread).alias(f"{BEFORE}{column.name}") for column in before.get_columns()]
         return pl.DataFrame([*frame.get_columns(), kinds, *columns]), changes
 
@@ -146,8 +147,7 @@ class ChangeDecoder:
                 change.schema = self._schema
             self._schema = change.schema
             return change
-        message = "the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there)"
-        return RecordFailure(row, FailureKind.INCOMPLETE_CHANGE, f"{message} - at `{place}.{lacking}`")
+        return not_in_log(f"{place}.{lacking}").at(row)
 
     def _with_added(self, frame: pl.DataFrame, changes: Sequence[Change]) -> pl.DataFrame:
         if not self._output:

@@ -18,6 +18,7 @@ _MARKS: Final = tuple(f'"{one}"'.encode() for one in _PLACEHOLDERS)
 
 ROWS: Final = {"c": "after", "r": "after", "u": "after", "d": "before"}
 """Where the row is, by `op`."""
+OP_FIELD: Final = "op"
 DELETE: Final = "d"
 UPDATE: Final = "u"
 _REMEDY: Final = "PostgreSQL writes it with `REPLICA IDENTITY FULL`, MySQL with `binlog_row_image=FULL`"
@@ -77,36 +78,56 @@ def read_change(value: bytes, lacking: Callable[[bytes, bytes], str | None] | No
         schema = bytes(event.schema)
         event, top = _unwrap(wrapped), "$.payload"
     op = event.op
+    before, after = bytes(event.before), bytes(event.after)
+    place = find_side(op, f"{top}.", before=before != _NULL, after=after != _NULL)
+    assert op is not None
+    row = before if op == DELETE else after
+    change = Change(op, row, f"{top}.{place}", schema=schema)
+    if lacking is not None and op in (UPDATE, DELETE):
+        change.before, change.place_before = before, f"{top}.before"
+        _check_before(change, b"" if op == DELETE else row, lacking)
+    return change
+
+
+def find_side(op: str | None, top: str, *, before: bool, after: bool) -> str:
+    """The field with the row of an event that has one there or not. Raises NoChange.
+
+    :param top: what the names of fields begin with in places.
+    """
     if op is None:
-        raise _incomplete("the record has no `op`: it is no change event", top)
+        raise _incomplete("the record has no `op`: it is no change event", top.removesuffix(".") or OP_FIELD)
     place = ROWS.get(op)
     if place is None:
         what = _NO_ROW.get(op, "is unknown")
-        raise NoChange(FailureKind.UNSUPPORTED_CHANGE, f"the event `{op[:20]}` {what}, and has no row - at `{top}.op`")
-    row = bytes(getattr(event, place))
-    if row == _NULL:
-        raise _incomplete(f"the event `{op}` has no row in `{place}`", f"{top}.{place}")
-    if op == DELETE and bytes(event.after) != _NULL:
-        raise _incomplete("a delete has a row in `after`", f"{top}.after")
-    change = Change(op, row, f"{top}.{place}", schema=schema)
-    if lacking is not None and op in (UPDATE, DELETE):
-        change.before, change.place_before = bytes(event.before), f"{top}.before"
-        _check_before(change, b"" if op == DELETE else row, lacking)
-    return change
+        message = f"the event `{op[:20]}` {what}, and has no row - at `{top}{OP_FIELD}`"
+        raise NoChange(FailureKind.UNSUPPORTED_CHANGE, message)
+    if not (before if op == DELETE else after):
+        raise _incomplete(f"the event `{op}` has no row in `{place}`", f"{top}{place}")
+    if op == DELETE and after:
+        raise _incomplete("a delete has a row in `after`", f"{top}after")
+    return place
+
+
+def no_row_before(op: str, place: str) -> NoChange:
+    """Of a change that has to be taken back."""
+    return _incomplete(f"the event `{op}` has no row in `before`, which has to be taken back ({_REMEDY})", place)
+
+
+def lacks_before(field: str, place: str) -> NoChange:
+    """Of one whose row before it has not all columns."""
+    return _incomplete(f"the row in `before` has no `{field}`, and has to be taken back ({_REMEDY})", place)
 
 
 def _check_before(change: Change, after: bytes, lacking: Callable[[bytes, bytes], str | None]) -> None:
     """Half a row cannot be taken back: a sum would keep what the other half had added."""
     if change.before == _NULL:
-        message = f"the event `{change.op}` has no row in `before`, which has to be taken back ({_REMEDY})"
-        raise _incomplete(message, change.place_before)
+        raise no_row_before(change.op, change.place_before)
     try:
         field = lacking(change.before, after)
     except msgspec.ValidationError as error:
         raise msgspec.ValidationError(place_below(str(error), change.place_before)) from error
     if field is not None:
-        message = f"the row in `before` has no `{field}`, and has to be taken back ({_REMEDY})"
-        raise _incomplete(message, f"{change.place_before}.{field}")
+        raise lacks_before(field, f"{change.place_before}.{field}")
     if change.op == DELETE:
         change.before = b""  # it is the row already
 
@@ -171,6 +192,11 @@ def place_below(message: str, place: str) -> str:
     """A reason whose place is below another one."""
     text, at, inner = message.rpartition(" - at `$")
     return f"{text}{at[:-1]}{place}{inner}" if at else f"{message} - at `{place}`"
+
+
+def not_in_log(place: str) -> NoChange:
+    """Of a change with a value that Debezium does not have."""
+    return _incomplete("the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there)", place)
 
 
 def _incomplete(message: str, place: str) -> NoChange:

@@ -1,0 +1,172 @@
+"""Change events in Avro to rows: the decoder of `avro` reads the events, and whole batches of them are taken apart.
+
+Each schema that events were written with has a reader of its own, which knows what the columns of the table are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from tidegate.datatypes import TINYINT, DataType
+from tidegate.formats.columns import Part
+from tidegate.formats.contract import Columns
+from tidegate.formats.failures import RecordFailure
+from tidegate.formats.kinds.avro.columns import column_type
+from tidegate.formats.kinds.avro.decoder import FAST_ROWS_MIN, SchemaDecoder, WriterReader
+from tidegate.formats.kinds.debezium import ADDED, DELETED, OP
+from tidegate.formats.kinds.debezium.decoder import KINDS
+from tidegate.formats.kinds.debezium.envelopes import (
+    DELETE,
+    OP_FIELD,
+    ROWS,
+    UPDATE,
+    NoChange,
+    find_side,
+    lacks_before,
+    no_row_before,
+)
+from tidegate.formats.kinds.debezium_avro.rows import Failed, Half, TableRows
+from tidegate.formats.kinds.debezium_avro.schemas import AFTER, BEFORE, find_row, parse_event, plain, project
+from tidegate.formats.row_kinds import BEFORE as ROW_BEFORE
+from tidegate.formats.row_kinds import INSERT, ROW_KIND
+from tidegate.formats.schemas import FormatOptions, Schemas, SchemaText
+
+_OPS_AFTER: Final = [op for op, side in ROWS.items() if side == AFTER]
+"""Of events that are about the row after them."""
+
+
+def change_decoder(
+    declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas, fast_rows_min: int = FAST_ROWS_MIN
+) -> SchemaDecoder:
+    """See Format.decoder."""
+    kinds: list[tuple[str, DataType]] = []
+    if options.row_kinds:
+        kinds = [(ROW_KIND, TINYINT), *((f"{ROW_BEFORE}{name}", kind) for name, kind in _read(declared, output))]
+
+    def open_reader(schema: SchemaText, prefix: bytes) -> ChangeReader:
+        return ChangeReader(schema, declared, output, options, prefix, fast_rows_min)
+
+    return SchemaDecoder(open_reader, [*output, *kinds], options, schemas)
+
+
+def _read(declared: Columns, output: Columns) -> list[tuple[str, DataType]]:
+    """The table's columns that somebody reads, in their order."""
+    wanted = {name for name, _ in output}
+    return [(name, kind) for name, kind in declared if name in wanted and name not in ADDED]
+
+
+class ChangeReader:
+    """See SchemaReader: reads the events that were written with one schema."""
+
+    def __init__(
+        self,
+        schema: SchemaText,
+        declared: Columns,
+        output: Columns,
+        options: FormatOptions,
+        prefix: bytes,
+        rows_min: int,
+    ) -> None:
+        """Raises AvroRefusal."""
+        event = parse_event(schema)
+        row = find_row(event)
+        own = [(name, kind) for name, kind in declared if name not in ADDED]
+        self._table = TableRows(row, own, output, options)
+        self._output = [name for name, _ in output]
+        self._before = [f"{ROW_BEFORE}{name}" for name, _ in _read(declared, output)]
+        self._takes_back = options.row_kinds
+        before, after = row.sides.get(BEFORE, {}), row.sides.get(AFTER, {})
+        self._lacking = next((name for name, _ in own if name in after and name not in before), "")
+        """A column that no row before a change has. In what Debezium writes there is none."""
+        self._good = self._is_change(row.sides)
+        read = project(event, row, own)
+        columns = [(field.name, column_type(field.type, field.name)) for field in read.fields]
+        self._reader = WriterReader(plain(event), read, columns, prefix, rows_min)
+
+    @property
+    def fast(self) -> bool:
+        """Whether batches are read by Polars."""
+        return self._reader.fast is not None
+
+    def read_whole(self, values: Sequence[Any], /) -> pl.DataFrame | None:
+        """See SchemaReader."""
+        events = self._reader.read_whole(values)
+        if events is None:
+            return None
+        frame, bad = self._rows(events)
+        return None if bad else frame
+
+    def read(self, bodies: Sequence[bytes], /, *, tried: bool = False) -> tuple[list[Part], list[RecordFailure]]:
+        """See SchemaReader."""
+        parts, failures = self._reader.read(bodies, tried=tried)
+        made: list[Part] = []
+        for rows, events in parts:
+            frame, bad = self._rows(events)
+            made.append(([row for place, row in enumerate(rows) if place not in bad] if bad else rows, frame))
+            failures += [msgspec.structs.replace(one, row=rows[place]) for place, one in bad.items()]
+        return made, failures
+
+    def _rows(self, events: pl.DataFrame) -> tuple[pl.DataFrame, Failed]:
+        """Rows of the good events, and the bad ones by their place."""
+        good = events.select_seq(self._good).to_series()
+        if good.all():
+            return self._changes(events)
+        bad = {place: self._why(events.row(place, named=True)).at(place) for place in (~good).arg_true()}
+        places = good.arg_true()
+        frame, failed = self._changes(events[places])
+        for failure in failed.values():
+            place = places[failure.row]
+            bad[place] = msgspec.structs.replace(failure, row=place)
+        return frame, bad
+
+    def _is_change(self, sides: Mapping[str, Any]) -> pl.Expr:
+        """Whether an event has the rows that it is about, and those that are taken back."""
+        op, no = pl.col(OP_FIELD), pl.lit(value=False)
+        before, after = (pl.col(side).is_not_null() if side in sides else no for side in (BEFORE, AFTER))
+        good = (op.is_in(_OPS_AFTER) & after) | ((op == DELETE) & before & ~after)
+        if self._takes_back:
+            good &= (op != UPDATE) | before
+            good &= ~op.is_in([UPDATE, DELETE]) if self._lacking else pl.lit(value=True)
+        return good.fill_null(value=False).alias(OP_FIELD)
+
+    def _why(self, event: Mapping[str, Any]) -> NoChange:
+        """An event is no change of a row, or not one that can be taken back."""
+        op, before = event[OP_FIELD], event.get(BEFORE) is not None
+        try:
+            find_side(op, "", before=before, after=event.get(AFTER) is not None)
+        except NoChange as error:
+            return error
+        return lacks_before(self._lacking, f"{BEFORE}.{self._lacking}") if before else no_row_before(op, BEFORE)
+
+    def _changes(self, events: pl.DataFrame) -> tuple[pl.DataFrame, Failed]:
+        """Of events that have their rows."""
+        table, failed = self._table, Failed()
+        ops = events.get_column(OP_FIELD)
+        halves = [table.of_events(events)]
+        if self._takes_back:
+            halves.append(table.before(events, (ops == UPDATE).arg_true()))
+        for half in halves:
+            table.find_unavailable(half, failed)
+        made = [table.convert(half, failed) for half in halves]
+        added = [(ops == DELETE).alias(DELETED), ops.alias(OP)]
+        frame = pl.DataFrame([*made[0], *(one for one in added if one.name in self._output)]).select(self._output)
+        if self._takes_back:
+            frame = frame.hstack(_with_kinds(ops, halves[1], made[1]).select(ROW_KIND, *self._before))
+        elif not self._output:
+            frame = pl.DataFrame(height=events.height)
+        if failed:
+            frame = frame.filter(~pl.int_range(pl.len()).is_in(sorted(failed)))
+        return frame, failed
+
+
+def _with_kinds(ops: pl.Series, before: Half, columns: Sequence[pl.Series]) -> pl.DataFrame:
+    """The kinds of rows, and the rows before updates."""
+    kinds = ops.replace_strict(KINDS, default=INSERT, return_dtype=pl.Int8()).alias(ROW_KIND)
+    places = pl.Series([None], dtype=pl.UInt32()).new_from_index(0, len(ops))
+    if before.places:
+        places = places.scatter(before.places, range(len(before.places)))
+    return pl.DataFrame([kinds, *(one.gather(places).alias(f"{ROW_BEFORE}{one.name}") for one in columns)])
