@@ -27,7 +27,12 @@ from tests.formats.debezium_avro.events import (
     value_of,
     why,
 )
-from tidegate.formats.kinds.debezium.envelopes import UNAVAILABLE, UNAVAILABLE_BASE64
+from tidegate.formats.kinds.debezium.envelopes import (
+    UNAVAILABLE,
+    UNAVAILABLE_BASE64,
+    UNAVAILABLE_NUMBERS,
+    UNAVAILABLE_UUID,
+)
 from tidegate.formats.schemas import (
     FormatOptions,
 )
@@ -45,6 +50,10 @@ NOT_THERE = "INCOMPLETE_CHANGE: the value was not in the database's log (`REPLIC
         ({"type": "array", "items": "string"}, "array<string>", ["a", UNAVAILABLE]),
         ({"type": "array", "items": ["null", "bytes"]}, "array<binary>", [None, UNAVAILABLE.encode()]),
         ({"type": "map", "values": "string"}, "map<string, string>", {"k": UNAVAILABLE}),
+        ({"type": "array", "items": "int"}, "array<int>", UNAVAILABLE_NUMBERS),
+        ({"type": "array", "items": ["null", "long"]}, "array<bigint>", UNAVAILABLE_NUMBERS),
+        ({"type": "array", "items": named("int", f"{TIME}Date")}, "array<date>", UNAVAILABLE_NUMBERS),
+        ({"type": "array", "items": "string"}, "array<string>", [UNAVAILABLE_UUID]),
     ],
 )
 def test_a_value_that_the_log_does_not_have_is_no_value(written: Any, kind: str, value: Any) -> None:
@@ -57,8 +66,12 @@ def test_a_value_that_the_log_does_not_have_is_no_value(written: Any, kind: str,
     assert reasons(decode([update], {"v": kind}, schema=schema, options=KINDS)) == [f"{NOT_THERE} - at `before.v`"]
 
 
-def test_a_text_that_contains_the_placeholder_is_a_value() -> None:
+def test_a_value_that_contains_the_placeholder_is_one() -> None:
     assert value_of("string", "string", f"see {UNAVAILABLE}") == f"see {UNAVAILABLE}"
+    assert value_of("string", "string", UNAVAILABLE_UUID) == UNAVAILABLE_UUID, "only arrays have this one"
+    numbers, texts = {"type": "array", "items": "int"}, {"type": "array", "items": "string"}
+    assert value_of(numbers, "array<int>", [*UNAVAILABLE_NUMBERS, 1]) == [*UNAVAILABLE_NUMBERS, 1]
+    assert value_of(texts, "array<string>", [UNAVAILABLE_UUID, "a"]) == [UNAVAILABLE_UUID, "a"]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tidegate.formats.kinds.debezium.envelopes import (
     NoChange,
     find_lacking,
     find_unavailable,
+    marks_of,
     not_in_log,
     place_below,
     read_change,
@@ -54,6 +55,7 @@ class ChangeDecoder:
         self._read_columns = [one for one in output if one[0] not in ADDED]
         self._options = options
         self._names = [name for name, _ in self._declared]
+        self._marks = marks_of(self._declared)
         self._output = [name for name, _ in output]
         self._plain = self._made({})
         self._decoders: dict[bytes, JsonDecoder] = {}
@@ -135,9 +137,9 @@ class ChangeDecoder:
     def _read(self, row: int, value: bytes | None) -> Change | RecordFailure:
         try:
             change = read_change(value, self._lacking)  # type: ignore[arg-type]  # a tombstone is a TypeError
-            place, lacking = change.place, find_unavailable(change.row, self._names)
+            place, lacking = change.place, find_unavailable(change.row, self._names, self._marks)
             if lacking is None and change.before:
-                place, lacking = change.place_before, find_unavailable(change.before, self._names)
+                place, lacking = change.place_before, find_unavailable(change.before, self._names, self._marks)
         except NoChange as error:
             return error.at(row)
         except (ValueError, TypeError, RecursionError) as error:

@@ -7,14 +7,22 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.datatypes import holds_kind
+from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind, RecordFailure
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """Debezium's word for a value that it does not have (`unavailable.value.placeholder`)."""
 UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 """The same in a column of bytes."""
+UNAVAILABLE_NUMBERS: Final = list(UNAVAILABLE.encode())
+"""The same in a column of arrays of whole numbers or dates: its bytes as numbers. (In one of decimals it is NULL.)"""
+UNAVAILABLE_UUID: Final = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+"""The one element of such an array of UUIDs, made of it."""
 _PLACEHOLDERS: Final = (UNAVAILABLE, UNAVAILABLE_BASE64)
 _MARKS: Final = tuple(f'"{one}"'.encode() for one in _PLACEHOLDERS)
+_MARKS_OF_NUMBERS: Final = tuple(mark.join(map(str, UNAVAILABLE_NUMBERS)).encode() for mark in (",", ", "))
+_MARKS_OF_TEXTS: Final = (f'"{UNAVAILABLE_UUID}"'.encode(),)
 
 ROWS: Final = {"c": "after", "r": "after", "u": "after", "d": "before"}
 """Where the row is, by `op`."""
@@ -158,9 +166,17 @@ def find_lacking(names: Sequence[str]) -> Callable[[bytes, bytes], str | None]:
     return find
 
 
-def find_unavailable(row: bytes, names: Sequence[str]) -> str | None:
+def marks_of(columns: Columns) -> Sequence[bytes]:
+    """What is in a row with a value that the database's log does not have; looked for before anything else."""
+    arrays = [kind for _, kind in columns if holds_kind(kind, {"array"})]
+    numbers = any(holds_kind(kind, {"tinyint", "smallint", "int", "bigint", "date"}) for kind in arrays)
+    texts = any(holds_kind(kind, {"string"}) for kind in arrays)
+    return (*_MARKS, *(_MARKS_OF_NUMBERS if numbers else ()), *(_MARKS_OF_TEXTS if texts else ()))
+
+
+def find_unavailable(row: bytes, names: Sequence[str], marks: Sequence[bytes]) -> str | None:
     """A field of these whose value, or a part of it, the database's log does not have; None: there is none."""
-    if not any(mark in row for mark in _MARKS):
+    if not any(mark in row for mark in marks):
         return None
     fields = msgspec.json.decode(row)
     if not isinstance(fields, dict):  # which the row's decoder reports
@@ -173,7 +189,7 @@ def _is_unavailable(value: Any) -> bool:
         case str():
             return value in _PLACEHOLDERS
         case list():
-            return any(map(_is_unavailable, value))
+            return value in ([UNAVAILABLE_UUID], UNAVAILABLE_NUMBERS) or any(map(_is_unavailable, value))
         case dict():
             return any(map(_is_unavailable, value.values()))
     return False

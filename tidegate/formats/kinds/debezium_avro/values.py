@@ -25,7 +25,12 @@ from tidegate.formats.kinds.avro.fast import DecimalReader, without
 from tidegate.formats.kinds.avro.resolution import word_of
 from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType
 from tidegate.formats.kinds.avro.values import MICROS
-from tidegate.formats.kinds.debezium.envelopes import UNAVAILABLE, UNAVAILABLE_BASE64
+from tidegate.formats.kinds.debezium.envelopes import (
+    UNAVAILABLE,
+    UNAVAILABLE_BASE64,
+    UNAVAILABLE_NUMBERS,
+    UNAVAILABLE_UUID,
+)
 from tidegate.formats.kinds.debezium.schemas import NAMED, UNITS, VARIABLE
 from tidegate.formats.kinds.debezium.values import LOCAL, UNITS_OF, read_date, read_local, read_moment, scaled, shown
 from tidegate.formats.kinds.debezium_avro.schemas import plain
@@ -430,6 +435,13 @@ def _structs(parts: Sequence[tuple[str, DataType, Convert | None]], known: froze
 
 # -- values that the database's log does not have ----------------------------------------------------------------------
 
+_LISTS: Final = {
+    "int": pl.Series([UNAVAILABLE_NUMBERS], dtype=pl.List(pl.Int32())),
+    "long": pl.Series([UNAVAILABLE_NUMBERS], dtype=pl.List(pl.Int64())),
+    "string": pl.Series([[UNAVAILABLE_UUID]]),
+}
+"""By the type of their elements: arrays that stand for one that is not there."""
+
 
 def find_unavailable(value: pl.Expr, one: AvroType) -> pl.Expr | None:
     """Where a value, or a part of it, is Debezium's word for that; None for a type that never holds it."""
@@ -441,7 +453,11 @@ def find_unavailable(value: pl.Expr, one: AvroType) -> pl.Expr | None:
     if one.items is not None:
         element = pl.element() if one.kind == "array" else pl.element().struct.field("value")
         inside = find_unavailable(element, one.items)
-        return None if inside is None else value.list.eval(inside.fill_null(value=False)).list.any()
+        found = None if inside is None else value.list.eval(inside.fill_null(value=False)).list.any()
+        whole = _LISTS.get(one.items.bare.kind) if one.kind == "array" else None
+        if whole is None:
+            return found
+        return value == pl.lit(whole) if found is None else found | (value == pl.lit(whole))
     parts = [find_unavailable(value.struct.field(field.name), field.type) for field in one.fields]
     found = [part.fill_null(value=False) for part in parts if part is not None]
     return pl.any_horizontal(found) if found else None
