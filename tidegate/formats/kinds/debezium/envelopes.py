@@ -85,35 +85,35 @@ def read_change(value: bytes, lacking: Callable[[bytes, bytes], str | None] | No
             raise _incomplete("the record has both `op` and `payload`", "$")
         schema = bytes(event.schema)
         event, top = _unwrap(wrapped), "$.payload"
-    op = event.op
-    before, after = bytes(event.before), bytes(event.after)
-    place = find_side(op, f"{top}.", before=before != _NULL, after=after != _NULL)
-    assert op is not None
-    row = before if op == DELETE else after
-    change = Change(op, row, f"{top}.{place}", schema=schema)
+    op = event.op or ""
+    row = bytes(event.before if op == DELETE else event.after)
+    if op not in ROWS or row == _NULL or (op == DELETE and bytes(event.after) != _NULL):
+        before, after = (bytes(one) != _NULL for one in (event.before, event.after))
+        found = find_no_change(event.op, f"{top}.", before=before, after=after)
+        assert found is not None
+        raise found
+    change = Change(op, row, f"{top}.{ROWS[op]}", schema=schema)
     if lacking is not None and op in (UPDATE, DELETE):
-        change.before, change.place_before = before, f"{top}.before"
+        change.before, change.place_before = bytes(event.before), f"{top}.before"
         _check_before(change, b"" if op == DELETE else row, lacking)
     return change
 
 
-def find_side(op: str | None, top: str, *, before: bool, after: bool) -> str:
-    """The field with the row of an event that has one there or not. Raises NoChange.
+def find_no_change(op: str | None, top: str, *, before: bool, after: bool) -> NoChange | None:
+    """Why an event is no change of a row, with a row in `before` and `after` or not; None: it is one.
 
     :param top: what the names of fields begin with in places.
     """
     if op is None:
-        raise _incomplete("the record has no `op`: it is no change event", top.removesuffix(".") or OP_FIELD)
+        return _incomplete("the record has no `op`: it is no change event", top.removesuffix(".") or OP_FIELD)
     place = ROWS.get(op)
     if place is None:
         what = _NO_ROW.get(op, "is unknown")
         message = f"the event `{op[:20]}` {what}, and has no row - at `{top}{OP_FIELD}`"
-        raise NoChange(FailureKind.UNSUPPORTED_CHANGE, message)
+        return NoChange(FailureKind.UNSUPPORTED_CHANGE, message)
     if not (before if op == DELETE else after):
-        raise _incomplete(f"the event `{op}` has no row in `{place}`", f"{top}{place}")
-    if op == DELETE and after:
-        raise _incomplete("a delete has a row in `after`", f"{top}after")
-    return place
+        return _incomplete(f"the event `{op}` has no row in `{place}`", f"{top}{place}")
+    return _incomplete("a delete has a row in `after`", f"{top}after") if op == DELETE and after else None
 
 
 def no_row_before(op: str, place: str) -> NoChange:

@@ -25,7 +25,7 @@ from tidegate.formats.kinds.debezium.envelopes import (
     ROWS,
     UPDATE,
     NoChange,
-    find_side,
+    find_no_change,
     lacks_before,
     no_row_before,
 )
@@ -136,10 +136,9 @@ class ChangeReader:
     def _why(self, event: Mapping[str, Any]) -> NoChange:
         """An event is no change of a row, or not one that can be taken back."""
         op, before = event[OP_FIELD], event.get(BEFORE) is not None
-        try:
-            find_side(op, "", before=before, after=event.get(AFTER) is not None)
-        except NoChange as error:
-            return error
+        found = find_no_change(op, "", before=before, after=event.get(AFTER) is not None)
+        if found is not None:
+            return found
         return lacks_before(self._lacking, f"{BEFORE}.{self._lacking}") if before else no_row_before(op, BEFORE)
 
     def _changes(self, events: pl.DataFrame) -> tuple[pl.DataFrame, Failed]:
