@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -75,9 +76,7 @@ def run(night: Night, *, record: bool = False) -> Result:
         tables = "public.kinds,public.whole,public.thin,public.outside"
         connect.put(NATIVE, postgres_connector(database, NATIVE, tables, _converters(registry)))
         for topic in (topics[0], topics[-1], topics[-2]):
-            waiting = TopicTable(broker.bootstrap, topic)
-            wait_until(waiting.read, f"records in {topic}", COPY_S)
-            waiting.close()
+            _wait_records(TopicTable(broker.bootstrap, topic))
         path = night.place / "pipeline.yaml"
         document = _pipeline(broker.bootstrap, registry.url, night.place)
         path.write_text(json.dumps(document, indent=1), encoding="utf-8")
@@ -96,6 +95,12 @@ def run(night: Night, *, record: bool = False) -> Result:
         if record:
             _record(broker.bootstrap, registry, database)
     return night.close()
+
+
+def _wait_records(topic: TopicTable) -> None:
+    """So that the schema of its records is there."""
+    wait_until(lambda: bool(topic.read()), f"records in {topic.name}", COPY_S)
+    topic.close()
 
 
 def _record(bootstrap: str, registry: Apicurio, database: Postgres) -> None:
@@ -218,12 +223,8 @@ def _pipeline(bootstrap: str, registry: str, place: Path) -> dict[str, Any]:
             "from": f"{name}_native", "topic": f"changes.{table}", "key": "id", "on_null": {"column": "_deleted"},
         }  # fmt: skip
     for table, (key, _, totals) in TOTALS.items():
-        columns = {
-            name
-            for name in native_columns(table)
-            if any(f"({name})" in one or f" {name})" in one for one in totals.values())
-        }
-        select = {"g": key, **{name: name for name in sorted(columns)}}
+        read = [name for name in native_columns(table) if re.search(rf"\b{name}\)", " ".join(totals.values()))]
+        select = {"g": key, **{name: name for name in read}}
         steps.append({"name": f"{table}_keyed", "from": f"{table}_changes", "select": select})
         steps.append({"name": f"{table}_sums", "from": f"{table}_keyed", "key": "g", "aggregate": dict(totals)})
         sinks[f"{table}_totals"] = {

@@ -29,10 +29,9 @@ class DebeziumAvroFormat(DebeziumFormat):
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.AVRO
     written_as = frozenset({"timestamps"})
     page = """\
-For sources: the change events of [debezium](#format-debezium) as the Avro converters of Confluent and Apicurio write
-them, in Confluent's wire format with the schema of each record in the [registry](#registry). Which rows they are,
-`_deleted` and `_op`, what is taken back, tombstones and bad records are as in JSON; ids of schemas are as in
-[avro](#format-avro).
+For sources: the change events of [debezium](#format-debezium) as Connect's converters for Avro write them, in
+Confluent's wire format with the schema of each record in the [registry](#registry). Which rows they are, `_deleted` and
+`_op`, what is taken back, tombstones and bad records are as in JSON; ids of schemas are as in [avro](#format-avro).
 
 ```yaml
 sources:

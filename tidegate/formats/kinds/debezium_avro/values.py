@@ -454,10 +454,10 @@ def find_unavailable(value: pl.Expr, one: AvroType) -> pl.Expr | None:
         element = pl.element() if one.kind == "array" else pl.element().struct.field("value")
         inside = find_unavailable(element, one.items)
         found = None if inside is None else value.list.eval(inside.fill_null(value=False)).list.any()
-        whole = _LISTS.get(one.items.bare.kind) if one.kind == "array" else None
-        if whole is None:
+        if one.kind != "array" or one.items.bare.kind not in _LISTS:
             return found
-        return value == pl.lit(whole) if found is None else found | (value == pl.lit(whole))
+        whole = value == pl.lit(_LISTS[one.items.bare.kind])
+        return whole if found is None else found | whole
     parts = [find_unavailable(value.struct.field(field.name), field.type) for field in one.fields]
-    found = [part.fill_null(value=False) for part in parts if part is not None]
-    return pl.any_horizontal(found) if found else None
+    known = [part.fill_null(value=False) for part in parts if part is not None]
+    return pl.any_horizontal(known) if known else None
