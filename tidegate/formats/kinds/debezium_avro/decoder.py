@@ -12,7 +12,7 @@ import msgspec
 import polars as pl
 
 from tidegate.datatypes import TINYINT, DataType
-from tidegate.formats.columns import Part
+from tidegate.formats.columns import Part, polars_type
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import RecordFailure
 from tidegate.formats.kinds.avro.columns import column_type
@@ -29,7 +29,7 @@ from tidegate.formats.kinds.debezium.envelopes import (
     lacks_before,
     no_row_before,
 )
-from tidegate.formats.kinds.debezium_avro.rows import Failed, Half, TableRows
+from tidegate.formats.kinds.debezium_avro.rows import Failed, TableRows
 from tidegate.formats.kinds.debezium_avro.schemas import AFTER, BEFORE, find_row, parse_event, plain, project
 from tidegate.formats.row_kinds import BEFORE as ROW_BEFORE
 from tidegate.formats.row_kinds import INSERT, ROW_KIND
@@ -77,7 +77,10 @@ class ChangeReader:
         own = [(name, kind) for name, kind in declared if name not in ADDED]
         self._table = TableRows(row, own, output, options)
         self._output = [name for name, _ in output]
-        self._before = [f"{ROW_BEFORE}{name}" for name, _ in _read(declared, output)]
+        self._before = [
+            pl.Series(f"{ROW_BEFORE}{name}", [None], dtype=polars_type(kind)) for name, kind in _read(declared, output)
+        ]
+        """Of a change with no row before it."""
         self._takes_back = options.row_kinds
         before, after = row.sides.get(BEFORE, {}), row.sides.get(AFTER, {})
         self._lacking = next((name for name, _ in own if name in after and name not in before), "")
@@ -145,27 +148,32 @@ class ChangeReader:
         """Of events that have their rows."""
         table, failed = self._table, Failed()
         ops = events.get_column(OP_FIELD)
+        updates = (ops == UPDATE).arg_true() if self._takes_back else _NONE
         halves = [table.of_events(events)]
-        if self._takes_back:
-            halves.append(table.before(events, (ops == UPDATE).arg_true()))
+        if len(updates):
+            halves.append(table.before(events, updates))
         for half in halves:
             table.find_unavailable(half, failed)
-        made = [table.convert(half, failed) for half in halves]
+        rows, *before = [table.convert(half, failed) for half in halves]
         added = [(ops == DELETE).alias(DELETED), ops.alias(OP)]
-        frame = pl.DataFrame([*made[0], *(one for one in added if one.name in self._output)]).select(self._output)
+        made = {one.name: one for one in (*rows, *added)}
+        columns = [made[name] for name in self._output]
         if self._takes_back:
-            frame = frame.hstack(_with_kinds(ops, halves[1], made[1]).select(ROW_KIND, *self._before))
-        elif not self._output:
-            frame = pl.DataFrame(height=events.height)
+            kinds = ops.replace_strict(KINDS, default=INSERT, return_dtype=pl.Int8())
+            columns += [kinds.alias(ROW_KIND), *self._spread(before, updates, events.height)]
+        frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=events.height)
         if failed:
             frame = frame.filter(~pl.int_range(pl.len()).is_in(sorted(failed)))
         return frame, failed
 
+    def _spread(self, before: Sequence[Sequence[pl.Series]], updates: pl.Series, height: int) -> list[pl.Series]:
+        """The rows before updates in the places of these, and NULL in all others."""
+        if not before or not self._before:
+            return [one.new_from_index(0, height) for one in self._before]
+        places = _NOWHERE.new_from_index(0, height).scatter(updates, range(len(updates)))
+        found = pl.DataFrame(before[0]).select_seq(pl.all().gather(pl.lit(places)).name.prefix(ROW_BEFORE))
+        return [found.get_column(one.name) for one in self._before]
 
-def _with_kinds(ops: pl.Series, before: Half, columns: Sequence[pl.Series]) -> pl.DataFrame:
-    """The kinds of rows, and the rows before updates."""
-    kinds = ops.replace_strict(KINDS, default=INSERT, return_dtype=pl.Int8()).alias(ROW_KIND)
-    places = pl.Series([None], dtype=pl.UInt32()).new_from_index(0, len(ops))
-    if before.places:
-        places = places.scatter(before.places, range(len(before.places)))
-    return pl.DataFrame([kinds, *(one.gather(places).alias(f"{ROW_BEFORE}{one.name}") for one in columns)])
+
+_NONE: Final = pl.Series([], dtype=pl.UInt32())
+_NOWHERE: Final = pl.Series([None], dtype=pl.UInt32())
