@@ -74,6 +74,9 @@ def test_a_value_that_contains_the_placeholder_is_one() -> None:
     assert value_of(texts, "array<string>", [UNAVAILABLE_UUID, "a"]) == [UNAVAILABLE_UUID, "a"]
 
 
+UNNAMED = {name: value for name, value in NUMBER.items() if name not in ("logicalType", "scale", "precision")}
+
+
 @pytest.mark.parametrize(
     ("written", "kind", "value", "expected"),
     [
@@ -96,6 +99,7 @@ def test_a_value_that_contains_the_placeholder_is_one() -> None:
         (named("int", f"{CONNECT}Time", logicalType="time-millis"), "int", 86_400_000, 86_400_000),
         (NUMBER, "decimal(38,2)", unscaled(-1234), Decimal("-12.34")),
         (NUMBER, "decimal(5,3)", unscaled(-1234), Decimal("-12.340")),
+        (UNNAMED, "decimal(5,2)", unscaled(-1234), Decimal("-12.34")),
         (NUMBER, "decimal(38,38)", unscaled(0), Decimal(0)),
         (NUMBER, "decimal(5,1)", unscaled(-1230), Decimal("-12.3")),
         (NUMBER, "decimal(38,2)", (5).to_bytes(20, "big"), Decimal("0.05")),
@@ -128,6 +132,8 @@ OUT = "OUT_OF_RANGE: "
 LATE = "OUT_OF_RANGE: a timestamp in UTC is before the year 1 or after 9999"
 NO_MOMENT = f"{OUT}{2**62} is no timestamp from the year 1 to 9999"
 NO_TEXT = "WRONG_TYPE: Invalid RFC3339 encoded datetime, got the text 'infinity'"
+PAIR = {"type": "record", "name": "Pair", "fields": [{"name": "m", "type": ["null", "int"], "default": None},
+        {"name": "n", "type": NUMBER}]}  # fmt: skip
 LIST, MAP = {"type": "array", "items": ["null", MICROS]}, {"type": "map", "values": MICROS}
 
 
@@ -141,6 +147,8 @@ LIST, MAP = {"type": "array", "items": ["null", MICROS]}, {"type": "map", "value
         (LIST, "array<timestamp>", [None, 2**62], NO_MOMENT, "[1]"),
         (MAP, "map<string, timestamp>", {"k": 2**62}, NO_MOMENT, "[...]"),
         (NUMBER, "decimal(5,1)", unscaled(1234), f"{OUT}12.34 does not fit into decimal(5,1)", ""),
+        (NUMBER, "decimal(5,1)", unscaled(999_999), f"{OUT}9999.99 does not fit into decimal(5,1)", ""),
+        (PAIR, "struct<n: decimal(5,1)>", {"n": unscaled(1)}, f"{OUT}0.01 does not fit into decimal(5,1)", ".n"),
         (NUMBER, "decimal(5,2)", unscaled(10**5), f"{OUT}1000.00 does not fit into decimal(5,2)", ""),
         (NUMBER, "decimal(5,2)", b"\x7f" * 5000, f"{OUT}a number of 5000 bytes does not fit into decimal(5,2)", ""),
         (

@@ -114,17 +114,14 @@ class ChangeReader:
         return made, failures
 
     def _rows(self, events: pl.DataFrame) -> tuple[pl.DataFrame, Failed]:
-        """Rows of the good events, and the bad ones by their place."""
+        """Rows of the good events, and the bad ones by their place; `row` of these means nothing."""
         good = events.select_seq(self._good).to_series()
         if good.all():
             return self._changes(events)
         bad = {place: self._why(events.row(place, named=True)).at(place) for place in (~good).arg_true()}
         places = good.arg_true()
         frame, failed = self._changes(events[places])
-        for failure in failed.values():
-            place = places[failure.row]
-            bad[place] = msgspec.structs.replace(failure, row=place)
-        return frame, bad
+        return frame, bad | {places[place]: failure for place, failure in failed.items()}
 
     def _is_change(self, sides: Mapping[str, Any]) -> pl.Expr:
         """Whether an event has the rows that it is about, and those that are taken back."""
