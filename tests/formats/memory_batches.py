@@ -57,6 +57,28 @@ class Compared:
         raise AssertionError(f"decoded in C it is not the same: {values!r}")
 
 
+class Loaded:
+    """The library of this checkout, as `tidegate.native.library.loaded` gives one."""
+
+    def __init__(self) -> None:
+        self.free = compiled_library()
+
+
+class InMemory:
+    """Messages whose values are in memory; `asked` counts how often objects are made of all of them."""
+
+    def __init__(self, values: Sequence[bytes | None]) -> None:
+        self._values = values
+        self._there = NativeValues(values)
+        self.memory = ValueMemory(self._there.addresses, self._there.lengths, len(values))
+        self.asked = 0
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        self.asked += 1
+        return self._values
+
+
 def is_same(one: pl.DataFrame, other: pl.DataFrame) -> bool:
     """Types, values, and the signs of zeros."""
     if one.schema != other.schema or not one.equals(other, null_equal=True):

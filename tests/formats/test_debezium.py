@@ -18,7 +18,12 @@ from tidegate.datatypes import BIGINT, STRING, DataType
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded, FormatRefusal
 from tidegate.formats.kinds.debezium import FORMAT
-from tidegate.formats.kinds.debezium.envelopes import UNAVAILABLE, UNAVAILABLE_BASE64
+from tidegate.formats.kinds.debezium.envelopes import (
+    UNAVAILABLE,
+    UNAVAILABLE_BASE64,
+    UNAVAILABLE_NUMBERS,
+    UNAVAILABLE_UUID,
+)
 from tidegate.formats.row_kinds import BEFORE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas
 from tidegate.settings.columns import derive_type
@@ -173,6 +178,11 @@ def test_every_cut_of_a_record_is_bad() -> None:
         ("binary", UNAVAILABLE_BASE64),
         ("array<string>", ["a", UNAVAILABLE]),
         ("map<string, string>", {"k": UNAVAILABLE}),
+        ("array<int>", UNAVAILABLE_NUMBERS),
+        ("array<bigint>", UNAVAILABLE_NUMBERS),
+        ("array<date>", UNAVAILABLE_NUMBERS),
+        ("array<string>", [UNAVAILABLE_UUID]),
+        ("array<binary>", [UNAVAILABLE_BASE64]),
     ],
 )
 def test_a_value_that_the_log_does_not_have_is_no_value(kind: str, value: Any) -> None:
@@ -184,8 +194,11 @@ def test_a_value_that_the_log_does_not_have_is_no_value(kind: str, value: Any) -
     assert decode([insert({"id": 1, "other": value})], TABLE).frame["id"].to_list() == [1], "nobody declared it"
 
 
-def test_a_text_that_contains_the_placeholder_is_a_value() -> None:
+def test_a_value_that_contains_the_placeholder_is_one() -> None:
     assert value_of("string", f"see {UNAVAILABLE}") == f"see {UNAVAILABLE}"
+    assert value_of("string", UNAVAILABLE_UUID) == UNAVAILABLE_UUID, "only arrays have this one"
+    assert value_of("array<int>", [*UNAVAILABLE_NUMBERS, 1]).to_list() == [*UNAVAILABLE_NUMBERS, 1]
+    assert value_of("array<string>", [UNAVAILABLE_UUID, "a"]).to_list() == [UNAVAILABLE_UUID, "a"]
 
 
 BOTH = "WRONG_TYPE: Expected `decimal(12,2)`, got the text"

@@ -234,6 +234,42 @@ def test_steps_beside_a_changelog_are_none_of_its_business(word: str) -> None:
     assert problems_of(f"steps:\n  - {{name: last, from: plain, {REFUSED[word]}}}\n") == []
 
 
+IN_AVRO = 'registry: {url: "http://h:1"}\n' + SOURCE.replace("format: debezium", "format: debezium-avro")
+
+
+@pytest.mark.parametrize("word", REFUSED)
+def test_changes_in_avro_are_changes(word: str) -> None:
+    (found,) = problems_of(f"steps:\n  - {{name: last, from: customers, {REFUSED[word]}}}\n", IN_AVRO)
+    assert found[1] == f"`{word}` of the inserts, updates and deletes of `customers` {RETRACTION}"
+    steps = "steps:\n" + TOTALS.replace("FROM", "customers")
+    sinks = f"sinks:\n  out: {{from: totals, topic: out, key: name, {ON_NULL}}}\n"
+    plan = plan_of(IN_AVRO + steps + sinks)
+    source = operators(plan)["customers"]
+    assert isinstance(source, SourceOperator)
+    assert names(source.schema) == ["id", "name", "at", "_deleted", "_op"]
+    assert (source.on_null, source.options.row_kinds) == ("skip", True)
+    assert isinstance(operators(plan)["totals"], ChangesOperator)
+    loaded = parse_pipeline(HEAD + IN_AVRO + steps + sinks, "p.yaml", {})
+    assert "debezium-avro" in render_explanation(derive_explanation(loaded, plan))
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("on_null: tombstone", "a debezium-avro source has rows of deletes already, and a tombstone would repeat them"),
+        ("written_as: {decimals: text}", "decimals of debezium-avro are written in one way"),
+        ("written_as: {timestamps: {id: us}}", "the column `id` is bigint and holds no timestamp"),
+        ("unknown_fields: fail", "records in debezium-avro have no fields that the schema does not name"),
+        ("written_as: {timestamps: {at: us}}", ""),
+    ],
+)
+def test_what_a_source_of_changes_in_avro_cannot_say(said: str, message: str) -> None:
+    sinks = "sinks:\n  out: {from: customers, topic: out}\n"
+    text = IN_AVRO.replace("debezium-avro,", f"debezium-avro, {said},")
+    found = parse_pipeline(HEAD + text + sinks, "p.yaml", {}).problems
+    assert [one.message for one in found] == [message] * bool(message)
+
+
 @pytest.mark.parametrize(("order", "count"), [("unordered", 1), ("ordered", 0)])
 def test_calls_without_order_would_swap_changes(order: str, count: int) -> None:
     call = f"async: f.py:look, output: {{x: string}}, order: {order}"

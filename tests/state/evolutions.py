@@ -302,7 +302,7 @@ Keys stay in their order and keep their key groups: a key column may be renamed,
 integer. A change of `key` beyond that begins with empty state (`state: reset`).
 
 A total that is added to a step begins with the first record after the change, for the keys and windows that are
-there already, too; those of changes (`format: debezium`) and `first` without a window cannot begin so, because what
+there already, too; those of changes (of Debezium) and `first` without a window cannot begin so, because what
 was before is not known. One that is removed has to be named. A total that becomes another kind (`sum` to `max`, or
 a sum of decimals of another scale) needs another name, or `state: reset`. Rows in flight and calls that wait for an
 answer are not changed: end the pipeline once with SIGTERM, whose final checkpoint has none.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from tests.testing.pipelines import messages, run, run_one
 
@@ -137,10 +140,18 @@ EXPECTED = {
 }  # fmt: skip
 
 
-def test_totals_filters_and_copies_follow_a_table() -> None:
+IN_AVRO = ("format: debezium\n", "format: debezium-avro\n")
+REGISTRY = ("parallelism: 2\n", 'parallelism: 2\nregistry: {url: "http://127.0.0.1:1"}\n')
+
+
+@pytest.mark.parametrize("changed", [(), (IN_AVRO, REGISTRY)], ids=["JSON", "Avro"])
+def test_totals_filters_and_copies_follow_a_table(changed: Sequence[tuple[str, str]]) -> None:
     expect = ", ".join(f"{sink}: [{', '.join(records)}]" for sink, records in EXPECTED.items())
     case_of = f"given: {{orders: [{', '.join(HISTORY)}]}}, expect: {{{expect}}}, bad_records: "
-    assert messages(run_one(case_of + "{INCOMPLETE_CHANGE: 1, INCONSISTENT_CHANGE: 2}", TOTALS)) == []
+    text = TOTALS
+    for old, new in changed:
+        text = text.replace(old, new)
+    assert messages(run_one(case_of + "{INCOMPLETE_CHANGE: 1, INCONSISTENT_CHANGE: 2}", text)) == []
 
 
 def test_the_example_keeps_what_its_cases_say() -> None:

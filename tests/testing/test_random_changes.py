@@ -14,12 +14,15 @@ PARTITIONS = 3
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("parallelism", [1, 3])
-def test_a_pipeline_follows_a_table_with_any_number_of_slots_and_over_a_restart(seed: int, parallelism: int) -> None:
+@pytest.mark.parametrize(("parallelism", "changes"), [(1, "debezium"), (3, "debezium"), (3, "debezium-avro")])
+def test_a_pipeline_follows_a_table_with_any_number_of_slots_and_over_a_restart(
+    seed: int, parallelism: int, changes: str
+) -> None:
     table, events = draw_history(random.Random(seed), 30)
     given = [{"key": str(key), "value": event, "partition": key % PARTITIONS} for key, event in events]
     document = {
-        "sources": {"table": {"topic": "table", **SOURCE}},
+        **({} if changes == SOURCE["format"] else {"registry": {"url": "http://127.0.0.1:1"}}),
+        "sources": {"table": {"topic": "table", **SOURCE, "format": changes}},
         "steps": STEPS,
         "sinks": make_sinks({name: name for name in SINKS}),
     }

@@ -33,7 +33,6 @@ from tidegate.settings.schemas import NamedSchema
 from tidegate.settings.secrets import Text
 from tidegate.settings.suggest import derive_suggestion
 from tidegate.settings.units import render_duration
-from tidegate.settings.written_as import WrittenAsSettings
 
 _LOCAL = re.compile(r"local\[([0-9]{1,6}|\*)(?:, *[0-9]+)?\]", re.ASCII)
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *([0-9]{1,6}) *, *([0-9]{1,6}) *, *[0-9]+ *\]", re.ASCII)
@@ -261,14 +260,19 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
 
 
 def _changes(path: Path, kind: Format, source: SourceSettings) -> Iterator[PathProblem]:
-    if kind.is_changelog:
-        if source.on_null == TOMBSTONE:
-            message = f"a {kind.name} source has rows of deletes already, and a tombstone would repeat them"
-            yield PathProblem((*path, "on_null"), message, "remove it: tombstones are left out")
-        yield from _units((*path, "written_as", "timestamps"), source)
-    elif source.written_as != WrittenAsSettings():
+    if kind.is_changelog and source.on_null == TOMBSTONE:
+        message = f"a {kind.name} source has rows of deletes already, and a tombstone would repeat them"
+        yield PathProblem((*path, "on_null"), message, "remove it: tombstones are left out")
+    yield from _units((*path, "written_as", "timestamps"), source)
+    said = {word for word in source.written_as.model_fields_set if getattr(source.written_as, word) is not None}
+    refused = said - set(kind.written_as)
+    if refused and not kind.written_as:
         message = f"values of {kind.name} are written in one way"
         yield PathProblem((*path, "written_as"), message, "remove it", at_key=True)
+        return
+    for word in sorted(refused):
+        message = f"{word} of {kind.name} are written in one way"
+        yield PathProblem((*path, "written_as", word), message, "remove it", at_key=True)
 
 
 def _units(path: Path, source: SourceSettings) -> Iterator[PathProblem]:

@@ -231,8 +231,8 @@ class SourceSettings(TopicsSettings):
         Field(
             description="A record without value: `bad` is a bad record (the default), `skip` leaves it out (it counts "
             "as filtered), `tombstone` makes a row of it whose columns of the schema are all NULL, and gives every row "
-            "the column `_deleted boolean`. Not for raw, where `value` is NULL; of debezium `skip` is the default, and "
-            "there is no `tombstone`."
+            "the column `_deleted boolean`. Not for raw, where `value` is NULL; of debezium and debezium-avro `skip` "
+            "is the default, and there is no `tombstone`."
         ),
     ] = None
     schema_id: Annotated[
@@ -253,7 +253,7 @@ class SourceSettings(TopicsSettings):
     ] = Unknown()
     written_as: Annotated[
         WrittenAsSettings,
-        Field(description="How values were written that look alike in JSON; of changelogs (debezium)."),
+        Field(description="How values were written that look alike: of debezium, and timestamps of debezium-avro."),
     ] = WrittenAsSettings()
     event_time: Annotated[
         Column | None,

@@ -9,7 +9,7 @@ Polars where it makes them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Protocol
 
 import msgspec
@@ -164,6 +164,8 @@ class Format(ABC):
     a record of its own before them; steps that cannot take a row back are refused. With `row_kinds` of the options the
     frames of its decoder have two things more: the kind of each row, and the row before each update (`row_kinds.py`).
     """
+    written_as: ClassVar[Collection[str]] = frozenset()
+    """Words of a source's `written_as`: what its records may not say of how their values were written."""
     fixed_columns: ClassVar[Schema | None] = None
     """What every source has; a `schema` only chooses among them."""
 

@@ -62,7 +62,7 @@ class WrittenAsSettings(Settings):
             "`time.precision.mode=connect`), `us` (`microseconds`) or `ns`. Debezium's default, `adaptive`, writes "
             "columns with at most three digits of a second in `ms` and others in `us`, so a table may need both: "
             "`{created: ms, changed: us}`. Without it such a number makes the record bad; a wrong unit is not noticed. "
-            "Records with their schema (`schemas.enable`) say it themselves."
+            "Records with their schema (`schemas.enable`, Avro) say it themselves."
         ),
     ] = None
     decimals: Annotated[

@@ -22,6 +22,7 @@ class TopicTable:
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
         }
+        self.name = topic
         self._consumer = ck.Consumer(settings)
         known = self._consumer.list_topics(topic, timeout=30).topics[topic].partitions
         assert known, f"there is no topic {topic}"
@@ -50,6 +51,11 @@ class TopicTable:
 
 def read_records(bootstrap: str, topic: str) -> list[tuple[str | None, str | None]]:
     """Keys and values of all that is committed in a topic of one partition, as texts; a tombstone has no value."""
+    return [(_text(key), _text(value)) for key, value in read_bytes(bootstrap, topic)]
+
+
+def read_bytes(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
+    """As `read_records`."""
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": f"records-{uuid.uuid4().hex}",
@@ -59,13 +65,13 @@ def read_records(bootstrap: str, topic: str) -> list[tuple[str | None, str | Non
     }
     consumer = ck.Consumer(settings)
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
-    found: list[tuple[str | None, str | None]] = []
+    found: list[tuple[bytes | None, bytes | None]] = []
     try:
         while True:
             for one in consumer.consume(MANY, POLL_S):
                 error = one.error()
                 if error is None:
-                    found.append((_text(one.key()), _text(one.value())))
+                    found.append((one.key(), one.value()))
                 elif error.code() == ck.KafkaError._PARTITION_EOF:
                     return found
                 else:

@@ -381,3 +381,17 @@ def test_a_decimal_is_shown_with_its_digits() -> None:
     options = FormatOptions(text_of(record_of(("price", DECIMAL))))
     value = {"price": Decimal("0.10")}
     assert FORMAT.to_plain(FORMAT.from_plain(value, options), options) == value
+
+
+def test_a_decimal_with_too_many_digits_is_in_doubt_alone() -> None:
+    """The others of its batch are not read again by fastavro."""
+    writer = record_of(("n", {**DECIMAL, "precision": 9}))
+    decoder = decoder_of(writer, record_of(("n", DECIMAL)))
+    values = [encode(writer, {"n": Decimal(number)}) for number in ("1.25", "10000.00", "-9999.99")]
+    found = decoded(decoder, list(values))
+    assert failures(found) == [(1, "OUT_OF_RANGE: `n`: a decimal has more digits than 6")]
+    (reader,) = decoder._written.values()
+    assert isinstance(reader, WriterReader)
+    assert reader.fast is not None
+    frame, doubtful = reader.fast.read(values)
+    assert (frame["n"].to_list(), doubtful) == ([Decimal("1.25"), None, Decimal("-9999.99")], [1])

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from tests.formats.avro.any_avro import PREFIX, batches, decoder_of, encode, evolutions, record_of, text_of
 from tests.formats.avro.ordinary import ORDINARY, READ, damaged, ordinary, raw_of
-from tests.formats.memory_batches import is_same
+from tests.formats.memory_batches import InMemory, Loaded, is_same
 from tests.formats.schemas_of_json import array_of
-from tests.native.compiled import compiled_library
 from tests.native.values import NativeValues
 from tidegate.datatypes import BIGINT, DOUBLE, STRING
 from tidegate.formats.contract import Decoded, ValueMemory, WaitingForSchema
@@ -26,33 +25,11 @@ from tidegate.formats.schemas import FormatOptions, KnownSchemas, SchemaText
 OTHER = b"\0\0\0\0\x08"
 
 
-class Loaded:
-    """The library of this checkout."""
-
-    def __init__(self) -> None:
-        self.free = compiled_library()
-
-
 @pytest.fixture(autouse=True, scope="module")
 def library() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoder, "loaded", Loaded)
         yield
-
-
-class InMemory:
-    """Messages whose values are in memory; objects are counted where they are asked for."""
-
-    def __init__(self, values: Sequence[bytes | None]) -> None:
-        self._values = values
-        self._there = NativeValues(values)
-        self.memory = ValueMemory(self._there.addresses, self._there.lengths, len(values))
-        self.asked = 0
-
-    @property
-    def values(self) -> Sequence[bytes | None]:
-        self.asked += 1
-        return self._values
 
 
 def check(made: AvroDecoder, messages: Sequence[bytes | None]) -> tuple[int, int, int] | None:

@@ -100,7 +100,7 @@ types the one of the column is written; if there is none, the first that holds a
                     f"the column `{column}` has no name that Avro allows", "rename it: letters, digits and `_`"
                 )
         try:
-            record = derive_record(columns, f"{_NAMESPACE}.{_record_name(name)}")
+            record = derive_record(columns, f"{_NAMESPACE}.{record_name(name)}")
             text = schema_text(record)
             parse_schema(SchemaText(SchemaKind.AVRO, text))
         except AvroRefusal as refusal:
@@ -119,7 +119,7 @@ types the one of the column is written; if there is none, the first that holds a
     def derive_key_schema(self, kind: DataType, name: str) -> SchemaText:
         """See Format."""
         try:
-            text = schema_text(derive_type(kind, f"{_NAMESPACE}.{_record_name(name)}_key"))
+            text = schema_text(derive_type(kind, f"{_NAMESPACE}.{record_name(name)}_key"))
             made = SchemaText(SchemaKind.AVRO, text)
             parse_schema(self.key_record(made, "key"))
         except AvroRefusal as refusal:
@@ -192,7 +192,8 @@ _READ_REMEDY: Final = "give the reader a schema of its own, without what it cann
 _WRITTEN_REMEDY: Final = "select the columns that the schema has, or another schema"
 
 
-def _record_name(name: str) -> str:
+def record_name(name: str) -> str:
+    """A name in Avro that is like another one."""
     made = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return f"_{made}" if made[:1].isdigit() else made
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import attrgetter, itemgetter, methodcaller
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import polars as pl
@@ -14,7 +14,7 @@ from polars.exceptions import PanicException
 from tidegate.formats.columns import Part, merge_parts
 from tidegate.formats.contract import Columns, Decoded, Messages, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.in_memory import MemoryDecoder
+from tidegate.formats.in_memory import Certain, MemoryDecoder
 from tidegate.formats.kinds.avro.fast import FastReader
 from tidegate.formats.kinds.avro.in_memory import CertainReader, NotInC
 from tidegate.formats.kinds.avro.resolution import align, fit_columns
@@ -136,33 +136,44 @@ def _sort_out(
     return others[:1]
 
 
-class AvroDecoder:
-    """Decodes values into frames with the columns of `output`."""
+class SchemaReader(Protocol):
+    """Reads what was written with one schema. `WriterReader` does; so may what makes something else of its frames."""
+
+    @property
+    def certain(self) -> Certain | None:
+        """What reads values that are no Python objects; None: nothing does."""
+
+    def read_whole(self, values: Sequence[Any], /) -> pl.DataFrame | None:
+        """All of a batch, if every value is a good record of this schema, prefix included: else None."""
+
+    def read(self, bodies: Sequence[bytes], /, *, tried: bool = False) -> tuple[list[Part], list[RecordFailure]]:
+        """In any order; together all rows. `tried`: `read_whole` was, in vain."""
+
+
+class SchemaDecoder:
+    """Decodes values into frames with the columns of `output`, those of each schema by a reader of its own."""
 
     def __init__(
         self,
-        declared: Columns,
+        open_reader: Callable[[SchemaText, bytes], SchemaReader],
         output: Columns,
         options: FormatOptions,
         schemas: Schemas,
-        fast_rows_min: int = FAST_ROWS_MIN,
     ) -> None:
-        """Without a schema in `options` the columns that are declared are looked for in the writer's."""
-        self._declared = declared
+        """`open_reader` gets what values were written with, and what they begin with. It raises AvroRefusal."""
+        self._open = open_reader
         self._output = output
         self._options = options
         self._schemas = schemas
-        self._reader = None if options.schema is None else parse_schema(options.schema)
-        self._written: dict[bytes, WriterReader | RecordFailure] = {}
+        self._written: dict[bytes, SchemaReader | RecordFailure] = {}
         """By what records begin with."""
-        self._rows_min = fast_rows_min
-        self._usual: WriterReader | None = None
+        self._usual: SchemaReader | None = None
         """Of the last batch, if all of its records had one schema and were good."""
-        self._most: WriterReader | None = None
+        self._most: SchemaReader | None = None
         """Of most records of the last batch."""
-        self._bare: WriterReader | None = None
-        if options.ids is IdPlace.NONE and self._reader is not None:
-            self._bare = self._writer_reader(self._reader, self._reader, b"")
+        self._bare: SchemaReader | None = None
+        if options.ids is IdPlace.NONE and options.schema is not None:
+            self._bare = open_reader(options.schema, b"")
 
     def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
         """See Decoder."""
@@ -194,7 +205,9 @@ class AvroDecoder:
         waiting = next((found for found, _ in groups if isinstance(found, WaitingForSchema)), None)
         if waiting is not None:
             return waiting
-        readers = [(len(rows), found) for found, rows in groups if isinstance(found, WriterReader)]
+        readers = [
+            (len(rows), found) for found, rows in groups if not isinstance(found, WaitingForSchema | RecordFailure)
+        ]
         self._most = max(readers, key=itemgetter(0), default=(0, None))[1]
         for found, rows in groups:
             assert not isinstance(found, WaitingForSchema)
@@ -232,7 +245,7 @@ class AvroDecoder:
     def _key(self, value: bytes | None) -> bytes | None:
         return value and (value[:PREFIX_BYTES] if self._bare is None else _ANY)
 
-    def _find(self, key: bytes | None) -> WriterReader | WaitingForSchema | RecordFailure:
+    def _find(self, key: bytes | None) -> SchemaReader | WaitingForSchema | RecordFailure:
         """What reads records of a group, or why nothing does."""
         if key and self._bare is not None:
             return self._bare
@@ -244,19 +257,37 @@ class AvroDecoder:
             self._written[prefix] = self._made(found, prefix)
         return self._written[prefix]
 
-    def _made(self, schema: SchemaText, prefix: bytes) -> WriterReader | RecordFailure:
+    def _made(self, schema: SchemaText, prefix: bytes) -> SchemaReader | RecordFailure:
         try:
-            writer = parse_schema(schema)
-            return self._writer_reader(writer, writer if self._reader is None else self._reader, prefix)
+            return self._open(schema, prefix)
         except AvroRefusal as refusal:
-            return refuse_schema(self._schemas, schema_id_of(prefix), self._options, str(refusal))
+            failure = refuse_schema(self._schemas, schema_id_of(prefix), self._options, str(refusal))
+            return msgspec.structs.replace(failure, kind=refusal.kind)
 
-    def _writer_reader(self, writer: AvroType, reader: AvroType, prefix: bytes) -> WriterReader:
+
+class AvroDecoder(SchemaDecoder):
+    """Without a schema in `options` the columns that are declared are looked for in the writer's."""
+
+    def __init__(
+        self,
+        declared: Columns,
+        output: Columns,
+        options: FormatOptions,
+        schemas: Schemas,
+        fast_rows_min: int = FAST_ROWS_MIN,
+    ) -> None:
+        self._declared = declared
+        self._rows_min = fast_rows_min
+        self._reader = None if options.schema is None else parse_schema(options.schema)
+        super().__init__(self._open_reader, output, options, schemas)
+
+    def _open_reader(self, schema: SchemaText, prefix: bytes) -> WriterReader:
         """Raises AvroRefusal."""
+        writer = parse_schema(schema)
         if self._reader is None:
             fitted = fit_columns(writer, self._declared)
         else:
             declared = {name for name, _ in self._declared}
-            fields = tuple(field for field in reader.fields if field.name in declared)
-            fitted = align(writer, msgspec.structs.replace(reader, fields=fields))
+            fields = tuple(field for field in self._reader.fields if field.name in declared)
+            fitted = align(writer, msgspec.structs.replace(self._reader, fields=fields))
         return WriterReader(writer, writer if fitted == writer else fitted, self._output, prefix, self._rows_min)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, DataType
+from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, MAX_PRECISION, DataType
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Columns
 from tidegate.formats.kinds.avro.resolution import find_field
@@ -205,12 +205,37 @@ def _logical(value: pl.Expr, one: AvroType) -> Value:
     return Value(value.cast(pl.Datetime("us", zone)), bounds=bounds)
 
 
+class DecimalReader:
+    """Decimals with `scale` digits after the point, of their bytes: these are put into a block of their own, of which
+    Polars' reader makes decimals.
+    """
+
+    def __init__(self, scale: int) -> None:
+        described = {"type": "bytes", "logicalType": "decimal", "precision": MAX_PRECISION, "scale": scale}
+        self._head = container_head(
+            {"type": "record", "name": "Row", "fields": [{"name": "x", "type": ["null", described]}]}
+        )
+
+    def read(self, values: pl.DataFrame) -> pl.Series:
+        """Of the one column, with at least one row: `decimal(38, scale)`. Numbers of 39 digits come through, too.
+
+        Raises whatever Polars raises for more than 16 bytes.
+        """
+        return read_block(self._head, values.height, write_block(values)).to_series()
+
+
+def without(column: pl.Series, rows: Sequence[int]) -> pl.Series:
+    """With NULL in some rows. (`scatter` puts no NULL among decimals.)"""
+    keep = pl.Series([True], dtype=pl.Boolean).new_from_index(0, len(column)).scatter(rows, [False] * len(rows))
+    return column.zip_with(keep, pl.Series([None], dtype=column.dtype).new_from_index(0, len(column)))
+
+
 class _Decimals(NamedTuple):
-    """A column of decimals, which Polars' reader makes of bytes: they are put into a block of their own."""
+    """A column of decimals."""
 
     name: str
     value: pl.Expr
-    head: bytes
+    reader: DecimalReader
     kind: pl.DataType
     limit: int
     wanted: bool
@@ -221,15 +246,14 @@ class _Decimals(NamedTuple):
         """The column, and the rows that have too many digits, or none."""
         if not frame.height:
             return pl.Series(self.name, [], dtype=self.kind), []
-        block = write_block(frame.select_seq(self.value.alias("x")))
-        column = read_block(self.head, frame.height, block).to_series()
+        column = self.reader.read(frame.select_seq(self.value.alias("x")))
         unscaled = column.to_physical()
         outside = ~unscaled.is_between(-self.limit, self.limit)
         if self.required:
             outside = outside | column.is_null()
         rows = outside.fill_null(value=False).arg_true().to_list()
         if rows:
-            column = column.scatter(rows, None)
+            column = without(column, rows)
         return column.cast(self.kind).alias(self.name), rows
 
 
@@ -239,8 +263,6 @@ def _decimals(value: pl.Expr, writer: AvroType, field: AvroField, wanted: bool) 
     if wired(writer).kind not in ("bytes", "fixed"):
         raise NotVectorised("a decimal of a text")
     kind = DataType("decimal", precision=one.precision, scale=one.scale)
-    described = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": one.scale}
-    head = container_head({"type": "record", "name": "Row", "fields": [{"name": "x", "type": ["null", described]}]})
     limit = 10**one.precision - 1
     required = writer.nullable and not field.type.nullable
-    return _Decimals(field.name, value, head, polars_type(kind), limit, wanted, required)
+    return _Decimals(field.name, value, DecimalReader(one.scale), polars_type(kind), limit, wanted, required)

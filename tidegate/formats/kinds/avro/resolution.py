@@ -77,7 +77,7 @@ def _fit(one: AvroType, kind: DataType, place: str) -> AvroType:
     wanted = _BY_COLUMN.get(kind.kind, "")
     if wanted in _PROMOTED.get(one.kind, ()) and not one.logical:
         return AvroType(wanted)
-    raise AvroRefusal(place, f"the writer's is {_word(one)}, which is no {kind}")
+    raise AvroRefusal(place, f"the writer's is {word_of(one)}, which is no {kind}")
 
 
 def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
@@ -93,7 +93,7 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
         )
     one = writer.bare
     if reader.kind != one.kind and reader.kind not in _PROMOTED.get(one.kind, ()):
-        raise AvroRefusal(place, f"the writer's is {_word(writer)}, and the reader's {_word(reader)}")
+        raise AvroRefusal(place, f"the writer's is {word_of(writer)}, and the reader's {word_of(reader)}")
     if reader.name and reader.name.rpartition(".")[2] != one.name.rpartition(".")[2] and one.name not in reader.aliases:
         raise AvroRefusal(place, f"the writer's is the {one.kind} {one.name}, and the reader's {reader.name}")
     if reader.kind == "record":
@@ -134,7 +134,8 @@ def find_field(writer: AvroType, field: AvroField) -> AvroField | None:
     return next((each for name in names for each in writer.fields if each.name == name), None)
 
 
-def _word(one: AvroType) -> str:
+def word_of(one: AvroType) -> str:
+    """A type in a message."""
     if one.logical == "decimal":
         return f"decimal({one.precision},{one.scale})"
     return one.logical or one.name or (f"a union of {len(one.branches)}" if one.kind == "union" else one.kind)

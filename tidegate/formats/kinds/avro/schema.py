@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
 
 import msgspec
 
+from tidegate.formats.failures import FailureKind
 from tidegate.formats.schemas import SchemaText
 
 NODES_MAX: Final = 5000
@@ -40,6 +41,9 @@ _LOGICAL: Final = {
 
 class AvroRefusal(ValueError):
     """A schema that is none, or that is not for records of a pipeline; the message has the place."""
+
+    kind: ClassVar[FailureKind] = FailureKind.INCOMPATIBLE_SCHEMA
+    """Of the records that were written with it."""
 
     def __init__(self, place: str, message: str) -> None:
         super().__init__(f"at `{place}`: {message}" if place else message)
@@ -92,11 +96,30 @@ class AvroType(msgspec.Struct, frozen=True):
         return self
 
 
-def parse_schema(schema: SchemaText) -> AvroType:
+Meaning = Callable[[AvroType, Mapping[str, Any]], AvroType]
+"""What makes of a type of values (no record, array, map or union) the one that its description means."""
+
+
+def with_logical(made: AvroType, one: Mapping[str, Any]) -> AvroType:
+    """The type with the logical type of its description, where Avro has such a one."""
+    logical = one.get("logicalType")
+    if not isinstance(logical, str) or made.kind not in _LOGICAL.get(logical, ()):
+        return made
+    if logical == "duration" and made.size != 12:
+        return made
+    if logical != "decimal":
+        return msgspec.structs.replace(made, logical=logical)
+    precision, scale = one.get("precision"), one.get("scale", 0)
+    if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision or precision < 1:
+        return made
+    return msgspec.structs.replace(made, logical=logical, precision=precision, scale=scale)
+
+
+def parse_schema(schema: SchemaText, meaning: Meaning = with_logical) -> AvroType:
     """The record that a text describes. Raises AvroRefusal."""
     import fastavro.schema
 
-    reader = _Reader()
+    reader = _Reader(meaning)
     known: dict[str, Any] = {}
     try:
         parsed = [(text, json.loads(text)) for text in _texts(schema)]
@@ -131,7 +154,8 @@ def _texts(schema: SchemaText) -> list[str]:
 class _Reader:
     """Reads types; `names` are those known so far, None for those that are being read."""
 
-    def __init__(self) -> None:
+    def __init__(self, meaning: Meaning) -> None:
+        self._meaning = meaning
         self._names: dict[str, AvroType | None] = {}
 
     def read(self, one: Any, namespace: str, place: str, depth: int = 0) -> AvroType:
@@ -153,7 +177,7 @@ class _Reader:
         if kind == "map":
             return AvroType("map", items=self.read(one["values"], namespace, f"{place}{{}}", depth + 1))
         if kind in PRIMITIVES:
-            return _with_logical(AvroType(str(kind)), one)
+            return self._meaning(AvroType(str(kind)), one)
         return self.read(kind, namespace, place, depth + 1)
 
     def _named(self, name: str, namespace: str, place: str) -> AvroType:
@@ -198,7 +222,7 @@ class _Reader:
         size = one["size"]
         if not isinstance(size, int) or not 0 <= size <= 2**20:
             raise AvroRefusal(place, f"{size!r} is no size of a fixed type")
-        return self._end(_with_logical(AvroType("fixed", name, _aliases(one, space), size=size), one))
+        return self._end(self._meaning(AvroType("fixed", name, _aliases(one, space), size=size), one))
 
     def _begin(self, one: Mapping[str, Any], namespace: str, place: str) -> tuple[str, str]:
         """The full name, and the namespace of what is inside."""
@@ -219,20 +243,6 @@ def _aliases(one: Mapping[str, Any], namespace: str) -> tuple[str, ...]:
     return tuple(
         alias if "." in alias or not namespace else f"{namespace}.{alias}" for alias in one.get("aliases") or ()
     )
-
-
-def _with_logical(made: AvroType, one: Mapping[str, Any]) -> AvroType:
-    logical = one.get("logicalType")
-    if not isinstance(logical, str) or made.kind not in _LOGICAL.get(logical, ()):
-        return made
-    if logical == "duration" and made.size != 12:
-        return made
-    if logical != "decimal":
-        return msgspec.structs.replace(made, logical=logical)
-    precision, scale = one.get("precision"), one.get("scale", 0)
-    if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision or precision < 1:
-        return made
-    return msgspec.structs.replace(made, logical=logical, precision=precision, scale=scale)
 
 
 def _check_bounds(top: AvroType) -> None:

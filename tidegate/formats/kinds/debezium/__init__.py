@@ -25,11 +25,12 @@ class DebeziumFormat(Format):
     writes = ""
     needs_schema = True
     is_changelog = True
+    written_as = frozenset({"timestamps", "decimals"})
     page = """\
 For sources: change events as Debezium 2 and 3 write them with Connect's `JsonConverter`, with the wrapper of `schema`
 and `payload` (`schemas.enable`) or without, which each record shows. `schema` declares the columns of the table's
-row, and the source adds two: `_deleted boolean` and `_op string`. Events in Avro are read with [avro](#format-avro), as
-records with the columns `before`, `after` and `op`; no row is taken back then.
+row, and the source adds two: `_deleted boolean` and `_op string`. Events in Avro are read with
+[debezium-avro](#format-debezium-avro).
 
 **Set `value.converter.replace.null.with.default=false` in the connector.** Without it Connect's converter writes the
 `DEFAULT` of a column in place of each NULL in it, and nothing in the record shows that. (Apicurio's Avro converter 2.6
@@ -121,12 +122,12 @@ heartbeats and messages.
         """See Format."""
         for name in ADDED:
             if name in declared:
-                raise FormatRefusal(f"every debezium source has a column `{name}` already", "remove it")
+                raise FormatRefusal(f"every {self.name} source has a column `{name}` already", "remove it")
         return {**declared, **ADDED} if declared else {}
 
     def written_columns(self, columns: Schema) -> Schema:  # noqa: ARG002 - none are written
         """See Format."""
-        raise FormatRefusal("debezium is read only", "use json, with `on_null` for deleted rows")
+        raise FormatRefusal(f"{self.name} is read only", "use json, with `on_null` for deleted rows")
 
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:  # noqa: ARG002 - its own schemas are in its records
         """See Format."""

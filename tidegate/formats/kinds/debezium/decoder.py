@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from tidegate.formats.contract import Columns, Decoded, Messages
-from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.failures import RecordFailure
 from tidegate.formats.kinds.debezium import ADDED, DELETED, OP
 from tidegate.formats.kinds.debezium.envelopes import (
     DELETE,
@@ -20,6 +20,8 @@ from tidegate.formats.kinds.debezium.envelopes import (
     NoChange,
     find_lacking,
     find_unavailable,
+    marks_of,
+    not_in_log,
     place_below,
     read_change,
 )
@@ -42,7 +44,7 @@ _REWORDED: Final = {
 """By how a reason begins: msgspec names what may stand in a record, people look for the type of their column."""
 SCHEMAS_MAX: Final = 64
 """Schemas of one topic's records that are known at a time; a table has a few in its life."""
-_KINDS: Final = {UPDATE: UPDATE_AFTER, DELETE: DELETED_ROW}
+KINDS: Final = {UPDATE: UPDATE_AFTER, DELETE: DELETED_ROW}
 
 
 class ChangeDecoder:
@@ -53,6 +55,7 @@ class ChangeDecoder:
         self._read_columns = [one for one in output if one[0] not in ADDED]
         self._options = options
         self._names = [name for name, _ in self._declared]
+        self._marks = marks_of(self._declared)
         self._output = [name for name, _ in output]
         self._plain = self._made({})
         self._decoders: dict[bytes, JsonDecoder] = {}
@@ -97,7 +100,7 @@ class ChangeDecoder:
             frame = frame[_without(range(frame.height), failed)]
         found = iter(range(before.height))
         spread = pl.Series([next(found) if change.before else None for change in changes], dtype=pl.UInt32)
-        kinds = pl.Series(ROW_KIND, [_KINDS.get(change.op, INSERT) for change in changes], dtype=pl.Int8)
+        kinds = pl.Series(ROW_KIND, [KINDS.get(change.op, INSERT) for change in changes], dtype=pl.Int8)
         columns = [column.gather(spread).alias(f"{BEFORE}{column.name}") for column in before.get_columns()]
         return pl.DataFrame([*frame.get_columns(), kinds, *columns]), changes
 
@@ -134,9 +137,9 @@ class ChangeDecoder:
     def _read(self, row: int, value: bytes | None) -> Change | RecordFailure:
         try:
             change = read_change(value, self._lacking)  # type: ignore[arg-type]  # a tombstone is a TypeError
-            place, lacking = change.place, find_unavailable(change.row, self._names)
+            place, lacking = change.place, find_unavailable(change.row, self._names, self._marks)
             if lacking is None and change.before:
-                place, lacking = change.place_before, find_unavailable(change.before, self._names)
+                place, lacking = change.place_before, find_unavailable(change.before, self._names, self._marks)
         except NoChange as error:
             return error.at(row)
         except (ValueError, TypeError, RecursionError) as error:
@@ -146,8 +149,7 @@ class ChangeDecoder:
                 change.schema = self._schema
             self._schema = change.schema
             return change
-        message = "the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there)"
-        return RecordFailure(row, FailureKind.INCOMPLETE_CHANGE, f"{message} - at `{place}.{lacking}`")
+        return not_in_log(f"{place}.{lacking}").at(row)
 
     def _with_added(self, frame: pl.DataFrame, changes: Sequence[Change]) -> pl.DataFrame:
         if not self._output:

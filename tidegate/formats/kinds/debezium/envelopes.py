@@ -7,17 +7,26 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.datatypes import holds_kind
+from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind, RecordFailure
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """Debezium's word for a value that it does not have (`unavailable.value.placeholder`)."""
 UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
 """The same in a column of bytes."""
+UNAVAILABLE_NUMBERS: Final = list(UNAVAILABLE.encode())
+"""The same in a column of arrays of whole numbers or dates: its bytes as numbers. (In one of decimals it is NULL.)"""
+UNAVAILABLE_UUID: Final = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
+"""The one element of such an array of UUIDs, made of it."""
 _PLACEHOLDERS: Final = (UNAVAILABLE, UNAVAILABLE_BASE64)
 _MARKS: Final = tuple(f'"{one}"'.encode() for one in _PLACEHOLDERS)
+_MARKS_OF_NUMBERS: Final = tuple(mark.join(map(str, UNAVAILABLE_NUMBERS)).encode() for mark in (",", ", "))
+_MARKS_OF_TEXTS: Final = (f'"{UNAVAILABLE_UUID}"'.encode(),)
 
 ROWS: Final = {"c": "after", "r": "after", "u": "after", "d": "before"}
 """Where the row is, by `op`."""
+OP_FIELD: Final = "op"
 DELETE: Final = "d"
 UPDATE: Final = "u"
 _REMEDY: Final = "PostgreSQL writes it with `REPLICA IDENTITY FULL`, MySQL with `binlog_row_image=FULL`"
@@ -76,37 +85,57 @@ def read_change(value: bytes, lacking: Callable[[bytes, bytes], str | None] | No
             raise _incomplete("the record has both `op` and `payload`", "$")
         schema = bytes(event.schema)
         event, top = _unwrap(wrapped), "$.payload"
-    op = event.op
-    if op is None:
-        raise _incomplete("the record has no `op`: it is no change event", top)
-    place = ROWS.get(op)
-    if place is None:
-        what = _NO_ROW.get(op, "is unknown")
-        raise NoChange(FailureKind.UNSUPPORTED_CHANGE, f"the event `{op[:20]}` {what}, and has no row - at `{top}.op`")
-    row = bytes(getattr(event, place))
-    if row == _NULL:
-        raise _incomplete(f"the event `{op}` has no row in `{place}`", f"{top}.{place}")
-    if op == DELETE and bytes(event.after) != _NULL:
-        raise _incomplete("a delete has a row in `after`", f"{top}.after")
-    change = Change(op, row, f"{top}.{place}", schema=schema)
+    op = event.op or ""
+    row = bytes(event.before if op == DELETE else event.after)
+    if op not in ROWS or row == _NULL or (op == DELETE and bytes(event.after) != _NULL):
+        before, after = (bytes(one) != _NULL for one in (event.before, event.after))
+        found = find_no_change(event.op, f"{top}.", before=before, after=after)
+        assert found is not None
+        raise found
+    change = Change(op, row, f"{top}.{ROWS[op]}", schema=schema)
     if lacking is not None and op in (UPDATE, DELETE):
         change.before, change.place_before = bytes(event.before), f"{top}.before"
         _check_before(change, b"" if op == DELETE else row, lacking)
     return change
 
 
+def find_no_change(op: str | None, top: str, *, before: bool, after: bool) -> NoChange | None:
+    """Why an event is no change of a row, with a row in `before` and `after` or not; None: it is one.
+
+    :param top: what the names of fields begin with in places.
+    """
+    if op is None:
+        return _incomplete("the record has no `op`: it is no change event", top.removesuffix(".") or OP_FIELD)
+    place = ROWS.get(op)
+    if place is None:
+        what = _NO_ROW.get(op, "is unknown")
+        message = f"the event `{op[:20]}` {what}, and has no row - at `{top}{OP_FIELD}`"
+        return NoChange(FailureKind.UNSUPPORTED_CHANGE, message)
+    if not (before if op == DELETE else after):
+        return _incomplete(f"the event `{op}` has no row in `{place}`", f"{top}{place}")
+    return _incomplete("a delete has a row in `after`", f"{top}after") if op == DELETE and after else None
+
+
+def no_row_before(op: str, place: str) -> NoChange:
+    """Of a change that has to be taken back."""
+    return _incomplete(f"the event `{op}` has no row in `before`, which has to be taken back ({_REMEDY})", place)
+
+
+def lacks_before(field: str, place: str) -> NoChange:
+    """Of one whose row before it has not all columns."""
+    return _incomplete(f"the row in `before` has no `{field}`, and has to be taken back ({_REMEDY})", place)
+
+
 def _check_before(change: Change, after: bytes, lacking: Callable[[bytes, bytes], str | None]) -> None:
     """Half a row cannot be taken back: a sum would keep what the other half had added."""
     if change.before == _NULL:
-        message = f"the event `{change.op}` has no row in `before`, which has to be taken back ({_REMEDY})"
-        raise _incomplete(message, change.place_before)
+        raise no_row_before(change.op, change.place_before)
     try:
         field = lacking(change.before, after)
     except msgspec.ValidationError as error:
         raise msgspec.ValidationError(place_below(str(error), change.place_before)) from error
     if field is not None:
-        message = f"the row in `before` has no `{field}`, and has to be taken back ({_REMEDY})"
-        raise _incomplete(message, f"{change.place_before}.{field}")
+        raise lacks_before(field, f"{change.place_before}.{field}")
     if change.op == DELETE:
         change.before = b""  # it is the row already
 
@@ -137,9 +166,17 @@ def find_lacking(names: Sequence[str]) -> Callable[[bytes, bytes], str | None]:
     return find
 
 
-def find_unavailable(row: bytes, names: Sequence[str]) -> str | None:
+def marks_of(columns: Columns) -> Sequence[bytes]:
+    """What is in a row with a value that the database's log does not have; looked for before anything else."""
+    arrays = [kind for _, kind in columns if holds_kind(kind, {"array"})]
+    numbers = any(holds_kind(kind, {"tinyint", "smallint", "int", "bigint", "date"}) for kind in arrays)
+    texts = any(holds_kind(kind, {"string"}) for kind in arrays)
+    return (*_MARKS, *(_MARKS_OF_NUMBERS if numbers else ()), *(_MARKS_OF_TEXTS if texts else ()))
+
+
+def find_unavailable(row: bytes, names: Sequence[str], marks: Sequence[bytes]) -> str | None:
     """A field of these whose value, or a part of it, the database's log does not have; None: there is none."""
-    if not any(mark in row for mark in _MARKS):
+    if not any(mark in row for mark in marks):
         return None
     fields = msgspec.json.decode(row)
     if not isinstance(fields, dict):  # which the row's decoder reports
@@ -152,7 +189,7 @@ def _is_unavailable(value: Any) -> bool:
         case str():
             return value in _PLACEHOLDERS
         case list():
-            return any(map(_is_unavailable, value))
+            return value in ([UNAVAILABLE_UUID], UNAVAILABLE_NUMBERS) or any(map(_is_unavailable, value))
         case dict():
             return any(map(_is_unavailable, value.values()))
     return False
@@ -171,6 +208,11 @@ def place_below(message: str, place: str) -> str:
     """A reason whose place is below another one."""
     text, at, inner = message.rpartition(" - at `$")
     return f"{text}{at[:-1]}{place}{inner}" if at else f"{message} - at `{place}`"
+
+
+def not_in_log(place: str) -> NoChange:
+    """Of a change with a value that Debezium does not have."""
+    return _incomplete("the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there)", place)
 
 
 def _incomplete(message: str, place: str) -> NoChange:

@@ -60,7 +60,7 @@ _TYPES: Final = {
     "string": STRING,
     "bytes": BINARY,
 }
-_NAMED: Final = {
+NAMED: Final = {
     **dict.fromkeys(UNITS, TIMESTAMP_NTZ),
     "io.debezium.time.IsoTimestamp": TIMESTAMP_NTZ,
     "io.debezium.time.ZonedTimestamp": TIMESTAMP,
@@ -68,7 +68,7 @@ _NAMED: Final = {
     "io.debezium.time.IsoDate": DATE,
     "org.apache.kafka.connect.data.Date": DATE,
 }
-_VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
+VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
 """A decimal whose scale is in each value: no type is sure to hold it."""
 
 
@@ -114,11 +114,11 @@ def _type(part: _Part) -> DataType | None:
     if part.items is not None:
         element = _type(part.items)
         return None if element is None else DataType("array", element=element)
-    if part.type == "struct" and part.name != _VARIABLE:
+    if part.type == "struct" and part.name != VARIABLE:
         named = [one for one in part.fields if one.field.isidentifier()]  # others a pipeline file may not take
         fields = tuple((one.field, kind) for one in named if (kind := _type(one)) is not None)
         return DataType("struct", fields=fields) if fields else None
-    return _NAMED.get(part.name) or _TYPES.get(part.type)
+    return NAMED.get(part.name) or _TYPES.get(part.type)
 
 
 def _said(part: _Part) -> Said:

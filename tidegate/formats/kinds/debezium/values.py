@@ -24,7 +24,7 @@ _WORDS: Final = frozenset({"Infinity"})
 """What databases write for numbers that are none, and that is base64, too."""
 _FIRST_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_UNITS: Final[dict[str, tuple[int, int]]] = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+UNITS_OF: Final[dict[str, tuple[int, int]]] = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
 """Microseconds of so many; what is less than one is cut off."""
 _NOT_FINITE: Final = Literal["NaN", "Infinity", "-Infinity"]
 """How Connect's converter writes them, as texts."""
@@ -39,7 +39,7 @@ def own_types(options: FormatOptions, said: Mapping[str, Said]) -> OwnTypes:
 
     def of_column(column: str) -> OwnType:
         known = said.get(column, NOTHING)
-        unit = _UNITS.get(known.unit or units.get(column, options.timestamps))
+        unit = UNITS_OF.get(known.unit or units.get(column, options.timestamps))
 
         def find(kind: DataType) -> Any:
             match kind.kind:
@@ -51,11 +51,11 @@ def own_types(options: FormatOptions, said: Mapping[str, Said]) -> OwnTypes:
                 case "float" | "double":
                     return SCALARS[kind.kind] | _NOT_FINITE
                 case "date":
-                    return own_type(str(kind), _date)
+                    return own_type(str(kind), read_date)
                 case "timestamp" if unit is not None:
-                    return own_type(str(kind), _timestamps(unit, _moment))
+                    return own_type(str(kind), _timestamps(unit, read_moment))
                 case "timestamp_ntz":
-                    return own_type(str(kind), _local if unit is None else _timestamps(unit, _local))
+                    return own_type(str(kind), read_local if unit is None else _timestamps(unit, read_local))
             return None
 
         return find
@@ -73,8 +73,8 @@ def _decimals(kind: DataType, written_as: str, scale: int) -> Callable[[Any], De
             case {"scale": int(own), "value": str(text)} if len(value) == 2:
                 unscaled = _unscaled(text)
                 if unscaled is None or isinstance(own, bool) or abs(own) > _DIGITS_MAX:
-                    raise ValueError(f"Expected `{kind}`, got {_shown(text)} of scale {own}")
-                return exact(_scaled(unscaled, own))
+                    raise ValueError(f"Expected `{kind}`, got {shown(text)} of scale {own}")
+                return exact(scaled(unscaled, own))
         return exact(value)
 
     return read
@@ -88,11 +88,11 @@ def _number(text: str, kind: DataType, written_as: str, scale: int) -> Decimal |
     unscaled = _unscaled(text)
     if written_as == "base64" or not (is_number or text in _WORDS):
         if unscaled is None:
-            raise ValueError(f"Expected `{kind}`, got the text {_shown(text)}")
-        return _scaled(unscaled, scale)
+            raise ValueError(f"Expected `{kind}`, got the text {shown(text)}")
+        return scaled(unscaled, scale)
     if unscaled is not None:
         what = "may be a number or base64" if is_number else "may be base64 or no number"
-        raise ValueError(f"Expected `{kind}`, got the text {_shown(text)}, which {what}: `written_as` says what it is")
+        raise ValueError(f"Expected `{kind}`, got the text {shown(text)}, which {what}: `written_as` says what it is")
     return text
 
 
@@ -109,13 +109,14 @@ def _unscaled(text: str) -> int | None:
     return number if len(data) == least and base64.b64encode(data) == text.encode() else None
 
 
-def _scaled(unscaled: int, scale: int) -> Decimal:
+def scaled(unscaled: int, scale: int) -> Decimal:
     """Exactly: a context rounds."""
     digits = tuple(map(int, str(abs(unscaled))))
     return Decimal((int(unscaled < 0), digits, -scale))
 
 
-def _date(value: Any) -> dt.date:
+def read_date(value: Any) -> dt.date:
+    """Of days since 1970 or a text. Raises ValueError."""
     if not isinstance(value, int) or isinstance(value, bool):
         text = value.removesuffix("Z") if isinstance(value, str) else value
         return _json(text, dt.date)  # type: ignore[no-any-return]  # msgspec makes what it is asked for
@@ -125,16 +126,17 @@ def _date(value: Any) -> dt.date:
         raise ValueError(f"Number out of range: {value} days since 1970 are no date from 1 to 9999") from error
 
 
-def _moment(value: Any) -> dt.datetime:
+def read_moment(value: Any) -> dt.datetime:
+    """Of a text. Raises ValueError."""
     return _json(value, dt.datetime)  # type: ignore[no-any-return]  # msgspec makes what it is asked for
 
 
-def _local(value: Any) -> dt.datetime:
+def read_local(value: Any) -> dt.datetime:
     """Without zone; Debezium's texts (`isostring`) have the letter of UTC at the end all the same."""
-    return _json(value.removesuffix("Z") if isinstance(value, str) else value, _LOCAL)  # type: ignore[no-any-return]  # as above
+    return _json(value.removesuffix("Z") if isinstance(value, str) else value, LOCAL)  # type: ignore[no-any-return]  # as above
 
 
-_LOCAL: Final = Annotated[dt.datetime, msgspec.Meta(tz=False)]
+LOCAL: Final = Annotated[dt.datetime, msgspec.Meta(tz=False)]
 
 
 def _timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) -> Callable[[Any], dt.datetime]:
@@ -147,7 +149,7 @@ def _timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) ->
             moment = _EPOCH + dt.timedelta(microseconds=value * unit[0] // unit[1])
         except OverflowError as error:
             raise ValueError(f"Number out of range: {value} is no timestamp from the year 1 to 9999") from error
-        return moment if of_text is _moment else moment.replace(tzinfo=None)
+        return moment if of_text is read_moment else moment.replace(tzinfo=None)
 
     return read
 
@@ -160,5 +162,6 @@ def _json(value: Any, kind: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """A text in a message."""
     return repr(text) if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]!r}..."

@@ -160,7 +160,7 @@ class _Field:
         return not self._plain or not _LAST_YEARS.isdisjoint(map(_YEAR, filter(None, map(self._value, records))))
 
 
-def _moments(name: str, values: Sequence[dt.datetime | None]) -> pl.Series:
+def make_moments(name: str, values: Sequence[dt.datetime | None]) -> pl.Series:
     """Timestamps as a column. By way of durations: Polars takes eight times as long for moments with a time zone."""
     try:
         since = [None if value is None else value - _EPOCH for value in values]
@@ -210,7 +210,7 @@ class _DecodedParts:
     def leaves(self, name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
         """See Parts."""
         if kind == TIMESTAMP:
-            return _moments(name, values)
+            return make_moments(name, values)
         if kind.kind == "decimal":
             return make_decimals(name, kind, values)
         if kind.kind in _FLOATS:

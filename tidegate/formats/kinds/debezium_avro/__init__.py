@@ -1,0 +1,137 @@
+"""Change events of Debezium in Avro, with schemas of a registry: what the format `debezium` makes of them in JSON.
+
+`schemas.py` is about an envelope's schema and Connect's names in it, `values.py` about what values mean, `rows.py`
+about the columns of a table, and `decoder.py` puts them together, around the decoder of `avro`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+from tidegate.datatypes import STRING, DataType, Schema, parts_of
+from tidegate.formats.contract import Columns, Decoder, FormatRefusal
+from tidegate.formats.kinds.avro import record_name
+from tidegate.formats.kinds.avro.columns import derive_record, nullable, schema_text
+from tidegate.formats.kinds.avro.schema import NAME, AvroField, AvroRefusal, AvroType
+from tidegate.formats.kinds.debezium import ADDED, DebeziumFormat
+from tidegate.formats.kinds.debezium.envelopes import OP_FIELD
+from tidegate.formats.kinds.debezium_avro.schemas import AFTER, BEFORE, parse_event, row_columns
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText
+
+_NAMES: Final = "tidegate"
+_READ_REMEDY: Final = "name the schema of an envelope, or list the columns: `schema: {id: bigint}`"
+
+
+class DebeziumAvroFormat(DebeziumFormat):
+    """See the module."""
+
+    name = "debezium-avro"
+    schema_kind: ClassVar[SchemaKind | None] = SchemaKind.AVRO
+    written_as = frozenset({"timestamps"})
+    page = """\
+For sources: the change events of [debezium](#format-debezium) as Connect's converters for Avro write them, in
+Confluent's wire format with the schema of each record in the [registry](#registry). Which rows they are, `_deleted` and
+`_op`, what is taken back, tombstones and bad records are as in JSON; ids of schemas are as in [avro](#format-avro).
+
+```yaml
+sources:
+  customers: {topic: shop.public.customers, format: debezium-avro, schema: {registry: shop.public.customers-value}}
+```
+
+`schema` is
+
+- columns of the table's row: `{id: bigint, name: string}`. They are looked for by name in the records `before` and
+  `after` of each record's schema; what it does not have is NULL. A record whose schema has the field in another type is
+  bad (`INCOMPATIBLE_SCHEMA`), and the message has its place in the event: `after.name`.
+- `{registry: shop.public.customers-value}` or `{file: envelope.avsc}`: the schema of an event. The fields of its row
+  are the columns, by their names and types alone: defaults and aliases in it are not used.
+
+Most of Connect's types are no logical types of Avro, but plain ones with a `connect.name`, which is what counts:
+
+| in the schema | column | may also be declared as |
+| --- | --- | --- |
+| `boolean`, `string`, `bytes`, `double`, arrays, maps, records, enums | as in [avro](#format-avro) | |
+| `int`, `long`, `float` | `int`, `bigint`, `float` | what is wider; an `int` as `smallint`, `tinyint` |
+| `int` with the `connect.type` `int8`, `int16` | `tinyint`, `smallint` | `int`, `bigint`, `float`, `double` |
+| `io.debezium.time.Date`, `IsoDate`; Connect's `Date` | `date` | `int`; `string` |
+| `io.debezium.time.Timestamp`, `MicroTimestamp`, `NanoTimestamp`; Connect's `Timestamp` | `timestamp_ntz` | \
+`timestamp` (in UTC), `bigint` |
+| `io.debezium.time.ZonedTimestamp`, `IsoTimestamp`, which are texts | `timestamp`, `timestamp_ntz` | `string` |
+| other times and intervals | `int`, `bigint`, `string`: as they are written | |
+| Connect's `Decimal` | `decimal(p,s)`; `decimal(38,s)` where the converter does not know `p` and writes 64 | any \
+decimal that holds the values exactly |
+| `io.debezium.data.VariableScaleDecimal` | `struct<scale: int, value: binary>` | such a decimal |
+| `string`, `double` and whole numbers (`decimal.handling.mode`) | their own type | such a decimal |
+
+A text in a column of times or decimals is read as in JSON, and the record is bad where it is none. Schemas without
+Connect's names (`connect.meta.data=false` of Confluent's converter) do not say what a `long` counts: as a timestamp it
+needs `written_as: {timestamps: us}`, and an `int` as a `date` is taken for days.
+
+A record is bad (`INCOMPLETE_CHANGE`) whose schema is no envelope, a record with `op` and `before` or `after`; rows
+alone, as Debezium's `ExtractNewRecordState` leaves them, are read with [avro](#format-avro). Deletes of a time without
+a declared column have NULL in it, where in JSON they look like half a row.
+
+Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; what else an envelope has may be left out.
+"""
+
+    def read_columns(self, declared: Schema) -> Schema:
+        """See Format."""
+        for name, kind in declared.items():
+            if not NAME.fullmatch(name):
+                remedy = "declare the name in the schema; Debezium's `field.name.adjustment.mode=avro` replaces others"
+                raise FormatRefusal(f"no field in Avro has the name `{name}`", remedy)
+            _check_keys(name, kind)
+        return super().read_columns(declared)
+
+    def schema_columns(self, schema: SchemaText) -> Schema:
+        """See Format."""
+        try:
+            columns = row_columns(parse_event(schema))
+        except AvroRefusal as refusal:
+            raise FormatRefusal(f"the schema cannot be read: {refusal}", _READ_REMEDY) from refusal
+        for name in ADDED:
+            if name in columns:
+                message = f"the table has a column `{name}`, and so has every {self.name} source"
+                raise FormatRefusal(message, "list the other columns: `schema: {id: bigint}`")
+        return self.read_columns(columns)
+
+    def derive_schema(self, columns: Schema, name: str) -> SchemaText:
+        """See Format. Of an envelope, for events that people write in tests."""
+        own = {column: kind for column, kind in columns.items() if column not in ADDED}
+        try:
+            row = nullable(derive_record(own, f"{_NAMES}.{record_name(name)}_row"))
+        except AvroRefusal as refusal:
+            raise FormatRefusal(f"the columns cannot be written {refusal}", "declare others") from refusal
+        fields = (*(AvroField(side, row) for side in (BEFORE, AFTER)), AvroField(OP_FIELD, AvroType("string")))
+        event = AvroType("record", f"{_NAMES}.{record_name(name)}_event", fields=fields)
+        return SchemaText(SchemaKind.AVRO, schema_text(event))
+
+    def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
+        """See Format."""
+        text = super().from_plain(value)
+        if options.schema is None:
+            return text
+        from tidegate.formats.kinds.debezium_avro.plain import event_of_json
+
+        try:
+            return event_of_json(text, options.schema, options)
+        except AvroRefusal as refusal:
+            raise FormatRefusal(f"no event can be written with the schema: {refusal}", _READ_REMEDY) from refusal
+
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
+        """See Format."""
+        from tidegate.formats.kinds.debezium_avro.decoder import change_decoder
+
+        return change_decoder(declared, output, options, schemas)
+
+
+def _check_keys(place: str, kind: DataType) -> None:
+    if kind.key is not None and kind.key != STRING:
+        raise FormatRefusal(
+            f"the keys of {kind} in `{place}` are no strings, which they are in Avro", "declare strings"
+        )
+    for part in parts_of(kind):
+        _check_keys(place, part)
+
+
+FORMAT: Final = DebeziumAvroFormat()

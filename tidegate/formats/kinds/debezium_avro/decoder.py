@@ -1,0 +1,202 @@
+"""Change events in Avro to rows: the decoder of `avro` reads the events, and whole batches of them are taken apart.
+
+Each schema that events were written with has a reader of its own, which knows what the columns of the table are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from tidegate.datatypes import TINYINT, DataType
+from tidegate.formats.columns import Part, polars_type
+from tidegate.formats.contract import Columns
+from tidegate.formats.failures import RecordFailure
+from tidegate.formats.in_memory import Certain
+from tidegate.formats.kinds.avro.columns import column_type
+from tidegate.formats.kinds.avro.decoder import FAST_ROWS_MIN, SchemaDecoder, WriterReader
+from tidegate.formats.kinds.debezium import ADDED, DELETED, OP
+from tidegate.formats.kinds.debezium.decoder import KINDS
+from tidegate.formats.kinds.debezium.envelopes import (
+    DELETE,
+    OP_FIELD,
+    ROWS,
+    UPDATE,
+    NoChange,
+    find_no_change,
+    lacks_before,
+    no_row_before,
+)
+from tidegate.formats.kinds.debezium_avro.rows import Failed, TableRows
+from tidegate.formats.kinds.debezium_avro.schemas import AFTER, BEFORE, find_row, parse_event, plain, project
+from tidegate.formats.row_kinds import BEFORE as ROW_BEFORE
+from tidegate.formats.row_kinds import INSERT, ROW_KIND
+from tidegate.formats.schemas import FormatOptions, Schemas, SchemaText
+from tidegate.native.columns import Rows
+
+_OPS_AFTER: Final = [op for op, side in ROWS.items() if side == AFTER]
+"""Of events that are about the row after them."""
+
+
+def change_decoder(
+    declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas, fast_rows_min: int = FAST_ROWS_MIN
+) -> SchemaDecoder:
+    """See Format.decoder."""
+    kinds: list[tuple[str, DataType]] = []
+    if options.row_kinds:
+        kinds = [(ROW_KIND, TINYINT), *((f"{ROW_BEFORE}{name}", kind) for name, kind in _read(declared, output))]
+
+    def open_reader(schema: SchemaText, prefix: bytes) -> ChangeReader:
+        return ChangeReader(schema, declared, output, options, prefix, fast_rows_min)
+
+    return SchemaDecoder(open_reader, [*output, *kinds], options, schemas)
+
+
+def _read(declared: Columns, output: Columns) -> list[tuple[str, DataType]]:
+    """The table's columns that somebody reads, in their order."""
+    wanted = {name for name, _ in output}
+    return [(name, kind) for name, kind in declared if name in wanted and name not in ADDED]
+
+
+class ChangeReader:
+    """See SchemaReader: reads the events that were written with one schema."""
+
+    def __init__(
+        self,
+        schema: SchemaText,
+        declared: Columns,
+        output: Columns,
+        options: FormatOptions,
+        prefix: bytes,
+        rows_min: int,
+    ) -> None:
+        """Raises AvroRefusal."""
+        event = parse_event(schema)
+        row = find_row(event)
+        own = [(name, kind) for name, kind in declared if name not in ADDED]
+        self._table = TableRows(row, own, output, options)
+        self._output = [name for name, _ in output]
+        self._before = [
+            pl.Series(f"{ROW_BEFORE}{name}", [None], dtype=polars_type(kind)) for name, kind in _read(declared, output)
+        ]
+        """Of a change with no row before it."""
+        self._takes_back = options.row_kinds
+        before, after = row.sides.get(BEFORE, {}), row.sides.get(AFTER, {})
+        self._lacking = next((name for name, _ in own if name in after and name not in before), "")
+        """A column that no row before a change has. In what Debezium writes there is none."""
+        self._good = self._is_change(row.sides)
+        read = project(event, row, own)
+        columns = [(field.name, column_type(field.type, field.name)) for field in read.fields]
+        self._reader = WriterReader(plain(event), read, columns, prefix, rows_min)
+
+    @property
+    def fast(self) -> bool:
+        """Whether batches are read by Polars."""
+        return self._reader.fast is not None
+
+    @property
+    def certain(self) -> Certain | None:
+        """See SchemaReader."""
+        events = self._reader.certain
+        return None if events is None else _CertainChanges(events, self.changes)
+
+    def read_whole(self, values: Sequence[Any], /) -> pl.DataFrame | None:
+        """See SchemaReader."""
+        events = self._reader.read_whole(values)
+        if events is None:
+            return None
+        frame, bad = self.changes(events)
+        return None if bad else frame
+
+    def read(self, bodies: Sequence[bytes], /, *, tried: bool = False) -> tuple[list[Part], list[RecordFailure]]:
+        """See SchemaReader."""
+        parts, failures = self._reader.read(bodies, tried=tried)
+        made: list[Part] = []
+        for rows, events in parts:
+            frame, bad = self.changes(events)
+            made.append(([row for place, row in enumerate(rows) if place not in bad] if bad else rows, frame))
+            failures += [msgspec.structs.replace(one, row=rows[place]) for place, one in bad.items()]
+        return made, failures
+
+    def changes(self, events: pl.DataFrame) -> tuple[pl.DataFrame, Failed]:
+        """Rows of the good events, and the bad ones by their place; `row` of these means nothing."""
+        good = events.select_seq(self._good).to_series()
+        if good.all():
+            return self._changes(events)
+        bad = {place: self._why(events.row(place, named=True)).at(place) for place in (~good).arg_true()}
+        places = good.arg_true()
+        frame, failed = self._changes(events[places])
+        return frame, bad | {places[place]: failure for place, failure in failed.items()}
+
+    def _is_change(self, sides: Mapping[str, Any]) -> pl.Expr:
+        """Whether an event has the rows that it is about, and those that are taken back."""
+        op, no = pl.col(OP_FIELD), pl.lit(value=False)
+        before, after = (pl.col(side).is_not_null() if side in sides else no for side in (BEFORE, AFTER))
+        good = (op.is_in(_OPS_AFTER) & after) | ((op == DELETE) & before & ~after)
+        if self._takes_back:
+            good &= (op != UPDATE) | before
+            good &= ~op.is_in([UPDATE, DELETE]) if self._lacking else pl.lit(value=True)
+        return good.fill_null(value=False).alias(OP_FIELD)
+
+    def _why(self, event: Mapping[str, Any]) -> NoChange:
+        """An event is no change of a row, or not one that can be taken back."""
+        op, before = event[OP_FIELD], event.get(BEFORE) is not None
+        found = find_no_change(op, "", before=before, after=event.get(AFTER) is not None)
+        if found is not None:
+            return found
+        return lacks_before(self._lacking, f"{BEFORE}.{self._lacking}") if before else no_row_before(op, BEFORE)
+
+    def _changes(self, events: pl.DataFrame) -> tuple[pl.DataFrame, Failed]:
+        """Of events that have their rows."""
+        table, failed = self._table, Failed()
+        ops = events.get_column(OP_FIELD)
+        updates = (ops == UPDATE).arg_true() if self._takes_back else _NONE
+        halves = [table.of_events(events)]
+        if len(updates):
+            halves.append(table.before(events, updates))
+        for half in halves:
+            table.find_unavailable(half, failed)
+        rows, *before = [table.convert(half, failed) for half in halves]
+        added = [(ops == DELETE).alias(DELETED), ops.alias(OP)]
+        made = {one.name: one for one in (*rows, *added)}
+        columns = [made[name] for name in self._output]
+        if self._takes_back:
+            kinds = ops.replace_strict(KINDS, default=INSERT, return_dtype=pl.Int8())
+            columns += [kinds.alias(ROW_KIND), *self._spread(before, updates, events.height)]
+        frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=events.height)
+        if failed:
+            frame = frame.filter(~pl.int_range(pl.len()).is_in(sorted(failed)))
+        return frame, failed
+
+    def _spread(self, before: Sequence[Sequence[pl.Series]], updates: pl.Series, height: int) -> list[pl.Series]:
+        """The rows before updates in the places of these, and NULL in all others."""
+        if not before or not self._before:
+            return [one.new_from_index(0, height) for one in self._before]
+        places = _NOWHERE.new_from_index(0, height).scatter(updates, range(len(updates)))
+        found = pl.DataFrame(before[0]).select_seq(pl.all().gather(pl.lit(places)).name.prefix(ROW_BEFORE))
+        return [found.get_column(one.name) for one in self._before]
+
+
+class _CertainChanges:
+    """See Certain: bad events are left over, to whoever says why."""
+
+    def __init__(self, events: Certain, changes: Callable[[pl.DataFrame], tuple[pl.DataFrame, Failed]]) -> None:
+        self._events = events
+        self._changes = changes
+
+    def decode(self, addresses: int, lengths: int, count: int) -> Rows:
+        """See Certain."""
+        events, left = self._events.decode(addresses, lengths, count)
+        frame, bad = self._changes(events)
+        if bad:
+            unread = set(left)
+            rows = [row for row in range(count) if row not in unread]
+            left = sorted([*left, *(rows[place] for place in bad)])
+        return Rows(frame, left)
+
+
+_NONE: Final = pl.Series([], dtype=pl.UInt32())
+_NOWHERE: Final = pl.Series([None], dtype=pl.UInt32())

@@ -1,0 +1,176 @@
+"""What the schema of an event in Avro says of the values in it: Connect's names beside Avro's own types. Pure.
+
+Connect's converters write few of its types as logical types of Avro. The others are numbers, texts and bytes with a
+`connect.name` (`io.debezium.time.MicroTimestamp` of a long), which is taken for the logical type here. `values.py`
+knows what each means; the bytes are those of the type without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.datatypes import MAX_PRECISION, SMALLINT, TINYINT, DataType, Schema, decimal_of, map_of
+from tidegate.formats.contract import Columns
+from tidegate.formats.failures import FailureKind
+from tidegate.formats.kinds.avro.columns import column_type
+from tidegate.formats.kinds.avro.schema import AvroField, AvroRefusal, AvroType, parse_schema, with_logical
+from tidegate.formats.kinds.debezium.envelopes import OP_FIELD
+from tidegate.formats.kinds.debezium.schemas import DECIMAL, NAMED
+from tidegate.formats.schemas import SchemaText
+
+BEFORE, AFTER = "before", "after"
+"""The fields of an event that are rows."""
+_SMALL: Final = {"int8": TINYINT, "int16": SMALLINT}
+"""Ints by their `connect.type`, which is their logical type, too."""
+_NAMES_SHOWN_MAX: Final = 10
+_DIGITS_MAX: Final = 4
+"""Of a number in a schema."""
+
+
+class NoEnvelope(AvroRefusal):
+    """The schema of a record that is no change event."""
+
+    kind = FailureKind.INCOMPLETE_CHANGE
+
+
+def parse_event(schema: SchemaText) -> AvroType:
+    """The record that a text describes, with what Connect says of its types as their logical types. Raises
+    AvroRefusal.
+    """
+    return parse_schema(schema, meaning)
+
+
+def meaning(made: AvroType, one: Mapping[str, Any]) -> AvroType:
+    """A type with what Connect says of its values, or Avro, as its logical type."""
+    name = one.get("connect.name")
+    if name == DECIMAL and made.kind in ("bytes", "fixed"):
+        return _decimal(with_logical(made, one), one)
+    if isinstance(name, str) and name:
+        return msgspec.structs.replace(made, logical=name)
+    if made.kind == "int" and (small := one.get("connect.type")) in _SMALL:
+        return msgspec.structs.replace(made, logical=small)
+    return with_logical(made, one)
+
+
+def _decimal(made: AvroType, one: Mapping[str, Any]) -> AvroType:
+    """Converters write 64 digits where they do not know; a column of the database has its own beside them."""
+    said = one.get("connect.parameters")
+    said = said if isinstance(said, Mapping) else {}
+    scale, digits = _number(said.get("scale")), _number(said.get("connect.decimal.precision"))
+    scale = made.scale if scale is None else scale
+    digits = made.precision if digits is None or not 0 < digits <= MAX_PRECISION else digits
+    return msgspec.structs.replace(made, logical="decimal", precision=digits or MAX_PRECISION, scale=scale)
+
+
+def _number(text: Any) -> int | None:
+    """Of a parameter."""
+    if not isinstance(text, str) or len(text) > _DIGITS_MAX or not text.removeprefix("-").isdecimal():
+        return None
+    return int(text)
+
+
+def plain(one: AvroType) -> AvroType:
+    """The same type without what its values mean: what is in the bytes."""
+    return msgspec.structs.replace(
+        one,
+        fields=tuple(AvroField(each.name, plain(each.type)) for each in one.fields),
+        items=None if one.items is None else plain(one.items),
+        branches=tuple(plain(each) for each in one.branches),
+        logical="",
+        precision=0,
+        scale=0,
+        aliases=(),
+    )
+
+
+class Row(msgspec.Struct, frozen=True):
+    """The table's row in the schema of an event."""
+
+    sides: dict[str, dict[str, AvroType]]
+    """By `before` and `after`, those that there are: fields with their types. Debezium has the same ones in both."""
+
+    @property
+    def fields(self) -> Mapping[str, AvroType]:
+        """Those of both, a field of both has one type."""
+        return {name: one for side in reversed(self.sides.values()) for name, one in side.items()}
+
+    def place(self, name: str) -> str:
+        """Of a field, from the top of the event."""
+        return next(f"{side}.{name}" for side in reversed(self.sides) if name in self.sides[side])
+
+
+def find_row(event: AvroType) -> Row:
+    """Raises NoEnvelope, and AvroRefusal where an envelope is not like Debezium's."""
+    fields = {field.name: field.type for field in event.fields}
+    sides = tuple(side for side in (BEFORE, AFTER) if side in fields)
+    if OP_FIELD not in fields or not sides:
+        lacks = f"`{OP_FIELD}`" if OP_FIELD not in fields else "`before` and no `after`"
+        names = ", ".join(list(fields)[:_NAMES_SHOWN_MAX])
+        more = ", ..." if len(fields) > _NAMES_SHOWN_MAX else ""
+        what = f"its record `{event.name}` has no {lacks}, but the fields {names}{more}"
+        raise NoEnvelope("", f"it is no envelope of changes: {what}; rows alone are read with `format: avro`")
+    if fields[OP_FIELD].bare.kind not in ("string", "enum"):
+        raise AvroRefusal(OP_FIELD, f"the writer's is {fields[OP_FIELD].bare.kind}, and what happened is a string")
+    rows: dict[str, dict[str, AvroType]] = {}
+    for side in sides:
+        record = fields[side].bare
+        if record.kind != "record" or not record.fields:
+            raise AvroRefusal(side, f"the writer's is {record.name or record.kind}, and a row is a record of columns")
+        rows[side] = {field.name: field.type for field in record.fields}
+    for name, one in rows.get("before", {}).items():
+        if rows.get("after", {}).get(name, one).bare != one.bare:
+            raise AvroRefusal(f"before.{name}", "it is of another type than in `after`, and both are one row's")
+    return Row(rows)
+
+
+def project(event: AvroType, row: Row, names: Columns) -> AvroType:
+    """What is read of an event: the columns `names` of its rows, or any one where it has none of them."""
+    wanted, whole = {name for name, _ in names}, plain(event)
+    fields = [
+        field if field.name == OP_FIELD else AvroField(field.name, _narrowed(field.type, wanted))
+        for field in whole.fields
+        if field.name == OP_FIELD or field.name in row.sides
+    ]
+    return msgspec.structs.replace(whole, fields=tuple(fields))
+
+
+def _narrowed(one: AvroType, wanted: set[str]) -> AvroType:
+    if one.kind == "union":
+        return msgspec.structs.replace(one, branches=tuple(_narrowed(each, wanted) for each in one.branches))
+    if one.kind != "record":
+        return one
+    found = tuple(field for field in one.fields if field.name in wanted)
+    return msgspec.structs.replace(one, fields=found or one.fields[:1])
+
+
+def row_columns(event: AvroType) -> Schema:
+    """The columns of the row in an envelope. Raises AvroRefusal with the first that can be none."""
+    row = find_row(event)
+    for name in row.fields:
+        if name.startswith("__"):
+            raise AvroRefusal(row.place(name), "names of columns that begin with `__` belong to Tidegate")
+    return {name: column_of(one, row.place(name)) for name, one in row.fields.items()}
+
+
+def column_of(one: AvroType, place: str) -> DataType:
+    """What a type becomes where nobody has declared a column. Raises AvroRefusal."""
+    one = one.bare
+    if one.kind == "record" and one.fields:
+        return DataType(
+            "struct", fields=tuple((each.name, column_of(each.type, f"{place}.{each.name}")) for each in one.fields)
+        )
+    if one.kind == "array" and one.items is not None:
+        return DataType("array", element=column_of(one.items, f"{place}[]"))
+    if one.kind == "map" and one.items is not None:
+        return map_of(DataType("string"), column_of(one.items, f"{place}{{}}"))
+    if one.logical == "decimal":
+        precision = min(one.precision, MAX_PRECISION)
+        if not 0 <= one.scale <= precision:
+            raise AvroRefusal(place, f"a decimal with {one.scale} of {precision} digits after the point is no column")
+        return decimal_of(precision, one.scale)
+    if one.logical in NAMED or one.logical in _SMALL:
+        return NAMED.get(one.logical) or _SMALL[one.logical]
+    return column_type(one if one.kind != "union" else plain(one), place)
