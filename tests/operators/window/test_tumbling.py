@@ -205,6 +205,34 @@ def test_what_is_late_for_what_an_end_of_time_has_closed_does_not_depend_on_the_
     assert (not windowing.session) <= found[0][0] < 6  # a record may begin a session of its own
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "windowing",
+    [Windowing(10, 10), Windowing(10, 5), Windowing(10, 10, early_ms=5), Windowing(10, 5, early_ms=5)],
+    ids=["tumbling", "sliding", "early", "early sliding"],
+)
+def test_what_bounded_runs_have_given_is_never_given_from_the_beginning(windowing: Windowing, seed: int) -> None:
+    """Also where a run has only corrected what was closed before it, and where it was restored since then."""
+    print(f"seed {seed}")
+    rnd = random.Random(seed)
+    step, now = Subtasks(make_window(windowing, 7), 2), 0
+    for _ in range(12):
+        for _ in range(rnd.randrange(3)):
+            step.feed(at(*((f"k{rnd.randrange(6)}", max(0, now + rnd.randrange(-12, 12))) for _ in range(4))))
+            if rnd.random() < 0.5:
+                now += rnd.randrange(6)
+                step.feed(watermark(now))
+            if rnd.random() < 0.4:
+                step.restart(rnd.choice((1, 2, 3)), "memory")
+        step.feed(watermark(END_OF_TIME))
+        step.restart(rnd.choice((1, 2, 3)), "memory")
+    newest: dict[Any, int] = {}
+    for *window, count in (row[:4] for row in step.results):
+        before = newest.get(tuple(window), 0)
+        assert count > before or (windowing.early_ms and count == before), (window, before, count)
+        newest[tuple(window)] = count
+
+
 def test_late_rows_are_counted_and_go_out_as_they_came_with_the_reason() -> None:
     late = (("x", BIGINT), ("_reason", STRING), ("_watermark", TIMESTAMP))
     step = Subtasks(msgspec.structs.replace(make_window(Windowing(10, 10)), late=late))

@@ -147,4 +147,5 @@ class EarlyRuntime(TimedRuntime):
         over = self._slicing.floor_of(after_ms(watermark_ms) - self._lateness_ms)
         left = self._slices.state.take_due(over - self._slicing.size_ms + self._early_ms, FOLDED_MAX)
         gathered = self._gathered.state.take_due(over, FOLDED_MAX)
+        self._note_forgotten(gathered)
         return max(len(left), len(gathered)) == FOLDED_MAX

@@ -156,4 +156,6 @@ class SlicedRuntime(TimedRuntime):
         over = self._slicing.floor_of(after_ms(watermark_ms) - self._lateness_ms)
         taken = self._slices.state.take_due(self._slicing.last_dropped(over), FOLDED_MAX)
         more = self._extra.state.take_due(over, FOLDED_MAX) if len(self._extra) else []
+        self._note_forgotten(taken, self._slicing.last_due)
+        self._note_forgotten(more)
         return max(len(taken), len(more)) == FOLDED_MAX

@@ -5,7 +5,7 @@ A timer is a due time and a key, in the state `timers`: the result is made when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -14,7 +14,7 @@ from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRunti
 from tidegate.operators.kinds.window.running.given import Given
 from tidegate.operators.kinds.window.running.partial import AT, Buffer
 from tidegate.operators.kinds.window.running.slicing import Slicing
-from tidegate.operators.kinds.window.running.store import Store
+from tidegate.operators.kinds.window.running.store import Store, key_columns
 from tidegate.operators.kinds.window.states import TIMERS
 from tidegate.operators.lateness import after_ms
 from tidegate.state.keygroups import key_group_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidegate.operators.runtime import Out
     from tidegate.operators.spec import Slot
     from tidegate.state.order import Row
+    from tidegate.state.snapshot import Value
 
 
 class TimedRuntime(WindowRuntime):
@@ -137,6 +138,19 @@ class TimedRuntime(WindowRuntime):
     def _drop(self, watermark_ms: int) -> bool:
         """Forget what no result takes any more; True when there is more."""
         raise NotImplementedError
+
+    def _note_forgotten(
+        self, taken: Sequence[tuple[Row, Value]], due_of: Callable[[pl.Series], pl.Series] | None = None
+    ) -> None:
+        """What an end of time forgets can be corrected no more, so a later start has to take its windows for closed.
+
+        Their results may be from before a restore, or may have come from a restored watermark alone: then nobody has
+        noted them. `due_of`: the last due times of what ends then.
+        """
+        if taken and self._lateness_ms and self._clock.ending:
+            keyed = pl.DataFrame(key_columns([row for row, _ in taken], self._keys))
+            dues = keyed[AT] if due_of is None else due_of(keyed[AT])
+            self._note_closed(self._slicing.instants_of(dues) - 1, keyed)
 
 
 def at_of(rows: pl.DataFrame) -> pl.Series:
