@@ -395,17 +395,20 @@ class World:
             if offset < offsets.get(place, 0)
         )
 
+    @property
+    def _rescaled(self) -> bool:
+        return any(fault.kind == "rescale" for fault in self.faults.fired)
+
     def _shape_oracle(self) -> ShapeOracle | None:
         """Of what is known now; None without a shape."""
         workload = self.schedule.workload
         if workload.shape is None:
             return None
-        rescaled = any(fault.kind == "rescale" for fault in self.faults.fired)
         return ShapeOracle(
             workload.shape,
             self.records,
             exactly_once=workload.exactly_once,
-            ordered=not (workload.shape.waits and rescaled),
+            ordered=not (workload.shape.waits and self._rescaled),
         )
 
     def _check(self) -> list[str]:
@@ -423,9 +426,10 @@ class World:
         if workload.topology == LETTERS:
             self.reach.note(f"schedules: {LETTERS}")
             self.reach.note("dead letters", len(self.outputs.ever[DEAD_TOPIC]))
-        problems = check_output(workload, records, last) + check_committed(workload, records, histories)
+        moved = self._rescaled or workload.growing
+        problems = check_output(workload, records, last, moved=moved) + check_committed(workload, records, histories)
         for history in earlier:
-            problems += check_output(workload, records, history, complete=False)
+            problems += check_output(workload, records, history, complete=False, moved=moved)
         if workload.changed:
             self.reach.note(f"releases with totals that are {workload.changed}", count_releases(histories) - 1)
         if self.progress is not None:
