@@ -53,6 +53,19 @@ def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: obje
     assert (type(result), result) == (type(value), value)
 
 
+@pytest.mark.parametrize("text", ["1.10", "1e2", "12345678901234567.89", "1" * 41, "-.5", "1E+3", ".inf"])
+def test_a_number_with_a_fraction_is_known_as_it_is_written(text: str) -> None:
+    """An expression and a property are text, from which YAML has only taken the quotes."""
+    value = values_of(f"a: {text}")["a"]
+    assert isinstance(value, float)
+    assert str(value) == f"{value}" == text
+    assert type(values_of("a: ${X}", X=text)["a"]) is type(value)
+    assert str(values_of("a: ${X}", X=text)["a"]) == text
+    data = values_of(f"tests: [{text}]")["tests"]
+    assert isinstance(data, list)
+    assert type(data[0]) is float, "data, whose digits mean nothing"
+
+
 def test_quoted_scalars_are_text() -> None:
     assert values_of("a: '1'\nb: \"true\"\nc: !!str 5\nd: |\n  no\n") == {"a": "1", "b": "true", "c": "5", "d": "no\n"}
 
