@@ -39,6 +39,8 @@ _SPECIAL_FLOAT = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII)
 _TEXT_TAGS = frozenset(["!", "tag:yaml.org,2002:str"])
 _DATA: Path = ("tests",)
 """Where values are those of records, and not of settings."""
+_OPTIONS: Path = ("spark",)
+"""Where a default may be options of a JVM."""
 
 
 class WrittenFloat(float):
@@ -103,7 +105,7 @@ class Reader:
             self.unresolved.add(path)
             return None
         try:
-            result = derive_interpolated(node.text, self.environ, self.read_file)
+            result = derive_interpolated(node.text, self.environ, self.read_file, signs=path[:1] == _OPTIONS)
         except InterpolationFailed as error:
             self.unresolved.add(path)
             for message, remedy in error.problems:
