@@ -14,7 +14,14 @@ from tidegate.config.encryption import SECRET, decide_encryption_problems
 from tidegate.config.errors import PathProblem
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
-from tidegate.config.properties import CONNECT, SERVERS, Side, decide_kafka_problems, decide_spark_problems
+from tidegate.config.properties import (
+    CONNECT,
+    SERVERS,
+    Side,
+    decide_kafka_problems,
+    decide_spark_problems,
+    find_other_name,
+)
 from tidegate.config.property_limits import decide_limit_problems
 from tidegate.config.schemas import decide_schema_problems
 from tidegate.config.storage_checks import decide_storage_problems
@@ -145,6 +152,12 @@ def _own_properties(
     yield from _below(path, decide_kafka_problems(properties, side))
     yield from _login_problems(path, {**top, **_as_written(path, properties, values)}, properties)
     yield from _limits(path, top, properties, side, settings)
+    for name in properties:
+        if name not in top and (other := find_other_name(name, top)):
+            message = f"is another name of `{other}`, which is in `kafka:` at the top"
+            yield PathProblem(
+                (*path, name), message, f"write `{other}` here, too: it counts in place of that", at_key=True
+            )
     for word in sorted(SERVERS & set(properties)):
         message = "one pipeline has one cluster: transactions cannot span two"
         yield PathProblem((*path, word), message, "set it in `kafka:` at the top only", at_key=True)
