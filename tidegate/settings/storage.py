@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
@@ -48,7 +49,7 @@ class StorageSettings(Settings):
     `AZURE_STORAGE_ACCOUNT_NAME` and so on, and so do credentials where no `credentials_file` is named.
     """
 
-    INSIDE: ClassVar[dict[str, str]] = dict.fromkeys(
+    INSIDE: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
             "access_key", "access_key_id", "secret_key", "secret_access_key", "session_token", "account_key",
             "sas_token", "credentials", "username", "password", "token",
