@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -233,6 +234,13 @@ def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Pat
         yield PathProblem(("checkpoints", "transaction_timeout"), message, remedy)
 
 
+def _is_over(start: str | dict[int, int], until: str) -> bool:
+    """Whether a read ends before it begins. Both are words or moments in UTC."""
+    if isinstance(start, dict) or not (start[:1].isdigit() and until[:1].isdigit()):
+        return False
+    return dt.datetime.fromisoformat(until) <= dt.datetime.fromisoformat(start)
+
+
 def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     words = [word for word in ("topic", "topics", "pattern") if getattr(source, word) is not None]
     if not words:
@@ -249,6 +257,9 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     if isinstance(source.start, dict) and (source.pattern is not None or len(source.all_topics) > 1):
         message = "offsets by partition do not say which of several topics"
         yield PathProblem((*path, "start"), message, "make a source per topic and list them in `from`")
+    if _is_over(source.start, source.until):
+        message = f"`{source.until}` is not after `start`, {source.start}: nothing would be read"
+        yield PathProblem((*path, "until"), message, "make it later than `start`")
     kind = FORMATS[source.format]
     if kind.needs_schema and source.schema_ is None:
         yield PathProblem(
@@ -269,8 +280,22 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     if source.on_null is not None and kind.reads_tombstones:
         message = f"a record without value is no bad record in a {kind.name} source: its `value` is NULL"
         yield PathProblem((*path, "on_null"), message, "remove it, and use `where: value IS NOT NULL`", at_key=True)
+    for word, schema in (("schema", source.schema_), ("key_schema", source.key_schema)):
+        if isinstance(schema, NamedSchema) and schema.file is not None:
+            yield from _beside_a_file((*path, word), schema)
     yield from _changes(path, kind, source)
     yield from _source_key(path, source)
+
+
+def _beside_a_file(path: Path, schema: NamedSchema) -> Iterator[PathProblem]:
+    """A reader's schema comes from one place."""
+    if schema.registry is not None:
+        message = "both a file and a subject of the registry are given"
+        yield PathProblem((*path, "registry"), message, "keep one of them", at_key=True)
+    elif "version" in schema.model_fields_set:
+        yield PathProblem(
+            (*path, "version"), "a file has no versions: a subject of the registry has", "remove it", at_key=True
+        )
 
 
 def _changes(path: Path, kind: Format, source: SourceSettings) -> Iterator[PathProblem]:

@@ -225,11 +225,12 @@ def _value_problems(name: str, value: str, entry: KafkaProperty) -> list[PathPro
 def _protocol_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
     """Addresses with a protocol in front: where it is not `security.protocol`, librdkafka leaves the broker out."""
     protocol = properties.get("security.protocol", "plaintext")
+    if not isinstance(protocol, str):
+        return []  # a secret: nothing of it may be shown
     problems = []
     for name in sorted(SERVERS & properties.keys()):
         value = properties[name]
-        servers = value.split(",") if isinstance(value, str) and isinstance(protocol, str) else []
-        for server in map(str.strip, servers):
+        for server in map(str.strip, value.split(",") if isinstance(value, str) else []):
             scheme, separator, address = server.partition("://")
             if not separator or scheme.lower() == protocol.lower() or not _SERVER.fullmatch(server):
                 continue

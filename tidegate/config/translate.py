@@ -154,10 +154,7 @@ MAX_ROUNDS = 100
 
 def derive_settings(values: dict[str, Value]) -> Understood:
     """Settings of everything that can be understood, and a problem for everything that cannot."""
-    empty = [
-        PathProblem(path, "the value is missing", "give a value, or remove the key")
-        for path in _empty_paths(values, ())
-    ]
+    empty = [PathProblem(path, "the value is missing", _empty_remedy(path)) for path in _empty_paths(values, ())]
     known = {problem.path for problem in empty}
     rest, problems, broken_parts = _Rest(values), list(empty), list(empty)
     for _ in range(MAX_ROUNDS):
@@ -172,6 +169,13 @@ def derive_settings(values: dict[str, Value]) -> Understood:
     # Too many broken properties to look past: the rest of the file is left for the next run.
     nothing = PipelineSettings.model_validate(_PLACEHOLDERS)
     return Understood(nothing, tuple(problems), frozenset([""]), (), ())
+
+
+def _empty_remedy(path: Path) -> str:
+    match path:
+        case ("steps", int(), "select", str()) | ("steps", int(), "select", "add", str()):
+            return 'give an expression, or remove the key; a NULL needs a type: "cast(null as string)"'
+    return "give a value, or remove the key"
 
 
 def _empty_paths(value: Value, path: Path) -> Iterable[Path]:

@@ -47,6 +47,7 @@ class WrittenFloat(float):
     """A number with a fraction as the file has it: in an expression `1.10` has two digits, and `1e2` is no decimal."""
 
     __slots__ = ("_written",)
+    _written: str
 
     def __new__(cls, text: str) -> Self:
         """Of a text that `derive_scalar` makes a float of."""

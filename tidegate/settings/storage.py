@@ -38,7 +38,7 @@ def _endpoint(value: object) -> str:
 
 
 def _word(value: object) -> str:
-    text = require_text(value, "a name", 'put it in quotes: "..."')
+    text = require_text(value, "a name")
     if len(text) > 100 or not text.replace("-", "").replace(".", "").isalnum() or not text.isascii():
         raise refusal(f"`{text[:60]}` is not a name", "letters, digits, `-` and `.`")
     return text

@@ -318,10 +318,13 @@ def read_aggregates(
     own = taken or {}
     usable = bool(keys)
     for index, key in enumerate(keys):
-        usable = context.key(("key", index), key) and usable
         if key in own:
-            context.problem(("key", index), f"`{key}` is a column of the result", "give it another name in a `select`")
+            there = key in context.columns
+            remedy = "give it another name in a `select`" if there else "leave it out: every result has it"
+            context.problem(("key", index), f"`{key}` is a column of the result", remedy)
             usable = False
+        else:
+            usable = context.key(("key", index), key) and usable
     calls: dict[str, AggregateCall] = {}
     for column, text in texts.items():
         path = ("aggregate", column)
