@@ -111,6 +111,7 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("qty as quantity", 5, "unexpected `as`", "leave it out: the name of a column is its key"),
         ("WHERE qty > 1", 1, "unexpected `WHERE`", "leave it out: this is an expression alone"),
         ("*", 1, "unexpected `*`", '{"*": all}'),
+        ("address.`*`", 9, "no field `*`", "Zip, city"),
         ("orders.*", 8, "unexpected `*`", '{"*": all}'),
         ("qty\u200b > 1", 4, "the invisible character U+200B", "remove it"),
         ("day = current_date", 7, "`current_date` gives another value each time", "a timestamp of the record"),

@@ -69,7 +69,7 @@ def derive_syntax(text: str) -> Syntax:
     """
     tokens = derive_tokens(text)
     first, last = tokens[0], tokens[max(0, len(tokens) - 2)]
-    if last.text == "*" and (len(tokens) == 2 or tokens[-3].text == "."):
+    if (last.kind, last.text) == ("operator", "*") and (len(tokens) == 2 or tokens[-3].text == "."):
         raise Refusal(last.start, "unexpected `*`", 'all columns are `select: {"*": all}`')
     reader = _Reader(tokens)
     tree = reader.expression()

@@ -12,7 +12,7 @@ import msgspec
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import DataType, is_pattern
 from tidegate.settings import hosts
 from tidegate.settings.backtracking import find_endless
 from tidegate.settings.columns import TypeProblem, derive_type
@@ -225,17 +225,22 @@ def _host(value: object) -> str:
     return text
 
 
+_UNREADABLE = "such fields cannot be read: rename them at the producer"
+
+
 def check_column(value: object) -> str:
     """The name of a column."""
     text = require_text(value, "a column name")
     if text.startswith("__"):
         raise refusal(f"the column `{text[:60]}` begins with `__`", "such names belong to Tidegate: choose another")
+    if is_pattern(text):
+        raise refusal(f"the column `{text[:60]}` has a name that stands for several columns", _UNREADABLE)
     if len(text) > MAX_NAME_LENGTH:
         raise refusal(f"the column name has {len(text)} characters", f"at most {MAX_NAME_LENGTH}")
     if any(character in '"\\' or not character.isprintable() for character in text):
         raise refusal(
             f"the column name {text[:60]!r} has a quote, a backslash or a control character",
-            "such fields cannot be read: rename them at the producer",
+            _UNREADABLE,
         )
     return text
 

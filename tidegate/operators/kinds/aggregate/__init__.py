@@ -323,6 +323,10 @@ def read_aggregates(
             remedy = "give it another name in a `select`" if there else "leave it out: every result has it"
             context.problem(("key", index), f"`{key}` is a column of the result", remedy)
             usable = False
+        elif own and (total := next((one for one in texts if key.startswith(f"{one}.")), "")):
+            remedy = "rename the key in a `select` before, or the total"
+            context.problem(("key", index), f"`{key}` is how a part of the total `{total}` may be called", remedy)
+            usable = False
         else:
             usable = context.key(("key", index), key) and usable
     calls: dict[str, AggregateCall] = {}
