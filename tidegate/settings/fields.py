@@ -233,6 +233,8 @@ def check_column(value: object) -> str:
     text = require_text(value, "a column name")
     if text.startswith("__"):
         raise refusal(f"the column `{text[:60]}` begins with `__`", "such names belong to Tidegate: choose another")
+    if "${" in text:
+        raise refusal(f"`{text[:60]}` is no name of a column", "variables are replaced in values, not in keys")
     if is_pattern(text):
         raise refusal(f"the column `{text[:60]}` has a name that stands for several columns", _UNREADABLE)
     if len(text) > MAX_NAME_LENGTH:
