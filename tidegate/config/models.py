@@ -38,7 +38,7 @@ from tidegate.settings.fields import (
     integer,
     size,
 )
-from tidegate.settings.other_words import SINK_WORDS, SOURCE_WORDS, STEP_WORDS
+from tidegate.settings.other_words import SINK_WORDS, SOURCE_WORDS, STEP_WORDS, TOP_WORDS
 from tidegate.settings.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
 from tidegate.settings.schemas import RegistrySettings, SchemaId, Secrets, SourceSchema, WrittenSchema, WrittenSchemaId
 from tidegate.settings.serving import HttpSettings, LoggingSettings
@@ -412,6 +412,7 @@ class SinkSettings(Settings):
 class PipelineSettings(Settings):
     """One file is one pipeline and all of its settings."""
 
+    INSIDE: ClassVar[Mapping[str, str]] = TOP_WORDS
     version: Annotated[int, integer(1, 1), Field(description="Version of the file format.")]
     name: Annotated[
         PipelineName, Field(description="In metrics, consumer group, transactional ids and state; never change it.")

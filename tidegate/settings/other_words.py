@@ -19,6 +19,19 @@ _WATERMARK: Final = "write it inside `watermark`: {delay: 5s}"
 _CLUSTER: Final = "write it as `bootstrap.servers` in `kafka:` at the top of the file"
 _OF_SOURCES: Final = "it is said at the sources, for all that becomes of their records"
 
+_VARIABLES: Final = "variables come from the environment: ${NAME:default} in a value"
+_METRICS: Final = "metrics are at `/metrics` of `http`: {port: 9095}"
+
+TOP_WORDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("variables", "vars", "env", "environment"), _VARIABLES),
+    **dict.fromkeys(("metrics", "monitoring", "prometheus"), _METRICS),
+    **dict.fromkeys(("pipeline", "pipeline_name", "id", "application"), "write `name`"),
+    **dict.fromkeys(("description", "comment"), "write a comment: # ..."),
+    **dict.fromkeys(("log_level", "log"), "write `logging: {level: info}`"),
+    **dict.fromkeys(("kafka_options", "kafka_properties", "brokers"), "write `kafka: {bootstrap.servers: ...}`"),
+    **dict.fromkeys(("bootstrap_servers", "bootstrap-servers"), "write `kafka: {bootstrap.servers: ...}`"),
+}
+"""At the top of the file."""
 STEP_WORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("filter", "condition", "predicate"), _WHERE),
     "having": "write `where` in a step of its own, which reads this one",
@@ -34,6 +47,13 @@ STEP_WORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("union", "inputs", "input"), "write `from: [a, b]`"),
     **dict.fromkeys(("case", "switch", "branch", "split"), "write `route: {big: amount >= 100, rest: else}`"),
     **dict.fromkeys(("url", "cache", "missing"), _HTTP),
+    **dict.fromkeys(
+        ("lookup", "enrich"), "ask a server by `http`, or by a function of yours: `async: module:function`"
+    ),
+    **dict.fromkeys(("udf", "function"), "write `async: module:function`"),
+    **dict.fromkeys(("watermark", "event_time"), "it is said at the source"),
+    "cast": "write `select: {column: cast(column as bigint)}`",
+    "merge": "write `from: [a, b]`",
     "bad_records": _OF_SOURCES,
     "type": "the words of a step say what it does: `where`, `select`, `aggregate` ...",
 }
@@ -51,6 +71,14 @@ SOURCE_WORDS: Final[Mapping[str, str]] = {
 """Of sources."""
 SINK_WORDS: Final[Mapping[str, str]] = {
     "topics": "write `topic: {expression: ..., allow: [a, b]}`: an expression chooses among them",
+    **dict.fromkeys(("primary_key", "partition_by", "message_key"), "write `key`"),
+    **dict.fromkeys(("compression", "compression.type"), "write `kafka: {compression.type: gzip}`"),
+    **dict.fromkeys(
+        ("columns", "fields", "exclude", "value"), "all columns are written: a step with `select` says which"
+    ),
+    **dict.fromkeys(
+        ("transactional", "exactly_once", "delivery"), "remove it: `checkpoints.mode` says it of all sinks"
+    ),
     "mode": "rows are inserts; with `key` and `on_null` they are an upsert topic",
     "bad_records": _OF_SOURCES,
     **dict.fromkeys(("bootstrap.servers", "bootstrap_servers", "brokers"), _CLUSTER),
