@@ -92,6 +92,10 @@ def _one_url(value: object) -> str:
     return text
 
 
+def _user(value: object) -> str:
+    return require_text(value, "the name of a user")
+
+
 def _secret(value: object) -> SecretStr:
     if isinstance(value, SecretStr):
         text = value.get_secret_value().strip()
@@ -216,7 +220,7 @@ class RegistrySettings(Settings):
     url: Annotated[
         Urls, Field(description="Its address; a list names several of one registry, which are tried in turn.")
     ]
-    username: Annotated[str | None, Field(description="For basic authentication; with `password`.")] = None
+    username: Annotated[str | None, Check(_user, _TEXT), Field(description="For basic authentication; with `password`.")] = None
     password: Annotated[Secret | None, Field(description="Best as `${file:...}`.")] = None
     token: Annotated[Secret | None, Field(description="A bearer token, in place of user and password.")] = None
     ca: Annotated[File | None, Field(description="Certificates to trust, in PEM; default: those of the machine.")] = (
