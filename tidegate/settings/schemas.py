@@ -220,7 +220,9 @@ class RegistrySettings(Settings):
     url: Annotated[
         Urls, Field(description="Its address; a list names several of one registry, which are tried in turn.")
     ]
-    username: Annotated[str | None, Check(_user, _TEXT), Field(description="For basic authentication; with `password`.")] = None
+    username: Annotated[
+        str | None, Check(_user, _TEXT), Field(description="For basic authentication; with `password`.")
+    ] = None
     password: Annotated[Secret | None, Field(description="Best as `${file:...}`.")] = None
     token: Annotated[Secret | None, Field(description="A bearer token, in place of user and password.")] = None
     ca: Annotated[File | None, Field(description="Certificates to trust, in PEM; default: those of the machine.")] = (
