@@ -204,9 +204,25 @@ def _spark(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Pat
         )
         what = f"is a server of Spark Connect: {CONNECT}" if master.startswith("sc://") else "is not a Spark master"
         yield PathProblem(("spark", "master"), f"`{master[:60]}` {what}", remedy)
+    yield from _executors(settings, master)
     if slots is not None and slots < wanted:
         message = f"`{master}` has room for {slots} slot{'s' if slots != 1 else ''}, but parallelism is {wanted}"
         yield PathProblem(("spark", "master"), message, f"give it {wanted}, or lower `parallelism`")
+
+
+def _executors(settings: PipelineSettings, master: str) -> Iterator[PathProblem]:
+    """Room for slots where Spark starts a fixed number of executors, as far as the file says how large they are."""
+    numbers = []
+    for name in ("spark.executor.instances", "spark.executor.cores", "spark.task.cpus"):
+        value = settings.spark.get(name, "1" if name == "spark.task.cpus" else "")
+        if not isinstance(value, str) or not value.isdecimal() or not int(value):
+            return
+        numbers.append(int(value))
+    executors, cores, cpus = numbers
+    slots, wanted = executors * (cores // cpus), settings.parallelism
+    if slots < wanted and master.startswith(("k8s://", "yarn")):
+        message = f"{executors} executors with {cores} cores have room for {slots} slots, but parallelism is {wanted}"
+        yield PathProblem(("spark", "spark.executor.instances"), message, "give it more, or lower `parallelism`")
 
 
 def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
