@@ -49,6 +49,11 @@ class DataType(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.kind
 
 
+def is_pattern(name: str) -> bool:
+    """Whether Polars takes the name of a column for several columns: `*`, and regular expressions from `^` to `$`."""
+    return name == "*" or (name.startswith("^") and name.endswith("$"))
+
+
 def decimal_of(precision: int, scale: int = 0) -> DataType:
     """`decimal(precision, scale)`: so many digits, of which `scale` are after the point."""
     return DataType("decimal", precision=precision, scale=scale)

@@ -26,6 +26,7 @@ def test_a_whole_login_is_accepted_in_any_case(protocol: str, mechanism: str) ->
         {"security.protocol": "ssl", "ssl.ca.location": "ca.pem"},
         {"security.protocol": "ssl", "ssl.certificate.location": "me.pem", "ssl.key.location": "me-key.pem"},
         {"security.protocol": SecretStr("ssl"), "ssl.ca.location": "ca.pem"},
+        {"security.protocol": "sasl_plain", "ssl.ca.location": "reported for the protocol alone"},
     ],
 )
 def test_a_login_without_a_password_is_accepted(given: dict[str, Text]) -> None:

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer
 from pydantic import SecretStr
 
 from tests.config.librdkafka_list import derive_list, read_table, render_list
+from tidegate.config.other_clients import REMEDIES
 from tidegate.config.properties import (
     OWNED_KAFKA,
     UNUSABLE_KAFKA,
@@ -19,7 +20,7 @@ from tidegate.config.properties import (
     read_kafka_properties,
 )
 from tidegate.kafka.client_properties import REFUSED
-from tidegate.settings.secrets import REDACTED, Redactor, is_secret_key, render_properties, reveal
+from tidegate.settings.secrets import REDACTED, Redactor, Text, is_secret_key, render_properties, reveal
 
 
 def test_the_shipped_list_is_that_of_the_installed_librdkafka() -> None:
@@ -74,6 +75,54 @@ def test_good_values_pass_here_and_in_librdkafka(name: str, value: str) -> None:
 def test_bad_values_are_refused_at_the_value(name: str, value: str) -> None:
     (problem,) = decide_kafka_problems({name: value}, "both")
     assert not problem.at_key
+
+
+@pytest.mark.parametrize(
+    ("servers", "protocol", "said"),
+    [
+        ("http://b:9092", None, "`http://b:9092` is no address of Kafka"),
+        ("a:1, kafka+ssl://b:9092", "SSL", "`kafka+ssl://b:9092` is no address of Kafka"),
+        ("ssl://b:9092", None, "`ssl://b:9092` is left out: `security.protocol` is `plaintext`"),
+        ("PLAINTEXT://b:9092", "sasl_ssl", "`PLAINTEXT://b:9092` is left out: `security.protocol` is `sasl_ssl`"),
+        ("PLAINTEXT://b:9092", None, ""),
+        ("https://b/path", None, "`https://b/path` is not a broker address"),
+        ("SASL_SSL://a:1,b:2", "sasl_ssl", ""),
+    ],
+)
+def test_an_address_with_another_protocol_would_be_left_out(servers: str, protocol: str | None, said: str) -> None:
+    given: dict[str, Text] = {"bootstrap.servers": servers}
+    if protocol is not None:
+        given["security.protocol"] = protocol
+    found = decide_kafka_problems(given, "both")
+    assert [(one.path, one.message) for one in found] == ([(("bootstrap.servers",), said)] if said else [])
+
+
+def test_a_property_has_one_of_its_names() -> None:
+    given: dict[str, Text] = {"sasl.mechanisms": "PLAIN", "sasl.mechanism": "SCRAM-SHA-256", "client.id": "x"}
+    (problem,) = decide_kafka_problems(given, "both")
+    assert (problem.path, problem.message) == (
+        ("sasl.mechanism",),
+        "is another name of `sasl.mechanisms`, which is given, too",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("ssl.truststore.location", "use `ssl.ca.location`: a file in PEM with the certificates to trust"),
+        ("schema.registry.url", "write it as `registry: {url: ...}` at the top of the file"),
+        ("kafka.client.id", "write `client.id`: the names here have no `kafka.` in front"),
+        ("kafka.sasl.jaas.config", "use `sasl.username` and `sasl.password`"),
+        ("clientid", "did you mean `client.id`?"),
+    ],
+)
+def test_names_of_other_clients_are_told_what_to_write_here(name: str, remedy: str) -> None:
+    (problem,) = decide_kafka_problems({name: "x"}, "both")
+    assert problem.remedy == remedy
+
+
+def test_librdkafka_has_no_property_that_is_of_other_clients_here() -> None:
+    assert not read_kafka_properties().keys() & REMEDIES.keys()
 
 
 def test_properties_of_the_other_side_are_told_and_left_out() -> None:

@@ -53,6 +53,19 @@ def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: obje
     assert (type(result), result) == (type(value), value)
 
 
+@pytest.mark.parametrize("text", ["1.10", "1e2", "12345678901234567.89", "1" * 41, "-.5", "1E+3", ".inf"])
+def test_a_number_with_a_fraction_is_known_as_it_is_written(text: str) -> None:
+    """An expression and a property are text, from which YAML has only taken the quotes."""
+    value = values_of(f"a: {text}")["a"]
+    assert isinstance(value, float)
+    assert str(value) == f"{value}" == text
+    assert type(values_of("a: ${X}", X=text)["a"]) is type(value)
+    assert str(values_of("a: ${X}", X=text)["a"]) == text
+    data = values_of(f"tests: [{text}]")["tests"]
+    assert isinstance(data, list)
+    assert type(data[0]) is float, "data, whose digits mean nothing"
+
+
 def test_quoted_scalars_are_text() -> None:
     assert values_of("a: '1'\nb: \"true\"\nc: !!str 5\nd: |\n  no\n") == {"a": "1", "b": "true", "c": "5", "d": "no\n"}
 
@@ -87,10 +100,41 @@ def test_an_alias_bomb_is_refused() -> None:
         ("^a$", "^a$"),
         ("$A", "$A"),
         ("${NEST}", "${A}"),
+        ("a ${OP:=} b", "a = b"),
+        ("${B:+5}", "+5"),
     ],
 )
 def test_interpolation(text: str, result: str) -> None:
     assert derive_interpolated(text, {"A": "1", "NEST": "${A}"}, no_file).text == result
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "remedy"),
+    [
+        ("${A:-out}", "`${A:-out}`: the default follows the colon, so it would be `-out`", "write ${A:out}"),
+        ("${A:-}", "`${A:-}`: the default follows the colon, so it would be `-`", "write ${A:}"),
+        ("${A:?not set}", "`${A:?not set}`: the default follows the colon, so it would be `?not set`", "write ${A}"),
+        ("${A:=/data}", "`${A:=/data}`: the default follows the colon, so it would be `=/data`", "write ${A:/data}"),
+        ("${B:x${A:y}}", "a variable within `${B:x${A:y}`: they cannot be nested", "write one default"),
+        ("${file:}", "`${file:}` names no file", "for instance ${file:/run/secrets/password}"),
+        (
+            "${file:x}",
+            "the file `x` cannot be read: No such file or directory",
+            "write its whole path: it is looked for in the working directory",
+        ),
+    ],
+)
+def test_references_as_shells_have_them_are_refused_and_not_guessed_at(text: str, message: str, remedy: str) -> None:
+    with pytest.raises(InterpolationFailed) as caught:
+        derive_interpolated(text, {"A": "1"}, no_file)
+    assert caught.value.problems == [(message, remedy)]
+
+
+@pytest.mark.parametrize("number", ["-5", "-0.5", "-1e3", "-.5", "-Xmx1g -ea"])
+def test_a_default_may_be_negative_and_options_begin_with_a_sign(number: str) -> None:
+    assert values_of(f"spark: {{x: '${{N:{number}}}'}}") == {"spark": {"x": number}}
+    if not number.startswith("-X"):
+        assert derive_interpolated(f"${{N:{number}}}", {}, no_file).text == number
 
 
 def test_interpolated_plain_scalars_get_a_type_and_quoted_ones_do_not() -> None:

@@ -71,5 +71,5 @@ def test_X33_a_place_that_is_none_is_told(tmp_path: Path) -> None:
 def test_a_check_before_the_start_makes_no_token(tmp_path: Path) -> None:
     check_token_file(tmp_path / "token")
     assert not list(tmp_path.iterdir())
-    with pytest.raises(TokenFileRefused, match="nowhere/token: the command token cannot be kept there"):
+    with pytest.raises(TokenFileRefused, match="nowhere/token: no token can be kept there"):
         check_token_file(tmp_path / "nowhere" / "token")

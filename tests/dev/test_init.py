@@ -172,6 +172,12 @@ def test_a_file_that_exists_is_left_alone_before_any_broker_is_asked(tmp_path: P
     assert "exists; choose another name" in result.output
 
 
+def test_a_name_that_no_topic_has_is_refused_before_any_broker_is_asked() -> None:
+    result = CliRunner().invoke(init, ["--topic", "a b", "--bootstrap", "127.0.0.1:1"])
+    assert result.exit_code == 2
+    assert "--topic: `a b` is not a topic name; Kafka takes 1 to 249 letters" in result.output
+
+
 def test_properties_without_a_topic_are_refused() -> None:
     result = CliRunner().invoke(init, ["--kafka", "client.id=x"])
     assert result.exit_code == 2

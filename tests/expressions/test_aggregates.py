@@ -82,7 +82,7 @@ def test_a_function_whose_package_is_missing_says_how_to_install_it(monkeypatch:
         ("percentile_approx(qty, 1.5)", "1.5 is not between 0 and 1"),
         ("percentile_approx(qty, amount)", "needs a number from 0 to 1"),
         ("percentile_approx(qty, true)", "needs a number from 0 to 1"),
-        ("percentile_approx(at, 0.5)", "needs a number, not timestamp"),
+        ("percentile_approx(at, 0.5)", "needs a whole number, a float or a double, not timestamp"),
         ("min_by(name)", "takes 2 arguments, not 1"),
         ("max_by(name, tags)", "needs values that have an order"),
         ("collect_list(address)", "state keeps plain values"),

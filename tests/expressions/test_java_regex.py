@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import polars as pl
 import pytest
 
@@ -44,8 +42,9 @@ from tidegate.expressions.java_regex import RegexRefused, derive_like_regex, der
     ],
 )
 def test_a_pattern_without_javas_meaning_is_refused(pattern: str, why: str) -> None:
-    with pytest.raises(RegexRefused, match=re.escape(why)):
+    with pytest.raises(RegexRefused) as caught:
         derive_rust_regex(pattern)
+    assert why in f"{caught.value}; {caught.value.remedy}"
 
 
 @pytest.mark.parametrize(

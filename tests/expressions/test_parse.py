@@ -48,6 +48,7 @@ COLUMNS = {
     "tags": DataType("array", element=STRING),
     "address": ADDRESS,
     "order": INT,
+    "a.b": INT,
 }
 
 
@@ -87,9 +88,55 @@ def test_the_type_of_an_expression_is_sparks(text: str, kind: DataType) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        r"name rlike '\\d+'",
+        r"name rlike r'\d+\b'",
+        r"name rlike 'it\'s \"a\" \n\t tab'",
+        r"name rlike '\u0041\101'",
+        r"name = '\d'",
+        r"name like '50\%'",
+    ],
+)
+def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
+    assert parse_expression(text, COLUMNS).type == BOOLEAN
+
+
+@pytest.mark.parametrize(
     ("text", "column", "problem", "remedy"),
     [
         ("amont + 1", 1, "no column `amont`", "did you mean `amount`?"),
+        ("orders.qty + 1", 1, "no column `orders`", "write `qty`: nothing stands before the name of a column"),
+        ("1 + a.b", 5, "no column `a`", "the column `a.b` has a dot: write it in backticks"),
+        ("qty as quantity", 5, "unexpected `as`", "leave it out: the name of a column is its key"),
+        ("WHERE qty > 1", 1, "unexpected `WHERE`", "leave it out: this is an expression alone"),
+        ("*", 1, "unexpected `*`", '{"*": all}'),
+        ("address.`*`", 9, "no field `*`", "Zip, city"),
+        ("orders.*", 8, "unexpected `*`", '{"*": all}'),
+        ("qty\u200b > 1", 4, "the invisible character U+200B", "remove it"),
+        ("day = current_date", 7, "`current_date` gives another value each time", "a timestamp of the record"),
+        ("uuid()", 1, "`uuid` gives another value each time", "`uuid5('namespace', s)`"),
+        ("rand() < 0.1", 1, "`rand` gives another value each time", "`pmod(xxhash64(id), 100)`"),
+        ("monotonically_increasing_id()", 1, "gives another value each time", "`metadata` of the source"),
+        ("hash(id)", 1, "no function `hash`", "`xxhash64(a, b, ...)`"),
+        ("count_if(paid)", 1, "the aggregate function `count_if` cannot stand here", "`count(if(condition, 1, null))`"),
+        ("address['zip']", 1, "`[]` needs an array, not struct<", "write `.zip`: the fields of a struct have names"),
+        (r"name rlike '\d+'", 12, r"`\d` in a text is no more than `d`", r"write `\\d`"),
+        (r"name rlike '\bann'", 12, r"`\b` in a text is a backspace", r"write `\\b`"),
+        (r"regexp_replace(name, 'a', '\$1')", 27, r"`\$` in a text is no more than `$`", r"write `\\$`"),
+        (r"regexp_extract(name, 'it''s \. here', 0)", 22, r"`\.` in a text is no more than `.`", r"write `\\.`"),
+        ("name rlike 'a{,3}'", 12, "the pattern has `{` that is not a quantifier, which is", r"write '\\{'"),
+        ("name rlike '(?x)a'", 12, "the pattern has the flags `(?x)`, which is not supported", "(?i) and (?s) alone"),
+        ("name rlike '*.csv'", 12, "`*` with nothing to repeat", r"for the character itself write '\\*'"),
+        ("regexp_replace(name, 'a', '$')", 27, "the replacement has `$` without a group", r"write '\\$'"),
+        ("split(name, '|')", 13, "can match nothing", "for the character write '[|]'"),
+        ("regexp_replace(name, '^', 'x')", 22, "can match nothing", "write what it matches"),
+        (
+            "aggregate(transform(tags, t -> 1.25), 0.0, (a, x) -> a + x)",
+            44,
+            "the lambda function gives decimal(4,2), and `aggregate` needs decimal(1,1)",
+            "begin with a type that holds all results, cast(0 as decimal(38,2)), and cast each to it",
+        ),
         ("id + upperr(name)", 6, "no function `upperr`", "did you mean `upper`?"),
         ("strpos(name, 'x')", 1, "no function `strpos`", "use `instr(s, part)`"),
         ("regexp_counts(name, 'x')", 1, "no function `regexp_counts`", "did you mean `regexp"),
@@ -108,6 +155,7 @@ def test_the_type_of_an_expression_is_sparks(text: str, kind: DataType) -> None:
         ("day > '2026-02-30'", 7, "'2026-02-30' is not a date", "same type"),
         ("at > 'soon'", 6, "'soon' is not a timestamp", "same type"),
         ("at > '2026-01-01 00:00:00 Europe/Paris'", 6, "is not a timestamp", "same type"),
+        ("cast('5.5' as int)", 1, "'5.5' is not an int", "correct the text"),
         ("cast('1,5' as float)", 1, "'1,5' is not a float", "correct the text"),
         ("id = '99999999999999999999'", 6, "is not a bigint", "correct the text"),
         ("name > 5", 1, "`name` is text beside bigint", "cast(name as bigint)"),

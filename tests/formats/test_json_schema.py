@@ -74,6 +74,7 @@ def test_properties_are_columns() -> None:
         ({"a": {"type": "array", "items": {"$ref": "#"}}}, "or contains itself"),
         ({"a": {"$ref": "#anchor"}}, "`#anchor` leads nowhere"),
         ({"__a": {"type": "string"}}, r"`\$\.__a`: names of columns that begin with `__`"),
+        ({"*": {"type": "string"}}, r"`\$\.\*`: the name stands for several columns"),
         ({'a"b': {"type": "string"}}, "a quote, a backslash or a control character"),
         ({"": {"type": "string"}}, "0 characters"),
         ({"a": {"type": "array", "items": {"properties": {"b\n": {"type": "string"}}}}}, r"`\$\.a\[\]`: the name"),

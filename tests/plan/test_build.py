@@ -360,3 +360,21 @@ sinks: {out: {from: sums, topic: out, key: id}}
     broken = check_pipeline(parse_pipeline(ORDERS + steps.replace("amount * 2", "amont"), "p.yaml", {}))
     assert broken.problems
     assert [one.text for one in broken.expressions] == ["amount > 1", "id"]
+
+
+def test_a_default_with_a_fraction_travels_in_the_plan() -> None:
+    text = """\
+version: 1
+name: w
+kafka: {bootstrap.servers: localhost:9092}
+checkpoints: {directory: file:///tmp/w}
+sources:
+  orders: {topic: orders, schema: {id: bigint, net: double}}
+steps:
+  - {name: best, from: orders, key: id, keep: {by: net, n: 2}, state: {defaults: {net: 1.50}}}
+sinks:
+  out: {from: best, topic: out, key: id}
+"""
+    plan = build_plan(parse_pipeline(text, "p.yaml", {}))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=Plan).words == plan.words
+    assert [type(value) for words in plan.words.values() for value in words.defaults.values()] == [float]

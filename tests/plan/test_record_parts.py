@@ -136,7 +136,7 @@ def test_added_headers_are_computed_before_the_sink() -> None:
     ("sink", "message"),
     [
         ("headers: {pass: all}", "the headers of records are lost in `totals`, whose rows are made of several records"),
-        ("headers: {drop: [a]}", "no headers are passed on"),
+        ("headers: {drop: a}", "no headers are passed on"),
         ("headers: {add: {a: n}}", "is bigint, not a string or binary"),
         ("headers: {add: {a: m}}", "there is no column `m`"),
         ("partition: customer", "`customer` is string, not a whole number"),

@@ -82,3 +82,11 @@ def test_totals_that_are_routed_are_totals() -> None:
     assert [f"{one.path}: {one.message}" for one in warnings] == [
         "sinks.many: writes totals without a `key`: their order is lost among the partitions"
     ]
+
+
+def test_records_that_are_no_duplicates_are_no_totals() -> None:
+    text = FILE.replace("ROUTE", "{odd: id % 2 = 1, big: id > 5, rest: else}").replace(
+        "sinks:\n",
+        "  - {name: once, from: orders, dedup: {key: id, within: 1h}}\nsinks:\n  each: {from: once, topic: m}\n",
+    )
+    assert not check_pipeline(parse_pipeline(text, "p.yaml", {})).warnings

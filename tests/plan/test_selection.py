@@ -60,6 +60,21 @@ def test_columns_keep_their_order_and_new_ones_come_last(select: str, columns: l
     assert operator.describes() == columns
 
 
+@pytest.mark.parametrize(
+    ("constant", "kind"),
+    [
+        ("1.10", "decimal(3,2)"),
+        ("-0.500", "decimal(3,3)"),
+        ("1e2", "double"),
+        ("12345678901234567.89", "decimal(19,2)"),
+        ("100", "int"),
+    ],
+)
+def test_a_constant_without_quotes_is_what_is_written(constant: str, kind: str) -> None:
+    (operator,) = plan_of(f"{{id: id, amount: amount, c: {constant}}}").operators(SelectOperator)[:1]
+    assert str(dict(operator.output)["c"]) == kind
+
+
 def test_a_column_that_is_left_out_is_not_read() -> None:
     (source,) = plan_of('{"*": all, except: [debug]}').operators(SourceOperator)
     assert [name for name, _ in source.output] == ["id", "cust", "amount"]

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from tidegate.coordinator.entries import CheckpointEntry, decode_entry, encode_entry
-from tidegate.coordinator.savepoint import SavepointRefused
 from tidegate.ids import CheckpointId, JournalSequence
 from tidegate.storage.base import ObjectMissing
 from tidegate.storage.local import LocalStorage
@@ -62,8 +61,9 @@ def test_what_cannot_be_read_is_refused(source: object, checkpoint: str | None, 
 
 
 def test_a_directory_that_is_neither_says_what_it_is() -> None:
-    with pytest.raises(SavepointRefused, match="is not a savepoint"):
-        open_text(GOLDEN)
+    for checkpoint in (None, "3"):
+        with pytest.raises(SourceRefused, match="has no checkpoints and is no savepoint"):
+            open_text(GOLDEN, checkpoint)
 
 
 def test_unknown_steps_and_states_list_those_that_there_are() -> None:

@@ -100,15 +100,23 @@ def test_a_bounded_source_comes_to_the_end_of_time(seen: list[int | str]) -> Non
     assert seen[-1] == "end"
 
 
-def test_a_case_that_misses_records_says_what_steps_hold_and_wait_for(
-    seen: list[int | str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(AggregateRuntime, "gauges", {"open_windows": 2, "timers": 0})
-    given = f"given: {{orders: [{record(10, 1)}, {record(30)}]}}"
-    result = run_one(f"{given}, expect: {{totals: []}}", PIPELINE)
+@pytest.mark.parametrize(
+    ("window", "held"),
+    [
+        ("{tumbling: 1m}", "1 open window, 1 timer, its watermark is 2026-01-01T00:00:04.999Z"),
+        ("{tumbling: 40s}", "2 open windows, 2 timers, its watermark is 2026-01-01T00:00:04.999Z"),
+        ("{session: 5s}", "3 open windows, 3 timers, its watermark is 2026-01-01T00:00:04.998Z"),
+        ("{sliding: 1m, every: 30s}", "2 open windows, 2 timers, its watermark is 2026-01-01T00:00:04.999Z"),
+    ],
+)
+def test_a_case_that_misses_records_says_what_steps_hold_and_wait_for(window: str, held: str) -> None:
+    pipeline = PIPELINE.replace("key: customer, aggregate", f"key: customer, window: {window}, aggregate")
+    given = f"given: {{orders: [{record(10, 1)}, {record(30)}, {record(50)}]}}"
+    result = run_one(f"{given}, expect: {{totals: []}}", pipeline)
+    assert result.passed, "no window is closed"
+    result = run_one(f"{given}, expect: {{totals: [{{key: ann}}]}}", pipeline)
     assert messages(result)[-1].splitlines() == [
         "by the way:",
-        "per_customer: 2 open windows, its watermark is 2026-01-01T00:00:04.999Z",
+        f"per_customer: {held}",
         "orders: its watermark is 2026-01-01T00:00:04.999Z, held back by orders[1]",
     ]
-    assert run_one(f"{given}, expect: {{copy: []}}", PIPELINE).passed

@@ -97,8 +97,16 @@ def test_a_line_may_be_a_whole_record_as_topic_read_prints_it() -> None:
         (b"1", "line 2 is no record: it is no object with `value`; without --records a line is the value"),
         (b'{"key": 1}', "line 2 is no record: it has no `value`; without --records a line is the value"),
         (b'{"value": 1}', "line 2 is no record: a raw value is text"),
-        (b'{"value": "x", "timestamp": "now"}', "line 2 is no record: Invalid isoformat string"),
-        (b'{"value": "x", "partition": "a"}', "line 2 is no record: invalid literal"),
+        (b'{"value": "x", "timestamp": "now"}', "line 2 is no record: `timestamp` is now: for instance 2026-11-01T00"),
+        (b'{"value": "x", "timestamp": "2026-01-01"}', "line 2 is no record: `timestamp` is 2026-01-01: for instance"),
+        (b'{"value": "x", "timestamp": 1.5}', "line 2 is no record: `timestamp` is 1.5: for instance"),
+        (b'{"value": "x", "timestamp": 99999999999999999999}', "line 2 is no record: `timestamp` is 99999999999999999"),
+        (b'{"value": "x", "partition": "a"}', "line 2 is no record: `partition` is a: a whole number, from 0 on"),
+        (b'{"value": "x", "partition": -1}', "line 2 is no record: `partition` is -1: a whole number, from 0 on"),
+        (b'{"value": "x", "partition": 1.5}', "line 2 is no record: `partition` is 1.5: a whole number, from 0 on"),
+        (b'{"value": "x", "headers": {"a": "b"}}', "line 2 is no record: `headers` are pairs, in their order: [["),
+        (b'{"value": "x", "headers": [["a"]]}', "line 2 is no record: `headers` are pairs, in their order: [["),
+        (b'{"value": "x", "headers": "abc"}', "line 2 is no record: `headers` are pairs, in their order: [["),
         (b'{"value_base64": "?"}', "line 2 is no record: '?' is not base64"),
     ],
 )
@@ -106,6 +114,14 @@ def test_a_line_that_is_no_record_is_refused_with_its_number(line: bytes, reason
     with pytest.raises(RecordRefused) as refused:
         parse([b"\n", line], "lines", whole=True)
     assert refused.value.message.startswith(reason)
+
+
+def test_a_mark_of_the_byte_order_in_front_is_no_part_of_the_first_record() -> None:
+    assert [one.value for one in parse([b'\xef\xbb\xbf{"id": 1}\r\n', b'{"id": 2}\r\n'])] == [
+        b'{"id": 1}',
+        b'{"id": 2}',
+    ]
+    assert parse([b'\xef\xbb\xbf{"value": "x"}'], "lines", whole=True)[0].value == b"x"
 
 
 def test_a_line_without_an_end_is_not_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from tidegate.settings.base import Path
 from tidegate.settings.suggest import derive_suggestion
 
 _VALUES: Final = ("value", "text", "value_base64")
+_LETTERS: Final = "they are not compared but counted: `bad_records: {WRONG_TYPE: 1}`"
 _KEYS: Final = ("key", "key_base64")
 
 
@@ -61,7 +62,8 @@ def _steps(values: Mapping[str, Value]) -> Sequence[str]:
 def _unknown(path: Path, named: Mapping[str, object], known: Sequence[str], what: str) -> Iterator[PathProblem]:
     for name in named:
         if name not in known:
-            remedy = derive_suggestion(name, known)
+            letters = what == "sink" and name == "dead_letters"
+            remedy = _LETTERS if letters else derive_suggestion(name, known)
             yield PathProblem((*path, name), f"there is no {what} `{name}`", remedy or f"name a {what}", at_key=True)
 
 

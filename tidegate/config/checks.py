@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -14,7 +15,14 @@ from tidegate.config.encryption import SECRET, decide_encryption_problems
 from tidegate.config.errors import PathProblem
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
-from tidegate.config.properties import CONNECT, SERVERS, Side, decide_kafka_problems, decide_spark_problems
+from tidegate.config.properties import (
+    CONNECT,
+    SERVERS,
+    Side,
+    decide_kafka_problems,
+    decide_spark_problems,
+    find_other_name,
+)
 from tidegate.config.property_limits import decide_limit_problems
 from tidegate.config.schemas import decide_schema_problems
 from tidegate.config.storage_checks import decide_storage_problems
@@ -144,6 +152,12 @@ def _own_properties(
     yield from _below(path, decide_kafka_problems(properties, side))
     yield from _login_problems(path, {**top, **_as_written(path, properties, values)}, properties)
     yield from _limits(path, top, properties, side, settings)
+    for name in properties:
+        if name not in top and (other := find_other_name(name, top)):
+            message = f"is another name of `{other}`, which is in `kafka:` at the top"
+            yield PathProblem(
+                (*path, name), message, f"write `{other}` here, too: it counts in place of that", at_key=True
+            )
     for word in sorted(SERVERS & set(properties)):
         message = "one pipeline has one cluster: transactions cannot span two"
         yield PathProblem((*path, word), message, "set it in `kafka:` at the top only", at_key=True)
@@ -189,9 +203,25 @@ def _spark(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Pat
         )
         what = f"is a server of Spark Connect: {CONNECT}" if master.startswith("sc://") else "is not a Spark master"
         yield PathProblem(("spark", "master"), f"`{master[:60]}` {what}", remedy)
+    yield from _executors(settings, master)
     if slots is not None and slots < wanted:
         message = f"`{master}` has room for {slots} slot{'s' if slots != 1 else ''}, but parallelism is {wanted}"
         yield PathProblem(("spark", "master"), message, f"give it {wanted}, or lower `parallelism`")
+
+
+def _executors(settings: PipelineSettings, master: str) -> Iterator[PathProblem]:
+    """Room for slots where Spark starts a fixed number of executors, as far as the file says how large they are."""
+    numbers = []
+    for name in ("spark.executor.instances", "spark.executor.cores", "spark.task.cpus"):
+        value = settings.spark.get(name, "1" if name == "spark.task.cpus" else "")
+        if not isinstance(value, str) or not value.isdecimal() or not int(value):
+            return
+        numbers.append(int(value))
+    executors, cores, cpus = numbers
+    slots, wanted = executors * (cores // cpus), settings.parallelism
+    if slots < wanted and master.startswith(("k8s://", "yarn")):
+        message = f"{executors} executors with {cores} cores have room for {slots} slots, but parallelism is {wanted}"
+        yield PathProblem(("spark", "spark.executor.instances"), message, "give it more, or lower `parallelism`")
 
 
 def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[PathProblem]:
@@ -219,6 +249,13 @@ def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Pat
         yield PathProblem(("checkpoints", "transaction_timeout"), message, remedy)
 
 
+def _is_over(start: str | dict[int, int], until: str) -> bool:
+    """Whether a read ends before it begins. Both are words or moments in UTC."""
+    if isinstance(start, dict) or not (start[:1].isdigit() and until[:1].isdigit()):
+        return False
+    return dt.datetime.fromisoformat(until) <= dt.datetime.fromisoformat(start)
+
+
 def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     words = [word for word in ("topic", "topics", "pattern") if getattr(source, word) is not None]
     if not words:
@@ -235,6 +272,9 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     if isinstance(source.start, dict) and (source.pattern is not None or len(source.all_topics) > 1):
         message = "offsets by partition do not say which of several topics"
         yield PathProblem((*path, "start"), message, "make a source per topic and list them in `from`")
+    if _is_over(source.start, source.until):
+        message = f"`{source.until}` is not after `start`, {source.start}: nothing would be read"
+        yield PathProblem((*path, "until"), message, "make it later than `start`")
     kind = FORMATS[source.format]
     if kind.needs_schema and source.schema_ is None:
         yield PathProblem(
@@ -255,8 +295,22 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
     if source.on_null is not None and kind.reads_tombstones:
         message = f"a record without value is no bad record in a {kind.name} source: its `value` is NULL"
         yield PathProblem((*path, "on_null"), message, "remove it, and use `where: value IS NOT NULL`", at_key=True)
+    for word, schema in (("schema", source.schema_), ("key_schema", source.key_schema)):
+        if isinstance(schema, NamedSchema) and schema.file is not None:
+            yield from _beside_a_file((*path, word), schema)
     yield from _changes(path, kind, source)
     yield from _source_key(path, source)
+
+
+def _beside_a_file(path: Path, schema: NamedSchema) -> Iterator[PathProblem]:
+    """A reader's schema comes from one place."""
+    if schema.registry is not None:
+        message = "both a file and a subject of the registry are given"
+        yield PathProblem((*path, "registry"), message, "keep one of them", at_key=True)
+    elif "version" in schema.model_fields_set:
+        yield PathProblem(
+            (*path, "version"), "a file has no versions: a subject of the registry has", "remove it", at_key=True
+        )
 
 
 def _changes(path: Path, kind: Format, source: SourceSettings) -> Iterator[PathProblem]:

@@ -10,6 +10,8 @@ MAX_SECRET_BYTES = 1 << 16
 
 _PIECE = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_OF_SHELLS = re.compile(r"-(?![0-9.])|\?|[+=](?=[A-Za-z/])", re.ASCII)
+"""How a default begins that was meant for a shell: `${NAME:-default}`. A negative number is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,13 @@ class InterpolationFailed(Exception):
         self.problems = problems
 
 
-def derive_interpolated(text: str, environ: Mapping[str, str], read_file: Callable[[str], str]) -> Interpolated:
+def derive_interpolated(
+    text: str, environ: Mapping[str, str], read_file: Callable[[str], str], *, signs: bool = False
+) -> Interpolated:
     """Replace every reference. Raises InterpolationFailed with each one that cannot be resolved.
 
     `read_file` gives the content of a secret file or raises OSError or UnicodeDecodeError. What a reference yields is
-    not looked at again: a value that contains `${` stays as it is.
+    not looked at again: a value that contains `${` stays as it is. `signs`: a default may begin as options do.
     """
     problems: list[tuple[str, str]] = []
     sources: list[str] = []
@@ -54,6 +58,14 @@ def derive_interpolated(text: str, environ: Mapping[str, str], read_file: Callab
         if not _VARIABLE.fullmatch(name):
             problems.append((f"`{match[0][:60]}` names no variable", "use ${NAME}, ${NAME:default} or ${file:/path}"))
             return ""
+        if "${" in rest:
+            problems.append((f"a variable within `{match[0][:60]}`: they cannot be nested", "write one default"))
+            return ""
+        if _OF_SHELLS.match(rest) and not signs:
+            message = f"`{match[0][:60]}`: the default follows the colon, so it would be `{rest[:60]}`"
+            meant = f":{rest[1:60]}" if rest[0] in "-=" else ""
+            problems.append((message, f"write ${{{name}{meant}}}"))
+            return ""
         sources.append(name)
         if name in environ:
             return environ[name]
@@ -68,11 +80,16 @@ def derive_interpolated(text: str, environ: Mapping[str, str], read_file: Callab
 
 
 def _read(path: str, read_file: Callable[[str], str], problems: list[tuple[str, str]]) -> str:
+    if not path.strip():
+        problems.append(("`${file:}` names no file", "for instance ${file:/run/secrets/password}"))
+        return ""
     try:
         text = read_file(path)
     except OSError as error:
         reason = error.strerror or str(error)
-        problems.append((f"the file `{path}` cannot be read: {reason}", "check the path and the permissions"))
+        whole = "write its whole path: it is looked for in the working directory"
+        remedy = "check the path and the permissions" if path.startswith("/") else whole
+        problems.append((f"the file `{path}` cannot be read: {reason}", remedy))
         return ""
     except ValueError as error:
         problems.append((f"the file `{path}` cannot be used: {error}", "a secret is one short UTF-8 text"))

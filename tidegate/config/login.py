@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.config.errors import PathProblem
-from tidegate.config.properties import property_problem
+from tidegate.config.properties import PROTOCOLS, property_problem
 from tidegate.settings.secrets import Text
 
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
@@ -41,6 +41,8 @@ def decide_login_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
     if not isinstance(given, str):
         return []  # a secret: nothing of it may be shown
     protocol = given.lower()
+    if protocol not in PROTOCOLS:
+        return []  # which is reported, and what it asks for is not known
     problems = _sasl(protocol, properties) if protocol.startswith("sasl_") else _idle(protocol, "sasl", properties)
     if not protocol.endswith("ssl"):
         problems += _idle(protocol, "ssl", properties)

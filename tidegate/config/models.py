@@ -5,6 +5,7 @@ Attributes carry their unit last (`interval_ms`); the file's own word is the ali
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field, SecretStr, create_model
@@ -37,6 +38,7 @@ from tidegate.settings.fields import (
     integer,
     size,
 )
+from tidegate.settings.other_words import SINK_WORDS, SOURCE_WORDS, STEP_WORDS, TOP_WORDS
 from tidegate.settings.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
 from tidegate.settings.schemas import RegistrySettings, SchemaId, Secrets, SourceSchema, WrittenSchema, WrittenSchemaId
 from tidegate.settings.serving import HttpSettings, LoggingSettings
@@ -198,6 +200,7 @@ class RuntimeSettings(Settings):
 class SourceSettings(TopicsSettings):
     """A Kafka source."""
 
+    INSIDE: ClassVar[Mapping[str, str]] = SOURCE_WORDS
     format: Annotated[str, choice(*FORMATS), Field(description="How the records' bytes are read.")] = DEFAULT
     schema_: Annotated[
         SourceSchema | None,
@@ -301,9 +304,10 @@ class BaseStepSettings(Settings):
     LATER: ClassVar[dict[str, str]] = {
         "join": "remove it",
         "on": "it belongs to join: remove it",
-        "within": "it belongs to join: remove it",
+        "within": "of `dedup` it is inside, {key: id, within: 1h}; of a join: remove it",
         "python": "use select with expressions",
     }
+    INSIDE: ClassVar[Mapping[str, str]] = STEP_WORDS
     name: Annotated[StepName, Field(description="Name of the step and of its state.")]
     from_: Annotated[
         Names, Field(alias="from", description="Source or step to read; a list reads all of them (same columns).")
@@ -331,6 +335,7 @@ else:
 class SinkSettings(Settings):
     """A Kafka sink."""
 
+    INSIDE: ClassVar[Mapping[str, str]] = SINK_WORDS
     from_: Annotated[
         Names | None,
         Field(
@@ -407,6 +412,7 @@ class SinkSettings(Settings):
 class PipelineSettings(Settings):
     """One file is one pipeline and all of its settings."""
 
+    INSIDE: ClassVar[Mapping[str, str]] = TOP_WORDS
     version: Annotated[int, integer(1, 1), Field(description="Version of the file format.")]
     name: Annotated[
         PipelineName, Field(description="In metrics, consumer group, transactional ids and state; never change it.")

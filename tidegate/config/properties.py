@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Final, Literal
 
 import msgspec
 
 from tidegate.config.errors import PathProblem
+from tidegate.config.other_clients import find_remedy
 from tidegate.settings import hosts
 from tidegate.settings.secrets import REDACTED, Text, is_secret_key
 from tidegate.settings.suggest import derive_suggestion
@@ -118,7 +119,10 @@ OWNED_SPARK: Mapping[str, tuple[str, str]] = {
     "spark.api.mode": (CONNECT, "remove it"),
 }
 
-_SERVER = re.compile(r"([A-Za-z0-9+]+://)?(\[[0-9a-fA-F:.%]+\]|[^\s,:/]+)(:[0-9]{1,5})?", re.ASCII)
+_SERVER = re.compile(r"([A-Za-z0-9+_]+://)?(\[[0-9a-fA-F:.%]+\]|[^\s,:/]+)(:[0-9]{1,5})?", re.ASCII)
+PROTOCOLS: Final = frozenset({"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"})
+"""Values of `security.protocol`, in lower case."""
+_KEEP_ONE: Final = "keep one of them"
 SERVERS: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
 _SPARK_NAME = re.compile(r"spark\.[A-Za-z0-9_.\-]{1,200}", re.ASCII)
 _RANGE = re.compile(r"(-?[0-9]+) \.\. (-?[0-9]+)", re.ASCII)
@@ -145,9 +149,8 @@ def decide_kafka_problems(properties: Mapping[str, Text], side: Side) -> list[Pa
     for name, value in properties.items():
         entry = known.get(name)
         if entry is None:
-            problems.append(
-                property_problem(name, "librdkafka has no such property", derive_suggestion(name, known, ""))
-            )
+            remedy = find_remedy(name, known) or derive_suggestion(name, known, "")
+            problems.append(property_problem(name, "librdkafka has no such property", remedy))
             continue
         owned = OWNED_KAFKA.get(entry.alias_of or name) or OWNED_KAFKA.get(name)
         if owned is not None:
@@ -167,6 +170,27 @@ def decide_kafka_problems(properties: Mapping[str, Text], side: Side) -> list[Pa
             )
         elif isinstance(value, str):
             problems += _value_problems(name, value, entry)
+    return [*problems, *_twice(properties), *_protocol_problems(properties)]
+
+
+def find_other_name(name: str, properties: Iterable[str]) -> str:
+    """Another name of the same property that is there, too, or nothing. librdkafka takes whichever comes last."""
+    wanted = _true_name(name)
+    return next((one for one in properties if one != name and _true_name(one) == wanted), "")
+
+
+def _true_name(name: str) -> str:
+    entry = read_kafka_properties().get(name)
+    return name if entry is None else entry.alias_of or name
+
+
+def _twice(properties: Mapping[str, Text]) -> list[PathProblem]:
+    problems, seen = [], list[str]()
+    for name in properties:
+        other = find_other_name(name, seen)
+        if other and not name.startswith("sasl.oauthbearer."):  # of these one name is taken, and the other refused
+            problems.append(property_problem(name, f"is another name of `{other}`, which is given, too", _KEEP_ONE))
+        seen.append(name)
     return problems
 
 
@@ -196,6 +220,27 @@ def _value_problems(name: str, value: str, entry: KafkaProperty) -> list[PathPro
     elif entry.type in ("integer", "float"):
         found += _number_problems(value, shown, entry)
     return [PathProblem((name,), message, remedy) for message, remedy in found]
+
+
+def _protocol_problems(properties: Mapping[str, Text]) -> list[PathProblem]:
+    """Addresses with a protocol in front: where it is not `security.protocol`, librdkafka leaves the broker out."""
+    protocol = properties.get("security.protocol", "plaintext")
+    if not isinstance(protocol, str):
+        return []  # a secret: nothing of it may be shown
+    problems = []
+    for name in sorted(SERVERS & properties.keys()):
+        value = properties[name]
+        for server in map(str.strip, value.split(",") if isinstance(value, str) else []):
+            scheme, separator, address = server.partition("://")
+            if not separator or scheme.lower() == protocol.lower() or not _SERVER.fullmatch(server):
+                continue
+            if scheme.lower() in PROTOCOLS and protocol.lower() in PROTOCOLS:
+                message = f"`{server[:60]}` is left out: `security.protocol` is `{protocol[:30]}`"
+                problems.append(PathProblem((name,), message, f"write {address[:60]}, and the protocol there"))
+            elif scheme.lower() not in PROTOCOLS:
+                message = f"`{server[:60]}` is no address of Kafka"
+                problems.append(PathProblem((name,), message, f"write {address[:60]}"))
+    return problems
 
 
 def _server_problems(value: str) -> list[tuple[str, str]]:

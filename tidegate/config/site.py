@@ -33,7 +33,8 @@ def lay_over(tree: MappingNode, site: MappingNode, file: str) -> tuple[MappingNo
         for key, _ in site.entries
         if key.text not in SECTIONS
     ]
-    return _merged(tree, _named(site, file)), problems
+    own = MappingNode(site.mark, [(key, value) for key, value in site.entries if key.text in SECTIONS])
+    return _merged(tree, _named(own, file)), problems
 
 
 def _merged(below: Node, above: Node) -> MappingNode:

@@ -12,7 +12,8 @@ from pydantic_core import ErrorDetails
 
 from tidegate.config.cases import ORDERED, UNORDERED
 from tidegate.config.errors import PathProblem
-from tidegate.config.models import PipelineSettings
+from tidegate.config.models import PipelineSettings, SinkSettings, SourceSettings, StepSettings
+from tidegate.config.properties import read_kafka_properties
 from tidegate.config.sections import model_at
 from tidegate.config.values import Value
 from tidegate.settings.base import Path, Settings
@@ -40,6 +41,8 @@ _SECTIONS: tuple[Path, ...] = (
     ("logging",),
     ("registry",),
 )
+
+_PARTS: Mapping[str, type[Settings]] = {"a source": SourceSettings, "a step": StepSettings, "a sink": SinkSettings}
 
 
 def derive_problem(error: ErrorDetails) -> PathProblem:
@@ -86,17 +89,33 @@ def _unknown_key(path: Path) -> PathProblem:
     if word == "<<":
         remedy = "write the settings out: an alias (`*a`) stands for a whole value only"
         return PathProblem(path, "YAML 1.2 has no merge keys", remedy, at_key=True)
-    inside = model.INSIDE.get(word) if model is not None else None
-    remedy = inside or _COMMANDS.get(word) or _home_of(word, path) or derive_suggestion(word, _keys_of(model))
+    suggestion = derive_suggestion(word, _keys_of(model))
+    remedy = _inside(model, word) or _COMMANDS.get(word) or _home_of(word, path) or suggestion
     return PathProblem(path, "unknown key", remedy or "remove it", at_key=True)
 
 
+def _inside(model: type[Settings] | None, word: str) -> str:
+    """What to write in place of a word, as the section or one of its bases says."""
+    bases = model.__mro__ if model is not None else ()
+    return next((words[word] for base in bases if word in (words := vars(base).get("INSIDE", {}))), "")
+
+
 def _home_of(word: str, path: Path) -> str:
-    """Where a key of that name belongs, if that is one place and not here."""
-    homes = [section for section in _SECTIONS if section != path[:-1] and word in _keys_of(model_at(section))]
-    if len(homes) != 1:
+    """Where a key of that name belongs, if that can be said and is not here."""
+    here = path[:-1]
+    if word in _keys_of(PipelineSettings):
+        return "it belongs to no section: begin the line with it" if here else ""
+    if here not in _SECTIONS:
         return ""
-    return f"it belongs to `{homes[0][0]}`" if homes[0] else "it belongs to no section: begin the line with it"
+    homes = [section for section in _SECTIONS if section != here and word in _keys_of(model_at(section))]
+    if len(homes) == 1:
+        return f"it belongs to `{homes[0][0]}`"
+    if homes or here:
+        return ""
+    if word in read_kafka_properties():
+        return "it belongs to `kafka`: indent it"
+    parts = [part for part, model in _PARTS.items() if word in _keys_of(model)]
+    return f"it belongs to {' or '.join(parts)}: indent it" if parts else ""
 
 
 def _keys_of(model: type[Settings] | None) -> list[str]:
@@ -135,10 +154,7 @@ MAX_ROUNDS = 100
 
 def derive_settings(values: dict[str, Value]) -> Understood:
     """Settings of everything that can be understood, and a problem for everything that cannot."""
-    empty = [
-        PathProblem(path, "the value is missing", "give a value, or remove the key")
-        for path in _empty_paths(values, ())
-    ]
+    empty = [PathProblem(path, "the value is missing", _empty_remedy(path)) for path in _empty_paths(values, ())]
     known = {problem.path for problem in empty}
     rest, problems, broken_parts = _Rest(values), list(empty), list(empty)
     for _ in range(MAX_ROUNDS):
@@ -153,6 +169,13 @@ def derive_settings(values: dict[str, Value]) -> Understood:
     # Too many broken properties to look past: the rest of the file is left for the next run.
     nothing = PipelineSettings.model_validate(_PLACEHOLDERS)
     return Understood(nothing, tuple(problems), frozenset([""]), (), ())
+
+
+def _empty_remedy(path: Path) -> str:
+    match path:
+        case ("steps", int(), "select", str()) | ("steps", int(), "select", "add", str()):
+            return 'give an expression, or remove the key; a NULL needs a type: "cast(null as string)"'
+    return "give a value, or remove the key"
 
 
 def _empty_paths(value: Value, path: Path) -> Iterable[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from pydantic import SecretStr
 
@@ -36,6 +37,26 @@ _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]{1,40}", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _SPECIAL_FLOAT = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII)
 _TEXT_TAGS = frozenset(["!", "tag:yaml.org,2002:str"])
+_DATA: Path = ("tests",)
+"""Where values are those of records, and not of settings."""
+_OPTIONS: Path = ("spark",)
+"""Where a default may be options of a JVM."""
+
+
+class WrittenFloat(float):
+    """A number with a fraction as the file has it: in an expression `1.10` has two digits, and `1e2` is no decimal."""
+
+    __slots__ = ("_written",)
+    _written: str
+
+    def __new__(cls, text: str) -> Self:
+        """Of a text that `derive_scalar` makes a float of."""
+        self = super().__new__(cls, _as_float(text))
+        self._written = text
+        return self
+
+    def __str__(self) -> str:
+        return self._written
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +106,7 @@ class Reader:
             self.unresolved.add(path)
             return None
         try:
-            result = derive_interpolated(node.text, self.environ, self.read_file)
+            result = derive_interpolated(node.text, self.environ, self.read_file, signs=path[:1] == _OPTIONS)
         except InterpolationFailed as error:
             self.unresolved.add(path)
             for message, remedy in error.problems:
@@ -95,7 +116,12 @@ class Reader:
             self.places[path] = Place(node.mark, key, node, result.sources)
         if result.secret:
             return SecretStr(result.text)
-        return derive_scalar(result.text) if not node.style and node.tag is None else result.text
+        if node.style or node.tag is not None:
+            return result.text
+        value = derive_scalar(result.text)
+        if isinstance(value, float) and path[:1] != _DATA:
+            return WrittenFloat(result.text)
+        return value
 
 
 def derive_scalar(text: str) -> bool | int | float | str | None:
@@ -110,11 +136,16 @@ def derive_scalar(text: str) -> bool | int | float | str | None:
         return int(text, 0)
     if _HEXADECIMAL.fullmatch(text):
         return int(text, 0)
-    if _FLOAT.fullmatch(text) and len(text) <= 100:
-        return float(text)
-    if special := _SPECIAL_FLOAT.fullmatch(text):
-        return float("nan") if special[3] else float(f"{special[1]}inf")
+    if (_FLOAT.fullmatch(text) and len(text) <= 100) or _SPECIAL_FLOAT.fullmatch(text):
+        return _as_float(text)
     return text
+
+
+def _as_float(text: str) -> float:
+    special = _SPECIAL_FLOAT.fullmatch(text)
+    if special is None:
+        return float(text)
+    return float("nan") if special[3] else float(f"{special[1]}inf")
 
 
 def derive_place_inside(source: str, place: Place, value: str, line: int, column: int) -> tuple[int, int]:

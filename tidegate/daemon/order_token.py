@@ -64,7 +64,11 @@ def read_token(file: Path) -> str:
             mode = os.fstat(descriptor).st_mode
             content = opened.read(CHARACTERS_MAX + 1)
     except (OSError, ValueError) as error:
-        raise _unusable(file, error) from error
+        whose = "only the user whose file it is can read it: the daemon's"
+        remedy = whose if isinstance(error, PermissionError) else "name a file, which may be missing: then it is made"
+        raise TokenFileRefused(
+            f"{file} (a token file) cannot be read: {_cause(error)}; {remedy}", file=str(file)
+        ) from error
     if mode & _OTHERS:
         raise TokenFileRefused(f"{file} (a token file) is not only its owner's: chmod 600 {file}", file=str(file))
     token = content.decode("ascii", "replace").strip()
@@ -97,5 +101,9 @@ def _file_name(port: int) -> str:
 
 
 def _unusable(file: Path, error: Exception) -> TokenFileRefused:
-    cause = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return TokenFileRefused(f"{file}: the command token cannot be kept there: {cause} (a token file)")
+    remedy = "name a file in a directory that the daemon's user can write"
+    return TokenFileRefused(f"{file}: no token can be kept there: {_cause(error)}; {remedy}", file=str(file))
+
+
+def _cause(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

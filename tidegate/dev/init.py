@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tidegate.cli.topic_name import require_topic
 from tidegate.config.draft import Draft, DraftColumn, render_draft, withheld_secrets
 from tidegate.config.sample import SAMPLE
 from tidegate.datatypes import BIGINT, BOOLEAN, DATE, INT, SMALLINT, STRING, TIMESTAMP, TINYINT
@@ -57,6 +58,7 @@ def init(file: Path | None, topic: str | None, records: int, bootstrap: str, kaf
     if topic is None:
         _write(file, SAMPLE)
         return
+    require_topic(topic, "--topic: ")
     written = derive_written(bootstrap, kafka)
     found = _read(resolve_properties(written), topic, records)
     values, keys = [value for _, value in found], [key for key, _ in found]

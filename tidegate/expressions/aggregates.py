@@ -155,7 +155,7 @@ def _percentile(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
     check_count(site, arguments, 2, 2)
     value, share = arguments
     if value.type.kind not in NUMERIC:
-        raise site.refuse(value, "a number")
+        raise site.refuse(value, "a whole number, a float or a double")
     found = share.expression
     if not isinstance(found, Literal) or found.value is None or found.type.kind not in (*NUMERIC, "decimal"):
         raise Refusal(

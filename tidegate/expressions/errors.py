@@ -5,6 +5,11 @@ from __future__ import annotations
 from tidegate.errors import TidegateError
 
 
+def with_article(kind: object) -> str:
+    """`a bigint`, `an int`."""
+    return f"{'an' if str(kind)[:1] in 'aeiou' else 'a'} {kind}"
+
+
 class ExpressionError(TidegateError):
     """An expression that Tidegate refuses. `line` and `column` are 1-based within the text of the expression."""
 

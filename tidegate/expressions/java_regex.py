@@ -30,7 +30,13 @@ _WIDE_STEPS = 20
 
 
 class RegexRefused(Exception):
-    """A pattern that cannot be run with Java's meaning; the text says which part."""
+    """A pattern that cannot be run with Java's meaning; the text says which part, `remedy` what to write, if that is
+    known: as in a text of SQL, which has two backslashes for one.
+    """
+
+    def __init__(self, part: str, remedy: str = "") -> None:
+        super().__init__(part)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class _Reader:
         self._at = 0
         if flags:
             if set(flags[1]) - {"i", "s"}:
-                raise RegexRefused(f"the flags `{flags[0]}`; only (?i) and (?s) are supported")
+                raise RegexRefused(f"the flags `{flags[0]}`", "use (?i) and (?s) alone")
             self._fold, self._dotall = "i" in flags[1], "s" in flags[1]
             self._at = flags.end()
         self._pattern = pattern
@@ -118,7 +124,7 @@ class _Reader:
         quantifier = _QUANTIFIER.match(self._pattern, self._at)
         if quantifier is None:
             if self.rest.startswith("{"):
-                raise RegexRefused("`{` that is not a quantifier; write \\{")
+                raise RegexRefused("`{` that is not a quantifier", r"write '\\{'")
             return _Part(text, nullable, steps)
         self._at = quantifier.end()
         least, most = int(quantifier[1] or 0), int(quantifier[3] or 0)
@@ -145,7 +151,9 @@ class _Reader:
         if character == "^":
             return _Part(r"\A", nullable=True)
         if character in "*+?{":
-            raise RegexRefused(f"`{character}` with nothing to repeat")
+            raise RegexRefused(
+                f"`{character}` with nothing to repeat", rf"for the character itself write '\\{character}'"
+            )
         return _Part(self._literal(character), nullable=False)
 
     def _group(self) -> _Part:
@@ -181,7 +189,7 @@ class _Reader:
         if character in "AZz":
             self._at += 1
             if character == "Z":
-                raise RegexRefused(r"`\Z`; use \z")
+                raise RegexRefused(r"`\Z`", r"write '\\z'")
             return _Part(f"\\{character}", nullable=True)
         if self._take("Q"):
             quoted, _, _ = self.rest.partition("\\E")
@@ -238,7 +246,7 @@ class _Reader:
                 raise RegexRefused("a class that is not closed")
             if self._take("]"):
                 if not members:
-                    raise RegexRefused("an empty class, or `]` as its first member; write \\]")
+                    raise RegexRefused("an empty class, or `]` as its first member", r"write '\\]'")
                 return f"[{'^' * negated}{''.join(members)}]"
             if self.rest.startswith("&&") or self.rest.startswith("["):
                 raise RegexRefused("classes inside a class")
@@ -291,13 +299,13 @@ def derive_rust_replacement(replacement: str, groups: int) -> str:
         index += 1
         if character == "\\":
             if index == len(replacement):
-                raise RegexRefused("a backslash at the end of the replacement")
+                raise RegexRefused("a backslash at its end", r"write '\\\\'")
             parts.append(replacement[index].replace("$", "$$"))
             index += 1
         elif character == "$":
             number = re.compile(r"\d+").match(replacement, index)
             if number is None or int(number[0][0]) > groups:
-                raise RegexRefused(r"`$` in the replacement without a group of that number; write \$")
+                raise RegexRefused("`$` without a group of that number", r"write '\\$'")
             digits = number[0][0]
             for digit in number[0][1:]:
                 if int(digits + digit) > groups:

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from tidegate.datatypes import BIGINT, BINARY, DOUBLE, FLOAT, INT, MAX_PRECISION, SMALLINT, TINYINT, DataType
 from tidegate.expressions.decimal_types import decimal_of_literal
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import Refusal, with_article
 from tidegate.expressions.syntax_tree import Constant
 from tidegate.expressions.tokens import Token
 
@@ -49,7 +49,7 @@ def number_literal(token: Token, start: int, *, negative: bool = False) -> Const
     if kind is _DECIMAL:
         return _decimal_literal(start, text, Decimal(digits))
     if not digits.lstrip("-").isdigit() or not _fits(int(digits), kind):
-        raise Refusal(start, f"`{text}` is not a {kind}", "choose a wider type")
+        raise Refusal(start, f"`{text}` is not {with_article(kind)}", "choose a wider type")
     return Constant(start, int(digits), kind)
 
 

@@ -21,10 +21,20 @@ from tidegate.expressions.typing_rules import derive_output_type, with_type
 
 MAX_NODES = 2_000
 MAX_TREE_DEPTH = 150
-_CHANGING = frozenset(
-    {"now", "current_timestamp", "current_date", "curdate", "localtimestamp", "rand", "random", "randn", "uuid"}
-    | {"monotonically_increasing_id", "spark_partition_id", "input_file_name"}
-)
+_CHANGING = {
+    **dict.fromkeys(
+        ("now", "current_timestamp", "current_date", "curdate", "localtimestamp"), "use a timestamp of the record"
+    ),
+    **dict.fromkeys(("rand", "random", "randn"), "use a hash of the record: `pmod(xxhash64(id), 100)`"),
+    "uuid": "use `uuid5('namespace', s)` of a text of the record",
+    **dict.fromkeys(
+        ("monotonically_increasing_id", "spark_partition_id", "input_file_name"),
+        "use `metadata` of the source: {partition: p, offset: o, topic: t}",
+    ),
+}
+"""Functions whose value changes at a replay, and what to use."""
+_WITHOUT_BRACKETS = frozenset({"current_timestamp", "current_date", "localtimestamp"})
+"""Those that Spark calls by their names alone."""
 NEAR_FUNCTION = 0.72
 """Likeness from which a name is taken for a slip of the pen: `soundex` is none of `unhex` (0.67)."""
 MIN_PART = 4
@@ -55,6 +65,9 @@ _ELSEWHERE = {
     "schema_of_json": "`from_json(s, 'a int, b string')` with the schema that you know",
     "try_parse_url": "`parse_url(s, 'HOST')`, which fails the record for what is no URL",
     "zeroifnull": "`coalesce(a, 0)`",
+    "hash": "`xxhash64(a, b, ...)`",
+    "sha256": "`sha2(s, 256)`",
+    "translate": "`replace(s, old, new)` for each",
     "substring_index": "`split_part(s, delimiter, n)`",
     "array_length": "`size(a)`",
     "struct": "`named_struct('name', value)`",
@@ -64,6 +77,16 @@ _ELSEWHERE = {
     "unix_timestamp": "`unix_seconds(to_timestamp(s))` of a column",
 }
 """Names that users bring from elsewhere, or from those of Spark's that are not here, and what to write."""
+_TOTALS_ELSEWHERE = {
+    **dict.fromkeys(("count_if", "countif"), "`count(if(condition, 1, null))`"),
+    "sum_if": "`sum(if(condition, x, 0))`",
+    **dict.fromkeys(("median", "percentile", "percentile_cont"), "`percentile_approx(x, 0.5)`, of a window"),
+    **dict.fromkeys(("string_agg", "listagg", "group_concat"), "`collect_list(x)` of a window, then `array_join`"),
+    "any_value": "`first(x)`",
+    "count_distinct": "`count(distinct x)`",
+    "sum_distinct": "`collect_set(x)` of a window, then `aggregate`",
+}
+"""The same of aggregate functions."""
 
 __all__ = ["ExpressionError", "check_alone", "parse_aggregate", "parse_expression"]
 
@@ -182,12 +205,10 @@ class _Scope:
             case Constant(value=value, type=kind):
                 return Literal(value, kind)
             case Name(start=start, name=name):
-                for parameter, kind in self._parameters.items():
-                    if parameter.lower() == name.lower():
-                        return Column(parameter, kind)
-                found = _find(start, name, self._columns, "column")
-                return Column(found, self._columns[found])
+                return self._named(start, name)
             case Member(start=start, base=base, name=name):
+                if isinstance(base, Name):
+                    self._refuse_qualified(base, name)
                 return _field(start, self.typed(base), name)
             case CastTo(start=start, operand=operand, type=kind, attempt=attempt):
                 return with_type(start, self.typed(operand), kind, attempt=attempt)
@@ -202,9 +223,30 @@ class _Scope:
             case Arrow(start=start):
                 raise Refusal(start, "a lambda function cannot stand here", "name a column")
 
+    def _named(self, start: int, name: str) -> Expression:
+        for parameter, kind in self._parameters.items():
+            if parameter.lower() == name.lower():
+                return Column(parameter, kind)
+        if name.lower() in _WITHOUT_BRACKETS and not _is_known(name, self._columns):
+            raise _unknown_function(start, name.lower())
+        found = _find(start, name, self._columns, "column")
+        return Column(found, self._columns[found])
+
+    def _refuse_qualified(self, base: Name, name: str) -> None:
+        """`orders.id` where `id` is a column, and `a.b` where that is the name of one."""
+        if _is_known(base.name, self._columns) or _is_known(base.name, self._parameters):
+            return
+        message = f"there is no column `{base.name}`"
+        if _is_known(f"{base.name}.{name}", self._columns):
+            raise Refusal(base.start, message, f"the column `{base.name}.{name}` has a dot: write it in backticks")
+        if _is_known(name, self._columns):
+            raise Refusal(base.start, message, f"write `{name}`: nothing stands before the name of a column")
+
     def _argument(self, function: Function, tree: Syntax) -> Argument:
+        if isinstance(tree, Constant):
+            return Argument(self.typed(tree), tree.start, is_literal=True, lost=tree.lost)
         if not isinstance(tree, Arrow):
-            return Argument(self.typed(tree), tree.start, isinstance(tree, Constant))
+            return Argument(self.typed(tree), tree.start)
         if not function.lambdas:
             raise Refusal(tree.start, f"`{function.name}` takes no lambda function", "see `tidegate docs expressions`")
 
@@ -247,15 +289,20 @@ def _find(start: int, name: str, known: Mapping[str, DataType], what: str) -> st
     raise Refusal(start, f"there is no {what} `{name}`", _did_you_mean(name, known, f"the {what}s are"))
 
 
+def _is_known(name: str, known: Iterable[str]) -> bool:
+    return name.lower() in map(str.lower, known)
+
+
 def _unknown_function(start: int, name: str) -> Refusal:
     if name in AGGREGATES:
         return Refusal(
             start, f"the aggregate function `{name}` cannot stand here", "use a step with `key` and `aggregate`"
         )
     if name in _CHANGING:
-        return Refusal(
-            start, f"`{name}` gives another value each time, so a replay would differ", "use a timestamp of the record"
-        )
+        return Refusal(start, f"`{name}` gives another value each time, so a replay would differ", _CHANGING[name])
+    if name in _TOTALS_ELSEWHERE:
+        remedy = f"use {_TOTALS_ELSEWHERE[name]} in `aggregate` of a step with `key`"
+        return Refusal(start, f"the aggregate function `{name}` cannot stand here", remedy)
     return Refusal(start, f"there is no function `{name}`", _other_function(name))
 
 
@@ -291,6 +338,8 @@ def _no_aggregate(tree: Syntax, *, windowed: bool) -> Refusal:
     if isinstance(tree, Apply) and tree.function not in REGISTRY:
         near = difflib.get_close_matches(tree.function[:100], AGGREGATES, n=1, cutoff=NEAR_FUNCTION)
         remedy = f"did you mean `{near[0]}`?" if near else f"use one of {names}"
+        if tree.function in _TOTALS_ELSEWHERE:
+            remedy = f"use {_TOTALS_ELSEWHERE[tree.function]}"
         return Refusal(tree.start, f"there is no aggregate function `{tree.function}`", remedy)
     return Refusal(tree.start, "this is not one call of an aggregate function", f"use one of {names}")
 

@@ -57,6 +57,9 @@ _TYPES = {
 
 _OTHER_SIGNS = {"&&": "write `and`", "=>": "write `>=`", "=<": "write `<=`", "===": "write `=`", "!==": "write `!=`"}
 """Signs of other languages."""
+_OTHER_SIGNS["as"] = "leave it out: the name of a column is its key"
+_CLAUSES = frozenset({"where", "select", "having"})
+"""How statements begin."""
 
 
 def derive_syntax(text: str) -> Syntax:
@@ -64,10 +67,16 @@ def derive_syntax(text: str) -> Syntax:
 
     :raises Refusal: with the offset of the word that does not fit.
     """
-    reader = _Reader(derive_tokens(text))
+    tokens = derive_tokens(text)
+    first, last = tokens[0], tokens[max(0, len(tokens) - 2)]
+    if (last.kind, last.text) == ("operator", "*") and (len(tokens) == 2 or tokens[-3].text == "."):
+        raise Refusal(last.start, "unexpected `*`", 'all columns are `select: {"*": all}`')
+    reader = _Reader(tokens)
     tree = reader.expression()
     if reader.peek.kind != "end":
-        remedy = _OTHER_SIGNS.get(reader.peek.text, "the expression ends before it")
+        remedy = _OTHER_SIGNS.get(reader.peek.text.lower(), "the expression ends before it")
+        if first.text.lower() in _CLAUSES and isinstance(tree, Name):
+            raise Refusal(first.start, f"unexpected `{first.text}`", "leave it out: this is an expression alone")
         raise reader.unexpected(remedy)
     return tree
 
@@ -252,7 +261,7 @@ class _Reader:
         if token.kind == "number":
             return number_literal(self._next(), token.start)
         if token.kind == "string":
-            return Constant(token.start, self._next().text, STRING)
+            return Constant(token.start, self._next().text, STRING, token.lost)
         if token.kind == "binary":
             return binary_literal(self._next())
         if token.kind == "quoted":

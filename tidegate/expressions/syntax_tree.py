@@ -14,6 +14,8 @@ class Constant:
     start: int
     value: bool | int | float | str | None
     type: DataType
+    lost: str = ""
+    """See `Token`."""
 
 
 @dataclass(frozen=True, slots=True)

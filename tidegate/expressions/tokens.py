@@ -19,6 +19,8 @@ from tidegate.expressions.errors import Refusal
 
 MAX_TEXT_CHARACTERS = 10_000
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_KEPT_MEANING = frozenset("\\'\"`0nrt%_")
+"""What a backslash may stand before in a pattern: `\\b` would be a backspace there, and no end of a word."""
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 
 
@@ -30,6 +32,8 @@ class Token:
     text: str
     start: int
     end: int  # offset after the last character
+    lost: str = ""
+    r"""Of a string: an escape that is no more than its letter, `\d`."""
 
 
 @cache
@@ -70,6 +74,7 @@ def _token(text: str, raw: RawToken) -> Token:
             kind = "number"
         case TokenType.STRING:
             kind, value = "string", unescape(source[1:-1])
+            return Token(kind, value, raw.start, raw.end + 1, _lost_escape(source[1:-1]))
         case TokenType.RAW_STRING:
             kind, value = "string", source[2:-1]
         case TokenType.HEX_STRING:
@@ -78,7 +83,22 @@ def _token(text: str, raw: RawToken) -> Token:
             kind, value = "quoted", raw.text
         case _ if source[0].isalpha() or source[0] == "_" or (source[0].isdigit() and raw.token_type is TokenType.VAR):
             kind = "name"
+            _refuse_invisible(source, raw.start)
     return Token(kind, value, raw.start, raw.end + 1)
+
+
+def _refuse_invisible(name: str, start: int) -> None:
+    """Copied texts bring them along: the name looks like the column that it is not."""
+    for index, character in enumerate(name):
+        if not character.isprintable():
+            raise Refusal(start + index, f"the invisible character U+{ord(character):04X}", "remove it")
+
+
+def _lost_escape(body: str) -> str:
+    for match in _ESCAPE.finditer(body) if "\\" in body else ():
+        if match[4] is not None and match[4] not in _KEPT_MEANING:
+            return match[0]
+    return ""
 
 
 def _join_strings(text: str, tokens: list[Token]) -> list[Token]:
@@ -88,7 +108,8 @@ def _join_strings(text: str, tokens: list[Token]) -> list[Token]:
         if token.kind == "string" and joined and joined[-1].kind == "string":
             last = joined[-1]
             quote = text[token.start] if last.end == token.start and text[last.end - 1] == text[token.start] else ""
-            joined[-1] = Token("string", last.text + quote + token.text, last.start, token.end)
+            lost = last.lost or token.lost
+            joined[-1] = Token("string", last.text + quote + token.text, last.start, token.end, lost)
         else:
             joined.append(token)
     return joined

@@ -15,7 +15,7 @@ from functools import partial
 
 from tidegate.datatypes import BIGINT, DOUBLE, INTERVAL, STRING, TIMESTAMP, TIMESTAMP_NTZ, VOID, DataType
 from tidegate.expressions.decimal_types import decimal_for, decimal_of_literal, fitted, wider_decimal
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import Refusal, with_article
 from tidegate.expressions.expression import Cast, Expression, Literal, cast_can_fail
 from tidegate.expressions.intervals import MONTHS
 from tidegate.expressions.literals import GREATEST
@@ -148,7 +148,9 @@ def _fold(start: int, literal: Literal, target: DataType) -> Literal | None:
     if literal.type == STRING and kind in _OF_TEXT:
         found = _OF_TEXT[kind](str(value))
         if found is None or (kind in LIMITS and not -LIMITS[kind] <= int(found) < LIMITS[kind]):
-            raise Refusal(start, f"'{value}' is not a {target}", "correct the text, or use a value of the same type")
+            raise Refusal(
+                start, f"'{value}' is not {with_article(target)}", "correct the text, or use a value of the same type"
+            )
         # A float is rounded by the engine; NaN and the infinities do not survive the way to the slots as JSON.
         return None if kind == "float" or not math.isfinite(found) else Literal(found, target)
     return None
@@ -159,7 +161,9 @@ def _decimal_literal(start: int, literal: Literal, target: DataType) -> Literal 
     if source == STRING:
         number = decimal_of_text(str(value))
         if number is None:
-            raise Refusal(start, f"'{value}' is not a {target}", "correct the text, or use a value of the same type")
+            raise Refusal(
+                start, f"'{value}' is not {with_article(target)}", "correct the text, or use a value of the same type"
+            )
     elif source.kind in (*INTEGRAL, "decimal"):
         number = Decimal(str(value))
     else:

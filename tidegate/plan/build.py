@@ -17,6 +17,7 @@ from tidegate.expressions.expression import columns_of
 from tidegate.formats.keys import AVRO
 from tidegate.formats.registry import FORMATS
 from tidegate.ids import OperatorName
+from tidegate.operators.kinds.dedup import DedupOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import DELETED, SourceOperator
@@ -260,10 +261,14 @@ def _disordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -
 
 
 def _unordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
-    """Totals without a record key are spread over partitions, where nobody can know which is the newest."""
+    """Totals without a record key are spread over partitions, where nobody can know which is the newest.
+
+    What passes a step that drops duplicates is a record as it was.
+    """
     totals: set[str] = set()
     for name, node in reachable.items():
-        if any(one.keys or (one.upstream in totals and one.output != LATE) for one in node.inputs):
+        makes = not isinstance(node.operator, DedupOperator)
+        if any((makes and one.keys) or (one.upstream in totals and one.output != LATE) for one in node.inputs):
             totals.add(name)
     message = "writes totals without a `key`: their order is lost among the partitions"
     return [

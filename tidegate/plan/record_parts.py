@@ -63,8 +63,9 @@ def derive_metadata(
     path: Path = ("sources", name)
     columns: list[MetadataColumn] = []
     problems: list[Found] = []
-    taken = dict.fromkeys(values, "`schema`" if source.schema_ else f"every {source.format} source")
-    if source.on_null == TOMBSTONE:
+    listed = source.schema_ if isinstance(source.schema_, dict) else values if source.schema_ else {}
+    taken = {value: "`schema`" if value in listed else f"every {source.format} source" for value in values}
+    if source.on_null == TOMBSTONE and not FORMATS[source.format].is_changelog:  # of those it is refused anyway
         if DELETED in taken:
             message = f"`{DELETED}` is a column of {taken[DELETED]}, and says which rows are tombstones"
             problems.append(((*path, "on_null"), message, "rename it, or use skip"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -12,9 +13,9 @@ Path = tuple[str | int, ...]
 
 class Settings(BaseModel):
     """Base of all sections. `LATER`: keys of the file format that this version refuses by name, with a remedy.
-    `INSIDE`: words that are no keys here, since they belong in the value of one; with the remedy.
+    `INSIDE`: words that are no keys here, with what to write instead. A section has those of its bases, too.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
     LATER: ClassVar[dict[str, str]] = {}
-    INSIDE: ClassVar[dict[str, str]] = {}
+    INSIDE: ClassVar[Mapping[str, str]] = {}

@@ -12,13 +12,19 @@ import msgspec
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import DataType, is_pattern
 from tidegate.settings import hosts
 from tidegate.settings.backtracking import find_endless
 from tidegate.settings.columns import TypeProblem, derive_type
 from tidegate.settings.secrets import is_secret_key
 from tidegate.settings.suggest import derive_suggestion
-from tidegate.settings.units import derive_duration_ms, derive_size_bytes, render_duration
+from tidegate.settings.units import (
+    MAX_DURATION_MS,
+    DurationTooLong,
+    derive_duration_ms,
+    derive_size_bytes,
+    render_duration,
+)
 from tidegate.storage.open import STORES, scheme_of, suggest_scheme
 
 CONFIG = "config"
@@ -75,7 +81,7 @@ def require_text(value: object, what: str, remedy: str = "") -> str:
     if isinstance(value, str) and value:
         return value
     if isinstance(value, SecretStr):
-        raise refusal(f"expected {what}, got a secret", "${file:...} is for properties in `kafka:` and `spark:` only")
+        raise refusal(f"expected {what}, got a secret", "${file:...} is for passwords and keys only")
     quote = 'put it in quotes: "..."' if isinstance(value, bool | int | float) else "write one, as text"
     raise refusal(f"expected {what}, got {describe_value(value)}", remedy or quote)
 
@@ -98,8 +104,11 @@ def _duration(value: object) -> int:
     remedy = "write a number with its unit, for instance 500ms, 10s, 1m30s, 2h"
     if isinstance(value, bool | int | float):
         raise refusal(f"the duration {describe_value(value)} has no unit", remedy)
+    text = require_text(value, "a duration", remedy)
     try:
-        return derive_duration_ms(require_text(value, "a duration", remedy))
+        return derive_duration_ms(text)
+    except DurationTooLong as error:
+        raise refusal(str(error), f"use at most {render_duration(MAX_DURATION_MS)}") from error
     except ValueError as error:
         raise refusal(str(error), remedy) from error
 
@@ -182,7 +191,7 @@ def _names(value: object) -> tuple[str, ...]:
 
 def check_topic(value: object) -> str:
     """The name of a topic."""
-    text = require_text(value, "a topic", "write one name")
+    text = require_text(value, "a topic", "write one name" if isinstance(value, Mapping | list) else "")
     if not _TOPIC.fullmatch(text) or text in (".", ".."):
         raise refusal(f"`{text[:60]}` is not a topic name", "Kafka takes 1 to 249 letters, digits, `.`, `_` and `-`")
     return text
@@ -216,17 +225,24 @@ def _host(value: object) -> str:
     return text
 
 
+_UNREADABLE = "such fields cannot be read: rename them at the producer"
+
+
 def check_column(value: object) -> str:
     """The name of a column."""
     text = require_text(value, "a column name")
     if text.startswith("__"):
         raise refusal(f"the column `{text[:60]}` begins with `__`", "such names belong to Tidegate: choose another")
+    if "${" in text:
+        raise refusal(f"`{text[:60]}` is no name of a column", "variables are replaced in values, not in keys")
+    if is_pattern(text):
+        raise refusal(f"the column `{text[:60]}` has a name that stands for several columns", _UNREADABLE)
     if len(text) > MAX_NAME_LENGTH:
         raise refusal(f"the column name has {len(text)} characters", f"at most {MAX_NAME_LENGTH}")
     if any(character in '"\\' or not character.isprintable() for character in text):
         raise refusal(
             f"the column name {text[:60]!r} has a quote, a backslash or a control character",
-            "such fields cannot be read: rename them at the producer",
+            _UNREADABLE,
         )
     return text
 
@@ -277,6 +293,9 @@ def _properties(value: object) -> dict[str, str | SecretStr]:
     return found
 
 
+_EXAMPLE_OF_MOMENT = "for instance 2026-11-01T00:00:00Z"
+
+
 def derive_timestamp(text: str) -> str:
     """An ISO 8601 instant in its normal form, `2026-11-01T00:00:00Z`; raises ValueError."""
     moment = dt.datetime.fromisoformat(text)
@@ -293,18 +312,16 @@ def _moment(text: str, words: str) -> str:
         return derive_timestamp(text)
     except ValueError as error:
         zone = "; add the time zone, for instance `Z`" if str(error) == "no time zone" else ""
-        raise refusal(
-            f"`{text[:60]}` is neither {words} nor a timestamp", f"for instance 2026-11-01T00:00:00Z{zone}"
-        ) from error
+        raise refusal(f"`{text[:60]}` is neither {words} nor a timestamp", f"{_EXAMPLE_OF_MOMENT}{zone}") from error
 
 
 def _start(value: object) -> str | dict[int, int]:
     if not isinstance(value, Mapping):
-        text = require_text(value, "earliest, latest, a timestamp or {partition: offset}")
+        text = require_text(value, "earliest, latest, a timestamp or {partition: offset}", _EXAMPLE_OF_MOMENT)
         return text if text in ("earliest", "latest") else _moment(text, "earliest, latest")
     offsets: dict[int, int] = {}
     for partition, offset in value.items():
-        if not re.fullmatch(r"[0-9]{1,6}", partition):
+        if not re.fullmatch(r"0|[1-9][0-9]{0,5}", partition, re.ASCII):
             raise refusal(f"`{partition[:60]}` is not a partition", "write {0: 17, 1: 4}: partition, then offset")
         if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 2**63:
             raise refusal(f"partition {partition}: {describe_value(offset)} is not an offset", "offsets are 0 or more")
@@ -315,7 +332,7 @@ def _start(value: object) -> str | dict[int, int]:
 
 
 def _until(value: object) -> str:
-    text = require_text(value, "never, latest or a timestamp")
+    text = require_text(value, "never, latest or a timestamp", _EXAMPLE_OF_MOMENT)
     return text if text in ("never", "latest") else _moment(text, "never, latest")
 
 

@@ -23,9 +23,10 @@ def _name(value: object) -> str:
 
 
 def _list(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value:
-        raise refusal("expected a list of names of headers", "write [trace, source]")
-    return tuple(dict.fromkeys(map(_name, value)))
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list) or not items:
+        raise refusal("expected names of headers", "write [trace, source]")
+    return tuple(dict.fromkeys(map(_name, items)))
 
 
 def _passed(value: object) -> str | tuple[str, ...]:
@@ -69,7 +70,7 @@ KeySchema = Annotated[Annotated[KeyType, Tag(COLUMNS)] | Annotated[NamedSchema, 
 PassedHeaders = Annotated[
     str | tuple[str, ...], Check(_passed, {"anyOf": [{"type": "string", "enum": [ALL, NONE]}, _NAMES_SCHEMA]})
 ]
-HeaderNames = Annotated[tuple[str, ...], Check(_list, _NAMES_SCHEMA)]
+HeaderNames = Annotated[tuple[str, ...], Check(_list, {"anyOf": [{"type": "string"}, _NAMES_SCHEMA]})]
 RenamedHeaders = Annotated[
     dict[str, str], Check(_renamed, {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1})
 ]

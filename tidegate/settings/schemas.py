@@ -33,9 +33,8 @@ LATEST: Final = "latest"
 _TEXT: Final = {"type": "string"}
 _MESSAGE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _SUBJECT = re.compile(r"[^\x00-\x1f\x7f]{1,1000}")
-_REFERENCES: Final = [
-    {*words, *more} for words in (["file"], ["registry"], ["registry", "version"]) for more in ([], ["message"])
-]
+_NAMING: Final = ("file", "registry")
+_WORDS: Final = frozenset({*_NAMING, "version", "message"})
 
 
 def _schema_file(value: object) -> str:
@@ -91,6 +90,10 @@ def _one_url(value: object) -> str:
     if parts.query or parts.fragment:
         raise refusal(f"{describe_value(value)} has something after its path", remedy)
     return text
+
+
+def _user(value: object) -> str:
+    return require_text(value, "the name of a user")
 
 
 def _secret(value: object) -> SecretStr:
@@ -151,9 +154,10 @@ def form_of(value: object) -> str:
     """Which of the two forms it has that a schema may have: columns, or the name of one."""
     if isinstance(value, NamedSchema):
         return NAMED
-    if not isinstance(value, Mapping) or set(value) not in _REFERENCES:
+    if not isinstance(value, Mapping) or not set(value) <= _WORDS:
         return COLUMNS
-    return COLUMNS if _is_type(value.get("file", value.get("registry"))) else NAMED
+    naming = [value[word] for word in _NAMING if word in value]
+    return NAMED if naming and not any(map(_is_type, naming)) else COLUMNS
 
 
 def _is_type(value: Any) -> bool:
@@ -216,7 +220,9 @@ class RegistrySettings(Settings):
     url: Annotated[
         Urls, Field(description="Its address; a list names several of one registry, which are tried in turn.")
     ]
-    username: Annotated[str | None, Field(description="For basic authentication; with `password`.")] = None
+    username: Annotated[
+        str | None, Check(_user, _TEXT), Field(description="For basic authentication; with `password`.")
+    ] = None
     password: Annotated[Secret | None, Field(description="Best as `${file:...}`.")] = None
     token: Annotated[Secret | None, Field(description="A bearer token, in place of user and password.")] = None
     ca: Annotated[File | None, Field(description="Certificates to trust, in PEM; default: those of the machine.")] = (

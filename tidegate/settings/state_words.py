@@ -105,7 +105,16 @@ def _state(value: object) -> StateWord:
 def _defaults(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise refusal(f"expected a mapping, got {describe_value(value)}", "write {column: value}", at="defaults")
-    return {check_column(column): item for column, item in value.items()}
+    return {check_column(column): _plain(item) for column, item in value.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Numbers as numbers alone: what is said travels in the plan."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return float(value) if isinstance(value, float) else value
 
 
 _TEXT: Final = {"type": "string"}

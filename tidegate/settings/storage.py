@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
@@ -37,7 +38,7 @@ def _endpoint(value: object) -> str:
 
 
 def _word(value: object) -> str:
-    text = require_text(value, "a name", 'put it in quotes: "..."')
+    text = require_text(value, "a name")
     if len(text) > 100 or not text.replace("-", "").replace(".", "").isalnum() or not text.isascii():
         raise refusal(f"`{text[:60]}` is not a name", "letters, digits, `-` and `.`")
     return text
@@ -48,7 +49,7 @@ class StorageSettings(Settings):
     `AZURE_STORAGE_ACCOUNT_NAME` and so on, and so do credentials where no `credentials_file` is named.
     """
 
-    INSIDE: ClassVar[dict[str, str]] = dict.fromkeys(
+    INSIDE: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
             "access_key", "access_key_id", "secret_key", "secret_access_key", "session_token", "account_key",
             "sas_token", "credentials", "username", "password", "token",

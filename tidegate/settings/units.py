@@ -12,6 +12,10 @@ _DURATION_PART = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,12})(B|KiB|MiB|GiB|TiB)", re.ASCII)
 
 
+class DurationTooLong(ValueError):
+    """More than anything here takes."""
+
+
 def derive_duration_ms(text: str) -> int:
     """`1m30s` -> 90000. Units `d h m s ms`, each at most once, from large to small; raises ValueError."""
     parts = _DURATION_PART.findall(text)
@@ -22,7 +26,7 @@ def derive_duration_ms(text: str) -> int:
         raise ValueError(f"`{text[:40]}` has its units in the wrong order")
     total = sum(int(number) * size for (number, _), size in zip(parts, sizes, strict=True))
     if total > MAX_DURATION_MS:
-        raise ValueError(f"`{text[:40]}` is more than a year")
+        raise DurationTooLong(f"`{text[:40]}` is more than a year")
     return total
 
 

@@ -85,6 +85,7 @@ class StateRows:
         """
         types = self.types(frame.columns)
         typed = pl.DataFrame([self._typed(frame[name], kind) for name, kind in types.items()])
+        self._refuse_missing(typed)
         columns = [*self._given(typed, self._shape.keys), *self._given(typed, self._shape.values)]
         if self._shape.expires:
             ends = typed[EXPIRES] if EXPIRES in types else pl.Series(EXPIRES, [None], dtype=pl.Datetime("us", "UTC"))
@@ -109,16 +110,28 @@ class StateRows:
 
     def _needed(self) -> Iterator[str]:
         yield from (field.name for field in self._shape.keys)
-        names = {id(field): name for name, field in self._fields.items()}  # the last: a result, where it is one
-        yield from (names[id(field)] for field in self._shape.values)
+        yield from map(self._name_of, self._shape.values)
+
+    def _name_of(self, field: StateField) -> str:
+        """The column to give: of a result, where its accumulator is one."""
+        return [name for name, one in self._fields.items() if one is field][-1]
+
+    def _refuse_missing(self, typed: pl.DataFrame) -> None:
+        given = [self._fields.get(name) for name in typed.columns]
+        missing = [
+            f"`{self._name_of(field)}`"
+            for field in (*self._shape.keys, *self._shape.values)
+            if not any(one is field for one in given)
+        ]
+        if missing:
+            what = f"the column {missing[0]} is" if len(missing) == 1 else f"the columns {', '.join(missing)} are"
+            raise RowsRefused(f"{self._where}: {what} missing; it takes {', '.join(self._needed())}")
 
     def _given(self, typed: pl.DataFrame, fields: Sequence[StateField]) -> Iterator[pl.Series]:
         for field in fields:
             names = [name for name in typed.columns if self._fields.get(name) is field]
-            if len(names) != 1:
-                what = (
-                    f"`{names[0]}` and `{names[1]}` are the same" if names else f"the column `{field.name}` is missing"
-                )
+            if len(names) > 1:
+                what = f"`{names[0]}` and `{names[1]}` are the same"
                 raise RowsRefused(f"{self._where}: {what}; it takes {', '.join(self._needed())}")
             column = typed[names[0]]
             if not field.nullable and column.null_count():

@@ -112,6 +112,11 @@ def _open(place: str, chosen: str | None, environ: Mapping[str, str], opener: St
     if storage.exists(METADATA) or not storage.list(JOURNAL_PREFIX):
         if directory != place:
             raise SourceRefused(f"{directory}, the checkpoint directory of {place}, has no checkpoints yet")
+        if not storage.exists(METADATA):
+            raise SourceRefused(
+                f"{place} has no checkpoints and is no savepoint; name a pipeline file, a checkpoint directory or the "
+                "folder of a savepoint"
+            )
         if chosen is not None:
             raise SourceRefused(f"{place} is a savepoint, which is one cut: leave the checkpoint out")
         found = read_savepoint(storage)

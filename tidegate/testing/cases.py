@@ -174,11 +174,16 @@ def _describe_time(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) ->
         if one.late:
             yield f"{name}: {one.late} record{'s' if one.late != 1 else ''} came too late"
         if name in timed:
-            held = [f"{number} {gauge.replace('_', ' ')}" for gauge, number in one.gauges.items() if number]
+            held = [f"{number} {_gauge_text(gauge, number)}" for gauge, number in one.gauges.items() if number]
             yield f"{name}: {', '.join([*held, f'its watermark is {_moment(one.watermark_ms)}'])}"
     for name, one in counts.items() if timed else ():
         if one.held_back_by:
             yield f"{name}: its watermark is {_moment(one.watermark_ms)}, held back by {one.held_back_by}"
+
+
+def _gauge_text(gauge: str, number: int) -> str:
+    words = gauge.replace("_", " ")
+    return words.removesuffix("s") if number == 1 else words
 
 
 def _moment(watermark_ms: int | None) -> str:

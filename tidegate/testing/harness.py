@@ -219,9 +219,15 @@ class Harness:
         return found
 
     def counts(self) -> dict[OperatorName, OperatorCounts]:
-        """What operators have done and hold, of all slots together; of their watermarks the lowest."""
+        """What operators have done and hold, of all slots together; of their watermarks the lowest.
+
+        Only when nothing else is to come: what waits on its way into a state is put there, or it would not be counted.
+        """
         found: dict[OperatorName, OperatorCounts] = {}
         for deployment in self._slots:
+            for task in deployment.loop.tasks:
+                for operator in task.operators.values():
+                    operator.before_snapshot()
             for name, one in deployment.report().operators.items():
                 total = found.setdefault(name, OperatorCounts(watermark_ms=one.watermark_ms))
                 total.late += one.late

@@ -37,6 +37,8 @@ CHUNK: Final = 1000
 """Lines that are read before the pipeline runs."""
 LINE_BYTES_MAX: Final = 64 << 20
 """What has no line ends at all, a device or a binary file, is not read into memory whole."""
+_PAIR: Final = 2
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _STEP_SINK: Final = "preview-of-"
 
 
@@ -189,7 +191,7 @@ class LineParser:
             if len(line) > LINE_BYTES_MAX:
                 what = f"line {number} is no record: it has more than {LINE_BYTES_MAX >> 20} MiB"
                 raise RecordRefused(f"{self._file}{what}", line=number)
-            text = line.strip()
+            text = (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).strip()
             if not text:
                 continue
             try:
@@ -206,11 +208,11 @@ class LineParser:
         topic = entry.get("topic") if entry.get("topic") in self._topics else self._topics[0]
         assert isinstance(topic, str)
         return Produced(
-            TopicPartition(topic, int(entry.get("partition") or 0)),
+            TopicPartition(topic, _partition(entry.get("partition"))),
             self._key(entry),
             self._value(entry),
             _timestamp(entry.get("timestamp")),
-            tuple((str(name), _header_value(value)) for name, value in entry.get("headers") or ()),
+            _headers(entry.get("headers")),
         )
 
     def _key(self, entry: Mapping[str, Any]) -> bytes | None:
@@ -248,6 +250,25 @@ def _base64(text: object) -> bytes:
 
 
 def _timestamp(value: object) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+    if value is None or (type(value) is int and abs(value) < 1 << 63):
         return value
-    return moment_ms(derive_timestamp(str(value)))
+    try:
+        return moment_ms(derive_timestamp(value if isinstance(value, str) else ""))
+    except ValueError as error:
+        example = "for instance 2026-11-01T00:00:00Z, or the ms since 1970"
+        raise ValueError(f"`timestamp` is {str(value)[:40]}: {example}") from error
+
+
+def _partition(value: object) -> int:
+    if value is None:
+        return 0
+    if type(value) is not int or not 0 <= value < 1 << 31:
+        raise ValueError(f"`partition` is {str(value)[:40]}: a whole number, from 0 on")
+    return value
+
+
+def _headers(value: object) -> tuple[tuple[str, bytes | None], ...]:
+    pairs = [] if value is None else value
+    if not isinstance(pairs, list) or not all(isinstance(pair, list) and len(pair) == _PAIR for pair in pairs):
+        raise ValueError('`headers` are pairs, in their order: [["source", "web"], ["trace", null]]')
+    return tuple((str(name), _header_value(each)) for name, each in pairs)

@@ -17,7 +17,11 @@ def _element(name: str) -> Resolve:
         if array.type.key is not None and array.type.element is not None and name != "get":
             return Call(name, (array.expression, map_key(index, array.type.key)), array.type.element)
         if array.type.kind != "array" or array.type.element is None:
-            raise site.refuse(array, "an array")
+            refusal = site.refuse(array, "an array")
+            if array.type.kind == "struct":
+                field = index.expression.value if isinstance(index.expression, Literal) else "name"
+                raise Refusal(array.start, refusal.problem, f"write `.{field}`: the fields of a struct have names")
+            raise refusal
         if index.type.kind not in (*INTEGRAL, "void") or (name != "[]" and index.type.kind == "bigint"):
             raise site.refuse(index, "an integer")
         if (

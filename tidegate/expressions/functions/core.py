@@ -26,6 +26,8 @@ class Argument:
     is_literal: bool = False
     """Whether it is written as a literal, and not a cast of one."""
     bind: Callable[[tuple[DataType, ...]], Lambda] | None = None
+    lost: str = ""
+    """Of a string literal: see `Token`."""
 
     @property
     def type(self) -> DataType:

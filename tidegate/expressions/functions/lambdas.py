@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.datatypes import BOOLEAN, INT, DataType, map_of
+from tidegate.datatypes import BOOLEAN, INT, MAX_PRECISION, DataType, map_of
 from tidegate.expressions.bounds import is_of_fixed_size
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Lambda
@@ -32,9 +32,16 @@ def _bound(
         raise Refusal(
             argument.start,
             f"the lambda function gives {found.type}, and `{site.function}` needs {result}",
-            f"cast it: cast(... as {result})",
+            _cast_remedy(found.type, result),
         )
     return Lambda(found.parameters, with_type(argument.start, found.body, result), result)
+
+
+def _cast_remedy(given: DataType, needed: DataType) -> str:
+    if given.kind == needed.kind == "decimal":  # a sum has more digits than what it begins with
+        wide = DataType("decimal", precision=MAX_PRECISION, scale=max(given.scale, needed.scale))
+        return f"begin with a type that holds all results, cast(0 as {wide}), and cast each to it: cast(... as {wide})"
+    return f"cast it: cast(... as {needed})"
 
 
 def _collection(site: Site, argument: Argument, kind: str) -> Expression:

@@ -14,7 +14,7 @@ from tidegate.datatypes import (
     TIMESTAMP_NTZ,
     DataType,
 )
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import Refusal, with_article
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple, unify
 from tidegate.expressions.functions.decimals import decimal_arithmetic, decimal_operand
@@ -239,7 +239,7 @@ def _literal(kind: DataType) -> Resolve:
         value = date_of_text(text) if kind == DATE else timestamp_of_text(text, zone=kind == TIMESTAMP)
         if value is None:
             example = "2026-01-31" if kind == DATE else "2026-01-31 12:00:00"
-            raise Refusal(arguments[0].start, f"'{text}' is not a {kind}", f"write it like '{example}'")
+            raise Refusal(arguments[0].start, f"'{text}' is not {with_article(kind)}", f"write it like '{example}'")
         return Literal(value, kind)
 
     return resolve

@@ -34,7 +34,9 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
 - A part that is not evaluated does not fail its record: the other branches of CASE, IF and COALESCE, the right side of
   AND and OR once the left side decides, the arguments after a NULL.
 - Names of columns, fields and functions are found without regard to case; an exact match wins. Write a name that is
-  a keyword or has blanks in backticks.
+  a keyword or has blanks or dots in backticks.
+- A text has two backslashes for one, as in Spark: `'\\\\d+'` is the pattern of digits, and so is `r'\\d+'`. `'\\d+'`
+  would be the letter d, so a pattern or replacement with a backslash that is lost is refused.
 - Casts: `cast(a as int)`, `a::int`, and `try_cast`, which is NULL where a cast would fail. Implicit casts are Spark's
   ANSI ones: an int beside a float becomes a double, `'5' < a` compares numbers where a is one, and arithmetic and
   functions of numbers or times take text. But text of a record beside another type in a comparison, IN, BETWEEN, CASE,
@@ -102,12 +104,12 @@ Refused at validation, because the result could differ or the engine has no way 
 - Formats of `format_string` other than `%d %x %X %o %e %f %s %S %b %% %n`; `decode` as a kind of CASE; `xxhash64` of
   decimals and nested values; `sequence` of times; `bround` of decimals; `try_add` and the like of times.
 - `array_sort` with a comparison of one's own, `aggregate` to text or arrays, order of arrays of structs.
-- `regexp_extract_all`, `regexp_count`, `regexp_substr` and `regexp_instr` with `$` (use `\\z`) or a pattern that can
-  match nothing, and the first with a group of a pattern that has `^`, `\\b` or `\\z`.
+- `regexp_extract_all`, `regexp_count`, `regexp_substr` and `regexp_instr` with `$` (use `'\\\\z'`) or a pattern that
+  can match nothing, and the first with a group of a pattern that has `^`, `\\b` or `\\z`.
 - Patterns, search texts, units, lengths of padding and rounding that are not literals.
 - Regular expressions with look-around, back-references, possessive quantifiers, flags other than a leading `(?i)` or
   `(?s)`, classes inside classes, `\\Z`, `\\p{...}` other than Java's POSIX classes; `$` other than at the end, and in
-  `regexp_replace` and `split` at all (use `\\z`); patterns that can match nothing in `regexp_replace` and `split`;
+  `regexp_replace` and `split` at all (use `'\\\\z'`); patterns that can match nothing in `regexp_replace` and `split`;
   repetitions inside one another that multiply to more than 100,000 steps.
 - Text columns beside values of other types without a cast (see above), and keys of another type than those of a map;
   `map` and `map_from_entries` with keys of type float or double.

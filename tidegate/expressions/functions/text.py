@@ -80,26 +80,42 @@ def fixed_pattern(
 ) -> tuple[Expression, Translation]:
     """A pattern that can be run with Java's meaning for this purpose."""
     literal = site.fixed_text(argument)
+    _refuse_lost(argument)
     text = str(literal.value) if isinstance(literal, Literal) else ""
     try:
         found = derive_rust_regex(text)
     except RegexRefused as refused:
         raise Refusal(
-            argument.start, f"the pattern has {refused}, which is not supported", "write it otherwise"
+            argument.start,
+            f"the pattern has {refused}, which is not supported",
+            refused.remedy or "write it otherwise",
         ) from refused
     if found.nullable and not nullable:
-        raise Refusal(
-            argument.start,
-            f"the pattern can match nothing at all, which `{site.function}` does not support",
-            "use + instead of *",
-        )
+        message = f"the pattern can match nothing at all, which `{site.function}` does not support"
+        raise Refusal(argument.start, message, _nullable_remedy(text))
     if found.ends and not ends:
         raise Refusal(
             argument.start,
             f"`$` in the pattern is not supported by `{site.function}`",
-            r"use \z for the end of the text",
+            r"use '\\z' for the end of the text",
         )
     return literal, found
+
+
+def _refuse_lost(argument: Argument) -> None:
+    if argument.lost:
+        message = f"`{argument.lost}` in a text is no more than `{argument.lost[1:]}`, which a pattern does not mean"
+        if argument.lost == "\\b":
+            message = r"`\b` in a text is a backspace, which a pattern does not mean"
+        raise Refusal(argument.start, message, f"write `\\{argument.lost}`: a text of SQL has two backslashes for one")
+
+
+def _nullable_remedy(text: str) -> str:
+    if "|" in text:
+        return "`|` parts two patterns: for the character write '[|]'"
+    if text in ("", "^"):
+        return "write what it matches"
+    return "use + instead of *"
 
 
 def _rlike(site: Site, arguments: tuple[Argument, ...]) -> Expression:
@@ -125,11 +141,12 @@ def _regexp_replace(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 3, 3)
     pattern, found = fixed_pattern(site, arguments[1], nullable=False, ends=False)
     replacement = site.fixed_text(arguments[2])
+    _refuse_lost(arguments[2])
     try:
         derive_rust_replacement(str(replacement.value) if isinstance(replacement, Literal) else "", found.groups)
     except RegexRefused as refused:
         raise Refusal(
-            arguments[2].start, f"the replacement has {refused}", "see `tidegate docs expressions`"
+            arguments[2].start, f"the replacement has {refused}", refused.remedy or "see `tidegate docs expressions`"
         ) from refused
     return Call("regexp_replace", (site.text(arguments[0]), pattern, replacement), STRING)
 

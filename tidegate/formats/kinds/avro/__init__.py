@@ -104,7 +104,7 @@ types the one of the column is written; if there is none, the first that holds a
             text = schema_text(record)
             parse_schema(SchemaText(SchemaKind.AVRO, text))
         except AvroRefusal as refusal:
-            raise FormatRefusal(f"the columns cannot be written {refusal}", "select others, or use json") from refusal
+            raise FormatRefusal(f"the columns cannot be written: {refusal}", "select others, or use json") from refusal
         return SchemaText(SchemaKind.AVRO, text)
 
     def key_record(self, schema: SchemaText, field: str) -> SchemaText:
@@ -123,7 +123,7 @@ types the one of the column is written; if there is none, the first that holds a
             made = SchemaText(SchemaKind.AVRO, text)
             parse_schema(self.key_record(made, "key"))
         except AvroRefusal as refusal:
-            raise FormatRefusal(f"the key cannot be written {refusal}", "select another, or use json") from refusal
+            raise FormatRefusal(f"the key cannot be written: {refusal}", "select another, or use json") from refusal
         return made
 
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:

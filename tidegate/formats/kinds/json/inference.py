@@ -16,7 +16,18 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, FIRST_MOMENT, LAST_MOMENT, STRING, TIMESTAMP, DataType
+from tidegate.datatypes import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    FIRST_MOMENT,
+    LAST_MOMENT,
+    STRING,
+    TIMESTAMP,
+    DataType,
+    is_pattern,
+)
 
 FIELDS_MAX: Final = 200
 """Of a struct; more are a map in disguise, whose keys differ from record to record."""
@@ -208,7 +219,9 @@ def _resolve_fields(seen: _Seen, path: str, left_out: list[LeftOut], depth: int)
 
 def refused_column(name: str) -> str:
     """Why a pipeline file takes no column of that name."""
-    return "names that begin with `__` belong to Tidegate" if name.startswith("__") else _refused_field(name)
+    if name.startswith("__"):
+        return "names that begin with `__` belong to Tidegate"
+    return "its name stands for several columns" if is_pattern(name) else _refused_field(name)
 
 
 def _refused_field(name: str) -> str:

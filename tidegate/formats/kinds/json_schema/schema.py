@@ -7,7 +7,19 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, DataType, Schema, map_of
+from tidegate.datatypes import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    STRING,
+    TIMESTAMP,
+    DataType,
+    Schema,
+    is_pattern,
+    map_of,
+)
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.schemas import SchemaText
 
@@ -38,6 +50,8 @@ def read_columns(schema: SchemaText) -> Schema:
     for name, kind in columns.items():
         if name.startswith("__"):
             raise _refusal(f"$.{name}", "names of columns that begin with `__` belong to Tidegate")
+        if is_pattern(name):
+            raise _refusal(f"$.{name}", "the name stands for several columns")
         _check_names(DataType("struct", fields=((name, kind),)), "$")
     return columns
 

@@ -318,10 +318,17 @@ def read_aggregates(
     own = taken or {}
     usable = bool(keys)
     for index, key in enumerate(keys):
-        usable = context.key(("key", index), key) and usable
         if key in own:
-            context.problem(("key", index), f"`{key}` is a column of the result", "give it another name in a `select`")
+            there = key in context.columns
+            remedy = "give it another name in a `select`" if there else "leave it out: every result has it"
+            context.problem(("key", index), f"`{key}` is a column of the result", remedy)
             usable = False
+        elif own and (total := next((one for one in texts if key.startswith(f"{one}.")), "")):
+            remedy = "rename the key in a `select` before, or the total"
+            context.problem(("key", index), f"`{key}` is how a part of the total `{total}` may be called", remedy)
+            usable = False
+        else:
+            usable = context.key(("key", index), key) and usable
     calls: dict[str, AggregateCall] = {}
     for column, text in texts.items():
         path = ("aggregate", column)

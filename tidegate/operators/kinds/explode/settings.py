@@ -72,7 +72,7 @@ _SCHEMA: Final[Mapping[str, Any]] = {
 class ExplodeSettings(Settings):
     """The keys of a step that takes arrays or maps apart."""
 
-    INSIDE: ClassVar[dict[str, str]] = {
+    INSIDE: ClassVar[Mapping[str, str]] = {
         "outer": "write it inside `explode`: {column: item, outer: true}",
         "position": "write it inside `explode`: {column: item, position: n}",
     }
