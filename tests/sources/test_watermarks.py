@@ -137,6 +137,17 @@ def test_nothing_passes_an_idle_partition_before_the_broker_was_asked_again() ->
     assert source.poll() == [], "idle, and not asked since"
 
 
+def test_no_question_is_left_about_a_partition_that_has_rows_again() -> None:
+    """All were idle, and one batch has rows of two of them: asked about its new end, the second one would be idle at
+    once, and what it has next would be passed.
+    """
+    source = Source()
+    source.poll(p0=100, p1=50)
+    source.caught_up(P0, P1)
+    assert source.poll(p0=130, p1=120)[-1] == marked(120)
+    assert source.watermarks.take_questions() == []
+
+
 def test_who_asks_a_subtask_that_is_idle_is_answered_when_its_partitions_were_asked() -> None:
     source = Source()
     source.poll(p0=100, p1=50)

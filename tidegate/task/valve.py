@@ -126,6 +126,7 @@ class Valve:
         one.become(idle=idle)
         self._unsure.discard(channel)
         if not idle:
+            self._questions.pop(channel, None)  # an answer would be about what it has had since
             return self._resume(one)
         held = one.aligned and (one.resuming or one.watermark_ms <= self._wanted_ms)  # below it: one that was added
         one.aligned = one.resuming = False
