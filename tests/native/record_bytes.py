@@ -9,26 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.native.librdkafka import Message
+
 Header = tuple[bytes, bytes | None]
 Address = ctypes.c_void_p
 OTHER: Final[Header] = (b"asked", b"for")
 """What the client says where it is asked."""
-
-
-class Message(ctypes.Structure):
-    """rd_kafka_message_t."""
-
-    _fields_ = (
-        ("err", ctypes.c_int32),
-        ("topic", Address),
-        ("partition", ctypes.c_int32),
-        ("value", Address),
-        ("value_size", ctypes.c_size_t),
-        ("key", Address),
-        ("key_size", ctypes.c_size_t),
-        ("offset", ctypes.c_int64),
-        ("opaque", Address),
-    )
 
 
 class Written(msgspec.Struct, frozen=True):

@@ -5,6 +5,8 @@
  * lie; texts that somebody reads are copied.
  */
 #include "columns.h"
+#include "json_numbers.h"
+#include "long.h"
 
 /* One number each with `WIRE` in `avro.py`: what a value is in the bytes. */
 enum wire {
@@ -39,26 +41,15 @@ typedef struct step {
     int32_t symbol_count;
 } step;
 
-enum { PASSED_OVER = -1, NUMBER_BYTES = 10, UUID_BYTES = 36, UNITS_BYTES = 16 };
+enum { PASSED_OVER = -1, UUID_BYTES = 36, UNITS_BYTES = 16 };
+
+/* Of each entry of a map. */
+static const step KEY = {.wire = W_STRING, .null_at = -1};
 
 static const uint8_t *read_value(column *to, const step *by, const uint8_t *at, const uint8_t *end);
 static const uint8_t *skip_value(const step *by, const uint8_t *at, const uint8_t *end);
 
 /* ---- what both read ---- */
-
-static const uint8_t *read_long(const uint8_t *at, const uint8_t *end, int64_t *value)
-{
-    uint64_t found = 0;
-    for (int shift = 0; at < end && shift < 7 * NUMBER_BYTES; shift += 7) {
-        uint8_t byte = *at++;
-        found |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80) {
-            *value = (int64_t)(found >> 1) ^ -(int64_t)(found & 1);
-            return shift == 63 && byte > 1 ? NULL : at;
-        }
-    }
-    return NULL;
-}
 
 static const uint8_t *read_int(const uint8_t *at, const uint8_t *end, int64_t *value)
 {
@@ -194,20 +185,6 @@ static const uint8_t *read_symbol(column *to, const step *by, const uint8_t *at,
     return column_put_text(to, symbol, length, symbol + length) ? at : NULL;
 }
 
-static int128 power_of_ten(int32_t exponent)
-{
-    static const int64_t powers[] = {
-        1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000, 10000000000, 100000000000,
-        1000000000000, 10000000000000, 100000000000000, 1000000000000000, 10000000000000000, 100000000000000000,
-        1000000000000000000,
-    };
-    enum { LAST = sizeof(powers) / sizeof(powers[0]) - 1 };
-    int128 power = 1;
-    for (; exponent > LAST; exponent -= LAST)
-        power *= powers[LAST];
-    return power * powers[exponent];
-}
-
 /* Of a two's complement number, the highest byte first. */
 static const uint8_t *read_decimal(column *to, const step *by, const uint8_t *at, const uint8_t *end)
 {
@@ -218,7 +195,7 @@ static const uint8_t *read_decimal(column *to, const step *by, const uint8_t *at
     uint128 bits = at[0] >= 0x80 ? ~(uint128)0 : 0;
     for (int32_t i = 0; i < length; i++)
         bits = bits << 8 | at[i];
-    int128 units = (int128)bits, limit = power_of_ten(to->type->precision);
+    int128 units = (int128)bits, limit = (int128)power_of_ten(to->type->precision);
     if (units <= -limit || units >= limit || !column_room(to))
         return NULL;
     if (to->values != NULL)
@@ -245,8 +222,7 @@ static const uint8_t *read_array(column *to, const step *by, const uint8_t *at, 
 
 static const uint8_t *read_entry(column *entries, const step *by, const uint8_t *at, const uint8_t *end)
 {
-    static const step key = {.wire = W_STRING, .null_at = -1};
-    if (!column_room(entries) || (at = read_text(entries->children, &key, at, end)) == NULL)
+    if (!column_room(entries) || (at = read_text(entries->children, &KEY, at, end)) == NULL)
         return NULL;
     at = read_value(entries->children + 1, by, at, end);
     entries->length += at != NULL;
@@ -330,11 +306,10 @@ static const uint8_t *read_value(column *to, const step *by, const uint8_t *at, 
 
 static const uint8_t *skip_list(const step *by, const uint8_t *at, const uint8_t *end)
 {
-    static const step key = {.wire = W_STRING, .null_at = -1};
     int64_t items;
     while ((at = read_block(at, end, &items)) != NULL && items > 0)
         for (int64_t i = 0; i < items; i++) {
-            at = by->wire == W_MAP ? skip_value(&key, at, end) : at;
+            at = by->wire == W_MAP ? skip_value(&KEY, at, end) : at;
             if (at == NULL || (at = skip_value(by->steps, at, end)) == NULL)
                 return NULL;
         }

@@ -12,6 +12,7 @@
  * which says where the headers end. Where anything is not as it has to be, librdkafka is asked. An older format has other
  * lengths in front of the value, in four bytes with the highest first: they are these bytes for no length but zero.
  */
+#include "long.h"
 #include "message.h"
 
 #include <stdbool.h>
@@ -32,26 +33,16 @@ typedef struct {
     int64_t name_length, value_length; /* -1: NULL */
 } header;
 
-enum { NUMBER_BYTES = 10, LENGTH_BYTES = 5, HEADERS_MAX = 100000 };
-
-static int64_t signed_of(uint64_t number)
-{
-    return (int64_t)(number >> 1) ^ -(int64_t)(number & 1);
-}
+enum { LENGTH_BYTES = 5, HEADERS_MAX = 100000 };
 
 /* False where the bytes end in it. */
 static bool read_number(span *left, int64_t *number)
 {
-    uint64_t found = 0;
-    for (int shift = 0; left->at < left->end && shift < 7 * NUMBER_BYTES; shift += 7) {
-        uint8_t byte = *left->at++;
-        found |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80) {
-            *number = signed_of(found);
-            return true;
-        }
-    }
-    return false;
+    const uint8_t *after = read_long(left->at, left->end, number);
+    if (after == NULL)
+        return false;
+    left->at = after;
+    return true;
 }
 
 /* False where it is not in the bytes, or has a name that C would cut off. */
@@ -89,7 +80,7 @@ static const uint8_t *before_number(const uint8_t *end)
     const uint8_t *at = end - 1;
     if (*at >= 0x80)
         return NULL;
-    while (at[-1] >= 0x80 && end - at < NUMBER_BYTES)
+    while (at[-1] >= 0x80 && end - at < LONG_BYTES)
         at--;
     return at;
 }

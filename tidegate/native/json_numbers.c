@@ -193,7 +193,7 @@ bool double_of(const number *from, double *value)
     return true;
 }
 
-static uint128 power_of_ten(int32_t exponent)
+uint128 power_of_ten(int32_t exponent)
 {
     return exponent <= WORD_DIGITS ? (uint128)WORD_POWERS[exponent]
                                    : (uint128)WORD_POWERS[WORD_DIGITS] * WORD_POWERS[exponent - WORD_DIGITS];

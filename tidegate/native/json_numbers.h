@@ -39,6 +39,9 @@ bool double_of(const number *from, double *value);
 /* The number times ten to the power of `scale`, if that is whole and has at most `precision` digits. */
 bool decimal_of(const number *from, int32_t precision, int32_t scale, int128 *units);
 
+/* Exponents up to DECIMAL_DIGITS_MAX. */
+uint128 power_of_ten(int32_t exponent);
+
 /* YYYY-MM-DD: days since 1970. */
 bool read_date(const uint8_t *at, const uint8_t *end, int32_t *days);
 
