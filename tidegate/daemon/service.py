@@ -116,7 +116,6 @@ class Daemon:
             await self._open()
             tasks.append(loop.create_task(self._watch_brokers()))
             await self._supervisor.run()
-            await self._supervisor.housekeeping.close()
             self._metrics.state(PipelineState.FINISHED)
         except TidegateError as error:
             self._metrics.state(PipelineState.FAILED, error.message)

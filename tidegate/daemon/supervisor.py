@@ -103,7 +103,11 @@ class Supervisor:
         return self._failed is not None
 
     async def run(self) -> None:
-        """Returns when the pipeline has ended. Raises what ended it otherwise."""
+        """Returns when the pipeline has ended, and Kafka knows all of it. Raises what ended it otherwise."""
+        await self._run_attempts()
+        await self.housekeeping.close()
+
+    async def _run_attempts(self) -> None:
         while not self._stop_requested.is_set():
             started = self._services.clock.monotonic()
             try:

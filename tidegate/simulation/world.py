@@ -377,10 +377,10 @@ class World:
         topics = topics_of_records(self.schedule.workload)
         if not all(derive_wanted(topic, records, outputs.done).keys() <= outputs.ids[topic] for topic in topics):
             return False
-        if self.progress is None:
-            return True
+        if self.progress is None or not self.progress.all_read:
+            return self.progress is None
         oracle = self.progress.oracle(self._skipped or frozenset())
-        return self.progress.all_read and not any(
+        return not any(
             oracle.missing(topic, outputs.done, outputs.ids[topic], outputs.ever[topic], self.progress.newest[topic])
             for topic in oracle.topics
         )

@@ -14,12 +14,13 @@ def wide(number: int) -> pl.Series:
 
 WORD: Final = wide(1 << 64)
 _HALF: Final = wide(1 << 63)
+_NOTHING: Final = pl.Series([0], dtype=pl.Int64)
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 def carry_words(total: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Two bigints `low` and `carry` of each number, which is `carry * 2^64 + low`."""
     if not ((total < _LEAST) | (total > _MOST)).any():
-        return total.cast(pl.Int64), pl.zeros(len(total), pl.Int64, eager=True)
+        return total.cast(pl.Int64), _NOTHING.new_from_index(0, len(total))
     carry = (total + _HALF) // WORD
     return (total - carry * WORD).cast(pl.Int64), carry.cast(pl.Int64)

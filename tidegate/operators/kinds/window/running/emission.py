@@ -39,6 +39,9 @@ class Room(NamedTuple):
             yield frame
 
 
+_NOTHING: Final = pl.Series("__behind", [0], dtype=pl.Int64)
+
+
 def emit_results(
     keyed: pl.DataFrame,
     starts_ms: pl.Series,
@@ -86,5 +89,5 @@ def _times_of(starts_ms: pl.Series, ends_ms: pl.Series) -> list[pl.Series]:
         starts_ms.cast(moment).cast(TIMESTAMP).alias(START),
         ends_ms.cast(moment).cast(TIMESTAMP).alias(END),
         (ends_ms - 1).alias("__time"),
-        pl.zeros(len(ends_ms), pl.Int64, eager=True).alias("__behind"),
+        _NOTHING.new_from_index(0, len(ends_ms)),
     ]
