@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.coordinator.values import ATTEMPT
+from tests.coordinator.values import ATTEMPT, committable
+from tests.sinks.driving import permit
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.events import (
     FINAL,
@@ -18,14 +19,18 @@ from tidegate.coordinator.events import (
     CheckpointProperties,
     Event,
     SendTrigger,
+    TransactionsEnded,
     TriggerFailed,
     TriggerRefusal,
     TriggerRefused,
 )
 from tidegate.coordinator.journal import JournalVanished
+from tidegate.coordinator.permit import CommitPermit
+from tidegate.coordinator.types import Committable
 from tidegate.daemon.instructions import InstructionExecutor
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
+from tidegate.sinks.outcome import Outcome
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import DriverMessage, Trigger
 
@@ -120,3 +125,35 @@ def test_a_final_checkpoint_that_cannot_begin_fails_the_attempt_unless_it_ends_a
     executor.execute([TriggerRefused(why, FINAL)])
     told = [] if why is TriggerRefusal.SHUT_DOWN else [f"no final checkpoint: {why.value}"]
     assert [error.message for error in failed] == told
+
+
+def test_a_commit_asks_for_nothing_that_an_earlier_one_of_the_attempt_has_ended() -> None:
+    """The second checkpoint lists the transactions of the first, which were not known to be ended when it was written.
+
+    Their ids are in use again by the time of its commit: the coordinator would refuse, and every partition be read.
+    """
+    first = [committable(1, pool_slot=0), committable(1, pool_slot=1)]
+    second = [committable(2, pool_slot=2)]
+    answers = [[Outcome.ENDED_NOW, Outcome.STILL_OPEN], [Outcome.COMMITTED, Outcome.ENDED_NOW]]
+    asked: list[tuple[Committable, ...]] = []
+    counted: list[int] = []
+    fed: list[Event] = []
+
+    async def commit(right: CommitPermit) -> list[Outcome]:
+        asked.append(right.committables)
+        return answers.pop(0)
+
+    async def scene() -> None:
+        metrics = SimpleNamespace(transactions_ended=lambda _result, seconds: counted.append(len(seconds)))
+        services = SimpleNamespace(clock=SYSTEM_CLOCK, kafka=SimpleNamespace(commit=commit), metrics=metrics)
+        executor = InstructionExecutor(
+            "shop", cast("Any", services), cast("Any", None), fed.append, *[cast("Any", None)] * 3
+        )
+        await asyncio.gather(executor._commit(permit(first)), executor._commit(permit([*first, *second], checkpoint=2)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidegate.daemon.instructions.COMMIT_RETRY_S", 0.0)
+        asyncio.run(scene())
+    assert asked == [tuple(first), (first[1], *second)]
+    assert sorted(len(one.ended) for one in fed if isinstance(one, TransactionsEnded)) == [2, 3]
+    assert sum(counted) == 3, "each transaction ends once"

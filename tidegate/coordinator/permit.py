@@ -6,10 +6,11 @@ The committer takes nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from tidegate.coordinator.types import Committable
-from tidegate.ids import CheckpointId
+from tidegate.ids import CheckpointId, TransactionalId
 
 _AUTHORITY: Final = object()
 
@@ -27,6 +28,11 @@ class CommitPermit:
             raise TypeError("a CommitPermit comes from the journal: see Journal.append_checkpoint")
         object.__setattr__(self, "checkpoint", checkpoint)
         object.__setattr__(self, "committables", committables)
+
+    def without(self, ended: Mapping[TransactionalId, Committable]) -> CommitPermit:
+        """The right to less: what has ended need not be ended any more."""
+        left = tuple(one for one in self.committables if ended.get(one.transactional_id) != one)
+        return CommitPermit(self.checkpoint, left, _AUTHORITY)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a CommitPermit does not change: {name}")

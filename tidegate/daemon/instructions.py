@@ -35,7 +35,7 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.journal import AppendUnsettled
 from tidegate.coordinator.permit import CommitPermit
-from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.daemon.checkpoint_lines import CheckpointLines
 from tidegate.daemon.checkpoint_summary import checkpoint_line
 from tidegate.daemon.metrics import TransactionResult
@@ -43,7 +43,7 @@ from tidegate.daemon.ordered import CheckpointDesk
 from tidegate.daemon.savepoints import SavepointDesk
 from tidegate.daemon.services import Services
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
-from tidegate.ids import CheckpointId
+from tidegate.ids import CheckpointId, TransactionalId
 from tidegate.kafka.errors import TransactionLost, TransactionToSalvage
 from tidegate.sinks.outcome import Outcome
 from tidegate.storage.base import StorageError
@@ -101,6 +101,8 @@ class InstructionExecutor:
         self._permits: dict[CheckpointId, CommitPermit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._committing = asyncio.Lock()
+        self._ended: dict[TransactionalId, Committable] = {}
+        """By this attempt, the newest of each id. Checkpoints list older ones, too, that were not known to be ended."""
         self._lost = False
         self._lines = CheckpointLines()
 
@@ -227,14 +229,21 @@ class InstructionExecutor:
     # -- transactions ----------------------------------------------------------------------------------------------
 
     async def _commit(self, permit: CommitPermit) -> None:
-        """Until every transaction of the permit has a definite end: a broker that is down is waited for."""
+        """Until every transaction of the permit has a definite end: a broker that is down is waited for.
+
+        Those that an earlier commit of this attempt has ended are not asked for again. Their ids may be in use again by
+        then, and only markers in the partitions would say how they have ended: many reads, for which every checkpoint
+        that completes meanwhile would make the next commit longer.
+        """
         started = self._services.clock.monotonic()
+        ended = 0
         while True:
             try:
                 async with self._committing:
                     if self._lost:  # what is newer must not become visible before the salvage
                         return
-                    outcomes = await self._services.kafka.commit(permit)
+                    left = permit.without(self._ended)
+                    outcomes = await self._services.kafka.commit(left) if left.committables else []
             except TransactionLost as error:
                 self._lost = True
                 self._services.metrics.transactions_ended(
@@ -254,6 +263,9 @@ class InstructionExecutor:
                 )
                 await asyncio.sleep(COMMIT_RETRY_S)
                 continue
+            committed = [one for one, outcome in zip(left.committables, outcomes, strict=True) if outcome.committed]
+            self._ended.update({one.transactional_id: one for one in committed})
+            ended += len(committed)
             if Outcome.STILL_OPEN not in outcomes:
                 break
             logger.warning(
@@ -261,7 +273,7 @@ class InstructionExecutor:
             )
             await asyncio.sleep(COMMIT_RETRY_S)
         elapsed_s = self._services.clock.monotonic() - started
-        self._services.metrics.transactions_ended(TransactionResult.COMMITTED, [elapsed_s] * len(outcomes))
+        self._services.metrics.transactions_ended(TransactionResult.COMMITTED, [elapsed_s] * ended)
         self._feed(TransactionsEnded(permit.checkpoint, permit.committables, monotonic_ms(self._services.clock)))
 
     # -- notices ---------------------------------------------------------------------------------------------------
