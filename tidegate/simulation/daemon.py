@@ -57,8 +57,6 @@ class SimDaemon:
         world.set_clock(self.process)
         self.restore = restore
         self.directory = directory
-        self.release = 0
-        """See releases.py."""
         self.over = False
         self.error: TidegateError | None = None
         self.token = f"{number:08x}" * 4

@@ -30,12 +30,13 @@ class Releases:
         self._restore: RestoreOption | None = None
         self.number = -1
 
-    def draw(self, restore: RestoreOption | None) -> int:
+    def draw(self, restore: RestoreOption | None, *, alone: bool) -> int:
         """The next one; or the same again, where whoever starts has no other wish: then nothing is to be reset again.
 
-        Where somebody goes back is always another one, so no history has a release of an earlier one.
+        Where somebody goes back is always another one, so no history has a release of an earlier one. A daemon that is
+        not `alone` has the file of the other one: either may take over from the other, and goes on with its totals.
         """
-        if self.number < 0 or restore != self._restore or self._random.random() < NEW:
+        if self.number < 0 or restore != self._restore or (alone and self._random.random() < NEW):
             self.number += 1
         self._restore = restore
         return self.number

@@ -245,7 +245,6 @@ class World:
 
     def _start_daemon(self, directory: str, restore: RestoreOption | None) -> None:
         workload = self.schedule.workload
-        release = self._releases.draw(restore) if workload.changed else 0
         plan = plan_of(
             workload.topology,
             self.parallelism,
@@ -255,12 +254,11 @@ class World:
             workload.windows,
             len(self.daemons) % 2 if workload.renamed else None,
             workload.changed,
-            release,
+            self._releases.draw(restore, alone=self.daemon is None) if workload.changed else 0,
         )
         if workload.renamed and self.daemons:
             self.reach.note("daemons started with other names of steps")
         daemon = SimDaemon(self, len(self.daemons) + 1, plan, restore, directory)
-        daemon.release = release
         self.daemons.append(daemon)
         self.trace.tell(f"{daemon.process.name} starts with {self.parallelism} slots")
         daemon.process.at_death.append(lambda: self._on_daemon_gone(daemon))
@@ -295,8 +293,6 @@ class World:
                 self._not_insisted, self.going_back = self.going_back, None
             elif refused and daemon.restore is not None and daemon.restore is self._dropped:
                 self.trace.tell(f"{daemon.process.name} had been started with the same choice")
-            elif refused and daemon.release < self._releases.number:
-                self.trace.tell(f"{daemon.process.name} had been started with an older file")
             elif not self.striker.repair(daemon.error):
                 self.problems.append(f"{daemon.process.name} stopped for good: {daemon.error!r}")
                 self.kernel.at(0.0, self.kernel.stop)
