@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from tidegate.coordinator.history import CheckpointKind, CheckpointResult, Follo
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.control_server import SlotLost
 from tidegate.daemon.ordered import CheckpointUnavailable
-from tidegate.errors import Superseded
+from tidegate.daemon.savepoints import SavepointUnavailable
+from tidegate.errors import AttemptFailed, Superseded
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
+from tidegate.storage.base import StorageError
 from tidegate.storage.names import STATE_PREFIX, state_name
 from tidegate.storage.shared import StorageNotShared
 from tidegate.task.barriers.aligner import Aligner
@@ -220,5 +223,42 @@ def test_a_stop_and_the_end_of_a_bounded_read_share_one_final_checkpoint(first_b
         assert sorted(world.kafka.output) == COUNTED
         (final,) = world.completed
         assert final.final
+
+    play(Loopback(plan_of("totals"), ROWS), scene)
+
+
+@pytest.mark.parametrize("what", ["no final checkpoint within 30 s", "a slot was lost"])
+def test_what_fails_once_the_final_checkpoint_is_committed_only_cuts_off_the_copy_of_a_savepoint(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of the grace, for instance: everything is committed, so the daemon ends with code 0, and says so."""
+    copies, may_end = threading.Event(), threading.Event()
+
+    def copy(*_arguments: object) -> None:
+        copies.set()
+        assert may_end.wait(10)
+        raise StorageError("cut off")
+
+    monkeypatch.setattr("tidegate.daemon.savepoints.write_savepoint", copy)
+    monkeypatch.setattr("tidegate.daemon.instructions.CLOSE_TIMEOUT_S", 0.0)
+
+    async def scene(world: Loopback) -> None:
+        await world.drain()
+        asked = asyncio.ensure_future(world.runner.take_savepoint(str(tmp_path)))
+        await world.until_later(copies.is_set, "the copy")
+        world.attempts.stop()
+        await world.until(lambda: world.completed[-1].final, "the final checkpoint")
+        assert not world.runner.is_finished, "the copy is waited for"
+        world.runner.fail(AttemptFailed(what))
+        await world.until_later(asked.done, "the answer")
+        may_end.set()
+        with pytest.raises(SavepointUnavailable, match="is still being copied"):
+            asked.result()
+        await world.until_later(lambda: world.over, "the end")
+        assert world.error is None
+        assert not world.attempts.unsaved
+        assert sorted(world.kafka.output) == COUNTED
+        assert world._services.metrics.failures == ()
+        assert f"the final checkpoint is committed, so the pipeline ends now: {what}" in caplog.text
 
     play(Loopback(plan_of("totals"), ROWS), scene)

@@ -25,6 +25,7 @@ from tidegate.coordinator.events import (
     Tick,
     TriggerRequested,
 )
+from tidegate.coordinator.triggers import Phase
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.control_server import Listener, SlotConnection, SlotLost
@@ -222,7 +223,10 @@ class AttemptRunner:
         return self._all_running.is_set()
 
     def fail(self, error: TidegateError) -> None:
-        """End the attempt; the most informative of the errors that arrive within the grace is its cause."""
+        """End the attempt; the most informative of the errors that arrive within the grace is its cause.
+
+        Once the final checkpoint is committed nothing can fail any more: only the copy of a savepoint is cut off.
+        """
         if self._ending or self._outcome.done():
             return
         self._failures.append(error)
@@ -245,6 +249,10 @@ class AttemptRunner:
         if self._outcome.done():
             return
         cause = min(self._failures, key=_telling)
+        if cause.retriable and self._coordinator.phase is Phase.FINISHED:
+            logger.warning("the final checkpoint is committed, so the pipeline ends now: %s", cause.message)
+            self._finish()
+            return
         self._outcome.set_exception(cause)
         # Slots that hang are waited for before the attempt is over: nobody may learn meanwhile that it runs.
         metrics = self._services.metrics
