@@ -43,6 +43,7 @@ START_TIMEOUT_S: Final = 120.0
 POLL_S: Final = 0.1
 REHEARSAL_S_MAX: Final = 120.0
 KUBERNETES: Final = "k8s://"
+STOP_TIMEOUT_S: Final = 15.0
 OUTPUT_TIMEOUT_S: Final = 1.0
 """For the last lines of a JVM that has ended."""
 
@@ -231,7 +232,7 @@ class SparkHost:
         gateway.proc.wait(REHEARSAL_S_MAX)
 
     def stop(self) -> None:
-        """Close the session; the JVM goes with the process. One that is dead already leaves nothing to close."""
+        """Close the session; the JVM goes with the process. A dead one has nothing to close, one that hangs is left."""
         if self._context is None:
             return
         from py4j.protocol import Py4JError
@@ -240,10 +241,19 @@ class SparkHost:
         self._output.session_ends()
         if not alive:
             return
-        try:
-            context.stop()
-        except (OSError, Py4JError) as error:  # what ended the daemon must be reported, not that its JVM went first
-            logger.warning("the Spark session could not be closed, its processes end with this one: %s", error)
+
+        def close() -> None:
+            try:
+                context.stop()
+            except (OSError, Py4JError) as error:  # what ended the daemon must be reported, not that its JVM went first
+                logger.warning("the Spark session could not be closed, its processes end with this one: %s", error)
+
+        closing = _ask(close, "spark-close")
+        closing.join(STOP_TIMEOUT_S)
+        if closing.is_alive():
+            logger.warning(
+                "the Spark session was not closed within %g s, its processes end with this one", STOP_TIMEOUT_S
+            )
 
     @property
     def jvm_alive(self) -> bool:
@@ -306,22 +316,27 @@ class SparkJob:
     def __init__(
         self, context: SparkContext, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]
     ) -> None:
-        from pyspark import InheritableThread
-
         self._context = context
         self._group = f"tidegate-attempt-{bootstrap.attempt}"
         self._bootstrap = bootstrap
         self._parallelism = parallelism
         self._ended = ended
-        self._thread = InheritableThread(target=self._run, name=self._group, daemon=True)
 
     def start(self) -> None:
-        """Submit the job; returns at once."""
-        self._thread.start()
+        """Submit the job; returns at once. Whatever is wrong with the JVM is the end of the job."""
+        _ask(self._run, self._group)
 
     def cancel(self) -> None:
-        """Let Spark kill what is left of the job: slow, only for slots that do not return by themselves."""
-        self._context.cancelJobGroup(self._group)
+        """Have Spark kill what is left of the job; returns at once. Slow, only for slots that do not return."""
+        _ask(self._cancel, f"{self._group}-cancel")
+
+    def _cancel(self) -> None:
+        from py4j.protocol import Py4JError
+
+        try:
+            self._context.cancelJobGroup(self._group)
+        except (OSError, Py4JError) as error:
+            logger.warning("the Spark job of the slots could not be cancelled: %s", error)
 
     def _run(self) -> None:
         bootstrap = self._bootstrap
@@ -340,6 +355,13 @@ class SparkJob:
         except Exception as failure:  # noqa: BLE001 - whatever ends the job is the signal; the text names the cause
             error = describe_failure(str(failure))
         self._ended(error)
+
+
+def _ask(call: Callable[[], None], name: str) -> threading.Thread:
+    """What asks the JVM, which may hang, in a thread that neither the loop nor the end of the process waits for."""
+    thread = threading.Thread(target=call, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 def derive_settings(application: str, master: str, given: Mapping[str, str], *, encrypted: bool) -> dict[str, str]:
