@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable
@@ -185,3 +186,14 @@ def test_a_job_on_a_jvm_that_has_died_between_two_attempts_ends_and_nothing_is_r
 
 def refuse() -> None:
     raise Py4JNetworkError("An error occurred while trying to connect to the Java server")
+
+
+def test_a_full_disk_for_temporary_files_is_told_as_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, *_arguments: Any, **_more: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    monkeypatch.setattr(SparkHost, "_prepare_environment", lambda *_: None)
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(SparkUnavailable, match=rf"{tmp_path}: .*No space left on device.*TMPDIR") as told:
+        SparkHost("shop", "local[1]", {}, tmp_path).start(1)
+    assert told.value.exit_code == 1

@@ -159,10 +159,7 @@ class SparkHost:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
-        log4j = self._work_dir / "log4j2.properties"
-        log4j.write_text(QUIET_LOG4J, encoding="utf-8")
-        temporary = self._work_dir / "tmp"
-        temporary.mkdir()
+        log4j, temporary = self._make_files()
         here = [f"-Djava.io.tmpdir={temporary}", *archive]
         for name, more in (
             ("spark.driver.extraJavaOptions", here),
@@ -260,6 +257,19 @@ class SparkHost:
         """Whether the gateway JVM answers; when it does not, only a new daemon process helps."""
         process = getattr(getattr(self._context, "_gateway", None), "proc", None)
         return process is None or process.poll() is None
+
+    def _make_files(self) -> tuple[Path, Path]:
+        """What the log of the JVMs is to be, and a directory for their temporary files. Raises SparkUnavailable."""
+        log4j, temporary = self._work_dir / "log4j2.properties", self._work_dir / "tmp"
+        try:
+            log4j.write_text(QUIET_LOG4J, encoding="utf-8")
+            temporary.mkdir()
+        except OSError as error:
+            raise SparkUnavailable(
+                f"{self._work_dir}: temporary files cannot be written: {error.strerror or error}; let TMPDIR name a "
+                "directory that this user can write to, with 100 MB to spare"
+            ) from error
+        return log4j, temporary
 
     def _prepare_environment(self, java: Path) -> None:
         """Executors run the daemon's own interpreter (spark.pyspark.python of the builder has no effect, so map it)."""
