@@ -377,7 +377,7 @@ class AttemptRunner:
     async def _check_running(self, slot: SlotConnection, index: SlotIndex) -> None:
         """It counts when it is proven that what it stores can be read by others."""
         await self._services.in_journal_thread(lambda: self._proof.check(index, slot.hello.host))
-        if not self._ending:
+        if not (self._ending or self._outcome.done()):
             self._on_running(index)
         if self.is_running:
             with contextlib.suppress(StorageError):  # the next attempt removes them
