@@ -42,7 +42,7 @@ from tidegate.daemon.start.start_problems import StartRefused
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
 from tidegate.daemon.work_directory import WorkDirectory, temporary_directory
-from tidegate.errors import AttemptFailed, TidegateError
+from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
 from tidegate.process.channel_key import accepting_context
@@ -57,7 +57,6 @@ logger = logging.getLogger(__name__)
 
 BEAT_S: Final = 0.2
 SPARK_STOP_TIMEOUT_S: Final = 15.0
-HURRY_S: Final = 3.0
 """At a second signal: time to abort what is open. A third one ends at once."""
 BROKERS_S: Final = 30.0
 """For brokers to answer at a start: they may be starting, too."""
@@ -139,16 +138,8 @@ class Daemon:
         self._begin_stop(number.name)
 
     async def _hurry(self, code: int) -> None:
-        """What is open at the broker is aborted, as far as that takes no time."""
         try:
-            async with asyncio.timeout(HURRY_S):
-                await self._supervisor.cut()
-        except TimeoutError:
-            logger.warning(
-                "not everything that was open could be aborted within %g s: readers of committed records may stand "
-                "still until the next start, or `checkpoints.transaction_timeout`",
-                HURRY_S,
-            )
+            await self._supervisor.hurry()
         finally:
             self._end_now(code)
 
@@ -191,9 +182,7 @@ class Daemon:
 
     def _on_grace_over(self, grace_s: float) -> None:
         """Give the attempt up. What then cannot be closed (clients of a broker that is away) is not waited for long."""
-        runner = self._supervisor.runner
-        if runner is not None and self._supervisor.unsaved:
-            runner.fail(AttemptFailed(f"no final checkpoint within {grace_s:g} s (runtime.shutdown_grace)"))
+        self._supervisor.on_grace_over(grace_s)
         asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, self._on_close_limit, grace_s)
 
     def _on_close_limit(self, grace_s: float) -> None:

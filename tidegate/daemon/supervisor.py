@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -23,12 +24,14 @@ from tidegate.daemon.owning import Ownership
 from tidegate.daemon.recovery import recover
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.status import PipelineState
-from tidegate.errors import Superseded, TidegateError
+from tidegate.errors import AttemptFailed, Superseded, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
 from tidegate.storage.base import StorageError
 
 logger = logging.getLogger(__name__)
+
+HURRY_S: Final = 3.0
 
 
 class GaveUp(TidegateError):
@@ -143,8 +146,27 @@ class Supervisor:
         else:
             runner.cancel()
 
-    async def cut(self) -> None:
-        """No final checkpoint any more: returns when nothing decides, and Kafka is clean."""
+    def on_grace_over(self, grace_s: float) -> None:
+        """The final checkpoint has had its time: what it has not committed comes again with the next start."""
+        if self.runner is not None and self.unsaved:
+            self.runner.fail(AttemptFailed(f"no final checkpoint within {grace_s:g} s (runtime.shutdown_grace)"))
+
+    async def hurry(self) -> None:
+        """The end was asked for again: without a final checkpoint what is open at the broker is aborted, as far as that
+        takes no time. After this the process ends, whatever else goes on in it.
+        """
+        try:
+            async with asyncio.timeout(HURRY_S):
+                await self._cut()
+        except TimeoutError:
+            logger.warning(
+                "not everything that was open could be aborted within %g s: readers of committed records may stand "
+                "still until the next start, or `checkpoints.transaction_timeout`",
+                HURRY_S,
+            )
+
+    async def _cut(self) -> None:
+        """Returns when nothing decides any more, and Kafka is clean."""
         if self.runner is not None and self.runner.is_begun:
             await self.runner.cut()
         else:

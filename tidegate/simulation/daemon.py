@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 CHECKPOINTS: Final = "/checkpoints"
 SAVEPOINTS: Final = "/savepoints"
 START_TIMEOUT_S: Final = 8.0
+GRACE_S: Final = 30.0
+"""In messages: when it is over says a fault."""
 SAVEPOINT_AGAIN_S: Final = 0.3
 """Somebody who needs a savepoint asks again while the pipeline does not run."""
 LOOK_S: Final = 0.5
@@ -55,6 +57,8 @@ class SimDaemon:
         world.set_clock(self.process)
         self.restore = restore
         self.directory = directory
+        self.release = 0
+        """See releases.py."""
         self.over = False
         self.error: TidegateError | None = None
         self.token = f"{number:08x}" * 4
@@ -100,6 +104,19 @@ class SimDaemon:
     def request_stop(self) -> None:
         """As SIGTERM: a final checkpoint, then the end."""
         self.loop.call_soon(self._supervisor.stop)
+
+    def request_end_now(self) -> None:
+        """As a second SIGTERM: what is open is aborted, and the process ends whatever it does."""
+        self.loop.call_soon(lambda: self.loop.create_task(self._hurry()))
+
+    def end_grace(self) -> None:
+        """`runtime.shutdown_grace` is over."""
+        self.loop.call_soon(lambda: self._supervisor.on_grace_over(GRACE_S))
+
+    async def _hurry(self) -> None:
+        await self._supervisor.hurry()
+        self._world.trace.tell(f"{self.process.name} ends: asked for twice")
+        self.process.exit()
 
     @property
     def is_running(self) -> bool:

@@ -36,6 +36,10 @@ EMPTIED: Final = 0.3
 RESCALED: Final = 0.3
 """This part of the schedules with windows changes the parallelism, besides those that do anyway."""
 
+HURRIED: Final = 0.15
+"""In this part of the schedules somebody who stops the daemon, or the grace, has no patience."""
+HURRY_S: Final = (0.0, 0.6)
+
 RETENTIONS: Final = (1, 4)
 """How often retention removes input, where a schedule is about that."""
 WHILE_AWAY: Final = 0.7
@@ -102,6 +106,7 @@ def draw_schedule(seed: int) -> Schedule:
         faults = (*faults, *_draw_rescales(seed, workload, end_s))
     if workload.shape is not None and workload.shape.forgetful:
         faults = _draw_retentions(seed, faults, end_s)
+    faults = (*faults, *_draw_hurries(seed, end_s))
     last_s = max((fault.at_s for fault in faults if fault.at_s is not None), default=0.0)
     life = msgspec.structs.replace(life, faults_s=max(end_s, last_s))
     return Schedule(seed=seed, workload=workload, life=life, faults=faults)
@@ -125,6 +130,14 @@ def _draw_rescales(seed: int, workload: Workload, end_s: float) -> tuple[Fault, 
     """Windows are open at another parallelism than they began with."""
     draw = generator(seed, "rescales")
     return (_rescale(draw, workload, end_s),) if draw.random() < RESCALED else ()
+
+
+def _draw_hurries(seed: int, end_s: float) -> tuple[Fault, ...]:
+    draw = generator(seed, "hurries")
+    if draw.random() >= HURRIED:
+        return ()
+    target, seconds = draw.choice(("", "grace")), _seconds(draw, *HURRY_S)
+    return (Fault(kind="hurry", at_s=_at_moment(draw, end_s), target=target, seconds=seconds),)
 
 
 def _draw_retentions(seed: int, faults: tuple[Fault, ...], end_s: float) -> tuple[Fault, ...]:

@@ -10,7 +10,7 @@ import msgspec
 
 from tidegate.simulation.reach import Reach
 
-TARGETS: Final = frozenset({"daemon", "slot", "state", "journal", "moved", "loading"})
+TARGETS: Final = frozenset({"daemon", "slot", "state", "journal", "moved", "loading", "grace"})
 """Shown in a table; others are many."""
 CRASHES: Final = frozenset({"crash-before", "crash-after"})
 

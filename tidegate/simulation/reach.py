@@ -75,6 +75,8 @@ FLOORS: Final[Mapping[str, int]] = {
     "fault: freeze daemon": 70,
     "fault: freeze slot": 30,
     "fault: go-back": 20,
+    "fault: hurry": 35,
+    "fault: hurry grace": 35,
     "fault: kill daemon": 115,
     "fault: kill slot": 35,
     "fault: leader-away": 95,

@@ -65,6 +65,7 @@ class Striker:
             "replace": self._replace,
             "rescale": self._rescale,
             "stop": self._stop,
+            "hurry": self._hurry,
             "savepoint": self._savepoint,
             "go-back": self._go_back,
             "damage": self._damage,
@@ -140,6 +141,16 @@ class Striker:
         daemon.request_stop()
         if fault.target == "damage":
             daemon.process.at_death.append(self._damage_state)
+        return True
+
+    def _hurry(self, fault: Fault) -> bool:
+        """SIGTERM, and soon a second one; `grace`: nobody sends that, but the time for the final checkpoint is over."""
+        daemon = self._world.daemon
+        if daemon is None:
+            return False
+        daemon.request_stop()
+        soon = daemon.end_grace if fault.target == "grace" else daemon.request_end_now
+        self._world.kernel.at(fault.seconds, lambda: soon() if daemon.process.alive else None)
         return True
 
     def _savepoint(self, fault: Fault) -> bool:

@@ -128,12 +128,12 @@ class World:
         self.restore: RestoreOption | None = None
         self.going_back: tuple[str, frozenset[int]] | None = None
         """Origin that the journal will name, and the records that had been processed then."""
-        self._dropped: RestoreOption | None = None
-        """What was wished and could not be had."""
+        self._not_insisted: tuple[str, frozenset[int]] | None = None
+        """The same of a wish that was refused: whoever had died may have written it into a volume that comes back."""
+        self._dropped: RestoreOption | None = None  # a wish that could not be had
         self.transaction_timeout_ms = workload.transaction_timeout_ms
         self.checkpoints = _policy_of(workload)
-        self.attempts = 0
-        self.completed = 0
+        self.attempts = self.completed = 0
         self.daemons: list[SimDaemon] = []
         self.problems: list[str] = []
         self.refusals: list[str] = []
@@ -245,6 +245,7 @@ class World:
 
     def _start_daemon(self, directory: str, restore: RestoreOption | None) -> None:
         workload = self.schedule.workload
+        release = self._releases.draw(restore) if workload.changed else 0
         plan = plan_of(
             workload.topology,
             self.parallelism,
@@ -254,11 +255,12 @@ class World:
             workload.windows,
             len(self.daemons) % 2 if workload.renamed else None,
             workload.changed,
-            self._releases.draw(restore) if workload.changed else 0,
+            release,
         )
         if workload.renamed and self.daemons:
             self.reach.note("daemons started with other names of steps")
         daemon = SimDaemon(self, len(self.daemons) + 1, plan, restore, directory)
+        daemon.release = release
         self.daemons.append(daemon)
         self.trace.tell(f"{daemon.process.name} starts with {self.parallelism} slots")
         daemon.process.at_death.append(lambda: self._on_daemon_gone(daemon))
@@ -289,9 +291,12 @@ class World:
             elif (
                 refused and self.going_back is not None and daemon.restore is self.restore
             ):  # it is not retained any more: nobody insists
-                self._dropped, self.restore, self.going_back = self.restore, None, None
+                self._dropped, self.restore = self.restore, None
+                self._not_insisted, self.going_back = self.going_back, None
             elif refused and daemon.restore is not None and daemon.restore is self._dropped:
                 self.trace.tell(f"{daemon.process.name} had been started with the same choice")
+            elif refused and daemon.release < self._releases.number:
+                self.trace.tell(f"{daemon.process.name} had been started with an older file")
             elif not self.striker.repair(daemon.error):
                 self.problems.append(f"{daemon.process.name} stopped for good: {daemon.error!r}")
                 self.kernel.at(0.0, self.kernel.stop)
@@ -321,9 +326,12 @@ class World:
             shape = self.schedule.workload.shape
             begins_late = self.schedule.workload.from_latest or (shape is not None and shape.forgetful)
             self._skipped = self.processed(begin) if begins_late else frozenset()
-        if self.going_back is None or state.origin != self.going_back[0]:
+        if self.going_back is not None and self.going_back[0] == state.origin:
+            (origin, done), self.going_back, self._not_insisted = self.going_back, None, None
+        elif self._not_insisted is not None and self._not_insisted[0] == state.origin:
+            (origin, done), self._not_insisted = self._not_insisted, None
+        else:
             return
-        (origin, done), self.going_back = self.going_back, None
         self.outputs.read(self.kernel.clock.now_ms())
         records = topics_of_records(self.schedule.workload)
         again = set[Hashable]().union(*(self.outputs.ids[topic] for topic in records)) - done
