@@ -31,13 +31,13 @@ class Kafka:
 
     away = False
 
-    def __init__(self, outcome: Outcome | TidegateError = Outcome.COMMITTED) -> None:
+    def __init__(self, outcome: Outcome | Exception = Outcome.COMMITTED) -> None:
         self.outcome = outcome
         self.kept: Collection[TransactionalId] = ()
         self.since: Attempt | None = None
 
     async def commit(self, permit: CommitPermit) -> list[Outcome]:
-        if isinstance(self.outcome, TidegateError):
+        if isinstance(self.outcome, Exception):
             raise self.outcome
         return [self.outcome] * len(permit.committables)
 
@@ -66,7 +66,7 @@ def journal_with(*faults: Fault) -> tuple[Journal, FakeStorage]:
     return journal, storage
 
 
-def left_by(journal: Journal, kafka: Kafka, cause: BaseException | None = None) -> str:
+def left_by(journal: Journal, kafka: Kafka, cause: BaseException | None = None, *, verified: bool = True) -> str:
     async def at_once(call: Callable[[], T]) -> T:
         return call()
 
@@ -74,7 +74,7 @@ def left_by(journal: Journal, kafka: Kafka, cause: BaseException | None = None) 
         pipeline="shop", exactly_once=True, operators=lambda _kind: [SimpleNamespace(topics=("out",))]
     )
     services = SimpleNamespace(journal=journal, kafka=kafka, clock=SYSTEM_CLOCK, in_journal_thread=at_once)
-    return asyncio.run(leave(cast("Any", plan), cast("Any", services), cause))
+    return asyncio.run(leave(cast("Any", plan), cast("Any", services), cause, verified=verified))
 
 
 def test_what_is_committed_is_on_record_and_older_attempts_are_still_this_daemons() -> None:
@@ -113,6 +113,15 @@ def test_what_is_decided_and_could_not_be_committed_is_told(outcome: Outcome | T
     assert "transactions of checkpoint 1 are decided, but not committed yet" in left
     assert isinstance(outcome, Outcome) or outcome.message in left
     assert "blocked in out" in left
+
+
+def test_what_a_first_recovery_has_not_looked_at_is_not_committed() -> None:
+    """Its state may be damaged: then the last whole checkpoint can be gone back to only while that output is open."""
+    journal, _ = journal_with()
+    kafka = Kafka(AssertionError("nothing is committed"))
+    left = left_by(journal, kafka, verified=False)
+    assert kafka.kept == {LISTED}
+    assert "transactions of checkpoint 1 are decided, but not committed yet (its state was not verified)" in left
 
 
 def test_a_lost_transaction_is_open_no_more_and_is_the_recoverys_to_tell() -> None:

@@ -23,11 +23,20 @@ logger = logging.getLogger(__name__)
 LEAVE_S: Final = 10.0
 
 
-async def leave(plan: Plan, services: Services, cause: BaseException | None, limit_s: float = LEAVE_S) -> str:
+async def leave(
+    plan: Plan,
+    services: Services,
+    cause: BaseException | None,
+    limit_s: float = LEAVE_S,
+    *,
+    verified: bool = True,
+) -> str:
     """Clean up after this daemon's attempts, the last of which ended with `cause`. Empty when Kafka is clean; else the
     text says, for the log, what may be left and why.
 
-    Called when nothing of the attempt decides any more: its last append has an answer, or never will have one.
+    Called when nothing of the attempt decides any more: its last append has an answer, or never will have one. Until
+    the newest checkpoint is `verified` its transactions are left alone: where its state is damaged, the last whole one
+    can be gone back to only while they are open.
     """
     if not plan.exactly_once or not services.journal.state.attempt:
         return ""
@@ -35,7 +44,7 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, lim
     try:
         if services.kafka.away or isinstance(cause, BrokerUnavailable):
             raise BrokerUnavailable("no broker answers")
-        decided = await asyncio.wait_for(_leave(plan, services, cause), limit_s)
+        decided = await asyncio.wait_for(_leave(plan, services, cause, verified=verified), limit_s)
     except TimeoutError:
         why = f"not done within {limit_s:g} s"
     except TidegateError as error:
@@ -53,12 +62,12 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, lim
     )
 
 
-async def _leave(plan: Plan, services: Services, cause: BaseException | None) -> str:
+async def _leave(plan: Plan, services: Services, cause: BaseException | None, *, verified: bool) -> str:
     """What is decided, or may be, and is not committed: for people, empty if nothing is."""
     journal = services.journal
     superseded = isinstance(cause, Superseded)
     owned = not superseded and journal.identity is not None
-    left = await _end_listed(services) if owned else ""
+    left = await _end_listed(services, verified=verified) if owned else ""
     own = journal.state  # with the own entry about the end, which nobody else has written
     keep = {one.transactional_id for one in journal.maybe_listed}
     try:
@@ -78,7 +87,7 @@ async def _leave(plan: Plan, services: Services, cause: BaseException | None) ->
     return left
 
 
-async def _end_listed(services: Services) -> str:
+async def _end_listed(services: Services, *, verified: bool) -> str:
     """Commit what the newest checkpoint lists, and write down that it is. What is not committed, and why, for people:
     whatever it is, it is the recovery's.
     """
@@ -87,6 +96,8 @@ async def _end_listed(services: Services) -> str:
     if permit is None:
         return ""
     left = f"transactions of checkpoint {permit.checkpoint} are decided, but not committed yet"
+    if not verified:
+        return f"{left} (its state was not verified)"
     try:
         outcomes = await services.kafka.commit(permit)
     except (TransactionLost, TransactionGone, TransactionUndecidable) as error:  # nobody waits for those
