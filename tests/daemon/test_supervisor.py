@@ -148,6 +148,7 @@ def test_an_end_that_takes_too_long_is_incomplete_only_where_something_is_not_co
         attempts.runner = cast("Any", SimpleNamespace(is_running=running, is_finished=finished))
     attempts._failed = AttemptFailed("the storage is full") if failed else None
     assert attempts.unsaved is unsaved
+    assert attempts.saved is bool(running and finished)
 
 
 @pytest.mark.parametrize(("error", "code"), [(Superseded("by another one"), 5), (PipelineStopped("a bad record"), 4)])

@@ -40,7 +40,7 @@ async def leave(
     """
     if not plan.exactly_once or not services.journal.state.attempt:
         return ""
-    decided = ""
+    decided = why = ""
     try:
         if services.kafka.away or isinstance(cause, BrokerUnavailable):
             raise BrokerUnavailable("no broker answers")
@@ -49,9 +49,8 @@ async def leave(
         why = f"not done within {limit_s:g} s"
     except TidegateError as error:
         why = error.message
-    else:
-        if not decided:
-            return ""
+    if not (decided or why):
+        return ""
     topics = ", ".join(sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics}))
     blocked = f"readers of committed records may be blocked in {topics}"
     if decided:

@@ -109,6 +109,11 @@ class Supervisor:
             return not self.runner.is_finished
         return self._failed is not None
 
+    @property
+    def saved(self) -> bool:
+        """The final checkpoint is committed: only the end is left, whoever asks for it again."""
+        return self.runner is not None and self.runner.is_running and self.runner.is_finished
+
     async def run(self) -> None:
         """Returns when the pipeline has ended, and Kafka knows all of it. Raises what ended it otherwise."""
         await self._run_attempts()
