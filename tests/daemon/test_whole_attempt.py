@@ -12,6 +12,7 @@ from tests.coordinator.fake_storage import FakeStorage
 from tests.slot.test_copies import files_of
 from tests.support.loopback import Loopback, plan_of, play
 from tests.task.fakes import Row
+from tests.waiting import PATIENCE_S
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.history import CheckpointKind, CheckpointResult, FollowedBy
 from tidegate.coordinator.journal import Journal
@@ -236,7 +237,7 @@ def test_what_fails_once_the_final_checkpoint_is_committed_only_cuts_off_the_cop
 
     def copy(*_arguments: object) -> None:
         copies.set()
-        assert may_end.wait(10)
+        assert may_end.wait(PATIENCE_S)
         raise StorageError("cut off")
 
     monkeypatch.setattr("tidegate.daemon.savepoints.write_savepoint", copy)
@@ -260,5 +261,51 @@ def test_what_fails_once_the_final_checkpoint_is_committed_only_cuts_off_the_cop
         assert sorted(world.kafka.output) == COUNTED
         assert world._services.metrics.failures == ()
         assert f"the final checkpoint is committed, so the pipeline ends now: {what}" in caplog.text
+
+    try:
+        play(Loopback(plan_of("totals"), ROWS), scene)
+    finally:
+        may_end.set()
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_what_is_open_in_kafka_does_not_wait_for_the_copy_of_a_savepoint(
+    twice: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of committed records would: for 10 s, and at a second signal until the next start."""
+    copies, may_end, fenced = threading.Event(), threading.Event(), threading.Event()
+
+    def copy(*_arguments: object) -> None:
+        copies.set()
+        assert may_end.wait(PATIENCE_S)
+        raise StorageError("cut off")
+
+    async def fence(*_what: object, **_more: object) -> list[str]:
+        fenced.set()
+        return []
+
+    monkeypatch.setattr("tidegate.daemon.savepoints.write_savepoint", copy)
+
+    async def scene(world: Loopback) -> None:
+        try:
+            await look(world)
+        finally:
+            may_end.set()
+
+    async def look(world: Loopback) -> None:
+        asked = asyncio.ensure_future(world.runner.take_savepoint(str(tmp_path)))
+        await world.until_later(copies.is_set, "the copy")
+        monkeypatch.setattr(world.kafka, "fence_leftovers", fence)
+        if twice:
+            await world.attempts.hurry()
+        else:
+            world.runner.fail(AttemptFailed("a slot was lost"))
+            await world.until(fenced.is_set, "what is open is aborted")
+        assert fenced.is_set()
+        assert not asked.done(), "the copy is waited for"
+        may_end.set()
+        await world.until_later(asked.done, "the answer")
+        with pytest.raises(SavepointUnavailable, match="cut off"):
+            asked.result()
 
     play(Loopback(plan_of("totals"), ROWS), scene)

@@ -180,7 +180,7 @@ class AttemptRunner:
             self._discovery.close()
             if self._timer is not None:
                 self._timer.cancel()
-            await asyncio.gather(self._end_job(job.cancel), self._settle())
+            await asyncio.gather(self._end_job(job.cancel), self._settle(), self._executor.close())
             self._server.dismiss()
             ended = AttemptEnded(monotonic_ms(self._services.clock))
             self._services.metrics.coordinator_answered(ended, self._coordinator.handle(ended))
@@ -273,8 +273,8 @@ class AttemptRunner:
         self._timer = self._loop.call_later(delay_s, lambda: self.feed(Tick(monotonic_ms(self._services.clock))))
 
     async def _settle(self) -> None:
-        """Beside the end of the job: slots that hang must not keep their transactions open."""
-        await self._executor.close()
+        """Beside the end of the job, and the copy of a savepoint: what hangs must not keep transactions open."""
+        await self._executor.settle()
         left = await leave(self._plan, self._services, self._outcome.exception())
         if left:
             logger.warning("%s", left)
