@@ -26,7 +26,7 @@ class Closing(Daemon):
 
     def __init__(self) -> None:
         self.codes: list[int] = []
-        self.unsaved, self.saved, self.stopping = False, False, False
+        self.unsaved, self.saved, self.stopping, self.copying = False, False, False, False
         self.hurried = 0
         self.thread = ThreadPoolExecutor(1, "journal")
         self._code = None
@@ -97,7 +97,13 @@ def test_a_signal_ends_a_process_that_does_not_close(daemon: Closing, monkeypatc
     assert daemon.codes == [0]
 
 
-def test_a_second_signal_before_that_ends_the_daemon_with_its_own_code(daemon: Closing) -> None:
+@pytest.mark.parametrize("copying", [True, False])
+def test_a_second_signal_before_that_ends_the_daemon_with_its_own_code(
+    daemon: Closing, caplog: pytest.LogCaptureFixture, copying: bool
+) -> None:
+    """But 0 where only a savepoint is still being copied: everything is committed."""
+    daemon.copying = copying
+
     async def scene() -> None:
         daemon.stopping = True
         daemon._on_signal(signal.SIGTERM)
@@ -105,7 +111,8 @@ def test_a_second_signal_before_that_ends_the_daemon_with_its_own_code(daemon: C
         await daemon._hurrying
 
     asyncio.run(scene())
-    assert (daemon.codes, daemon.hurried) == ([143], 1)
+    assert (daemon.codes, daemon.hurried) == ([0 if copying else 143], 1)
+    assert ("ending without a final checkpoint" in caplog.text) is not copying
 
 
 REFUSED = StartRefused([StartProblem(cast("Any", SimpleNamespace(severity="error", path=(), message="no journal")), 4)])

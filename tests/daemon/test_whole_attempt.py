@@ -19,6 +19,7 @@ from tidegate.coordinator.journal import Journal
 from tidegate.daemon.control_server import SlotLost
 from tidegate.daemon.ordered import CheckpointUnavailable
 from tidegate.daemon.savepoints import SavepointUnavailable
+from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, Superseded
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
 from tidegate.storage.base import StorageError
@@ -228,7 +229,7 @@ def test_a_stop_and_the_end_of_a_bounded_read_share_one_final_checkpoint(first_b
     play(Loopback(plan_of("totals"), ROWS), scene)
 
 
-@pytest.mark.parametrize("what", ["no final checkpoint within 30 s", "a slot was lost"])
+@pytest.mark.parametrize("what", ["no final checkpoint within 30 s", "a slot was lost", "cut off by a second signal"])
 def test_what_fails_once_the_final_checkpoint_is_committed_only_cuts_off_the_copy_of_a_savepoint(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -250,7 +251,11 @@ def test_what_fails_once_the_final_checkpoint_is_committed_only_cuts_off_the_cop
         world.attempts.stop()
         await world.until(lambda: world.completed[-1].final, "the final checkpoint")
         assert not world.runner.is_finished, "the copy is waited for"
-        world.runner.fail(AttemptFailed(what))
+        assert world.attempts.copying
+        if "signal" in what:
+            await world.attempts.hurry()
+        else:
+            world.runner.fail(AttemptFailed(what))
         await world.until_later(asked.done, "the answer")
         may_end.set()
         with pytest.raises(SavepointUnavailable, match="is still being copied"):
@@ -260,6 +265,7 @@ def test_what_fails_once_the_final_checkpoint_is_committed_only_cuts_off_the_cop
         assert not world.attempts.unsaved
         assert sorted(world.kafka.output) == COUNTED
         assert world._services.metrics.failures == ()
+        assert world._services.metrics.current_state[0] is PipelineState.RUNNING, "not as if it came back"
         assert f"the final checkpoint is committed, so the pipeline ends now: {what}" in caplog.text
 
     try:

@@ -200,7 +200,7 @@ class AttemptRunner:
     async def cut(self) -> None:
         """End the attempt without a final checkpoint; returns when nothing of it decides, and Kafka is clean."""
         if not self._outcome.done():
-            self._outcome.set_exception(AttemptFailed("cut off by a second signal"))
+            self._end_with(AttemptFailed("cut off by a second signal"))
         await self._settled.wait()
 
     def cancel(self) -> None:
@@ -216,6 +216,11 @@ class AttemptRunner:
     def is_finished(self) -> bool:
         """It has ended without an error; when it ran, its final checkpoint is committed."""
         return self._outcome.done() and self._outcome.exception() is None
+
+    @property
+    def is_committed(self) -> bool:
+        """Its final checkpoint is committed; a savepoint may still be copied."""
+        return self._coordinator.phase is Phase.FINISHED
 
     @property
     def is_running(self) -> bool:
@@ -249,15 +254,20 @@ class AttemptRunner:
         if self._outcome.done():
             return
         cause = min(self._failures, key=_telling)
-        if cause.retriable and self._coordinator.phase is Phase.FINISHED:
-            logger.warning("the final checkpoint is committed, so the pipeline ends now: %s", cause.message)
-            self._finish()
+        self._end_with(cause)
+        if self.is_finished:
             return
-        self._outcome.set_exception(cause)
         # Slots that hang are waited for before the attempt is over: nobody may learn meanwhile that it runs.
         metrics = self._services.metrics
         if cause.retriable and metrics.current_state[0] is not PipelineState.STOPPING:
             metrics.state(PipelineState.RESTARTING, cause.message)
+
+    def _end_with(self, cause: TidegateError) -> None:
+        if cause.retriable and self.is_committed:
+            logger.warning("the final checkpoint is committed, so the pipeline ends now: %s", cause.message)
+            self._outcome.set_result(None)
+        else:
+            self._outcome.set_exception(cause)
 
     def _finish(self) -> None:
         if not self._outcome.done():

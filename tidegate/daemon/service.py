@@ -145,8 +145,13 @@ class Daemon:
                 asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, self._end_unclosed, self._code)
             return
         if self._supervisor.stopping:
-            logger.warning("second signal: ending without a final checkpoint; the next start uses the last one")
-            self._hurrying = asyncio.get_running_loop().create_task(self._hurry(128 + number))
+            code = 128 + number
+            if self._supervisor.copying:
+                code = 0
+                logger.warning("second signal: the savepoint is not copied to its end; everything else is committed")
+            else:
+                logger.warning("second signal: ending without a final checkpoint; the next start uses the last one")
+            self._hurrying = asyncio.get_running_loop().create_task(self._hurry(code))
             return
         self._begin_stop(number.name)
 

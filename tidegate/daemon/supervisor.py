@@ -114,6 +114,11 @@ class Supervisor:
         """The final checkpoint is committed: only the end is left, whoever asks for it again."""
         return self.runner is not None and self.runner.is_running and self.runner.is_finished
 
+    @property
+    def copying(self) -> bool:
+        """The final checkpoint is committed, but a savepoint is still being copied."""
+        return self.runner is not None and self.runner.is_committed and not self.runner.is_finished
+
     async def run(self) -> None:
         """Returns when the pipeline has ended, and Kafka knows all of it. Raises what ended it otherwise."""
         await self._run_attempts()
