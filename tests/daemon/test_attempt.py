@@ -165,3 +165,12 @@ async def runs_after(end: Callable[[AttemptRunner], None]) -> bool:
 def test_an_attempt_that_has_ended_does_not_begin_to_run(end: Callable[[AttemptRunner], None]) -> None:
     """A stop would be a success although nothing was committed, and a failed attempt would look as if it ran."""
     assert not asyncio.run(runs_after(end))
+
+
+def test_a_job_that_ends_when_its_daemon_has_gone_is_nobodys_business_any_more() -> None:
+    """A JVM that hung until then. Its thread printed a traceback behind the last line of the log."""
+
+    async def make() -> AttemptRunner:
+        return Parts(PipelineState.RUNNING).runner
+
+    asyncio.run(make())._on_job_ended_in_thread(None)

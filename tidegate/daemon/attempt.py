@@ -445,7 +445,8 @@ class AttemptRunner:
             )
 
     def _on_job_ended_in_thread(self, error: str | None) -> None:
-        self._loop.call_soon_threadsafe(self._on_job_ended, error)
+        with contextlib.suppress(RuntimeError):  # the loop has closed: the daemon has ended without its slots
+            self._loop.call_soon_threadsafe(self._on_job_ended, error)
 
     def _on_job_ended(self, error: str | None) -> None:
         self._job_ended.set_result(error)
