@@ -168,7 +168,7 @@ def test_an_attempt_that_has_ended_does_not_begin_to_run(end: Callable[[AttemptR
 
 
 def test_a_job_that_ends_when_its_daemon_has_gone_is_nobodys_business_any_more() -> None:
-    """A JVM that hung until then. Its thread printed a traceback behind the last line of the log."""
+    """A JVM that hung until then. Its thread printed a traceback after the last line of the log."""
 
     async def make() -> AttemptRunner:
         return Parts(PipelineState.RUNNING).runner

@@ -128,7 +128,7 @@ def test_a_directory_that_hangs_holds_neither_the_loop_nor_the_end_of_the_proces
     error: TidegateError | None,
     code: int,
 ) -> None:
-    """A network file system that is away: the call of the journal's thread never returns. Why it ends is told."""
+    """A network file system that is away: the call of the journal's thread never returns. Why it ends is logged."""
     monkeypatch.setattr("tidegate.daemon.service.CLOSE_S", 0.05)
     answers, turned = threading.Event(), []
 

@@ -162,7 +162,7 @@ def test_a_job_is_cancelled_although_its_jvm_dies_at_this_moment(
 
     job_on(SimpleNamespace(cancelJobGroup=cancel)).cancel()
     assert done.wait(PATIENCE_S)
-    wait_until(lambda: "could not be cancelled" in caplog.text, "it is told")
+    wait_until(lambda: "could not be cancelled" in caplog.text, "it is in the log")
 
 
 def test_a_job_on_a_jvm_that_has_died_between_two_attempts_ends_and_nothing_is_raised(

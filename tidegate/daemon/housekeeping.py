@@ -93,7 +93,7 @@ class Housekeeping:
         except Exception as error:
             text = f"internal error: {type(error).__name__}: {error}"
             if self._told.get(job) != text:
-                logger.exception("internal error beside the attempts; the pipeline goes on, and this is tried again")
+                logger.exception("internal error beside the attempts: the pipeline continues, and this is tried again")
             self._told[job] = text
         else:
             self._told.pop(job, None)
