@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tidegate.clock import SYSTEM_CLOCK
+from tidegate.coordinator.triggers import Phase
 from tidegate.daemon.attempt import AttemptRunner
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
@@ -56,9 +57,10 @@ class Parts:
         services = nothing(
             metrics=self.metrics, clock=SYSTEM_CLOCK,
             make_token=lambda: "token", journal=nothing(state=nothing(attempt=0)), storage=nothing(),
+            in_journal_thread=self._at_once,
         )  # fmt: skip
         server = nothing(port=1, admit=lambda *_: None, dismiss=lambda: None, wait_closed=self._closed)
-        coordinator = nothing(handle=lambda _event: (), next_deadline_ms=lambda: None)
+        coordinator = nothing(handle=lambda _event: (), next_deadline_ms=lambda: None, phase=Phase.RUNNING)
         recovered = nothing(restore=nothing(attempt=Attempt(1), slots=()))
         settings = nothing(
             slots=nothing(unaligned_after_ms=None, transaction_timeout_ms=0),
@@ -72,6 +74,9 @@ class Parts:
 
     async def _closed(self, _slots: object) -> None:
         pass
+
+    async def _at_once(self, _call: object) -> None:
+        """The directory is shared."""
 
     def _make_job(self, _bootstrap: object, _slots: int, ended: Callable[[str | None], None]) -> HangingJob:
         self.job = HangingJob(ended)
@@ -135,3 +140,37 @@ async def too_many_letters(per_minute_max: int) -> str:
 def test_dead_letters_of_all_slots_together_stop_the_pipeline() -> None:
     assert "more than 7 dead letters in a minute" in asyncio.run(too_many_letters(7))
     assert asyncio.run(too_many_letters(8)) == ""
+
+
+def conclude(runner: AttemptRunner) -> None:
+    runner.fail(AttemptFailed("a slot was lost"))
+    runner._conclude()
+
+
+async def runs_after(end: Callable[[AttemptRunner], None]) -> bool:
+    """Whether an attempt runs when its slots report that they do in the moment after `end`."""
+    parts = Parts(PipelineState.RESTORING)
+    running = asyncio.create_task(parts.runner.run())
+    await asyncio.sleep(0)
+    end(parts.runner)
+    for slot in (0, 1):
+        await parts.runner._check_running(SimpleNamespace(hello=SimpleNamespace(host="here")), SlotIndex(slot))  # type: ignore[arg-type]  # all that is used
+    assert parts.job is not None
+    parts.job.release()
+    await asyncio.gather(running, return_exceptions=True)
+    return parts.runner.is_running
+
+
+@pytest.mark.parametrize("end", [AttemptRunner.cancel, conclude])
+def test_an_attempt_that_has_ended_does_not_begin_to_run(end: Callable[[AttemptRunner], None]) -> None:
+    """A stop would be a success although nothing was committed, and a failed attempt would look as if it ran."""
+    assert not asyncio.run(runs_after(end))
+
+
+def test_a_job_that_ends_when_its_daemon_has_gone_is_nobodys_business_any_more() -> None:
+    """A JVM that hung until then. Its thread printed a traceback after the last line of the log."""
+
+    async def make() -> AttemptRunner:
+        return Parts(PipelineState.RUNNING).runner
+
+    asyncio.run(make())._on_job_ended_in_thread(None)

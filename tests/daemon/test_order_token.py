@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from pathlib import Path
 
 import pytest
 
-from tidegate.daemon.order_token import TokenFileRefused, check_token_file, find_token, provide_token, read_token
+from tidegate.daemon.order_token import (
+    TokenFileRefused,
+    TokenNotKept,
+    check_token_file,
+    find_token,
+    provide_token,
+    read_token,
+)
 from tidegate.daemon.work_directory import WorkDirectory
 
 
@@ -36,6 +45,26 @@ def test_X33_a_named_file_is_made_once_and_kept(tmp_path: Path) -> None:
     assert named.stat().st_mode & 0o777 == 0o600
     named.write_text("  of a secret manager \n")
     assert provide_token(tmp_path / "work", 9095, named) == "of a secret manager"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_full_disk_leaves_no_empty_token_and_another_start_may_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """An empty file would be refused at every start from then on."""
+    file = tmp_path / "token" if named else None
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.daemon.order_token.os.fdopen", _full)
+        with pytest.raises(TokenNotKept, match="No space left on device") as told:
+            provide_token(tmp_path, 9095, file)
+    assert told.value.exit_code == 1
+    assert list(tmp_path.iterdir()) == []
+    assert len(provide_token(tmp_path, 9095, file)) >= 43
+
+
+def _full(descriptor: int, *_arguments: object, **_more: object) -> None:
+    os.close(descriptor)
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o606, 0o620])

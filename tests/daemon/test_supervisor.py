@@ -14,8 +14,8 @@ from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.restart import RestartStrategy
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
-from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
+from tidegate.daemon.supervisor import JvmDied, ShutdownIncomplete, Supervisor
+from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
 from tidegate.sinks.hanging import MendReport
 
 SETTINGS = RestartStrategy(initial_ms=60_000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
@@ -148,3 +148,44 @@ def test_an_end_that_takes_too_long_is_incomplete_only_where_something_is_not_co
         attempts.runner = cast("Any", SimpleNamespace(is_running=running, is_finished=finished))
     attempts._failed = AttemptFailed("the storage is full") if failed else None
     assert attempts.unsaved is unsaved
+    assert attempts.saved is bool(running and finished)
+
+
+@pytest.mark.parametrize(("error", "code"), [(Superseded("by another one"), 5), (PipelineStopped("a bad record"), 4)])
+def test_a_jvm_that_is_gone_hides_no_error_that_a_new_daemon_would_meet_again(error: TidegateError, code: int) -> None:
+    """Its code says: start again. A superseded daemon would take the pipeline back from the newer one."""
+    attempts = Planned(deploying=False)
+    attempts._host.spark.jvm_alive = False  # type: ignore[misc]  # a property elsewhere
+    attempts.error = error
+    with pytest.raises(type(error)) as told:
+        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+    assert told.value.exit_code == code
+    attempts = Planned(deploying=False)
+    attempts._host.spark.jvm_alive = False  # type: ignore[misc]  # as above
+    with pytest.raises(JvmDied):
+        attempts._decide_restart(AttemptFailed("a slot was lost"), 0, 0)
+
+
+def test_what_a_recovery_has_still_to_commit_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that do not answer, say, until the grace is over: code 6, and not that everything is committed."""
+    attempts = Planned(deploying=False)
+    attempts._settings = cast(
+        "Any", SimpleNamespace(slots=SimpleNamespace(transaction_timeout_ms=1), restarts=_quick())
+    )
+    seen: list[bool] = []
+
+    async def recover(*_arguments: object, **_more: object) -> None:
+        seen.append(attempts.unsaved)
+        raise PipelineStopped("the topic is gone")
+
+    async def nothing_left(*_arguments: object, verified: bool) -> str:
+        assert not verified
+        seen.append(attempts.unsaved)
+        return ""
+
+    monkeypatch.setattr("tidegate.daemon.supervisor.recover", recover)
+    monkeypatch.setattr("tidegate.daemon.supervisor.leave", nothing_left)
+    with pytest.raises(PipelineStopped):
+        asyncio.run(Supervisor._run_attempt(attempts))
+    assert seen == [True, True]
+    assert not attempts.unsaved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,13 +12,17 @@ from tests.coordinator.fake_storage import FakeStorage
 from tests.slot.test_copies import files_of
 from tests.support.loopback import Loopback, plan_of, play
 from tests.task.fakes import Row
+from tests.waiting import PATIENCE_S
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.history import CheckpointKind, CheckpointResult, FollowedBy
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.control_server import SlotLost
 from tidegate.daemon.ordered import CheckpointUnavailable
-from tidegate.errors import Superseded
+from tidegate.daemon.savepoints import SavepointUnavailable
+from tidegate.daemon.status import PipelineState
+from tidegate.errors import AttemptFailed, Superseded
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
+from tidegate.storage.base import StorageError
 from tidegate.storage.names import STATE_PREFIX, state_name
 from tidegate.storage.shared import StorageNotShared
 from tidegate.task.barriers.aligner import Aligner
@@ -220,5 +225,93 @@ def test_a_stop_and_the_end_of_a_bounded_read_share_one_final_checkpoint(first_b
         assert sorted(world.kafka.output) == COUNTED
         (final,) = world.completed
         assert final.final
+
+    play(Loopback(plan_of("totals"), ROWS), scene)
+
+
+@pytest.mark.parametrize("what", ["no final checkpoint within 30 s", "a slot was lost", "cut off by a second signal"])
+def test_what_fails_once_the_final_checkpoint_is_committed_only_cuts_off_the_copy_of_a_savepoint(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of the grace, for instance: everything is committed, so the daemon ends with code 0, and says so."""
+    copies, may_end = threading.Event(), threading.Event()
+
+    def copy(*_arguments: object) -> None:
+        copies.set()
+        assert may_end.wait(PATIENCE_S)
+        raise StorageError("cut off")
+
+    monkeypatch.setattr("tidegate.daemon.savepoints.write_savepoint", copy)
+    monkeypatch.setattr("tidegate.daemon.instructions.CLOSE_TIMEOUT_S", 0.0)
+
+    async def scene(world: Loopback) -> None:
+        await world.drain()
+        asked = asyncio.ensure_future(world.runner.take_savepoint(str(tmp_path)))
+        await world.until_later(copies.is_set, "the copy")
+        world.attempts.stop()
+        await world.until(lambda: world.completed[-1].final, "the final checkpoint")
+        assert not world.runner.is_finished, "the copy is waited for"
+        assert world.attempts.copying
+        if "signal" in what:
+            await world.attempts.hurry()
+        else:
+            world.runner.fail(AttemptFailed(what))
+        await world.until_later(asked.done, "the answer")
+        may_end.set()
+        with pytest.raises(SavepointUnavailable, match="is still being copied"):
+            asked.result()
+        await world.until_later(lambda: world.over, "the end")
+        assert world.error is None
+        assert not world.attempts.unsaved
+        assert sorted(world.kafka.output) == COUNTED
+        assert world._services.metrics.failures == ()
+        assert world._services.metrics.current_state[0] is PipelineState.RUNNING, "not as if it came back"
+        assert f"the final checkpoint is committed, so the pipeline ends now: {what}" in caplog.text
+
+    try:
+        play(Loopback(plan_of("totals"), ROWS), scene)
+    finally:
+        may_end.set()
+
+
+@pytest.mark.parametrize("twice", [True, False])
+def test_what_is_open_in_kafka_does_not_wait_for_the_copy_of_a_savepoint(
+    twice: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of committed records would: for 10 s, and at a second signal until the next start."""
+    copies, may_end, fenced = threading.Event(), threading.Event(), threading.Event()
+
+    def copy(*_arguments: object) -> None:
+        copies.set()
+        assert may_end.wait(PATIENCE_S)
+        raise StorageError("cut off")
+
+    async def fence(*_what: object, **_more: object) -> list[str]:
+        fenced.set()
+        return []
+
+    monkeypatch.setattr("tidegate.daemon.savepoints.write_savepoint", copy)
+
+    async def scene(world: Loopback) -> None:
+        try:
+            await look(world)
+        finally:
+            may_end.set()
+
+    async def look(world: Loopback) -> None:
+        asked = asyncio.ensure_future(world.runner.take_savepoint(str(tmp_path)))
+        await world.until_later(copies.is_set, "the copy")
+        monkeypatch.setattr(world.kafka, "fence_leftovers", fence)
+        if twice:
+            await world.attempts.hurry()
+        else:
+            world.runner.fail(AttemptFailed("a slot was lost"))
+            await world.until(fenced.is_set, "what is open is aborted")
+        assert fenced.is_set()
+        assert not asked.done(), "the copy is waited for"
+        may_end.set()
+        await world.until_later(asked.done, "the answer")
+        with pytest.raises(SavepointUnavailable, match="cut off"):
+            asked.result()
 
     play(Loopback(plan_of("totals"), ROWS), scene)

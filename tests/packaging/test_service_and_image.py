@@ -14,8 +14,9 @@ import pytest
 from tests.tidy.tree import ROOT
 from tidegate.config.models import RuntimeSettings
 from tidegate.daemon.http.server import BEAT_LIMIT_S
-from tidegate.daemon.service import CLOSE_LIMIT_S, SPARK_STOP_TIMEOUT_S
+from tidegate.daemon.service import CLOSE_LIMIT_S
 from tidegate.settings.units import derive_duration_ms
+from tidegate.spark.host import STOP_TIMEOUT_S
 
 UNIT = ROOT / "packaging" / "systemd" / "tidegate@.service"
 ENTRYPOINT = ROOT / "packaging" / "image" / "entrypoint.sh"
@@ -79,7 +80,7 @@ def test_the_unit_does_not_restart_what_a_restart_cannot_cure() -> None:
 def test_the_unit_waits_as_long_as_the_daemon_needs() -> None:
     unit, grace_s = service(), RuntimeSettings().shutdown_grace_ms / 1000
     assert unit["Type"] == "notify"
-    assert seconds(unit["TimeoutStopSec"]) > grace_s + CLOSE_LIMIT_S + SPARK_STOP_TIMEOUT_S
+    assert seconds(unit["TimeoutStopSec"]) > grace_s + CLOSE_LIMIT_S + STOP_TIMEOUT_S
     assert seconds(unit["WatchdogSec"]) > BEAT_LIMIT_S
 
 

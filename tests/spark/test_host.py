@@ -1,17 +1,25 @@
-"""The Spark session's end when its JVM is gone already."""
+"""The Spark session's end, and a job's, when the JVM is gone already or hangs."""
 
 from __future__ import annotations
 
+import errno
 import logging
+import threading
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 
-from tidegate.spark.host import NotEnoughSlots, SparkHost
+from tests.waiting import PATIENCE_S, wait_until
+from tidegate.ids import Attempt
+from tidegate.slot.bootstrap import SlotBootstrap
+from tidegate.spark.host import NotEnoughSlots, SparkHost, SparkJob
 from tidegate.spark.master import SparkUnavailable
 
 
@@ -92,3 +100,100 @@ def test_X34_a_cluster_that_does_not_answer_may_have_another_secret(tmp_path: Pa
         made._wait_for_slots(2)
     assert ("spark.authenticate.secret" in told.value.message) is named
     assert f"a cluster of another Spark than {version('pyspark')} offers none" in told.value.message
+
+
+class Hung:
+    """A JVM that has stopped: whoever asks it something waits."""
+
+    def __init__(self) -> None:
+        self._gateway = self
+        self.proc = self
+        self.asked = threading.Event()
+        self.goes_on = threading.Event()
+
+    def poll(self) -> None:
+        return None
+
+    def stop(self) -> None:
+        self.asked.set()
+        assert self.goes_on.wait(PATIENCE_S)
+
+    def cancelJobGroup(self, _group: str) -> None:
+        self.stop()
+
+
+def test_a_session_whose_jvm_hangs_does_not_keep_its_daemon(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a thread that waits for it: Python joins all but daemon threads."""
+    monkeypatch.setattr("tidegate.spark.host.STOP_TIMEOUT_S", 0.01)
+    jvm = Hung()
+    host(tmp_path, jvm).stop()
+    assert jvm.asked.wait(PATIENCE_S)
+    assert "was not closed within 0.01 s, its processes end with this one" in caplog.text
+    (waiting,) = [thread for thread in threading.enumerate() if thread.name == "spark-close"]
+    assert waiting.daemon
+    jvm.goes_on.set()
+
+
+def job_on(context: Any, ended: Callable[[str | None], None] = lambda _error: None) -> SparkJob:
+    return SparkJob(context, SlotBootstrap("here", 1, Attempt(7), "token"), 2, ended)
+
+
+def test_the_slots_of_a_jvm_that_hangs_are_not_waited_for() -> None:
+    jvm = Hung()
+    job_on(jvm).cancel()
+    assert jvm.asked.wait(PATIENCE_S)
+    jvm.goes_on.set()
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), Py4JNetworkError("Answer is empty")])
+def test_a_job_is_cancelled_although_its_jvm_dies_at_this_moment(
+    caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    jvm = Jvm(None, error)
+    done = threading.Event()
+
+    def cancel(_group: str) -> None:
+        try:
+            jvm.stop()
+        finally:
+            done.set()
+
+    job_on(SimpleNamespace(cancelJobGroup=cancel)).cancel()
+    assert done.wait(PATIENCE_S)
+    wait_until(lambda: "could not be cancelled" in caplog.text, "it is in the log")
+
+
+def test_a_job_on_a_jvm_that_has_died_between_two_attempts_ends_and_nothing_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The end of the job is what the daemon looks at; an error of the gateway ended it with a traceback."""
+    monkeypatch.setattr(SparkContext, "_gateway", object.__new__(ClientServer))
+    gone = SimpleNamespace(sc=refuse)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", SimpleNamespace(_jsc=gone))
+    said: list[str | None] = []
+    ended = threading.Event()
+
+    def on_end(error: str | None) -> None:
+        said.append(error)
+        ended.set()
+
+    job_on(SimpleNamespace(setJobGroup=lambda *_a, **_k: refuse()), on_end).start()
+    assert ended.wait(PATIENCE_S)
+    assert said == ["An error occurred while trying to connect to the Java server"]
+
+
+def refuse() -> None:
+    raise Py4JNetworkError("An error occurred while trying to connect to the Java server")
+
+
+def test_a_full_disk_for_temporary_files_is_told_as_what_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, *_arguments: Any, **_more: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    monkeypatch.setattr(SparkHost, "_prepare_environment", lambda *_: None)
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(SparkUnavailable, match=rf"{tmp_path}: .*No space left on device.*TMPDIR") as told:
+        SparkHost("shop", "local[1]", {}, tmp_path).start(1)
+    assert told.value.exit_code == 1

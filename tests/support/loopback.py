@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -28,6 +29,7 @@ from tests.coordinator.values import settings as checkpoint_settings
 from tests.support.loopback_kafka import LoopKafka
 from tests.support.loopback_slot import Link, LoopSlot, Wires
 from tests.task.fakes import Row
+from tests.waiting import PATIENCE_S
 from tidegate import __version__
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.entries import Writer
@@ -211,6 +213,8 @@ class Loopback:
         self.job_ended: Callable[[str | None], None] = lambda _error: None
         self.completed: list[CompletedCheckpoint] = []
         self.error: BaseException | None = None
+        self.over = False
+        """It has ended, by itself or by that error."""
         chosen = checkpoints or checkpoint_settings(interval_ms=NEVER_MS, max_concurrent=2, tolerable_failures=20)
         self.storage = self.open_storage()
         self.journal = Journal(
@@ -275,6 +279,7 @@ class Loopback:
             await self.attempts.run()
         except Exception as error:  # noqa: BLE001 - for the test to look at
             self.error = error
+        self.over = True
 
     @property
     def runner(self) -> AttemptRunner:
@@ -299,6 +304,14 @@ class Loopback:
             self.turn()
             await asyncio.sleep(0)
         raise AssertionError(f"not within {TURNS_MAX} turns: {what}")
+
+    async def until_later(self, condition: Callable[[], bool], what: str) -> None:
+        """As `until`, where another thread or a timer comes first."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self.error is None and time.monotonic() < deadline, what
+            self.turn()
+            await asyncio.sleep(0)
 
     def slot(self, index: int) -> LoopSlot:
         """A slot that runs."""

@@ -105,7 +105,7 @@ class Journal:
         self._state = EMPTY
         self._used_before = CheckpointId(0)
         self._dropped: list[CompletedCheckpoint] = []
-        self._doubtful: CompletedCheckpoint | None = None
+        self.doubtful: CompletedCheckpoint | None = None  # its append may have left an entry; until one has its place
         self._seen = False  # any entry, at any time
 
     @property
@@ -181,6 +181,7 @@ class Journal:
             )
             if self._create(entry):
                 self._state = state.after(entry)
+                self.doubtful = None
                 self._identity = identity
                 self._used_before = CheckpointId(entry.first_checkpoint - 1)
                 return self._state
@@ -252,9 +253,9 @@ class Journal:
             checkpoint=checkpoint,
         )
         after = self._state.after(entry)
-        self._doubtful = checkpoint
+        self.doubtful = checkpoint
         self._create_or_lose(entry)
-        self._doubtful = None
+        self.doubtful = None
         dropped = [old.checkpoint for old in self._state.retained if old.sequence < entry.floor]
         self._dropped = [*self._dropped, *dropped][-DROPPED_MAX:]
         self._state = after
@@ -286,18 +287,17 @@ class Journal:
         )
         after = self._state.after(entry)
         self._create_or_lose(entry)
+        self.doubtful = None
         self._state = after
 
     @property
     def maybe_listed(self) -> tuple[Committable, ...]:
         """What the journal lists, as far as is known here, and what an append of unknown outcome may have listed."""
-        doubtful = () if self._doubtful is None else self._doubtful.committables
+        doubtful = () if self.doubtful is None else self.doubtful.committables
         return (*self._state.committables, *doubtful)
 
     def leaving_permit(self) -> CommitPermit | None:
-        """The permit of the newest checkpoint, for an attempt that has ended; None when nothing is left to end, or
-        when this daemon may not own the journal any more.
-        """
+        """Of the newest checkpoint, when an attempt has ended; None with nothing to end, or a journal not ours."""
         newest = self._state.newest_checkpoint
         if self._identity is None or newest is None or not newest.committables:
             return None

@@ -25,6 +25,7 @@ from tidegate.coordinator.events import (
     Tick,
     TriggerRequested,
 )
+from tidegate.coordinator.triggers import Phase
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.control_server import Listener, SlotConnection, SlotLost
@@ -179,7 +180,7 @@ class AttemptRunner:
             self._discovery.close()
             if self._timer is not None:
                 self._timer.cancel()
-            await asyncio.gather(self._end_job(job.cancel), self._settle())
+            await asyncio.gather(self._end_job(job.cancel), self._settle(), self._executor.close())
             self._server.dismiss()
             ended = AttemptEnded(monotonic_ms(self._services.clock))
             self._services.metrics.coordinator_answered(ended, self._coordinator.handle(ended))
@@ -199,7 +200,7 @@ class AttemptRunner:
     async def cut(self) -> None:
         """End the attempt without a final checkpoint; returns when nothing of it decides, and Kafka is clean."""
         if not self._outcome.done():
-            self._outcome.set_exception(AttemptFailed("cut off by a second signal"))
+            self._end_with(AttemptFailed("cut off by a second signal"))
         await self._settled.wait()
 
     def cancel(self) -> None:
@@ -217,12 +218,20 @@ class AttemptRunner:
         return self._outcome.done() and self._outcome.exception() is None
 
     @property
+    def is_committed(self) -> bool:
+        """Its final checkpoint is committed; a savepoint may still be copied."""
+        return self._coordinator.phase is Phase.FINISHED
+
+    @property
     def is_running(self) -> bool:
         """All slots are deployed."""
         return self._all_running.is_set()
 
     def fail(self, error: TidegateError) -> None:
-        """End the attempt; the most informative of the errors that arrive within the grace is its cause."""
+        """End the attempt; the most informative of the errors that arrive within the grace is its cause.
+
+        Once the final checkpoint is committed nothing can fail any more: only the copy of a savepoint is cut off.
+        """
         if self._ending or self._outcome.done():
             return
         self._failures.append(error)
@@ -245,11 +254,20 @@ class AttemptRunner:
         if self._outcome.done():
             return
         cause = min(self._failures, key=_telling)
-        self._outcome.set_exception(cause)
+        self._end_with(cause)
+        if self.is_finished:
+            return
         # Slots that hang are waited for before the attempt is over: nobody may learn meanwhile that it runs.
         metrics = self._services.metrics
         if cause.retriable and metrics.current_state[0] is not PipelineState.STOPPING:
             metrics.state(PipelineState.RESTARTING, cause.message)
+
+    def _end_with(self, cause: TidegateError) -> None:
+        if cause.retriable and self.is_committed:
+            logger.warning("the final checkpoint is committed, so the pipeline ends now: %s", cause.message)
+            self._outcome.set_result(None)
+        else:
+            self._outcome.set_exception(cause)
 
     def _finish(self) -> None:
         if not self._outcome.done():
@@ -265,8 +283,8 @@ class AttemptRunner:
         self._timer = self._loop.call_later(delay_s, lambda: self.feed(Tick(monotonic_ms(self._services.clock))))
 
     async def _settle(self) -> None:
-        """Beside the end of the job: slots that hang must not keep their transactions open."""
-        await self._executor.close()
+        """Beside the end of the job, and the copy of a savepoint: what hangs must not keep transactions open."""
+        await self._executor.settle()
         left = await leave(self._plan, self._services, self._outcome.exception())
         if left:
             logger.warning("%s", left)
@@ -369,7 +387,7 @@ class AttemptRunner:
     async def _check_running(self, slot: SlotConnection, index: SlotIndex) -> None:
         """It counts when it is proven that what it stores can be read by others."""
         await self._services.in_journal_thread(lambda: self._proof.check(index, slot.hello.host))
-        if not self._ending:
+        if not (self._ending or self._outcome.done()):
             self._on_running(index)
         if self.is_running:
             with contextlib.suppress(StorageError):  # the next attempt removes them
@@ -427,7 +445,8 @@ class AttemptRunner:
             )
 
     def _on_job_ended_in_thread(self, error: str | None) -> None:
-        self._loop.call_soon_threadsafe(self._on_job_ended, error)
+        with contextlib.suppress(RuntimeError):  # the loop has closed: the daemon has ended without its slots
+            self._loop.call_soon_threadsafe(self._on_job_ended, error)
 
     def _on_job_ended(self, error: str | None) -> None:
         self._job_ended.set_result(error)

@@ -16,7 +16,7 @@ from typing import Final
 
 from tidegate import __version__
 from tidegate.daemon.control_door import HELLO_TIMEOUT_S, STRANGERS_MAX, TROUBLE, Door, read_hello, read_message
-from tidegate.errors import AttemptFailed
+from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.process.repeats import Complaints
 from tidegate.task.messages import DriverMessage, Heartbeat, Hello, Ping, SlotMessage, encode_message
@@ -162,6 +162,11 @@ class ControlServer:
                 self._listener.message(slot, message)
         except TROUBLE as error:
             self._report_lost(slot, f"its control connection ended ({type(error).__name__})")
+        except TidegateError as error:
+            self._report_lost(slot, error.message)
+        except Exception as error:
+            logger.exception("internal error after a message of %s", slot)
+            self._report_lost(slot, f"internal error: {type(error).__name__}: {error}")
         finally:
             slot.closed.set()
             writer.close()

@@ -90,6 +90,11 @@ class Housekeeping:
             told = away or self._told.get(job) == error.message
             self._told[job] = error.message
             logger.log(logging.DEBUG if told else logging.WARNING, "%s", error.message)
+        except Exception as error:
+            text = f"internal error: {type(error).__name__}: {error}"
+            if self._told.get(job) != text:
+                logger.exception("internal error beside the attempts: the pipeline continues, and this is tried again")
+            self._told[job] = text
         else:
             self._told.pop(job, None)
 

@@ -100,6 +100,8 @@ class InstructionExecutor:
         self.ordered = CheckpointDesk(services.clock, feed)
         self._permits: dict[CheckpointId, CommitPermit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._deciding: set[asyncio.Task[None]] = set()
+        """Those of them that write to the journal or end transactions."""
         self._committing = asyncio.Lock()
         self._ended: dict[TransactionalId, Committable] = {}
         """By this attempt, the newest of each id. Checkpoints list older ones, too, that were not known to be ended."""
@@ -113,9 +115,9 @@ class InstructionExecutor:
                 case SendTrigger():
                     self._trigger(instruction)
                 case AppendCheckpoint(checkpoint=checkpoint):
-                    self._spawn(self._append(checkpoint))
+                    self._deciding.add(self._spawn(self._append(checkpoint)))
                 case CommitTransactions(checkpoint=number):
-                    self._spawn(self._commit(self._permits.pop(number)))
+                    self._deciding.add(self._spawn(self._commit(self._permits.pop(number))))
                 case WriteSavepoint(checkpoint=checkpoint):
                     self._spawn(self.savepoints.write(checkpoint))
                 case NotifyCompleted():
@@ -177,8 +179,15 @@ class InstructionExecutor:
         kind = trigger.properties
         return Barrier(trigger.checkpoint, trigger.timestamp_ms, kind.final, unaligned_after_ms, kind.savepoint)
 
+    async def settle(self) -> None:
+        """Wait for what decides: an append or a commit that has begun is not torn in two. Then nothing decides."""
+        if self._deciding:
+            await asyncio.wait(self._deciding, timeout=CLOSE_TIMEOUT_S)
+        for task in self._deciding:
+            task.cancel()
+
     async def close(self) -> None:
-        """Wait for what is under way: an append or a commit that has begun is not torn in two."""
+        """Wait for everything that is under way, the copy of a savepoint too, and answer who waits for it."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
         self.savepoints.close("the attempt has ended")
@@ -317,13 +326,15 @@ class InstructionExecutor:
 
     # -- tasks -----------------------------------------------------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
+        return task
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._deciding.discard(task)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, TidegateError):  # the directory is not there any more, for example
             self._fail(error)

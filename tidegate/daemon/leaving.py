@@ -14,7 +14,7 @@ from typing import Final
 from tidegate.daemon.services import Services
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt
-from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.kafka.errors import BrokerUnavailable, TransactionGone, TransactionLost, TransactionUndecidable
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
 
@@ -23,38 +23,52 @@ logger = logging.getLogger(__name__)
 LEAVE_S: Final = 10.0
 
 
-async def leave(plan: Plan, services: Services, cause: BaseException | None, limit_s: float = LEAVE_S) -> str:
+async def leave(
+    plan: Plan,
+    services: Services,
+    cause: BaseException | None,
+    limit_s: float = LEAVE_S,
+    *,
+    verified: bool = True,
+) -> str:
     """Clean up after this daemon's attempts, the last of which ended with `cause`. Empty when Kafka is clean; else the
     text says, for the log, what may be left and why.
 
-    Called when nothing of the attempt decides any more: its last append has an answer, or never will have one.
+    Called when nothing of the attempt decides any more: its last append has an answer, or never will have one. Until
+    the newest checkpoint is `verified` its transactions are left alone: where its state is damaged, the last whole one
+    can be gone back to only while they are open.
     """
     if not plan.exactly_once or not services.journal.state.attempt:
         return ""
+    decided = why = ""
     try:
         if services.kafka.away or isinstance(cause, BrokerUnavailable):
             raise BrokerUnavailable("no broker answers")
-        await asyncio.wait_for(_leave(plan, services, cause), limit_s)
+        decided = await asyncio.wait_for(_leave(plan, services, cause, verified=verified), limit_s)
     except TimeoutError:
         why = f"not done within {limit_s:g} s"
     except TidegateError as error:
         why = error.message
-    else:
+    if not (decided or why):
         return ""
     topics = ", ".join(sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics}))
+    blocked = f"readers of committed records may be blocked in {topics}"
+    if decided:
+        return f"{decided}. Until the next start, which ends or repeats them, {blocked}"
     return (
         f"transactions of attempt {services.journal.state.attempt} that no checkpoint lists may still be open ({why}). "
-        f"Until the next start aborts them, or Kafka does after `checkpoints.transaction_timeout`, readers of "
-        f"committed records may be blocked in {topics}"
+        f"Until the next start aborts them, or Kafka does after `checkpoints.transaction_timeout`, {blocked}"
     )
 
 
-async def _leave(plan: Plan, services: Services, cause: BaseException | None) -> None:
-    journal, own = services.journal, services.journal.state
+async def _leave(plan: Plan, services: Services, cause: BaseException | None, *, verified: bool) -> str:
+    """What is decided, or may be, and is not committed: for people, empty if nothing is."""
+    journal = services.journal
+    superseded = isinstance(cause, Superseded)
+    owned = not superseded and journal.identity is not None
+    left = await _end_listed(services, verified=verified) if owned else ""
+    own = journal.state  # with the own entry about the end, which nobody else has written
     keep = {one.transactional_id for one in journal.maybe_listed}
-    owned = not isinstance(cause, Superseded) and journal.identity is not None
-    if owned:
-        keep -= await _end_listed(services)
     try:
         found = await services.in_journal_thread(journal.read)
     except TidegateError as error:  # vanished, damaged, not to be reached: what is known from before must do
@@ -66,20 +80,34 @@ async def _leave(plan: Plan, services: Services, cause: BaseException | None) ->
     since = Attempt(0) if owned else own.attempt
     behind = Attempt(own.attempt + 1)
     await services.kafka.fence_leftovers(plan.pipeline, keep, behind, own.journal, others=(), since=since)
+    if journal.doubtful is not None and not superseded:
+        doubt = f"it is not known whether checkpoint {journal.doubtful.id} is in the journal: its transactions are open"
+        left = f"{left}; {doubt}" if left else doubt
+    return left
 
 
-async def _end_listed(services: Services) -> set[str]:
-    """Commit what the newest checkpoint lists; the ids that need not be kept any more. A trouble is the recovery's."""
+async def _end_listed(services: Services, *, verified: bool) -> str:
+    """Commit what the newest checkpoint lists, and write down that it is. What is not committed, and why, for people:
+    whatever it is, it is the recovery's.
+    """
     journal = services.journal
     permit = journal.leaving_permit()
     if permit is None:
-        return set()
+        return ""
+    left = f"transactions of checkpoint {permit.checkpoint} are decided, but not committed yet"
+    if not verified:
+        return f"{left} (its state was not verified)"
     try:
         outcomes = await services.kafka.commit(permit)
-        if not all(outcome.committed for outcome in outcomes):
-            return set()
+    except (TransactionLost, TransactionGone, TransactionUndecidable) as error:  # nobody waits for those
+        logger.debug("%s: %s", left, error.message)
+        return ""
+    except TidegateError as error:
+        return f"{left} ({error.message})"
+    if not all(outcome.committed for outcome in outcomes):
+        return f"{left} (the broker has not answered to every commit)"
+    try:
         await services.in_journal_thread(lambda: journal.append_ended(services.clock.now_ms()))
     except TidegateError as error:
-        logger.debug("transactions of checkpoint %d were not ended at the end: %s", permit.checkpoint, error.message)
-        return set()
-    return {one.transactional_id for one in permit.committables}
+        logger.debug("checkpoint %d is committed, which is not on record: %s", permit.checkpoint, error.message)
+    return ""

@@ -6,6 +6,7 @@ it there by the port. `http.token_file` names another place: a file that is made
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -18,6 +19,8 @@ from tidegate.errors import TidegateError
 TOKEN_BYTES: Final = 32
 CHARACTERS_MIN: Final = 16
 CHARACTERS_MAX: Final = 1024
+_PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EMFILE, errno.ENFILE})
+"""Another start may not meet them."""
 _OTHERS: Final = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 
 
@@ -29,8 +32,19 @@ class TokenFileRefused(TidegateError):
     retriable = False
 
 
+class TokenNotKept(TidegateError):
+    """No file with a token just now: the disk is full, or fails."""
+
+    code = "token-not-kept"
+    exit_code = 1
+    retriable = True
+
+
 def provide_token(directory: Path, port: int, named: Path | None) -> str:
-    """The token of a daemon that listens on `port`: in `directory`, or in the file `named`. Raises TokenFileRefused."""
+    """The token of a daemon that listens on `port`: in `directory`, or in the file `named`.
+
+    Raises TokenFileRefused, TokenNotKept.
+    """
     try:
         if named is None:
             return _make(directory / _file_name(port))
@@ -40,7 +54,7 @@ def provide_token(directory: Path, port: int, named: Path | None) -> str:
 
 
 def provide_read_token(named: str | None) -> str | None:
-    """What `http.read_token_file` holds, made when it is not there; None without it. Raises TokenFileRefused."""
+    """What `http.read_token_file` holds, made when it is not there; None without it. Raises as `provide_token`."""
     return None if named is None else provide_token(Path(named).parent, 0, Path(named))
 
 
@@ -91,8 +105,12 @@ def find_token(parent: Path, port: int) -> str | None:
 def _make(file: Path) -> str:
     token = secrets.token_urlsafe(TOKEN_BYTES)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as opened:
-        opened.write(token + "\n")
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as opened:
+            opened.write(token + "\n")
+    except OSError:
+        file.unlink()  # empty, it would be refused from now on
+        raise
     return token
 
 
@@ -100,9 +118,12 @@ def _file_name(port: int) -> str:
     return f"orders-{port}.token"
 
 
-def _unusable(file: Path, error: Exception) -> TokenFileRefused:
+def _unusable(file: Path, error: OSError) -> TokenFileRefused | TokenNotKept:
+    kind: type[TokenFileRefused | TokenNotKept] = TokenFileRefused
     remedy = "name a file in a directory that the daemon's user can write"
-    return TokenFileRefused(f"{file}: no token can be kept there: {_cause(error)}; {remedy}", file=str(file))
+    if error.errno in _PASSING:
+        kind, remedy = TokenNotKept, "free space there, or look at the disk, and start again"
+    return kind(f"{file}: no token can be kept there: {_cause(error)}; {remedy}", file=str(file))
 
 
 def _cause(error: Exception) -> str:

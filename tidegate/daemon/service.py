@@ -13,6 +13,7 @@ import os
 import secrets
 import signal
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NoReturn
@@ -38,7 +39,7 @@ from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.start.check import check_start, open_checkpoints
 from tidegate.daemon.start.registrations import register_schemas
 from tidegate.daemon.start.registry_access import open_registry
-from tidegate.daemon.start.start_problems import StartRefused
+from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
 from tidegate.daemon.work_directory import WorkDirectory, temporary_directory
@@ -56,14 +57,14 @@ from tidegate.storage.base import Storage
 logger = logging.getLogger(__name__)
 
 BEAT_S: Final = 0.2
-SPARK_STOP_TIMEOUT_S: Final = 15.0
-"""At a second signal: time to abort what is open. A third one ends at once."""
 BROKERS_S: Final = 30.0
 """For brokers to answer at a start: they may be starting, too."""
 READY: Final = frozenset({PipelineState.RUNNING, PipelineState.WAITING, PipelineState.DEGRADED})
 STOPPING: Final = frozenset({PipelineState.STOPPING, PipelineState.FINISHED})
 CLOSE_LIMIT_S: Final = 5.0
-"""After the grace of a stop is over: time to close what can be closed."""
+"""After the grace of a stop is over, or a signal while all is being closed: time to close what can be closed."""
+CLOSE_S: Final = 60.0
+"""For the same, whatever ends the daemon."""
 
 
 class Daemon:
@@ -96,6 +97,10 @@ class Daemon:
         self._services = self._make_services(loaded, storage, may_repeat=options.repeats_output)
         self._host = self._make_host()
         self._hurrying: asyncio.Task[None] | None = None
+        self._code: int | None = None
+        """What the process ends with; known once nothing is left but to close."""
+        self._error: TidegateError | None = None
+        """Why it ends, if not well; reported by who waits for `run`."""
         self._manager = open_service_manager(os.environ)
         self._supervisor = Supervisor(
             plan, self._services, self._host, self._attempt_settings, options, self._on_attempt, _jitter
@@ -107,6 +112,7 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         tasks = [loop.create_task(self._beat())]
+        ended: BaseException | None = None
         try:
             self._metrics.state(PipelineState.STARTING)
             named = self._settings.http.token_file
@@ -116,13 +122,15 @@ class Daemon:
             tasks.append(loop.create_task(self._watch_brokers()))
             await self._supervisor.run()
             self._metrics.state(PipelineState.FINISHED)
-        except TidegateError as error:
-            self._metrics.state(PipelineState.FAILED, error.message)
+        except BaseException as error:
+            ended = error
+            if isinstance(error, TidegateError):
+                self._metrics.state(PipelineState.FAILED, error.message)
             raise
         finally:
             for task in tasks[1:]:
                 task.cancel()
-            await self._close()
+            await self._close(ended)
             self._look_at_state()
             tasks[0].cancel()
 
@@ -131,11 +139,26 @@ class Daemon:
     def _on_signal(self, number: signal.Signals) -> None:
         if self._hurrying is not None:
             self._end_now(128 + number)
+        if self._closes:
+            logger.info("%s: nothing is left to save, the daemon is closing", number.name)
+            if self._code is not None:
+                asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, self._end_unclosed, self._code)
+            return
         if self._supervisor.stopping:
-            logger.warning("second signal: ending without a final checkpoint; the next start uses the last one")
-            self._hurrying = asyncio.get_running_loop().create_task(self._hurry(128 + number))
+            code = 128 + number
+            if self._supervisor.copying:
+                code = 0
+                logger.warning("second signal: the savepoint is not copied to its end; everything else is committed")
+            else:
+                logger.warning("second signal: ending without a final checkpoint; the next start uses the last one")
+            self._hurrying = asyncio.get_running_loop().create_task(self._hurry(code))
             return
         self._begin_stop(number.name)
+
+    @property
+    def _closes(self) -> bool:
+        """Whatever was to be saved is, or will not be by this process."""
+        return self._code is not None or self._supervisor.saved
 
     async def _hurry(self, code: int) -> None:
         try:
@@ -152,7 +175,7 @@ class Daemon:
 
     async def stop(self) -> None:
         """As by SIGTERM; a repetition changes nothing."""
-        if not self._supervisor.stopping:
+        if not (self._supervisor.stopping or self._closes):
             self._begin_stop("POST /stop")
 
     async def take_savepoint(self, directory: str | None) -> SavepointDone:
@@ -195,7 +218,21 @@ class Daemon:
             grace_s,
             "the next start continues from the last checkpoint" if unsaved else "everything that was read is committed",
         )
-        self._end_now(ShutdownIncomplete.exit_code if unsaved else 0)
+        self._end_unclosed(ShutdownIncomplete.exit_code if unsaved else 0)
+
+    def _on_stuck(self) -> None:
+        """In a thread of its own: it may be the loop that waits, or the end of the interpreter."""
+        logger.error(
+            "not everything could be closed within %g s (a directory or a broker that does not answer): ending at once",
+            CLOSE_S,
+        )
+        self._end_unclosed(0)
+
+    def _end_unclosed(self, otherwise: int) -> None:
+        """As what ends the daemon says, which nobody who waits for it reports any more; else with this code."""
+        if self._error is not None:
+            logger.error("%s", self._error.message, extra={"error": self._error})
+        self._end_now(otherwise if self._code is None else self._code)
 
     def _end_now(self, code: int) -> NoReturn:
         """Slots, executors and the JVM end with this process; what is decided is in the journal."""
@@ -221,16 +258,24 @@ class Daemon:
         if key := self._host.spark.channel_key:
             self._host.server.encrypt(accepting_context(key))
 
-    async def _close(self) -> None:
-        self._supervisor.housekeeping.pause()
-        await self._host.server.stop()
-        await self._services.schemas.close()
-        await self._opened.aclose()
-        await self._services.kafka.close()
-        self._services.journal_thread.shutdown(wait=True)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(self._host.spark.stop), SPARK_STOP_TIMEOUT_S)
-        self._work_dir.remove()
+    async def _close(self, ended: BaseException | None) -> None:
+        """Everything, within CLOSE_S: else the process ends as it is. `ended` is what ended the daemon, if not well."""
+        self._error = ended if isinstance(ended, TidegateError) else None
+        self._code = _derive_code(ended)
+        limit = threading.Timer(CLOSE_S, self._on_stuck)
+        limit.daemon = True
+        limit.start()
+        try:
+            self._supervisor.housekeeping.pause()
+            await self._host.server.stop()
+            await self._services.schemas.close()
+            await self._opened.aclose()
+            await self._services.kafka.close()
+            await asyncio.to_thread(self._services.journal_thread.shutdown)
+            await asyncio.to_thread(self._host.spark.stop)
+            self._work_dir.remove()
+        finally:
+            limit.cancel()
 
     async def _beat(self) -> None:
         clocks = ClockWatch(self._services.clock)
@@ -297,6 +342,15 @@ class Daemon:
 
     def _on_attempt(self, attempt: Attempt) -> None:
         self._log_context.attempt = attempt
+
+
+def _derive_code(ended: BaseException | None) -> int:
+    """What the process ends with."""
+    if isinstance(ended, StartRefused):
+        return derive_exit_code(ended.problems)
+    if isinstance(ended, TidegateError):
+        return ended.exit_code
+    return 0 if ended is None else 1
 
 
 def _jitter() -> float:

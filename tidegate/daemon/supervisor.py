@@ -23,6 +23,7 @@ from tidegate.daemon.leaving import leave
 from tidegate.daemon.owning import Ownership
 from tidegate.daemon.recovery import recover
 from tidegate.daemon.services import Services, SlotHost
+from tidegate.daemon.stages import Recovered
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, Superseded, TidegateError
 from tidegate.ids import Attempt
@@ -83,6 +84,7 @@ class Supervisor:
         self._began = began
         self._jitter = jitter
         self._verified = False
+        self._recovering = False
         self._stop_requested = asyncio.Event()
         self._failed: TidegateError | None = None
         self._left = ""
@@ -100,10 +102,22 @@ class Supervisor:
 
     @property
     def unsaved(self) -> bool:
-        """Whether something was read, maybe, that no committed checkpoint has."""
+        """Whether something was read, maybe, that no committed checkpoint has, or is still to be committed."""
+        if self._recovering:
+            return True
         if self.runner is not None and self.runner.is_running:
             return not self.runner.is_finished
         return self._failed is not None
+
+    @property
+    def saved(self) -> bool:
+        """The final checkpoint is committed: only the end is left, whoever asks for it again."""
+        return self.runner is not None and self.runner.is_running and self.runner.is_finished
+
+    @property
+    def copying(self) -> bool:
+        """The final checkpoint is committed, but a savepoint is still being copied."""
+        return self.runner is not None and self.runner.is_committed and not self.runner.is_finished
 
     async def run(self) -> None:
         """Returns when the pipeline has ended, and Kafka knows all of it. Raises what ended it otherwise."""
@@ -170,7 +184,7 @@ class Supervisor:
         if self.runner is not None and self.runner.is_begun:
             await self.runner.cut()
         else:
-            self._tell_left(await leave(self._plan, self._services, None))
+            self._tell_left(await leave(self._plan, self._services, None, verified=self._verified))
 
     def _tell_left(self, left: str) -> None:
         if left and left != self._left:
@@ -226,15 +240,7 @@ class Supervisor:
     async def _run_attempt(self) -> None:
         settings, services = self._settings, self._services
         services.metrics.state(PipelineState.RESTORING)
-        timeout_ms = settings.slots.transaction_timeout_ms
-        try:
-            recovered = await recover(
-                self._plan, services, self._ownership, timeout_ms, self._options, first=not self._verified
-            )
-        except TidegateError as error:
-            self._tell_left(await leave(self._plan, services, error))
-            raise
-        self._verified = True
+        recovered = await self._recover(settings.slots.transaction_timeout_ms)
         attempt = recovered.restore.attempt
         services.metrics.attempt_started(attempt)
         self._began(attempt)
@@ -253,6 +259,19 @@ class Supervisor:
                 await self._sweep()
         finally:
             self.housekeeping.pause()
+
+    async def _recover(self, timeout_ms: int) -> Recovered:
+        services, first = self._services, not self._verified
+        self._recovering = True
+        try:
+            recovered = await recover(self._plan, services, self._ownership, timeout_ms, self._options, first=first)
+        except TidegateError as error:
+            self._tell_left(await leave(self._plan, services, error, verified=self._verified))
+            raise
+        finally:
+            self._recovering = False
+        self._verified = True
+        return recovered
 
     def _make_coordinator(self, job: Job) -> Coordinator:
         """The simulation makes one that is watched."""
@@ -280,8 +299,10 @@ class Supervisor:
             await asyncio.wait_for(self._stop_requested.wait(), delay_ms / 1000)
 
     def _decide_restart(self, error: TidegateError, now_ms: int, ran_ms: int) -> int:
-        """After how many milliseconds there is another attempt. Raises what ends the daemon."""
-        if not self._host.spark.jvm_alive:
+        """After how many milliseconds there is another attempt. Raises what ends the daemon: first of all an error that
+        its next start would meet, too.
+        """
+        if error.retriable and not self._host.spark.jvm_alive:
             raise JvmDied(f"Spark's driver process has ended ({error.message}); start the daemon again") from error
         fault = str(error.fields.get("fault", ""))
         failure = AttemptFailure(now_ms, ran_ms, error.retriable, error.message, fault)

@@ -43,6 +43,7 @@ START_TIMEOUT_S: Final = 120.0
 POLL_S: Final = 0.1
 REHEARSAL_S_MAX: Final = 120.0
 KUBERNETES: Final = "k8s://"
+STOP_TIMEOUT_S: Final = 15.0
 OUTPUT_TIMEOUT_S: Final = 1.0
 """For the last lines of a JVM that has ended."""
 
@@ -158,10 +159,7 @@ class SparkHost:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
-        log4j = self._work_dir / "log4j2.properties"
-        log4j.write_text(QUIET_LOG4J, encoding="utf-8")
-        temporary = self._work_dir / "tmp"
-        temporary.mkdir()
+        log4j, temporary = self._make_files()
         here = [f"-Djava.io.tmpdir={temporary}", *archive]
         for name, more in (
             ("spark.driver.extraJavaOptions", here),
@@ -231,7 +229,7 @@ class SparkHost:
         gateway.proc.wait(REHEARSAL_S_MAX)
 
     def stop(self) -> None:
-        """Close the session; the JVM goes with the process. One that is dead already leaves nothing to close."""
+        """Close the session; the JVM goes with the process. A dead one has nothing to close, one that hangs is left."""
         if self._context is None:
             return
         from py4j.protocol import Py4JError
@@ -240,16 +238,38 @@ class SparkHost:
         self._output.session_ends()
         if not alive:
             return
-        try:
-            context.stop()
-        except (OSError, Py4JError) as error:  # what ended the daemon must be reported, not that its JVM went first
-            logger.warning("the Spark session could not be closed, its processes end with this one: %s", error)
+
+        def close() -> None:
+            try:
+                context.stop()
+            except (OSError, Py4JError) as error:  # what ended the daemon must be reported, not that its JVM went first
+                logger.warning("the Spark session could not be closed, its processes end with this one: %s", error)
+
+        closing = _ask(close, "spark-close")
+        closing.join(STOP_TIMEOUT_S)
+        if closing.is_alive():
+            logger.warning(
+                "the Spark session was not closed within %g s, its processes end with this one", STOP_TIMEOUT_S
+            )
 
     @property
     def jvm_alive(self) -> bool:
         """Whether the gateway JVM answers; when it does not, only a new daemon process helps."""
         process = getattr(getattr(self._context, "_gateway", None), "proc", None)
         return process is None or process.poll() is None
+
+    def _make_files(self) -> tuple[Path, Path]:
+        """What the log of the JVMs is to be, and a directory for their temporary files. Raises SparkUnavailable."""
+        log4j, temporary = self._work_dir / "log4j2.properties", self._work_dir / "tmp"
+        try:
+            log4j.write_text(QUIET_LOG4J, encoding="utf-8")
+            temporary.mkdir()
+        except OSError as error:
+            raise SparkUnavailable(
+                f"{self._work_dir}: temporary files cannot be written: {error.strerror or error}; let TMPDIR name a "
+                "directory that this user can write to, with 100 MB to spare"
+            ) from error
+        return log4j, temporary
 
     def _prepare_environment(self, java: Path) -> None:
         """Executors run the daemon's own interpreter (spark.pyspark.python of the builder has no effect, so map it)."""
@@ -306,22 +326,27 @@ class SparkJob:
     def __init__(
         self, context: SparkContext, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]
     ) -> None:
-        from pyspark import InheritableThread
-
         self._context = context
         self._group = f"tidegate-attempt-{bootstrap.attempt}"
         self._bootstrap = bootstrap
         self._parallelism = parallelism
         self._ended = ended
-        self._thread = InheritableThread(target=self._run, name=self._group, daemon=True)
 
     def start(self) -> None:
-        """Submit the job; returns at once."""
-        self._thread.start()
+        """Submit the job; returns at once. Whatever is wrong with the JVM is the end of the job."""
+        _ask(self._run, self._group)
 
     def cancel(self) -> None:
-        """Let Spark kill what is left of the job: slow, only for slots that do not return by themselves."""
-        self._context.cancelJobGroup(self._group)
+        """Have Spark kill what is left of the job; returns at once. Slow, only for slots that do not return."""
+        _ask(self._cancel, f"{self._group}-cancel")
+
+    def _cancel(self) -> None:
+        from py4j.protocol import Py4JError
+
+        try:
+            self._context.cancelJobGroup(self._group)
+        except (OSError, Py4JError) as error:
+            logger.warning("the Spark job of the slots could not be cancelled: %s", error)
 
     def _run(self) -> None:
         bootstrap = self._bootstrap
@@ -340,6 +365,13 @@ class SparkJob:
         except Exception as failure:  # noqa: BLE001 - whatever ends the job is the signal; the text names the cause
             error = describe_failure(str(failure))
         self._ended(error)
+
+
+def _ask(call: Callable[[], None], name: str) -> threading.Thread:
+    """What asks the JVM, which may hang, in a thread that neither the loop nor the end of the process waits for."""
+    thread = threading.Thread(target=call, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 def derive_settings(application: str, master: str, given: Mapping[str, str], *, encrypted: bool) -> dict[str, str]:

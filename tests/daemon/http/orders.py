@@ -66,6 +66,8 @@ class Daemon:
         self.stopped.set_result(None)
 
     def close(self) -> None:
+        if self.loop.is_closed():
+            return
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(5)
         self.loop.close()

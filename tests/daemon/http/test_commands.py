@@ -47,6 +47,17 @@ def test_C38_a_checkpoint_is_ordered_and_answered(server: HttpServer, daemon: Da
     assert daemon.checkpoints == 2
 
 
+def test_an_order_that_comes_when_the_daemon_has_just_ended_is_hung_up_on(
+    server: HttpServer, daemon: Daemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on those that wait then: the commands look into the journal. It was an internal error, with a traceback."""
+    daemon.close()
+    for path in COMMAND_PATHS:
+        with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
+            post(server, path, ORDER)
+    assert "internal error" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("body", "content_type", "status", "told"),
     [

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 from aiohttp import web
@@ -157,7 +157,14 @@ class CommandHandlers:
         place = self._places.find(request.protocol)
         if place is not None:
             place.order_begins()
-        running = asyncio.run_coroutine_threadsafe(action(commands, order), loop)
+        work = action(commands, order)
+        try:
+            running = asyncio.run_coroutine_threadsafe(work, loop)
+        except RuntimeError:  # its loop has closed: hung up on, like who waits for an answer when that happens
+            work.close()
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE)
         try:
             done = await asyncio.wrap_future(running)
         except TidegateError as error:
@@ -174,7 +181,7 @@ def _own_address(request: web.Request) -> list[str]:
 class _Action(Protocol):
     """What is done with an order."""
 
-    async def __call__(self, commands: Commands, order: Order, /) -> object: ...
+    def __call__(self, commands: Commands, order: Order, /) -> Coroutine[Any, Any, object]: ...
 
 
 def _status_of(error: TidegateError) -> int:

@@ -1,0 +1,51 @@
+"""What runs beside the attempts: each turn for itself."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tidegate.clock import SYSTEM_CLOCK
+from tidegate.daemon.housekeeping import Housekeeping
+from tidegate.errors import AttemptFailed
+from tidegate.ids import Attempt, TopicPartition
+
+PART = TopicPartition("orders", 0)
+
+
+@pytest.mark.parametrize("error", [AttemptFailed("no broker"), KeyError("a mistake of our own")])
+def test_a_turn_that_fails_is_told_once_and_followed_by_others(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also for a reason that nobody has thought of: nobody looks at these tasks, and zombies would not be fenced."""
+    monkeypatch.setattr("tidegate.daemon.housekeeping.LAG_S", 0.0)
+    turns: list[int] = []
+    enough = asyncio.Event()
+
+    async def ends(_positions: object) -> dict[TopicPartition, int]:
+        turns.append(len(turns))
+        if len(turns) < 4:
+            raise error
+        enough.set()
+        return {}
+
+    async def scene() -> None:
+        services = SimpleNamespace(
+            clock=SYSTEM_CLOCK,
+            kafka=SimpleNamespace(interruptions=0, away=False, stable_offsets=ends),
+            metrics=SimpleNamespace(lags=lambda _lags: None),
+        )
+        plan = SimpleNamespace(pipeline="shop", exactly_once=False, operators=lambda _kind: [])
+        keeping = Housekeeping(cast("Any", plan), cast("Any", services), cast("Any", None), lambda _error: None)
+        keeping._positions = {PART: 3}
+        keeping.resume(Attempt(1))
+        await asyncio.wait_for(enough.wait(), 10)
+        keeping.pause()
+
+    asyncio.run(scene())
+    said = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert len(said) == 1
+    assert ("Traceback" in caplog.text) is isinstance(error, KeyError)
