@@ -9,7 +9,7 @@ import pytest
 from tests.sinks.leaping import LeapingClock
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.storage.local import LocalStorage
-from tidegate.storage.shared import Proof, StorageNotShared
+from tidegate.storage.shared import Proof, StorageExchanged, StorageNotShared
 
 SLOT = SlotIndex(1)
 
@@ -63,3 +63,17 @@ def test_X04_an_older_daemon_removes_no_proof_of_a_newer_one(tmp_path: Path) -> 
     names = LocalStorage(str(tmp_path)).list("")
     assert len(names) == 2
     assert all("11-" in name for name in names)
+
+
+def test_X04_a_slot_is_not_blamed_where_the_daemon_does_not_see_its_own_file_any_more(tmp_path: Path) -> None:
+    """A volume was not mounted when the daemon wrote it, and is now: the next attempt finds out what is there."""
+    daemon, slot = proof(tmp_path), proof(tmp_path / "there")
+    daemon.write_daemons()
+    with pytest.raises(StorageNotShared) as refused:
+        slot.answer(SLOT, "host-b")
+    assert daemon.derive_cause(refused.value) is refused.value
+    daemon.remove()
+    exchanged = daemon.derive_cause(refused.value)
+    assert isinstance(exchanged, StorageExchanged)
+    assert exchanged.retriable
+    assert f"{tmp_path} is not there any more: was its volume unmounted" in exchanged.message

@@ -197,6 +197,10 @@ class AttemptRunner:
         """See CheckpointDesk.take."""
         return await self._executor.ordered.take()
 
+    async def find_cause(self, unseen: StorageNotShared) -> TidegateError:
+        """See Proof.derive_cause."""
+        return await self._services.in_journal_thread(lambda: self._proof.derive_cause(unseen))
+
     async def cut(self) -> None:
         """End the attempt without a final checkpoint; returns when nothing of it decides, and Kafka is clean."""
         if not self._outcome.done():

@@ -29,6 +29,7 @@ from tidegate.errors import AttemptFailed, Superseded, TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
 from tidegate.storage.base import StorageError
+from tidegate.storage.shared import StorageNotShared
 
 logger = logging.getLogger(__name__)
 
@@ -217,8 +218,10 @@ class Supervisor:
 
     async def _find_cause(self, error: TidegateError) -> TidegateError:
         """Whoever takes over changes and removes what an older daemon still looks at: that may stop it for good for a
-        reason that is none, before it notices that it is superseded.
+        reason that is none, before it notices that it is superseded. So does a volume that comes and goes.
         """
+        if isinstance(error, StorageNotShared) and self.runner is not None:
+            error = await self.runner.find_cause(error)
         if error.retriable or isinstance(error, Superseded):
             return error
         try:

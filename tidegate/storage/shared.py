@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from tidegate.clock import Clock
-from tidegate.errors import PipelineStopped
+from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.ids import Attempt, SlotIndex
-from tidegate.storage.base import ObjectMissing, Storage
+from tidegate.storage.base import ObjectMissing, Storage, StorageError
 from tidegate.storage.names import PROOF_PREFIX
 
 TRIES: Final = 5
@@ -24,6 +24,12 @@ class StorageNotShared(PipelineStopped):
 
     code = "storage-not-shared"
     exit_code = 2
+
+
+class StorageExchanged(AttemptFailed):
+    """`checkpoints.directory` was another place for a while: what was written there is not here."""
+
+    code = "storage-exchanged"
 
 
 class Proof:
@@ -59,6 +65,21 @@ class Proof:
                 host=host,
                 location=self._storage.location,
             )
+
+    def derive_cause(self, unseen: StorageNotShared) -> TidegateError:
+        """In the daemon, when a slot does not see what it has written: nobody does where a volume was not mounted then,
+        and is now. The next attempt finds out what is there.
+        """
+        try:
+            if self._is_there("daemon"):
+                return unseen
+        except StorageError:
+            return unseen
+        return StorageExchanged(
+            f"what this daemon has written to {self._storage.location} is not there any more: was its volume unmounted "
+            f"meanwhile, and mounted again?",
+            location=self._storage.location,
+        )
 
     def remove(self) -> None:
         """What this attempt, and those before it, have written. Raises StorageError.
