@@ -64,8 +64,14 @@ class BrokerConnection:
             self._channel.close()
 
     def nodes(self, timeout_s: float) -> list[int]:
-        """Brokers of the cluster now: what the client remembers may be minutes old, and lack one that came back."""
-        return [broker.node_id for broker in self.metadata([], timeout_s).brokers]
+        """Brokers of the cluster now: what the client remembers may be minutes old, and lack one that came back.
+
+        Raises AskAgain while a broker that starts knows of none.
+        """
+        found = [broker.node_id for broker in self.metadata([], timeout_s).brokers]
+        if not found:
+            raise AskAgain("a broker that has just started knows of no brokers yet")
+        return found
 
     def known_coordinator(self, transactional_id: str) -> int | None:
         """The cached coordinator of an id."""

@@ -30,6 +30,8 @@ from tidegate.kafka.versions import BrokerVersion, read_nodes, read_versions
 ANSWER_S: Final = 15.0
 NO_PARTITION: Final = (1 << 31) - 1
 """No topic has so many."""
+THROTTLED_MAX: Final = 10
+"""Answers to a Fetch without anything in them. After each the broker takes nothing from this connection for a while."""
 _NOT_AUTHORIZED: Final = frozenset({29, 30, 31, 53})
 _GROUP_NOT_AUTHORIZED: Final = 30
 
@@ -111,9 +113,14 @@ class Inspector:
     # -- rights ----------------------------------------------------------------------------------------------------
 
     def may_read(self, topic: str) -> bool:
-        """READ on a topic."""
-        answer = self._ask(fetch_request(TopicPartition(topic, NO_PARTITION), 0, 1))
-        return answer.responses[0].partitions[0].error_code not in _NOT_AUTHORIZED
+        """READ on a topic. Raises ThrottlingQuotaExceededError when a quota of this user leaves no room to ask."""
+        from kafka.errors import ThrottlingQuotaExceededError
+
+        for _ in range(THROTTLED_MAX):
+            answer = self._ask(fetch_request(TopicPartition(topic, NO_PARTITION), 0, 1))
+            if answer.responses:
+                return answer.responses[0].partitions[0].error_code not in _NOT_AUTHORIZED
+        raise ThrottlingQuotaExceededError(f"{THROTTLED_MAX} questions about topic {topic} had no answer")
 
     def may_write(self, topic: str) -> bool:
         """WRITE on a topic."""
