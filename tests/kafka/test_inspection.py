@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.errors import ThrottlingQuotaExceededError
+from kafka.errors import NodeNotReadyError, ThrottlingQuotaExceededError
 
 from tests.kafka.test_connection import HELD_BACK, Scripted
 from tidegate.kafka import inspection
@@ -29,9 +29,10 @@ def read(code: int) -> Any:
 def test_whether_a_topic_may_be_read_is_asked_again_while_a_quota_holds_it_back(
     monkeypatch: pytest.MonkeyPatch, code: int, may: bool
 ) -> None:
-    inspector, manager = inspector_of(monkeypatch, HELD_BACK, read(code))
+    monkeypatch.setattr(inspection, "PAUSE_S", 0.0)
+    inspector, manager = inspector_of(monkeypatch, HELD_BACK, NodeNotReadyError("paused"), read(code))
     assert inspector.may_read("orders") is may
-    assert len(manager.asked) == 2
+    assert len(manager.asked) == 3
 
 
 def test_a_quota_that_leaves_no_room_to_ask_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from tidegate.kafka.requests import (
 from tidegate.kafka.versions import BrokerVersion, read_nodes, read_versions
 
 ANSWER_S: Final = 15.0
+PAUSE_S: Final = 0.1
 NO_PARTITION: Final = (1 << 31) - 1
 """No topic has so many."""
 THROTTLED_MAX: Final = 10
@@ -159,9 +160,13 @@ class Inspector:
         return {} if result.error_code else {config.name: config.value or "" for config in result.configs}
 
     def _ask(self, request: Any) -> Any:
-        from kafka.errors import KafkaError
+        from kafka.errors import KafkaError, NodeNotReadyError
 
         (answer,) = self._channel.send([(request, None)], ANSWER_S)
+        asked = time.monotonic()
+        while isinstance(answer, NodeNotReadyError) and time.monotonic() < asked + ANSWER_S:
+            time.sleep(PAUSE_S)  # the client itself waits where a quota of this user is used up
+            (answer,) = self._channel.send([(request, None)], ANSWER_S)
         if isinstance(answer, KafkaError):
             raise answer
         return answer
