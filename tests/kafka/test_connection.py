@@ -23,7 +23,7 @@ from tidegate.ids import (
 from tidegate.kafka.channel import ClientChannel
 from tidegate.kafka.connection import is_passing
 from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
-from tidegate.kafka.facts import EndAnswer
+from tidegate.kafka.facts import EndAnswer, TopicFacts
 from tidegate.kafka.transactions import TransactionClient
 
 PASSING = {
@@ -97,7 +97,13 @@ def coordinated_by(node: int, code: int = 0) -> Any:
 
 def led_by(node: int, epoch: int = 0) -> Any:
     partition = SimpleNamespace(partition_index=0, leader_id=node, leader_epoch=epoch)
-    return SimpleNamespace(topics=[SimpleNamespace(name="out", error_code=0, partitions=[partition])])
+    topic = SimpleNamespace(name="out", error_code=0, topic_id="of out", partitions=[partition])
+    return described(topic)
+
+
+def described(*topics: Any) -> Any:
+    """An answer to Metadata."""
+    return SimpleNamespace(brokers=[SimpleNamespace(node_id=1)], topics=list(topics))
 
 
 def open_since(*offsets: int) -> Any:
@@ -225,7 +231,7 @@ def test_transactions_are_listed_by_the_brokers_that_are_there_now() -> None:
 
 def test_a_topic_that_the_user_may_not_see_is_not_called_missing() -> None:
     hidden = SimpleNamespace(name="out", error_code=29, partitions=[])
-    client, _ = scripted(lambda _request, _node: SimpleNamespace(topics=[hidden]))
+    client, _ = scripted(lambda _request, _node: described(hidden))
     with pytest.raises(SinkRefused, match=r"topic out at a:1: not authorized .*; grant READ on the topic"):
         client.topics(["out"])
 
@@ -318,9 +324,7 @@ def test_a_coordinator_that_cannot_be_asked_for_is_asked_for_again() -> None:
 
 @pytest.mark.parametrize(("name", "refused"), [("out", True), ("__transaction_state", False)])
 def test_only_the_transaction_log_may_be_hidden(name: str, refused: bool) -> None:
-    client, _ = scripted(
-        lambda _request, _node: SimpleNamespace(topics=[SimpleNamespace(name=name, error_code=29, partitions=[])])
-    )
+    client, _ = scripted(lambda _request, _node: described(SimpleNamespace(name=name, error_code=29, partitions=[])))
     if not refused:
         assert client.leaders([name]) == {}
         return
@@ -331,7 +335,7 @@ def test_only_the_transaction_log_may_be_hidden(name: str, refused: bool) -> Non
 def test_topics_that_exist_have_ids_and_partitions() -> None:
     there = SimpleNamespace(name="out", error_code=0, topic_id="id-1", partitions=[1, 2])
     gone = SimpleNamespace(name="gone", error_code=3, topic_id="id-2", partitions=[])
-    client, _ = scripted(lambda _request, _node: SimpleNamespace(topics=[there, gone]))
+    client, _ = scripted(lambda _request, _node: described(there, gone))
     found = client.topics(["out", "gone"])
     assert {name: (facts.topic_id, facts.partitions) for name, facts in found.items()} == {"out": ("id-1", 2)}
 
@@ -358,7 +362,10 @@ def test_a_fetch_that_a_quota_holds_back_for_too_long_says_so() -> None:
         client.first_sequence(PARTITION, 0, PREPARED.producer, timeout_s=0.1)
 
 
-def test_a_broker_that_knows_of_no_brokers_yet_is_asked_again() -> None:
+def test_a_broker_that_knows_of_nothing_yet_is_asked_again() -> None:
+    unknown = SimpleNamespace(name="out", error_code=3, topic_id="", partitions=[])
+    client, _ = scripted(in_turn(Metadata=[SimpleNamespace(brokers=[], topics=[unknown]), led_by(1)]))
+    assert client.topics(["out"]) == {"out": TopicFacts("of out", 1)}
     starting, started = SimpleNamespace(brokers=[]), SimpleNamespace(brokers=[SimpleNamespace(node_id=1)])
     listed = SimpleNamespace(error_code=0, transaction_states=[])
     client, manager = scripted(in_turn(Metadata=[starting, started], ListTransactions=[listed]))
