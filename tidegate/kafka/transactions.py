@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
@@ -51,9 +50,10 @@ CONNECT_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 30.0
 MIRROR_TIMEOUT_S: Final = 10.0
 FETCH_BYTES: Final = 4 << 20
-FENCE_TIMEOUTS_MS: Final = (60_000, 1000)
-"""Only for a transaction begun by the fencing client itself, which begins none. The second one where the brokers'
-`transaction.max.timeout.ms` is less than the first; no pipeline has a shorter one."""
+FENCE_TIMEOUT_MS: Final = 60_000
+"""Only for a transaction begun by the fencing client itself, which begins none."""
+SHORT_FENCE_TIMEOUT_MS: Final = 1000
+"""Where the brokers' `transaction.max.timeout.ms` is less; no pipeline's time limit is shorter."""
 
 _OUT_OF_RANGE: Final = 1
 _OVERTAKEN: Final = frozenset({47, 52})
@@ -161,15 +161,18 @@ class TransactionClient:
     def fence(self, transactional_id: TransactionalId, timeout_s: float = ANSWER_TIMEOUT_S) -> Producer:
         """Raise the epoch of an id, which aborts what is open and shuts its producers out; returns the newest."""
         deadline = self._clock.monotonic() + timeout_s
-        for timeout_ms in FENCE_TIMEOUTS_MS:
-            answer = self._broker.ask_coordinator(
+
+        def ask(timeout_ms: int) -> Any:
+            return self._broker.ask_coordinator(
                 transactional_id,
-                partial(fence_request, transactional_id, timeout_ms),
+                lambda: fence_request(transactional_id, timeout_ms),
                 lambda a: a.error_code,
                 deadline - self._clock.monotonic(),
             )
-            if answer.error_code != _INVALID_TIMEOUT:
-                break
+
+        answer = ask(FENCE_TIMEOUT_MS)
+        if answer.error_code == _INVALID_TIMEOUT:
+            answer = ask(SHORT_FENCE_TIMEOUT_MS)
         self._broker.refuse(answer.error_code, f"fencing transaction {transactional_id}")
         return Producer(answer.producer_id, answer.producer_epoch)
 
