@@ -80,6 +80,24 @@ def test_control_batches_behind_others_are_read() -> None:
     assert (first.commits, second.commits) == (None, True)
 
 
+def emptied(base: int) -> bytes:
+    """A control batch as compaction leaves it where nothing else says how far its producer was: the header alone."""
+    data = bytearray(batch(base, 1, -1, control=ABORT)[:61])
+    struct.pack_into(">i", data, 8, len(data) - 12)
+    struct.pack_into(">i", data, 57, 0)
+    return bytes(data)
+
+
+def test_a_control_batch_without_its_record_says_nothing_and_is_passed_over() -> None:
+    (alone,) = derive_headers(emptied(9))
+    assert (alone.last_offset, alone.records, alone.commits) == (9, 0, None)
+    *before, marker = derive_headers(batch(5, 2, 0) + emptied(9) + batch(10, 1, -1, control=COMMIT))
+    assert marker.commits is True
+    assert derive_marker([*before, marker], OURS) is Marker.COMMIT
+    assert derive_first_sequence([alone, *before], OURS) == 0
+    assert derive_first_sequence([alone], OURS) is None
+
+
 def test_numbers_of_several_bytes_are_skipped() -> None:
     data = bytes([0x01, 0x81, 0x80, 0x01, 0x05])
     assert [_skip_varint(data, place) for place in (0, 1, 2, 4)] == [1, 4, 4, 5]

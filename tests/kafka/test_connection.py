@@ -11,11 +11,19 @@ import pytest
 from kafka import errors
 
 from tidegate.coordinator.types import Committable
-from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import (
+    Attempt,
+    CheckpointId,
+    OperatorName,
+    Producer,
+    SlotIndex,
+    TopicPartition,
+    TransactionalId,
+)
 from tidegate.kafka.channel import ClientChannel
 from tidegate.kafka.connection import is_passing
 from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
-from tidegate.kafka.facts import EndAnswer
+from tidegate.kafka.facts import EndAnswer, TopicFacts
 from tidegate.kafka.transactions import TransactionClient
 
 PASSING = {
@@ -89,7 +97,13 @@ def coordinated_by(node: int, code: int = 0) -> Any:
 
 def led_by(node: int, epoch: int = 0) -> Any:
     partition = SimpleNamespace(partition_index=0, leader_id=node, leader_epoch=epoch)
-    return SimpleNamespace(topics=[SimpleNamespace(name="out", error_code=0, partitions=[partition])])
+    topic = SimpleNamespace(name="out", error_code=0, topic_id="of out", partitions=[partition])
+    return described(topic)
+
+
+def described(*topics: Any) -> Any:
+    """An answer to Metadata."""
+    return SimpleNamespace(brokers=[SimpleNamespace(node_id=1)], topics=list(topics))
 
 
 def open_since(*offsets: int) -> Any:
@@ -217,7 +231,7 @@ def test_transactions_are_listed_by_the_brokers_that_are_there_now() -> None:
 
 def test_a_topic_that_the_user_may_not_see_is_not_called_missing() -> None:
     hidden = SimpleNamespace(name="out", error_code=29, partitions=[])
-    client, _ = scripted(lambda _request, _node: SimpleNamespace(topics=[hidden]))
+    client, _ = scripted(lambda _request, _node: described(hidden))
     with pytest.raises(SinkRefused, match=r"topic out at a:1: not authorized .*; grant READ on the topic"):
         client.topics(["out"])
 
@@ -310,9 +324,7 @@ def test_a_coordinator_that_cannot_be_asked_for_is_asked_for_again() -> None:
 
 @pytest.mark.parametrize(("name", "refused"), [("out", True), ("__transaction_state", False)])
 def test_only_the_transaction_log_may_be_hidden(name: str, refused: bool) -> None:
-    client, _ = scripted(
-        lambda _request, _node: SimpleNamespace(topics=[SimpleNamespace(name=name, error_code=29, partitions=[])])
-    )
+    client, _ = scripted(lambda _request, _node: described(SimpleNamespace(name=name, error_code=29, partitions=[])))
     if not refused:
         assert client.leaders([name]) == {}
         return
@@ -323,6 +335,80 @@ def test_only_the_transaction_log_may_be_hidden(name: str, refused: bool) -> Non
 def test_topics_that_exist_have_ids_and_partitions() -> None:
     there = SimpleNamespace(name="out", error_code=0, topic_id="id-1", partitions=[1, 2])
     gone = SimpleNamespace(name="gone", error_code=3, topic_id="id-2", partitions=[])
-    client, _ = scripted(lambda _request, _node: SimpleNamespace(topics=[there, gone]))
+    client, _ = scripted(lambda _request, _node: described(there, gone))
     found = client.topics(["out", "gone"])
     assert {name: (facts.topic_id, facts.partitions) for name, facts in found.items()} == {"out": ("id-1", 2)}
+
+
+def read_from(end: int, records: bytes = b"") -> Any:
+    """An answer to Fetch."""
+    partition = SimpleNamespace(partition_index=0, error_code=0, high_watermark=end, records=records)
+    return SimpleNamespace(error_code=0, throttle_time_ms=0, responses=[SimpleNamespace(partitions=[partition])])
+
+
+HELD_BACK = SimpleNamespace(error_code=0, throttle_time_ms=250, responses=[])
+"""What a broker answers to a Fetch of a user beyond its quota: nothing of what was asked for."""
+
+
+def test_a_fetch_that_a_quota_holds_back_is_asked_again() -> None:
+    client, manager = scripted(in_turn(Metadata=[led_by(1)], Fetch=[HELD_BACK, HELD_BACK, read_from(0)]))
+    assert client.first_sequence(PARTITION, 0, PREPARED.producer) is None
+    assert [name for name, _ in manager.asked] == ["Metadata", "Fetch", "Fetch", "Fetch"]
+
+
+def test_a_fetch_that_a_quota_holds_back_for_too_long_says_so() -> None:
+    client, _ = scripted(lambda request, _node: led_by(1) if "Metadata" in type(request).__name__ else HELD_BACK)
+    with pytest.raises(BrokerUnavailable, match=r"out\[0\]: .*quota.* 250 ms"):
+        client.first_sequence(PARTITION, 0, PREPARED.producer, timeout_s=0.1)
+
+
+def test_a_broker_that_knows_of_nothing_yet_is_asked_again() -> None:
+    unknown = SimpleNamespace(name="out", error_code=3, topic_id="", partitions=[])
+    client, _ = scripted(in_turn(Metadata=[SimpleNamespace(brokers=[], topics=[unknown]), led_by(1)]))
+    assert client.topics(["out"]) == {"out": TopicFacts("of out", 1)}
+    starting, started = SimpleNamespace(brokers=[]), SimpleNamespace(brokers=[SimpleNamespace(node_id=1)])
+    listed = SimpleNamespace(error_code=0, transaction_states=[])
+    client, manager = scripted(in_turn(Metadata=[starting, started], ListTransactions=[listed]))
+    assert client.list_transactions("p.") == []
+    assert [name for name, _ in manager.asked] == ["Metadata", "Metadata", "ListTransactions"]
+
+
+def test_an_id_is_fenced_also_where_the_brokers_take_no_timeout_of_a_minute() -> None:
+    asked: list[int] = []
+
+    def answer(request: Any, _node: int | None) -> Any:
+        if "FindCoordinator" in type(request).__name__:
+            return coordinated_by(1)
+        asked.append(request.transaction_timeout_ms)
+        return SimpleNamespace(error_code=0 if asked[-1] <= 1000 else 50, producer_id=7, producer_epoch=2)
+
+    client, _ = scripted(answer)
+    assert client.fence(PREPARED.transactional_id) == Producer(7, 2)
+    assert asked == [60_000, 1000]
+
+
+def test_positions_of_many_partitions_are_mirrored_in_parts() -> None:
+    """A coordinator writes what one request has as one batch, and its topic takes 1 MiB."""
+    sizes: list[int] = []
+
+    def answer(request: Any, _node: int | None) -> Any:
+        if "FindCoordinator" in type(request).__name__:
+            return coordinated_by(1)
+        sizes.append(sum(len(topic.partitions) for topic in request.topics))
+        return SimpleNamespace(topics=[])
+
+    client, _ = scripted(answer)
+    positions = {TopicPartition(f"in{number % 3}", number): number for number in range(2001)}
+    client.mirror_offsets("p", positions, "x" * 200)
+    assert sum(sizes) == 2001
+    assert max(sizes) <= 500
+
+
+def test_only_partitions_with_an_offset_have_a_text() -> None:
+    parts = [
+        SimpleNamespace(partition_index=number, committed_offset=offset, metadata=text)
+        for number, offset, text in ((0, 0, "ours"), (1, -1, ""), (2, 5, None))
+    ]
+    answer = SimpleNamespace(error_code=0, topics=[SimpleNamespace(name="in", partitions=parts)])
+    client, _ = scripted(in_turn(FindCoordinator=[coordinated_by(1)], OffsetFetch=[answer]))
+    assert client.mirrored_texts("p") == {TopicPartition("in", 0): "ours", TopicPartition("in", 2): ""}

@@ -94,6 +94,14 @@ def login(server: TokenServer, bootstrap: str = "127.0.0.1:1", **more: str) -> d
     }
 
 
+@pytest.mark.parametrize("url", ["https://[::1/token", "ftp://identity.example/token", "identity.example/token"])
+def test_an_endpoint_that_is_no_address_is_the_property_to_correct(server: TokenServer, url: str) -> None:
+    obstacle = diagnose(login(server, **{"sasl.oauthbearer.token.endpoint.url": url}), 1.0)
+    assert obstacle is not None
+    assert (obstacle.property, obstacle.final) == ("sasl.oauthbearer.token.endpoint.url", True)
+    assert obstacle.text == f"{url} is no address of HTTP"
+
+
 @pytest.mark.slow  # an RSA key
 def test_an_endpoint_that_gives_no_token_is_named_with_the_property_to_correct(server: TokenServer) -> None:
     assert fetch_token(login(server)).lifetime_s == 300.0

@@ -178,3 +178,12 @@ def test_W01_an_end_of_time_forgets_nothing(once: Subtasks, passing: Any) -> Non
     once.restart(2)
     assert passing([(2, "a", 104, 0), (3, "a", 94, 0), (4, "a", 111, 0)]) == [4]
     assert sum(one.late_rows for one in once.runtimes) == 1
+
+
+def test_a_key_may_be_null_where_every_key_group_has_entries() -> None:
+    tasks = Subtasks(SPEC, ["k", "day"], "memory")
+    tasks.process(frame([(number, f"k{number}", 0, 0) for number in range(2000)]))
+    assert len(tasks.rows()) == 2000
+    tasks.watermark(1)
+    tasks.process(frame([(2000, "new", 1, 0), (2001, None, 1, 0), (2002, None, 2, 0), (2003, "k0", 2, 0)]))
+    assert [row["n"] for row in tasks.rows()] == [2000, 2001]

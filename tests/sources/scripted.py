@@ -34,6 +34,7 @@ class ScriptedClient:
 
     def __init__(self) -> None:
         self.away = False
+        self.closed = False
         self.asked: list[TopicPartition] = []
         self.rounds = 0
         """Calls of `consume` that came back with nothing."""
@@ -63,9 +64,17 @@ class ScriptedClient:
         offset = self._next.setdefault(part, 0)
         self.stable.setdefault(part, offset)
         with self._changed:
-            error = ck.KafkaError(_END)
-            self._queue.append(ck.Message(error=error, topic=part.topic, partition=part.partition, offset=offset))
-            self._changed.notify_all()
+            self._report(part, offset, _END)
+
+    def lose(self, part: TopicPartition, offset: int) -> None:
+        """The brokers do not have this offset any more."""
+        with self._changed:
+            self._report(part, offset, ck.KafkaError._AUTO_OFFSET_RESET)
+
+    def _report(self, part: TopicPartition, offset: int, code: int) -> None:
+        error = ck.KafkaError(code)
+        self._queue.append(ck.Message(error=error, topic=part.topic, partition=part.partition, offset=offset))
+        self._changed.notify_all()
 
     # -- what the reader calls -----------------------------------------------------------------------------------------
 
@@ -80,7 +89,7 @@ class ScriptedClient:
         return
 
     def close(self) -> None:
-        return
+        self.closed = True
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
         with self._changed:

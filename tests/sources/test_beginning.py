@@ -32,6 +32,7 @@ class Brokers:
         return {part: LOGS[part][1] for part in partitions}
 
     def offsets_at(self, partitions: Iterable[TopicPartition], at_ms: int) -> dict[TopicPartition, int]:
+        assert at_ms >= 0, "-1 asks for the end of a log, -2 for its beginning"
         found = {part: max(LOGS[part][0], -(-at_ms // 1000)) for part in partitions}
         return {part: offset if offset < LOGS[part][1] else -1 for part, offset in found.items()}
 
@@ -50,6 +51,9 @@ def begin(start: Any = "earliest", until: str = "never", goes_on: bool = False) 
         ("1970-01-01T00:00:03Z", [10, 3]),
         ("1970-01-01T00:00:12.5", [13, 5]),
         ("1970-01-01T01:00:15+01:00", [15, 5]),
+        ("1970-01-01T00:00:02.000001Z", [10, 3]),
+        ("1969-12-31T23:59:59.999Z", [10, 0]),
+        ("0001-01-01", [10, 0]),
         ({0: 15}, [15, 0]),
         ({1: 5}, [10, 5]),
     ],
@@ -60,7 +64,10 @@ def test_every_start_becomes_an_offset_of_each_partition(start: Any, wanted: lis
     assert found.end_offsets == ()
 
 
-@pytest.mark.parametrize(("until", "wanted"), [("latest", [20, 5]), ("1970-01-01T00:00:04Z", [10, 4])])
+@pytest.mark.parametrize(
+    ("until", "wanted"),
+    [("latest", [20, 5]), ("1970-01-01T00:00:04Z", [10, 4]), ("1969-12-31", [10, 0])],
+)
 def test_a_bounded_read_gets_an_end_for_each_partition(until: str, wanted: list[int]) -> None:
     assert begin(until=until).end_offsets == ((ONE, wanted[0]), (TWO, wanted[1]))
 

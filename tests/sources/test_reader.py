@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,12 @@ import confluent_kafka as ck
 import pytest
 
 from tests.sources.kafka_topics import NEW, source_operator
+from tests.sources.scripted import P0, ScriptedClient, ScriptedTools
+from tests.waiting import wait_until
 from tidegate.clock import SystemClock
 from tidegate.ids import TopicPartition
 from tidegate.sources import reader
+from tidegate.sources.errors import SourceUnavailable
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.reader import FEW_RECORDS, LINGER_SECONDS, Pending, Reader, derive_linger_seconds
 from tidegate.sources.tools import SourceTools
@@ -126,3 +130,52 @@ def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second
         "no answer from its brokers for 4 s",
         "its brokers answer again, after 5 s",
     ]
+
+
+@pytest.fixture
+def client() -> ScriptedClient:
+    made = ScriptedClient()
+    made.stable[P0] = 0
+    return made
+
+
+@pytest.fixture
+def reading(client: ScriptedClient) -> Iterator[Reader]:
+    made = Reader(source_operator("127.0.0.1:9", "orders"), (P0,), NEW, "tests", lambda: None, ScriptedTools(client))
+    made.start()
+    yield made
+    made.close(5.0)
+    assert client.closed
+
+
+def failing(reading: Reader, client: ScriptedClient) -> BaseException:
+    """Why it has ended, after a record; its client must live: what is pending may lie in its memory."""
+    wait_until(lambda: reading._failure is not None, "the reader has failed")
+    assert not client.closed
+    pending = reading.take(10)
+    assert pending is not None
+    assert pending.records.values == [b"first"]
+    with pytest.raises(SourceUnavailable) as failure:
+        reading.take(10)
+    return failure.value
+
+
+def test_where_a_log_begins_that_nobody_says_is_for_the_next_attempt(reading: Reader, client: ScriptedClient) -> None:
+    client.put(P0, b"first")
+    wait_until(lambda: len(reading._pending.records) == 1, "the record is pending")
+    client.away = True
+    client.lose(P0, 1)
+    assert str(failing(reading, client)).startswith("source orders: orders[0]: offset 1 is not in the log")
+
+
+def test_a_client_lives_until_the_loop_is_done_with_its_records_whatever_the_failure_is(
+    reading: Reader, client: ScriptedClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(_: object) -> None:
+        raise ck.KafkaException(DOWN)
+
+    client.put(P0, b"first")
+    wait_until(lambda: len(reading._pending.records) == 1, "the record is pending")
+    monkeypatch.setattr(client, "pause", pause)
+    reading.pause([P0])
+    assert "KafkaException" in str(failing(reading, client))

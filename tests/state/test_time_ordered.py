@@ -151,6 +151,13 @@ def test_what_is_put_with_an_earlier_time_is_taken_next(held: TimeOrdered) -> No
     assert held.first_ms == 9
 
 
+def test_keys_of_one_time_may_be_null_where_every_group_has_entries(held: TimeOrdered) -> None:
+    held.put_many([(5, chr(ord("a") + number)) for number in range(GROUPS)], [(0,)] * GROUPS)
+    assert held.first_ms == 5
+    held.put_many([(7, None), (7, "a"), (6, None)], [(1,), (2,), (3,)])
+    assert [row for row, _ in held.take_due(9, 99)[GROUPS:]] == [(6, None), (7, None), (7, "a")]
+
+
 def test_a_state_that_is_not_in_the_order_of_time_is_refused(tmp_path: Path) -> None:
     named = StateDeclaration(
         DECLARED.name,

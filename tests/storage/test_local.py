@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.support.descriptors import no_descriptors_left
 from tidegate.storage import patience
 from tidegate.storage.base import ObjectMissing, StorageError, StorageUnsupported
+from tidegate.storage.files import FileTools
 from tidegate.storage.local import STALE_AFTER_S, UNFINISHED, LocalStorage
 from tidegate.storage.open import open_storage
 from tidegate.storage.patience import PAUSE_S
@@ -97,6 +99,36 @@ def test_delete_keeps_folders_with_other_objects(storage: LocalStorage) -> None:
 def test_bad_names_are_refused(storage: LocalStorage, name: str) -> None:
     with pytest.raises(ValueError, match="not an object name"):
         storage.put(name, b"")
+
+
+class RepeatingServer:
+    """`os` over a network file system whose server has lost the answer to a link, and is asked again."""
+
+    def __init__(self, done: int) -> None:
+        self._done = done
+        """Links that were made before the answer was lost; the others are somebody else's."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def link(self, path: Path, other: Path) -> None:
+        self._done -= 1
+        if self._done >= 0:
+            os.link(path, other)
+        else:
+            other.write_bytes(b"another")
+        raise FileExistsError(errno.EEXIST, "File exists")
+
+
+def test_a_link_that_was_made_before_its_answer_was_lost_has_created_the_object(tmp_path: Path) -> None:
+    """link(2): on NFS the answer may say that it exists because the same request, sent before, has made it."""
+    tools = FileTools()
+    tools.calls = RepeatingServer(done=1)
+    storage = LocalStorage(str(tmp_path / "a/b"), tools=tools)
+    assert storage.put_if_absent("journal/0", b"ours")
+    assert not storage.put_if_absent("journal/1", b"ours")
+    assert (storage.get("journal/0"), storage.get("journal/1")) == (b"ours", b"another")
+    assert unfinished(tmp_path) == []
 
 
 def test_probe_leaves_nothing(storage: LocalStorage) -> None:
@@ -253,7 +285,8 @@ def test_a_probe_syncs_nothing_above_the_file_system_of_the_directory(
 
     def stat(path: Path) -> object:
         found = real_stat(path)
-        return SimpleNamespace(st_mode=found.st_mode, st_dev=int(path.is_relative_to(mount_point)))
+        device = int(path.is_relative_to(mount_point))
+        return SimpleNamespace(st_mode=found.st_mode, st_dev=device, st_ino=found.st_ino)
 
     monkeypatch.setattr(storage, "_calls", SimpleNamespace(**{**vars(os), "stat": stat, "fsync": sync}))
     storage.probe()

@@ -36,7 +36,7 @@ class BatchHeader(msgspec.Struct, frozen=True):
     records: int
     transactional: bool
     commits: bool | None
-    """For a control batch whether it commits (else it aborts); None for data."""
+    """For a control batch whether it commits (else it aborts); None for data, and for a batch without a record."""
 
 
 def derive_headers(data: bytes) -> Iterator[BatchHeader]:
@@ -50,7 +50,8 @@ def derive_headers(data: bytes) -> Iterator[BatchHeader]:
         end = place + _LENGTH_STARTS_BEHIND + length
         if end > len(data):
             return
-        commits = _control_kind(data, place + _HEADER.size) == _COMMIT if attributes & _CONTROL else None
+        tells = attributes & _CONTROL and records  # compaction may leave a control batch without its record
+        commits = _control_kind(data, place + _HEADER.size) == _COMMIT if tells else None
         yield BatchHeader(
             base_offset=base_offset,
             last_offset=base_offset + last_delta,
@@ -66,7 +67,7 @@ def derive_headers(data: bytes) -> Iterator[BatchHeader]:
 def derive_first_sequence(batches: Iterable[BatchHeader], producer: Producer) -> int | None:
     """Sequence of the first data batch of the producer; None: there is none."""
     for batch in batches:
-        if batch.commits is None and batch.producer == producer:
+        if batch.commits is None and batch.producer == producer and batch.base_sequence >= 0:
             return batch.base_sequence
     return None
 
@@ -89,7 +90,7 @@ def derive_ranges(batches: Iterable[BatchHeader], end_offset: int, producer: Pro
     for batch in batches:
         if batch.base_offset >= end_offset:
             break
-        if batch.commits is not None or not batch.transactional or batch.producer != producer:
+        if batch.commits is not None or not (batch.transactional and batch.records) or batch.producer != producer:
             continue
         if joined is not None and joined.next_offset == batch.base_offset:
             joined = LoggedRange(joined.first_offset, batch.last_offset + 1, joined.records + batch.records)

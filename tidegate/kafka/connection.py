@@ -178,14 +178,17 @@ class BrokerConnection:
             raise BrokerUnavailable(f"{what} at {self._bootstrap}: the broker answered {error_name(code)}")
 
     def metadata(self, names: list[str] | None, timeout_s: float) -> Any:
-        """Metadata of these topics (none: only of the cluster; None: of all that this user may see)."""
+        """Metadata of these topics (none: only of the cluster; None: of all that this user may see).
+
+        Raises AskAgain while a broker that has just started knows of no broker: then it knows of no topic either.
+        """
         from kafka.protocol.metadata import MetadataRequest
 
-        topic = MetadataRequest.MetadataRequestTopic
-        if names is None:
-            return self.send(MetadataRequest(topics=None, allow_auto_topic_creation=False), None, timeout_s)
-        request = MetadataRequest(topics=[topic(name=name) for name in names], allow_auto_topic_creation=False)
-        return self.send(request, None, timeout_s)
+        topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answer = self.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False), None, timeout_s)
+        if not answer.brokers:
+            raise AskAgain("a broker that has just started knows of no brokers yet")
+        return answer
 
     def by_leader(self, partitions: Iterable[TopicPartition], timeout_s: float) -> dict[int, dict[TopicPartition, int]]:
         """Partitions by leader, each with the leader's epoch; from the cache where possible, so it may have moved.

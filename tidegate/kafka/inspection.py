@@ -28,8 +28,11 @@ from tidegate.kafka.requests import (
 from tidegate.kafka.versions import BrokerVersion, read_nodes, read_versions
 
 ANSWER_S: Final = 15.0
+PAUSE_S: Final = 0.1
 NO_PARTITION: Final = (1 << 31) - 1
 """No topic has so many."""
+THROTTLED_MAX: Final = 10
+"""Answers to a Fetch without anything in them. After each the broker takes nothing from this connection for a while."""
 _NOT_AUTHORIZED: Final = frozenset({29, 30, 31, 53})
 _GROUP_NOT_AUTHORIZED: Final = 30
 
@@ -111,9 +114,14 @@ class Inspector:
     # -- rights ----------------------------------------------------------------------------------------------------
 
     def may_read(self, topic: str) -> bool:
-        """READ on a topic."""
-        answer = self._ask(fetch_request(TopicPartition(topic, NO_PARTITION), 0, 1))
-        return answer.responses[0].partitions[0].error_code not in _NOT_AUTHORIZED
+        """READ on a topic. Raises ThrottlingQuotaExceededError when a quota of this user leaves no room to ask."""
+        from kafka.errors import ThrottlingQuotaExceededError
+
+        for _ in range(THROTTLED_MAX):
+            answer = self._ask(fetch_request(TopicPartition(topic, NO_PARTITION), 0, 1))
+            if answer.responses:
+                return answer.responses[0].partitions[0].error_code not in _NOT_AUTHORIZED
+        raise ThrottlingQuotaExceededError(f"{THROTTLED_MAX} questions about topic {topic} had no answer")
 
     def may_write(self, topic: str) -> bool:
         """WRITE on a topic."""
@@ -152,9 +160,13 @@ class Inspector:
         return {} if result.error_code else {config.name: config.value or "" for config in result.configs}
 
     def _ask(self, request: Any) -> Any:
-        from kafka.errors import KafkaError
+        from kafka.errors import KafkaError, NodeNotReadyError
 
         (answer,) = self._channel.send([(request, None)], ANSWER_S)
+        asked = time.monotonic()
+        while isinstance(answer, NodeNotReadyError) and time.monotonic() < asked + ANSWER_S:
+            time.sleep(PAUSE_S)  # the client itself waits where a quota of this user is used up
+            (answer,) = self._channel.send([(request, None)], ANSWER_S)
         if isinstance(answer, KafkaError):
             raise answer
         return answer

@@ -132,7 +132,7 @@ def fetch_token(kafka: Mapping[str, str]) -> Grant:
     """Ask the endpoint: grant `client_credentials`, the client by Basic authentication. Raises TokenUnavailable."""
     url = kafka[ENDPOINT]
     form = {"grant_type": "client_credentials"} | ({"scope": kafka[SCOPE]} if SCOPE in kafka else {})
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+    if not _is_http(url):
         raise _unavailable(f"{url[:100]} is no address of HTTP", "write https://host/path", ENDPOINT, final=True)
     login = base64.b64encode(f"{kafka[CLIENT]}:{kafka[SECRET]}".encode()).decode("ascii")
     try:
@@ -174,6 +174,13 @@ def read_grant(body: bytes, url: str) -> Grant:
     if lifetime_s is None:
         lifetime_s = claims.exp - (claims.iat if claims.iat is not None else time.time())
     return Grant(answer.access_token, lifetime_s)
+
+
+def _is_http(url: str) -> bool:
+    try:
+        return urllib.parse.urlsplit(url).scheme in ("http", "https")
+    except ValueError:  # a bracket of IPv6 that is never closed
+        return False
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from tidegate.coordinator.types import Committable
-from tidegate.ids import TopicPartition
+from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.kafka.facts import OpenTransaction
 
 
@@ -21,6 +21,19 @@ def end_request(committable: Committable, commit: bool) -> Any:
         producer_id=committable.producer_id,
         producer_epoch=committable.producer_epoch,
         committed=commit,
+        max_version=4,
+    )
+
+
+def fence_request(transactional_id: TransactionalId, timeout_ms: int) -> Any:
+    """InitProducerId of nobody's transaction, version 4 at most: newer ones are of another protocol of transactions."""
+    from kafka.protocol.producer.transaction import InitProducerIdRequest
+
+    return InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=-1,
+        producer_epoch=-1,
         max_version=4,
     )
 

@@ -33,13 +33,13 @@ from tidegate.kafka.facts import (
     TransactionDescription,
     TransactionListing,
 )
+from tidegate.kafka.group_offsets import read_texts, write_offsets
 from tidegate.kafka.requests import (
     FIRST_OFFSET,
     LATEST_OFFSET,
     end_request,
+    fence_request,
     fetch_request,
-    group_fetch_request,
-    group_offsets_request,
     marker_request,
     offsets_request,
     producers_request,
@@ -52,10 +52,13 @@ MIRROR_TIMEOUT_S: Final = 10.0
 FETCH_BYTES: Final = 4 << 20
 FENCE_TIMEOUT_MS: Final = 60_000
 """Only for a transaction begun by the fencing client itself, which begins none."""
+SHORT_FENCE_TIMEOUT_MS: Final = 1000
+"""Where the brokers' `transaction.max.timeout.ms` is less; no pipeline's time limit is shorter."""
 
 _OUT_OF_RANGE: Final = 1
 _OVERTAKEN: Final = frozenset({47, 52})
 """INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: another marker, or a newer producer, was there first."""
+_INVALID_TIMEOUT: Final = 50
 _ID_NOT_FOUND: Final = 105
 _END_ANSWERS: Final[Mapping[int, EndAnswer]] = {
     0: EndAnswer.ENDED,
@@ -157,16 +160,19 @@ class TransactionClient:
 
     def fence(self, transactional_id: TransactionalId, timeout_s: float = ANSWER_TIMEOUT_S) -> Producer:
         """Raise the epoch of an id, which aborts what is open and shuts its producers out; returns the newest."""
-        from kafka.protocol.producer.transaction import InitProducerIdRequest
+        deadline = self._clock.monotonic() + timeout_s
 
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id,
-            transaction_timeout_ms=FENCE_TIMEOUT_MS,
-            producer_id=-1,
-            producer_epoch=-1,
-            max_version=4,
-        )
-        answer = self._broker.ask_coordinator(transactional_id, lambda: request, lambda a: a.error_code, timeout_s)
+        def ask(timeout_ms: int) -> Any:
+            return self._broker.ask_coordinator(
+                transactional_id,
+                lambda: fence_request(transactional_id, timeout_ms),
+                lambda a: a.error_code,
+                deadline - self._clock.monotonic(),
+            )
+
+        answer = ask(FENCE_TIMEOUT_MS)
+        if answer.error_code == _INVALID_TIMEOUT:
+            answer = ask(SHORT_FENCE_TIMEOUT_MS)
         self._broker.refuse(answer.error_code, f"fencing transaction {transactional_id}")
         return Producer(answer.producer_id, answer.producer_epoch)
 
@@ -315,33 +321,13 @@ class TransactionClient:
 
     def mirrored_texts(self, group: str, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[TopicPartition, str]:
         """What stands beside the offsets of a consumer group; empty for a group that has none."""
-        answer = self._broker.ask_coordinator(
-            group, lambda: group_fetch_request(group), lambda a: a.error_code, timeout_s, group=True
-        )
-        self._broker.refuse(answer.error_code, f"reading the consumer group {group}")
-        return {
-            TopicPartition(topic.name, part.partition_index): part.metadata or ""
-            for topic in answer.topics
-            for part in topic.partitions
-            if part.committed_offset >= 0
-        }
+        return read_texts(self._broker, group, timeout_s)
 
     def mirror_offsets(
         self, group: str, offsets: Mapping[TopicPartition, int], text: str = "", timeout_s: float = MIRROR_TIMEOUT_S
     ) -> None:
-        """Write offsets to a consumer group without members, each with `text` beside it.
-
-        Not by librdkafka's admin client: one that is given up while a broker hangs ends the whole process (2.16.0,
-        assertion in `rd_kafka_enq_once_del_source_return`).
-        """
-
-        def code(answer: Any) -> int:
-            return next((part.error_code for topic in answer.topics for part in topic.partitions if part.error_code), 0)
-
-        answer = self._broker.ask_coordinator(
-            group, lambda: group_offsets_request(group, offsets, text), code, timeout_s, group=True
-        )
-        self._broker.refuse(code(answer), f"mirroring positions to the consumer group {group}")
+        """Write offsets to a consumer group without members, each with `text` beside it."""
+        write_offsets(self._broker, group, offsets, text, timeout_s, self._clock)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
@@ -480,7 +466,10 @@ class TransactionClient:
                 return
 
     def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int, timeout_s: float) -> Any:
-        """One answer of a fetch. Raises _StartGone."""
+        """One answer of a fetch. Raises _StartGone.
+
+        A user beyond its quota is answered without an error and without anything that was asked for (KIP-219).
+        """
         try:
             node = next(iter(self._broker.by_leader([partition], timeout_s)))
         except AskAgain as again:
@@ -489,6 +478,9 @@ class TransactionClient:
             raise
         with self._fresh_leaders([partition]):
             answered = self._broker.send(fetch_request(partition, offset, max_bytes), node, timeout_s)
+        if not answered.responses:
+            self._broker.check_leader(answered.error_code, partition, "reading")
+            raise AskAgain(f"{partition}: a quota of this user holds it back for {answered.throttle_time_ms} ms")
         answer = answered.responses[0].partitions[0]
         if answer.error_code == _OUT_OF_RANGE:
             raise _StartGone(f"{partition}: offset {offset} is not in the log")

@@ -15,6 +15,7 @@ from tidegate.sources.positions import describe_out_of_range
 
 Offsets = dict[TopicPartition, int]
 
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NONE = -1
 """What `offsets_at` answers when no record is that young."""
 
@@ -86,7 +87,10 @@ def _explicit(operator: SourceOperator, part: TopicPartition, start: dict[int, i
 
 
 def _read_times(client: OffsetClient, partitions: tuple[TopicPartition, ...], instant: dt.datetime) -> Offsets:
-    found = client.offsets_at(partitions, int(instant.timestamp() * 1000))
+    at_ms = -((_EPOCH - instant) // dt.timedelta(milliseconds=1))  # the first one that is not before it
+    if at_ms < 0:  # no record is older, and Kafka takes negative times for other questions
+        return client.first_offsets(partitions)
+    found = client.offsets_at(partitions, at_ms)
     behind = client.stable_offsets([part for part, offset in found.items() if offset == _NONE])
     return {**found, **behind}
 

@@ -247,8 +247,10 @@ class Reader:
                     self._read(consumer, fetcher)
         except (SourceFailed, SourceUnavailable) as failure:
             self._fail(failure)
-            with self._changed:
-                self._changed.wait_for(lambda: self._stopping)
+        except Exception as bug:  # noqa: BLE001  # whatever it is, the loop may read what is pending at this moment
+            self._on_bug(bug)
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping)
 
     def _on_bug(self, error: BaseException) -> None:
         """Whatever it is: a thread that ends in silence would freeze the source."""
@@ -423,15 +425,22 @@ class Reader:
             if error.code() == _END_OF_PARTITION:
                 ends[part] = offset
             elif error.code() in _OUT_OF_RANGE:
-                self._refuse_out_of_range(part, offset, *_read_bounds(consumer, part))
+                self._refuse_out_of_range(consumer, part, offset)
             else:
                 self._check_request(error, _NEW_TOPIC_SECONDS + 1, part.topic)
                 if error.fatal():
                     raise SourceUnavailable(f"source {self._operator.name}: {error}", source=self._operator.name)
         return ends
 
-    def _refuse_out_of_range(self, part: TopicPartition, offset: int, low: int, high: int) -> None:
-        """Raises SourceFailed; SourceUnavailable where the next attempt continues after what is lost."""
+    def _refuse_out_of_range(self, consumer: Consumer, part: TopicPartition, offset: int) -> None:
+        """Raises SourceFailed; SourceUnavailable where the next attempt continues after what is lost, or asks again:
+        the client reports an offset that is gone once only.
+        """
+        try:
+            low, high = _read_bounds(consumer, part)
+        except ck.KafkaException as error:
+            text = f"{part}: offset {offset} is not in the log, and nobody says where that begins"
+            raise SourceUnavailable(f"source {self._operator.name}: {text}: {error.args[0].str()}") from error
         text = f"source {self._operator.name}: {describe_out_of_range(part, offset, low, high)}"
         if offset < low and self._operator.on_lost_input == ON_LOST_CONTINUE:
             text = f"{text.partition('; ')[0]}; on_lost_input is continue: the next attempt continues there"

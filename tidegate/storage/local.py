@@ -60,8 +60,8 @@ class LocalStorage:
         def link(unfinished: Path) -> bool:
             try:
                 self._calls.link(unfinished, target)
-            except FileExistsError:
-                return False
+            except FileExistsError:  # also when a server that was asked twice has made it the first time: see link(2)
+                return self._is_one_file(unfinished, target)
             return True
 
         return self._guard("write", name, lambda: self._publish(target, data, link))
@@ -148,8 +148,18 @@ class LocalStorage:
             self.delete(name)
 
     def _identity(self) -> tuple[int, int]:
-        found = self._calls.stat(self._root)
+        return self._identity_of(self._root)
+
+    def _identity_of(self, path: Path) -> tuple[int, int]:
+        found = self._calls.stat(path)
         return found.st_dev, found.st_ino
+
+    def _is_one_file(self, path: Path, other: Path) -> bool:
+        """Whether both are its names. A file system that says so of any two is refused by `probe`."""
+        try:
+            return self._identity_of(path) == self._identity_of(other)
+        except FileNotFoundError:
+            return False
 
     def _prepare(self) -> None:
         unfinished = self._root / UNFINISHED

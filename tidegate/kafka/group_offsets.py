@@ -1,0 +1,55 @@
+"""Offsets of a consumer group without members, each with a text beside it: where positions are mirrored.
+
+Not by librdkafka's admin client: one that is given up while a broker hangs ends the whole process (2.16.0, assertion in
+`rd_kafka_enq_once_del_source_return`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from tidegate.clock import Clock
+from tidegate.ids import TopicPartition
+from tidegate.kafka.connection import BrokerConnection
+from tidegate.kafka.requests import group_fetch_request, group_offsets_request
+
+WRITTEN_AT_ONCE: Final = 500
+"""Partitions. A coordinator writes what one request has as one batch, and its topic takes 1 MiB by default."""
+
+
+def read_texts(broker: BrokerConnection, group: str, timeout_s: float) -> dict[TopicPartition, str]:
+    """What stands beside the offsets. Raises as BrokerConnection."""
+    answer = broker.ask_coordinator(
+        group, lambda: group_fetch_request(group), lambda a: a.error_code, timeout_s, group=True
+    )
+    broker.refuse(answer.error_code, f"reading the consumer group {group}")
+    return {
+        TopicPartition(topic.name, part.partition_index): part.metadata or ""
+        for topic in answer.topics
+        for part in topic.partitions
+        if part.committed_offset >= 0
+    }
+
+
+def write_offsets(
+    broker: BrokerConnection,
+    group: str,
+    offsets: Mapping[TopicPartition, int],
+    text: str,
+    timeout_s: float,
+    clock: Clock,
+) -> None:
+    """Write these, each with `text` beside it; after an error some may be written. Raises as BrokerConnection."""
+    deadline = clock.monotonic() + timeout_s
+    wanted = sorted(offsets.items())
+    for start in range(0, len(wanted), WRITTEN_AT_ONCE):
+        some = dict(wanted[start : start + WRITTEN_AT_ONCE])
+        request = partial(group_offsets_request, group, some, text)
+        answer = broker.ask_coordinator(group, request, _first_error, deadline - clock.monotonic(), group=True)
+        broker.refuse(_first_error(answer), f"mirroring positions to the consumer group {group}")
+
+
+def _first_error(answer: Any) -> int:
+    return next((part.error_code for topic in answer.topics for part in topic.partitions if part.error_code), 0)
