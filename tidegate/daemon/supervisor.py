@@ -220,7 +220,7 @@ class Supervisor:
         """Whoever takes over changes and removes what an older daemon still looks at: that may stop it for good for a
         reason that is none, before it notices that it is superseded. So does a volume that comes and goes.
         """
-        if isinstance(error, StorageNotShared) and self.runner is not None:
+        if isinstance(error, StorageNotShared) and self.runner is not None and not self.runner.is_running:
             error = await self.runner.find_cause(error)
         if error.retriable or isinstance(error, Superseded):
             return error

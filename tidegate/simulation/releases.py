@@ -34,7 +34,7 @@ class Releases:
         """The next one; or the same again, where whoever starts has no other wish: then nothing is to be reset again.
 
         Where somebody goes back is always another one, so no history has a release of an earlier one. A daemon that is
-        not `alone` has the file of the other one: either may take over from the other, and goes on with its totals.
+        not `alone` has the file of the other one: either may take over from the other, and continue its totals.
         """
         if self.number < 0 or restore != self._restore or (alone and self._random.random() < NEW):
             self.number += 1
