@@ -23,7 +23,7 @@ from tests.operators.window.feeding import (
     make_window,
 )
 from tidegate.ids import StateName
-from tidegate.operators.kinds.window.running import sessions
+from tidegate.operators.kinds.window.running import sessions as session_runtime
 from tidegate.operators.kinds.window.settings import Windowing
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.task.elements import Watermark
@@ -173,7 +173,7 @@ def test_rows_join_sessions_that_are_still_on_their_way_into_the_state(
     corrected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A watermark puts some there at a time, and a snapshot all that are left."""
-    monkeypatch.setattr(sessions, "FOLDED_MAX", 4)
+    monkeypatch.setattr(session_runtime, "FOLDED_MAX", 4)
     keys = [f"k{number}" for number in range(9)]
     step = Subtasks(make_window(Windowing(10, 0), 20 if corrected else 0))
     step.feed(Step((Record("a", 1, 0, -99), *(Record(key, 1, 9, -99) for key in keys))))
