@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +32,8 @@ _READ_MOST: Final = 4096
 """Entries that are read from a group at a time."""
 _END: Final = 2**63
 """After every time."""
+_TIME_OF: Final = itemgetter(0)
+"""Of a key; keys as a whole do not compare where a column is NULL."""
 
 
 def declare_time_ordered(keyed: StateDeclaration) -> StateDeclaration:
@@ -87,7 +90,7 @@ class TimeOrdered:
         first = self._first
         if first is None or not keys:
             return
-        if len(first) == len(self._groups) and min(keys)[0] >= max(first.values()):
+        if len(first) == len(self._groups) and min(map(_TIME_OF, keys)) >= max(first.values()):
             return  # whatever their groups are, these keys come first in none
         for group, key in zip(self._state.groups_of(keys), keys, strict=True):
             if group not in first or key[0] < first[group]:
