@@ -15,7 +15,7 @@ from tests.operators.subtasks import Subtasks
 from tidegate.datatypes import BIGINT, STRING, TIMESTAMP
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.dedup import DedupOperator
+from tidegate.operators.kinds.dedup import DedupOperator, runtime
 from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.task.elements import Watermark
@@ -114,6 +114,19 @@ def test_W22_the_first_of_each_key_within_a_time_passes(steps: list[Any]) -> Non
 @settings(deadline=None, max_examples=30)
 def test_W22_the_first_of_each_key_within_a_time_passes_on_disk(steps: list[Any]) -> None:
     play("rocksdb", steps)
+
+
+def test_what_is_over_is_forgotten_as_fast_as_records_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "FORGOTTEN_AT_ONCE", 20)
+    tasks, rows = Subtasks(SPEC, ["k", "day"]), 50
+    (one,) = tasks.runtimes
+    for turn in range(20):
+        tasks.process(frame([(at, f"k{at}", turn * WITHIN, 0) for at in range(turn * rows, (turn + 1) * rows)]))
+        one.poll(1_000, tasks.out)
+        one.on_watermark(turn * WITHIN - 1, tasks.out)
+        one.poll(1_000, tasks.out)
+    assert one.gauges["remembered"] <= 5 * rows
+    tasks.close()
 
 
 @given(RECORDS, st.lists(st.integers(1, 29), max_size=4))

@@ -105,6 +105,8 @@ def test_W01_an_end_of_time_ends_allowed_lateness_too_and_an_empty_one_nothing()
     clock.advance(100)
     clock.advance(END_OF_TIME)
     clock.fired([250, 240], [3, 3])
+    assert watermarks(restart([clock], 1)) == [100] * 3 + [250] + [100] * 4
+    clock.fired([290, 280], [3, 3])  # nothing is allowed for what is forgotten
     clock.ended(40)
     for _ in range(2):
         clocks = restart(clocks, 1)

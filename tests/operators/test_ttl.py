@@ -161,6 +161,16 @@ def test_what_has_ended_is_removed_at_snapshots_in_parts() -> None:
     assert len(state) == count // 2, "an end of time ends nothing"
 
 
+def test_what_has_ended_is_removed_as_fast_as_keys_come_however_rare_snapshots_are() -> None:
+    tasks = Subtasks(SPEC, ["k"])
+    (runtime,) = tasks.runtimes
+    ttl_ms, each = 10, 10
+    for now in range(200):
+        tasks.process(frame([(now * each + key, 1, now, 0) for key in range(each)]))
+        tasks.watermark(now - 1)
+    assert len(runtime.states["totals"]) <= 2 * each * (ttl_ms + 3)
+
+
 def test_a_ttl_is_added_to_totals_that_had_none_and_taken_away_again() -> None:
     tasks = Subtasks(ENDLESS, ["k"])
     tasks.process(frame([(1, 1, 0, 0), (2, 1, 0, 0)]))

@@ -171,3 +171,11 @@ def test_a_state_that_is_not_in_the_order_of_time_is_refused(tmp_path: Path) -> 
 def test_the_time_comes_first_and_does_not_count_for_the_key_group() -> None:
     assert DECLARED.shape == msgspec.structs.replace(declare().shape, keys=(TIME, *declare().shape.keys), prefix=1)
     assert DECLARED.name == declare().name
+
+
+def test_keys_with_and_without_a_value_come_at_one_time_when_every_group_has_entries(held: TimeOrdered) -> None:
+    rows = [(time, key) for time in (3, 5) for key in (*map(chr, range(97, 97 + GROUPS)), None)]
+    held.put_many(rows[:-1], [(1,)] * (len(rows) - 1))
+    assert held.first_ms == 3  # the first time of each group is known from now on
+    held.put_many([(5, "a"), (5, None)], [(2,), (2,)])
+    assert [row for row, _ in held.take_due(5, 99)] == sorted(rows, key=in_order)

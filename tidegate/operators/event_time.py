@@ -66,7 +66,7 @@ class EventClock:
         return self.watermark_ms == END_OF_TIME
 
     def fired(self, times: Iterable[int], groups: Iterable[int]) -> None:
-        """Timers of these times, and of keys of these groups, have fired after an end of time.
+        """Timers of these times, and of keys of these groups, have fired after an end of time, or are forgotten.
 
         That is what a later start has to know. It is kept by key group: by subtask, another parallelism would find
         other rows late.
@@ -77,10 +77,12 @@ class EventClock:
     def ended(self, lateness_ms: int) -> None:
         """An end of time has made everything due, and what records that are late could still correct is gone.
 
-        A later start takes none for what was closed, however late it allows them to be.
+        A later start takes none for what was closed, however late it allows them to be: here for what watermarks had
+        closed before. Who forgets something notes it as fired so much later: a snapshot may come in between.
         """
-        reached = {group: self._reached_ms(group) for group in self._groups}
-        self._fired = {group: time_ms + lateness_ms for group, time_ms in reached.items() if time_ms != LOWEST}
+        if self._data_ms != LOWEST:
+            for group in self._groups:
+                self._fired[group] = max(self._data_ms + lateness_ms, self._fired.get(group, LOWEST))
 
     def _reached_ms(self, group: int) -> int:
         """Up to where this attempt has closed what keys of the group have."""

@@ -18,6 +18,8 @@ from tidegate.state.keygroups import key_group_of
 FIRST_MS: Final = -62_135_596_800_000
 LAST_MS: Final = 253_402_300_799_999
 """0001-01-01 and the end of 9999: no event time is outside."""
+_LAST_END_MS: Final = LAST_MS + 1000 * 86_400_000
+"""Windows of 366 days end before this, also when records may be 366 days late."""
 
 
 class LateRows:
@@ -74,7 +76,8 @@ class LateRows:
     def show(self, late: pl.DataFrame, closed: pl.Series, out: Out) -> None:
         """The same for rows that were counted."""
         if self._columns and late.height:
-            moment = (closed - 1).cast(pl.Datetime("ms", "UTC")).cast(TIMESTAMP).alias("_watermark")
+            reached = (closed - 1).clip(upper_bound=LAST_MS)
+            moment = reached.cast(pl.Datetime("ms", "UTC")).cast(TIMESTAMP).alias("_watermark")
             columns = late.with_columns(pl.lit(self._reason).alias("_reason"), moment)
             out.side(LATE, columns.select(*self._columns, pl.col("^__.*$")))
 
@@ -89,5 +92,8 @@ class LateRows:
 
 
 def after_ms(watermark_ms: int) -> int:
-    """The first instant after a watermark, within the years that a clock knows: beyond them nothing happens."""
-    return max(FIRST_MS, min(LAST_MS, watermark_ms) + 1)
+    """The first instant after a watermark, within the years that a clock knows: beyond them nothing happens.
+
+    That of an end of time is after the ends of all windows, which may be later than all event times.
+    """
+    return max(FIRST_MS, min(_LAST_END_MS, watermark_ms) + 1)

@@ -259,3 +259,16 @@ class TestSession:
             ("a", 15, 25, None, None, None, True),
             ("a", 14, 34, 3, 7, 1, False),
         ]
+
+
+def test_a_day_on_which_the_clock_is_put_back_holds_both_of_its_equal_hours() -> None:
+    minute_ms, midnight = 60_000, 1_729_980_000_000  # 2024-10-27T00:00+02:00
+    day_ms = 1440 * minute_ms
+    step = Subtasks(make_window(Windowing(day_ms, day_ms, 0, "Europe/Berlin", 15 * minute_ms)))
+    times = range(midnight, midnight + 25 * 60 * minute_ms, 10 * minute_ms)
+    for time in times:
+        step.feed(Step((Record("a", 1, time, time - 1),)))
+        step.feed(Step(watermark=time - 1))
+    step.feed(Step(watermark=END_OF_TIME))
+    assert step.results[-1] == ("a", midnight, times.stop, len(times), len(times), 1)
+    assert not remaining(step)

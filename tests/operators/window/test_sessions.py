@@ -23,6 +23,7 @@ from tests.operators.window.feeding import (
     make_window,
 )
 from tidegate.ids import StateName
+from tidegate.operators.kinds.window.running import sessions as session_runtime
 from tidegate.operators.kinds.window.settings import Windowing
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.task.elements import Watermark
@@ -165,6 +166,23 @@ def test_a_session_waits_for_a_row_that_is_as_far_from_its_last_one_as_the_gap()
     step.feed(Step(watermark=20))
     assert step.results == [("a", 0, 20, 2, 3, 1)]
     assert [one.time_ms for one in step.order if isinstance(one, Watermark)] == [8, 19]
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_rows_join_sessions_that_are_still_on_their_way_into_the_state(
+    corrected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watermark puts some there at a time, and a snapshot all that are left."""
+    monkeypatch.setattr(session_runtime, "FOLDED_MAX", 4)
+    keys = [f"k{number}" for number in range(9)]
+    step = Subtasks(make_window(Windowing(10, 0), 20 if corrected else 0))
+    step.feed(Step((Record("a", 1, 0, -99), *(Record(key, 1, 9, -99) for key in keys))))
+    step.feed(Step(watermark=10))
+    step.feed(Step(tuple(Record(key, 1, 15, 10) for key in keys)))
+    step.restart(1, "memory")
+    step.feed(Step(watermark=END_OF_TIME))
+    step.settle()
+    assert [row[:4] for row in step.results] == [("a", 0, 10, 1), *((key, 9, 25, 2) for key in keys)]
 
 
 def test_a_row_between_two_sessions_makes_them_one() -> None:

@@ -20,6 +20,7 @@ from tests.operators.window.feeding import (
     make_steps,
     make_window,
 )
+from tidegate.operators.kinds.window.running import early, kept_sessions, sliced
 from tidegate.operators.kinds.window.settings import Windowing
 from tidegate.operators.runtime import END_OF_TIME
 
@@ -131,3 +132,36 @@ def test_after_an_end_of_time_no_row_is_allowed_for_a_window_whose_rows_are_gone
     step.feed(Step(watermark=END_OF_TIME))
     assert step.late == 2
     assert [row[:4] for row in step.results] == [("a", 0, 10, 1), ("a", 20, 30, 1), ("a", 30, 40, 1)]
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        Windowing(10, 10),
+        Windowing(10, 5),
+        Windowing(10, 0),
+        Windowing(10, 10, early_ms=5),
+        Windowing(10, 5, early_ms=5),
+        Windowing(10, 0, early_ms=5),
+    ],
+    ids=["tumbling", "sliding", "session", "early", "early sliding", "early session"],
+)
+def test_what_an_end_of_time_has_forgotten_is_closed_also_where_a_snapshot_has_seen_only_some_of_it(
+    window: Windowing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (early, kept_sessions, sliced):
+        monkeypatch.setattr(module, "FOLDED_MAX", 2)
+    step = Subtasks(make_window(window, lateness=20))
+    others = [Record(key, 1, time, -99) for key in ("k2", "k4") for time in (103, 124, 145)]
+    step.feed(Step((Record("k1", 1, 3, -99), *others)))
+    step.feed(Step(watermark=END_OF_TIME))
+    assert not all(runtime.settled for runtime in step.runtimes)
+    step.restart(1, "memory")
+    step.feed(Step(watermark=END_OF_TIME))
+    step.settle()
+    results = list(step.results)
+    step.restart(1, "memory")
+    step.feed(Step((Record("k1", 1, 3, -99),)))
+    step.feed(Step(watermark=END_OF_TIME))
+    assert step.late == 1
+    assert step.results == results

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import polars as pl
 import pytest
 
+from tidegate.operators.kinds.window.running.early_slicing import EarlySlicing
 from tidegate.operators.kinds.window.running.slicing import Slicing
 from tidegate.operators.kinds.window.settings import DAY_MS, Windowing
 
@@ -82,3 +83,27 @@ def test_slices_cover_their_windows_and_nothing_else(window: Windowing) -> None:
             assert inside == (end in slicing.slices_of(due))
         assert slicing.floor_of(time) == slicing.floors_of(pl.Series([time]))[0] <= local < end
         assert slicing.first_due_after(pl.Series([slicing.floor_of(time)]))[0] > slicing.floor_of(time)
+
+
+@pytest.mark.parametrize(
+    ("zone", "change"),
+    [
+        ("Europe/Berlin", "2024-10-27T01:00:00+00:00"),
+        ("Australia/Lord_Howe", "2024-04-06T15:00:00+00:00"),  # half an hour
+        ("America/St_Johns", "2010-11-07T02:31:00+00:00"),  # a minute after midnight
+        ("Europe/Berlin", "2024-03-31T01:00:00+00:00"),  # put forward
+    ],
+)
+@pytest.mark.parametrize("minutes", [1, 15, 30, 60])
+@pytest.mark.parametrize("offset_ms", [0, 2 * HOUR_MS + HOUR_MS // 2 - 1])
+def test_slices_within_a_day_follow_one_another_when_the_clock_changes(
+    zone: str, change: str, minutes: int, offset_ms: int
+) -> None:
+    slicing = EarlySlicing(Windowing(DAY_MS, DAY_MS, offset_ms, zone, minutes * 60_000))
+    around = instant(change)
+    times = pl.Series(range(around - 3 * HOUR_MS, around + 3 * HOUR_MS, 7 * 60_000))
+    ends = slicing.ends_of(times)
+    assert ends.is_sorted()
+    assert (slicing.instants_of(ends) > times).all()
+    assert (slicing.instants_of(slicing.floors_of(times)) <= times).all()
+    assert slicing.first_end(pl.DataFrame({"__time": times[-20:]})) == ends[-20]

@@ -16,6 +16,7 @@ from tests.depth import DEPTH
 from tests.operators.driven import Collected
 from tests.operators.window.feeding import (
     GROUPS,
+    LATE,
     Record,
     Step,
     Subtasks,
@@ -28,7 +29,8 @@ from tests.operators.window.feeding import (
 )
 from tidegate.datatypes import BIGINT, STRING, TIMESTAMP
 from tidegate.formats.failures import FailureKind
-from tidegate.operators.kinds.window.settings import Windowing
+from tidegate.operators.kinds.window.settings import DAY_MS, Windowing
+from tidegate.operators.lateness import FIRST_MS, LAST_MS
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import Slot
 from tidegate.state.backends import choose_backend
@@ -252,6 +254,44 @@ def test_a_sum_that_overflows_fails_its_result_alone() -> None:
     step.feed(watermark(9))
     assert step.results == [("b", 0, 10, 1, 5, 5)]
     assert [one.kind for one in step.out.failures] == [FailureKind.ARITHMETIC_OVERFLOW]
+
+
+@pytest.mark.parametrize("lateness", [0, DAY_MS])
+@pytest.mark.parametrize(
+    "windowing",
+    [
+        Windowing(7 * DAY_MS, 7 * DAY_MS),
+        Windowing(DAY_MS, DAY_MS, 0, "America/New_York"),
+        Windowing(7 * DAY_MS, DAY_MS),
+        Windowing(DAY_MS, 0),
+        Windowing(7 * DAY_MS, 7 * DAY_MS, early_ms=DAY_MS),
+        Windowing(DAY_MS, 0, early_ms=DAY_MS),
+    ],
+    ids=["tumbling", "days", "sliding", "session", "early", "early session"],
+)
+def test_a_window_that_ends_after_the_year_9999_closes_with_the_end_of_time_and_its_result_fails(
+    windowing: Windowing, lateness: int
+) -> None:
+    step = Subtasks(make_window(windowing, lateness, LATE))
+    step.feed(at(("a", 3), ("a", LAST_MS)))
+    step.feed(watermark(END_OF_TIME))
+    step.settle()
+    assert {row[0] for row in step.results} == {"a"}
+    assert {one.kind for one in step.out.failures} == {FailureKind.EVENT_TIME_OUT_OF_RANGE}
+    assert step.out.failures[-1].message.startswith("the window begins before the year 1 or ends after 9999: from 2534")
+    step.restart(1, "memory")
+    (runtime,) = step.runtimes
+    assert [name for name, state in runtime.states.items() if len(state)] == ["watermark"]
+    step.feed(at(("a", LAST_MS - 2 * DAY_MS)))
+    assert all(frame["_watermark"].dt.year().is_between(1, 9999).all() for frame in step.out.sides.get("late", []))
+
+
+def test_a_window_that_begins_before_the_year_1_has_no_result() -> None:
+    step = Subtasks(make_window(Windowing(7 * DAY_MS, 7 * DAY_MS)))
+    step.feed(at(("a", FIRST_MS), ("b", FIRST_MS + 7 * DAY_MS), m=-(1 << 62)))
+    step.feed(watermark(END_OF_TIME))
+    assert [row[0] for row in step.results] == ["b"]
+    assert [one.kind for one in step.out.failures] == [FailureKind.EVENT_TIME_OUT_OF_RANGE]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,9 @@ from tidegate.state.snapshot import Value
 
 SWEPT_AT_ONCE: Final = 2000
 """Entries that are looked at for a snapshot."""
+SWEPT_FOR_NEW: Final = 2
+"""So many are looked at for each that is new, so that what has ended is at most as much as what has not, however many
+keys come between two snapshots."""
 
 
 def split_lives(
@@ -54,12 +57,12 @@ class Sweep:
         self._ttl_ms = ttl_ms
         self._round: Iterator[Any] | None = None
 
-    def go_on(self, now_ms: int) -> None:
+    def go_on(self, now_ms: int, entries: int = SWEPT_AT_ONCE) -> None:
         """The next part. `now_ms`: what ended before it is removed; what has no end yet is given one."""
         if self._round is None:
             self._round = self._state.keys()
-        keys = list(islice(self._round, SWEPT_AT_ONCE))
-        if len(keys) < SWEPT_AT_ONCE:
+        keys = list(islice(self._round, entries))
+        if len(keys) < entries:
             self._round = None
         over: list[Any] = []
         endless: dict[Any, Value] = {}

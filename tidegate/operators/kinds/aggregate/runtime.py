@@ -20,7 +20,7 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.aggregate import AggregateOperator
-from tidegate.operators.kinds.aggregate.expiry import Sweep, split_lives
+from tidegate.operators.kinds.aggregate.expiry import SWEPT_AT_ONCE, SWEPT_FOR_NEW, Sweep, split_lives
 from tidegate.operators.kinds.aggregate.running import Aggregate
 from tidegate.operators.runtime import (
     END_OF_TIME,
@@ -60,6 +60,8 @@ class AggregateRuntime(Runtime):
         self._ttl = operator.ttl
         self._now_ms = slot.now_ms
         self._sweep = None if operator.ttl is None else Sweep(self._totals, operator.ttl.time_ms)
+        self._new = 0
+        """Keys that were added and have not been swept for."""
         self._watermark_ms = LOWEST
         """The last one that was no end of time."""
 
@@ -76,14 +78,25 @@ class AggregateRuntime(Runtime):
 
     def before_snapshot(self) -> None:
         """See OperatorRuntime."""
+        self._go_on(SWEPT_AT_ONCE)
+
+    def _go_on(self, entries: int) -> None:
+        """Remove what has ended, of so many entries."""
         if self._ttl is None or self._sweep is None:
             return
         now_ms = self._now_ms() if self._ttl.processing else self._watermark_ms
         if now_ms != LOWEST:
-            self._sweep.go_on(now_ms)
+            self._sweep.go_on(now_ms, entries)
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime. One row per input row (`each`), or the last per key, in order of occurrence."""
+        """See OperatorRuntime."""
+        self._add(batch, out)
+        if self._new:
+            new, self._new = self._new, 0
+            self._go_on(SWEPT_FOR_NEW * new)
+
+    def _add(self, batch: pl.DataFrame, out: Out) -> None:
+        """One row per input row (`each`), or the last per key, in order of occurrence."""
         parts, raising = evaluate_rows(
             batch.height, lambda start, end: self._run(batch if end - start == batch.height else batch[start:end])
         )
@@ -137,6 +150,7 @@ class AggregateRuntime(Runtime):
         else:
             kept = [[part[last] for last in lasts] for part in accumulators]
             self._totals.put_many(index, zip(*kept, ends, strict=True))
+            self._new += stored.count(None)
         return columns, keys
 
     def _lives(

@@ -30,7 +30,7 @@ from tidegate.state.time_ordered import TimeOrdered
 
 REASON: Final = "late: what it would be compared with may be forgotten"
 FORGOTTEN_AT_ONCE: Final = 2000
-"""Entries whose time is over, in one turn."""
+"""Entries whose time is over, in one turn; more where more have come since the last one."""
 
 
 class DedupRuntime(Runtime):
@@ -48,6 +48,8 @@ class DedupRuntime(Runtime):
         self._seen = TimeOrdered(self._state, slot.own_groups)
         self._clock = EventClock(operator.name, slot.own_groups)
         self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.late, REASON)
+        self._new = 0
+        """Entries that the last batch has brought, until some were forgotten."""
         self._over: int | None = None
         """The last bucket that is over, while it may have entries."""
 
@@ -81,7 +83,8 @@ class DedupRuntime(Runtime):
         """See OperatorRuntime. Forgets what is over, in parts."""
         if self._over is None:
             return False
-        if self._seen.take_due(self._over, FORGOTTEN_AT_ONCE):
+        limit, self._new = max(FORGOTTEN_AT_ONCE, self._new), 0
+        if self._seen.take_due(self._over, limit):
             return True
         self._over = None
         return False
@@ -107,6 +110,7 @@ class DedupRuntime(Runtime):
             passing = self._passing_of_many(buckets, times.to_list(), keys, new)
         if new:
             self._seen.put_many(new, new.values())
+            self._new = len(new)
         return passing
 
     def _passing_of_one(

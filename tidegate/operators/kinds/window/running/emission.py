@@ -7,8 +7,10 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
+from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
 from tidegate.formats.bisection import evaluate_rows
 from tidegate.formats.columns import TIMESTAMP, polars_type
+from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.sizes import count_rows_within
 from tidegate.operators.aggregation.contract import derive_failure
 from tidegate.operators.runtime import Out
@@ -53,8 +55,8 @@ def emit_results(
 ) -> None:
     """Results in the order of their keys. `starts_ms` and `ends_ms` are instants; `names` the columns.
 
-    One whose aggregate has no result (a sum that overflows) fails alone. Those that keep values may be large: as many
-    leave at a time as there is room for.
+    One whose aggregate has no result (a sum that overflows) fails alone, and so does one whose window no timestamp can
+    hold. Those that keep values may be large: as many leave at a time as there is room for.
     """
     frame = keyed.hstack(_times_of(starts_ms, ends_ms))
     whole, raising = evaluate_rows(frame.height, results_of)
@@ -67,6 +69,11 @@ def emit_results(
     results = [pl.concat(pieces) for pieces in zip(*(columns for _, columns in whole), strict=True)]
     columns = {column.name: column for column in (*frame.get_columns(), *results)}
     whole_frame = pl.DataFrame([columns[name] for name in (*names, "__time", "__behind")])
+    inside = _in_calendar(whole_frame)
+    if inside is not None:
+        failures = [_outside(row, whole_frame) for row in (~inside).arg_true()]
+        out.fail(whole_frame, failures)
+        whole_frame = whole_frame.filter(inside)
     for part in room.cut(whole_frame):
         out.emit(part)
 
@@ -79,7 +86,22 @@ def emit_deletes(keyed: pl.DataFrame, starts_ms: pl.Series, ends_ms: pl.Series, 
         made[name] if name in made else pl.Series(name, [None] * keyed.height, dtype=polars_type(kind))
         for name, kind in output
     ]
-    out.emit(pl.DataFrame([*columns, made["__time"], made["__behind"]]))
+    frame = pl.DataFrame([*columns, made["__time"], made["__behind"]])
+    inside = _in_calendar(frame)
+    out.emit(frame if inside is None else frame.filter(inside))
+
+
+def _in_calendar(frame: pl.DataFrame) -> pl.Series | None:
+    """Which windows are within the years 1 to 9999; None where all are."""
+    starts, ends = frame[START].to_physical(), frame[END].to_physical()
+    inside = (starts >= FIRST_MOMENT) & (ends <= LAST_MOMENT)
+    return None if inside.all() else inside
+
+
+def _outside(row: int, frame: pl.DataFrame) -> RecordFailure:
+    start_ms, end_ms = (frame[name].to_physical()[row] // 1000 for name in (START, END))
+    text = f"the window begins before the year 1 or ends after 9999: from {start_ms} to {end_ms} ms since 1970"
+    return RecordFailure(row, FailureKind.EVENT_TIME_OUT_OF_RANGE, text)
 
 
 def _times_of(starts_ms: pl.Series, ends_ms: pl.Series) -> list[pl.Series]:

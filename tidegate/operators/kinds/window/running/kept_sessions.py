@@ -99,7 +99,7 @@ class KeptSessionRuntime(SessionRuntime):
         if first is None or first > until:
             return False
         taken = {row for row, _ in self._given.take_due(until, FOLDED_MAX)}
-        self._note_closed_rows(list(taken))
+        self._note_closed_rows([(end + self._lateness_ms, *key) for end, *key in taken])
         held = self._sessions_of(list({row[1:] for row in taken}))
         kept = {key: [one for one in sessions if (one[1], *key) not in taken] for key, sessions in held.items()}
         self._put_sessions(kept)

@@ -161,17 +161,22 @@ class SessionRuntime(WindowRuntime):
         return list(zip(keys, heads["__time"].to_list(), ends.to_list(), values, strict=True))
 
     def _fold(self, limit: int | None) -> bool:
-        """Sessions into the state, some of them or all; True when some are left."""
-        self._reduce()
+        """Sessions into the state, some of them or all; True when some are left.
+
+        Rows that have come since are reduced when none is left: what they become may touch what is left of their key.
+        """
+        if not self._reduced:
+            self._reduce()
         taken, self._reduced = (self._reduced, []) if limit is None else (self._reduced[:limit], self._reduced[limit:])
         if taken:
             by_key: dict[Row, list[Session]] = {}
             for key, session in taken:
                 by_key.setdefault(key, []).append(session)
             self._join(by_key)
-        if not self._reduced:
-            self._first_ms = None
-        return bool(self._reduced)
+        if self._reduced or self._rows:
+            return limit is not None or self._fold(None)
+        self._first_ms = None
+        return False
 
     def _join(self, by_key: Mapping[Row, list[Session]]) -> None:
         """Sessions of their own, none of which touches another one of its key, into the state."""

@@ -44,9 +44,9 @@ class Slicing:
         if not self._zone:
             return self._end(times - self._offset_ms if self._offset_ms else times)
         ends = self._end(self._local(times))
-        # Where a clock was put back across a boundary, its second hour reads as if it were before the boundary.
-        missed = times >= self._instants(ends)
-        return pl.select(pl.when(missed).then(self._end(ends)).otherwise(ends)).to_series()
+        # Where a clock was put back across boundaries, its second hour reads as if it were before them.
+        passed = times >= self._instants(ends)
+        return ends.zip_with(~passed, self._ends_after_change(ends, passed)) if passed.any() else ends
 
     def row_ends(self, rows: pl.DataFrame) -> pl.Series:
         """The same for the event times of rows."""
@@ -138,19 +138,23 @@ class Slicing:
         first = pl.select(pl.when(inside == 0).then(self._period_ms - self._cut_ms).otherwise(self._cut_ms)).to_series()
         return ends - first
 
+    def _ends_after_change(self, ends: pl.Series, passed: pl.Series) -> pl.Series:
+        """The first boundaries that the clock had not shown when it was put back, where it had shown these."""
+        wrong = ends.filter(passed).unique()
+        shown = [_shown_until(self._zone, local) for local in wrong + self._offset_ms]
+        right = self._end(pl.Series(shown, dtype=pl.Int64) - self._offset_ms - 1)
+        return ends.replace_strict(wrong, right, default=None, return_dtype=pl.Int64)
+
     def _local(self, times: pl.Series) -> pl.Series:
-        clock = times.cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(self._zone).dt.replace_time_zone(None)
-        return clock.cast(pl.Int64) - self._offset_ms
+        return _clock_at(self._zone, times) - self._offset_ms
 
     def _instants(self, locals_ms: pl.Series) -> pl.Series:
-        clock = (locals_ms + self._offset_ms).cast(pl.Datetime("ms"))
-        zoned = clock.dt.replace_time_zone(self._zone, ambiguous="earliest", non_existent="null")
-        found = zoned.dt.convert_time_zone("UTC").cast(pl.Int64)
+        clock = locals_ms + self._offset_ms
+        found = _instants_at(self._zone, clock)
         if found.null_count():
-            missing = (locals_ms + self._offset_ms).filter(found.is_null()).unique().to_list()
+            missing = clock.filter(found.is_null()).unique().to_list()
             instants = [_first_instant(self._zone, local) for local in missing]
-            moved = (locals_ms + self._offset_ms).replace_strict(missing, instants, default=None, return_dtype=pl.Int64)
-            found = found.fill_null(moved)
+            found = found.fill_null(clock.replace_strict(missing, instants, default=None, return_dtype=pl.Int64))
         return found
 
 
@@ -160,9 +164,34 @@ def _first_instant(zone: str, local_ms: int) -> int:
     low, high = local_ms - _CHANGE_MS, local_ms + _CHANGE_MS
     while low < high:
         middle = (low + high) // 2
-        clock = pl.Series([middle]).cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(zone).dt.replace_time_zone(None)
-        if int(clock.cast(pl.Int64)[0]) >= local_ms:
+        if int(_clock_at(zone, pl.Series([middle]))[0]) >= local_ms:
             high = middle
         else:
             low = middle + 1
     return low
+
+
+@lru_cache(maxsize=1024)
+def _shown_until(zone: str, local_ms: int) -> int:
+    """A clock has shown this time and was put back to before it: where it would have gone on then."""
+    start = int(_instants_at(zone, pl.Series([local_ms]))[0])
+    low, high = 0, _CHANGE_MS
+    while low < high:
+        middle = (low + high) // 2
+        if int(_clock_at(zone, pl.Series([start + middle]))[0]) == local_ms + middle:
+            low = middle + 1
+        else:
+            high = middle
+    return local_ms + low
+
+
+def _clock_at(zone: str, instants: pl.Series) -> pl.Series:
+    """What the clock shows, ms since 1970 there."""
+    clock = instants.cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(zone).dt.replace_time_zone(None)
+    return clock.cast(pl.Int64)
+
+
+def _instants_at(zone: str, clock: pl.Series) -> pl.Series:
+    """When it shows that for the first time; NULL where it never does."""
+    zoned = clock.cast(pl.Datetime("ms")).dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+    return zoned.dt.convert_time_zone("UTC").cast(pl.Int64)

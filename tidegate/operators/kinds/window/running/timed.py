@@ -150,7 +150,7 @@ class TimedRuntime(WindowRuntime):
         if taken and self._lateness_ms and self._clock.ending:
             keyed = pl.DataFrame(key_columns([row for row, _ in taken], self._keys))
             dues = keyed[AT] if due_of is None else due_of(keyed[AT])
-            self._note_closed(self._slicing.instants_of(dues) - 1, keyed)
+            self._note_closed(self._slicing.instants_of(dues) - 1 + self._lateness_ms, keyed)
 
 
 def at_of(rows: pl.DataFrame) -> pl.Series:
