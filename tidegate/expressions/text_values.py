@@ -12,6 +12,8 @@ import re
 from decimal import Decimal
 from typing import Final
 
+from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
+
 BLANKS: Final = "".join(map(chr, range(33))) + "\x7f"
 INTEGER: Final = r"^[+-]?[0-9]+$"
 DOUBLE: Final = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
@@ -87,8 +89,15 @@ def timestamp_of_text(text: str, *, zone: bool = True) -> int | None:
     """Microseconds since 1970 of a date, or a date and `12[:34[:56[.789]]]` with Z, UTC, GMT or an offset
     (`+2`, `+02:00`, `+0200`).
 
-    None when the text is neither. Without `zone` the offset may be there, but does not count: a `timestamp_ntz`.
+    None when the text is neither, or the offset leads out of the years 1 to 9999. Without `zone` the offset may be
+    there, but does not count: a `timestamp_ntz`.
     """
+    found = moment_of_text(text, zone=zone)
+    return None if found is None or not FIRST_MOMENT <= found <= LAST_MOMENT else found
+
+
+def moment_of_text(text: str, *, zone: bool = True) -> int | None:
+    """As `timestamp_of_text`, also of years that an offset leads to and that no timestamp has."""
     match = re.fullmatch(TIMESTAMP, text.strip(BLANKS))
     day = None if match is None else _day(match)
     if match is None or day is None:

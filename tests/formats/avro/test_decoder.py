@@ -197,6 +197,30 @@ def test_a_field_is_found_by_its_alias() -> None:
     assert found.frame.to_dicts() == [{"b": 5}]
 
 
+@pytest.mark.parametrize("rows_min", [1, 1_000])
+@pytest.mark.parametrize(
+    ("reader", "expected"),
+    [
+        ([("a", ["b"], {})], {"a": 1}),
+        ([("x", ["c", "b", "a"], {})], {"x": 2}),
+        ([("x", ["b"], {"default": 7}), ("b", [], {})], {"x": 7, "b": 2}),
+        ([("x", ["b"], {"default": 7}), ("y", ["b"], {"default": 8})], {"x": 2, "y": 8}),
+    ],
+)
+def test_a_written_field_goes_to_the_field_of_its_name_else_to_the_first_with_its_alias(
+    reader: list[tuple[str, list[str], dict[str, int]]], expected: dict[str, int], rows_min: int
+) -> None:
+    fields = [{"name": name, "type": "int", "aliases": aliases, **more} for name, aliases, more in reader]
+    for written in (record_of(("a", "int"), ("b", "int")), record_of(("b", "int"), ("a", "int"))):
+        decoder = decoder_of(written, {"type": "record", "name": "R", "fields": fields})
+        decoder._rows_min = rows_min
+        assert decoded(decoder, [encode(written, {"a": 1, "b": 2})]).frame.to_dicts() == [expected]
+        within = record_of(("r", {**written, "name": "I"}))
+        decoder = decoder_of(within, record_of(("r", {"type": "record", "name": "I", "fields": fields})))
+        decoder._rows_min = rows_min
+        assert decoded(decoder, [encode(within, {"r": {"a": 1, "b": 2}})]).frame.to_dicts() == [{"r": expected}]
+
+
 def test_a_timestamp_has_the_unit_that_it_was_written_with() -> None:
     nanos, micros = {**MILLIS, "logicalType": "timestamp-nanos"}, {**MILLIS, "logicalType": "timestamp-micros"}
     for unit, value in ((MILLIS, 1_500), (micros, 1_500_000), (nanos, 1_500_000_999)):

@@ -189,6 +189,8 @@ def test_maps_keep_their_order() -> None:
             "1" * 8 + "-1111-1111-1111-" + "1" * 12,
             "OUT_OF_RANGE: `a` is no UUID",
         ),
+        (logical("int", "time-millis"), INT, 86_400_000, 86_399_999, "OUT_OF_RANGE: `a` is no time of a day"),
+        (logical("long", "time-micros"), INT, -1, 0, "OUT_OF_RANGE: `a` is no time of a day"),
         (
             logical("long", "timestamp-nanos"),
             TIMESTAMP,

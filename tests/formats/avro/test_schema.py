@@ -223,3 +223,18 @@ def test_a_column_that_no_record_has_is_refused(kind: DataType, message: str) ->
     with pytest.raises(FormatRefusal) as caught:
         FORMAT.read_columns({"a": kind})
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [
+        (logical("bytes", "decimal", precision=4, scale=-2), BINARY),
+        (logical("bytes", "decimal", precision=4, scale=5), BINARY),
+        (logical("bytes", "decimal", precision="4"), BINARY),
+        (logical("fixed", "decimal", precision=5, scale=2, name="F", size=2), BINARY),
+        (logical("fixed", "decimal", precision=4, scale=2, name="F", size=2), decimal_of(4, 2)),
+        (logical("long", "date"), BIGINT),
+    ],
+)
+def test_a_logical_type_that_is_none_is_ignored_as_avro_asks_for(kind: Any, column: DataType) -> None:
+    assert FORMAT.schema_columns(text_of(record_of(("a", kind)))) == {"a": column}

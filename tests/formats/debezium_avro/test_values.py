@@ -74,6 +74,7 @@ def test_a_value_that_contains_the_placeholder_is_one() -> None:
     assert value_of(texts, "array<string>", [UNAVAILABLE_UUID, "a"]) == [UNAVAILABLE_UUID, "a"]
 
 
+HUNDREDS = {**NUMBER, "scale": -2, "connect.parameters": {"scale": "-2"}}
 UNNAMED = {name: value for name, value in NUMBER.items() if name not in ("logicalType", "scale", "precision")}
 
 
@@ -103,6 +104,7 @@ UNNAMED = {name: value for name, value in NUMBER.items() if name not in ("logica
         (NUMBER, "decimal(38,38)", unscaled(0), Decimal(0)),
         (NUMBER, "decimal(5,1)", unscaled(-1230), Decimal("-12.3")),
         (NUMBER, "decimal(38,2)", (5).to_bytes(20, "big"), Decimal("0.05")),
+        (HUNDREDS, "decimal(10,0)", unscaled(3), Decimal(300)),
         (OWN, "decimal(10,2)", {"scale": 1, "value": unscaled(125)}, Decimal("12.50")),
         (OWN, "decimal(10,2)", {"scale": -2, "value": unscaled(3)}, Decimal(300)),
         (OWN, "struct<scale: int, value: binary>", {"scale": 1, "value": b"}"}, {"scale": 1, "value": b"}"}),

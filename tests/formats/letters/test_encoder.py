@@ -26,6 +26,12 @@ def about(raw: RawRecord, *, partition: int = 3, row: str | None = None) -> pl.D
     return frame.with_columns(pl.lit(row, pl.String).alias("row"))
 
 
+@pytest.mark.parametrize("count", [b"9" * 5_000, b"--1", b"-1", "\u0663".encode()])
+def test_a_record_whose_count_of_headers_is_none_is_no_letter(count: bytes) -> None:
+    headers = [("h", b"1"), (letters.KIND, b"WRONG_TYPE"), (letters.HEADERS, count)]
+    assert read_letter(0, 0, None, b"k", b"v", headers) is None
+
+
 def encode(frame: pl.DataFrame, limits: RecordLimits | None = LIMITS) -> tuple[Letter, dict[str, str]]:
     """The only letter, and its headers."""
     records = LetterEncoder("sales", 7).encode(frame, limits)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
 import polars as pl
 
 from tidegate.datatypes import DATE, FIRST_MOMENT, LAST_MOMENT, DataType
@@ -11,6 +9,7 @@ from tidegate.expressions.compiled.arithmetic import FRACTIONAL, LIMITS, exact_q
 from tidegate.expressions.compiled.calendar import within_calendar
 from tidegate.expressions.compiled.compiled import Compiled, FailingRows
 from tidegate.expressions.compiled.decimal_casts import decimal_of, of_decimal, to_decimal
+from tidegate.expressions.compiled.json_text import java_double
 from tidegate.expressions.compiled.time_text import date_of_text, text_of_timestamp, timestamp_of_text
 from tidegate.expressions.expression import Cast, cast_can_fail
 from tidegate.expressions.text_values import BLANKS, DOUBLE, FALSE, INFINITE, INTEGER, TRUE
@@ -115,19 +114,9 @@ def _java_texts(numbers: pl.Series) -> pl.Series:
     if not other.any():
         return texts
     return pl.Series(
-        [_java_text(text) if odd else text for text, odd in zip(texts, other, strict=True)], dtype=pl.String
+        [java_double(number, text) if odd else text for number, text, odd in zip(numbers, texts, other, strict=True)],
+        dtype=pl.String,
     )
-
-
-def _java_text(text: str) -> str:
-    if text.endswith("inf"):
-        return text.replace("inf", "Infinity")
-    sign, digits, exponent = Decimal(text).normalize().as_tuple()
-    if len(digits) == 1:  # Java shows two digits: the two that are nearest
-        return f"{float(text):.1e}".upper().replace("E+0", "E").replace("E+", "E").replace("E-0", "E-")
-    power = len(digits) - 1 + int(exponent)
-    fraction = "".join(map(str, digits[1:])) or "0"
-    return f"{'-' * sign}{digits[0]}.{fraction}E{power}"
 
 
 def _from_text(value: pl.Expr, after: str, kind: pl.DataType) -> pl.Expr:

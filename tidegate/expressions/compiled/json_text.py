@@ -220,7 +220,7 @@ def number_of(text: Number) -> float:
 
 
 def java_double(number: float, shortest: str = "") -> str:
-    """A double as Java writes it; `shortest` is its text in another form, for a float."""
+    """A double as Java writes it. `shortest` is its text in another form, for a float: that is `number`, to the bit."""
     text = shortest or repr(number)
     size = abs(number)
     if math.isnan(number) or math.isinf(number):
@@ -228,6 +228,8 @@ def java_double(number: float, shortest: str = "") -> str:
     if size == 0 or 1e-3 <= size < 1e7:
         return text if "." in text else f"{text}.0"
     sign, digits, exponent = Decimal(text).normalize().as_tuple()
+    if len(digits) == 1:  # Java shows two: the two that are nearest
+        sign, digits, exponent = Decimal(f"{number:.1e}").normalize().as_tuple()
     power = len(digits) - 1 + int(exponent)
     fraction = "".join(map(str, digits[1:])) or "0"
     return f"{'-' * sign}{digits[0]}.{fraction}E{power}"

@@ -13,7 +13,7 @@ from typing import Any
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, DataType
 from tidegate.expressions.compiled.json_text import Members, Number, java_double, number_of, quoted, write_json
 from tidegate.expressions.compiled.rowwise import RowFailed
-from tidegate.expressions.text_values import date_of_text, timestamp_of_text
+from tidegate.expressions.text_values import date_of_text, moment_of_text
 from tidegate.formats.failures import FailureKind
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - of values that have no zone here
@@ -171,13 +171,13 @@ def _timestamp(value: Any) -> int:
         and value.lstrip("-").isdigit()
         and -_LIMITS["bigint"] <= int(value) < _LIMITS["bigint"]
     ):
-        micros = int(value) * 1_000_000
-        if not FIRST_MOMENT <= micros <= LAST_MOMENT:
-            raise RowFailed(FailureKind.DATETIME_OVERFLOW)
-        return micros
-    found = timestamp_of_text(value) if isinstance(value, str) and not isinstance(value, Number) else None
+        found: int | None = int(value) * 1_000_000
+    else:
+        found = moment_of_text(value) if isinstance(value, str) and not isinstance(value, Number) else None
     if found is None:
         raise NoValue
+    if not FIRST_MOMENT <= found <= LAST_MOMENT:
+        raise RowFailed(FailureKind.DATETIME_OVERFLOW)
     return found
 
 

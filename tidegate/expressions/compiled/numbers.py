@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal
 
 import polars as pl
 
@@ -18,7 +18,9 @@ from tidegate.formats.failures import FailureKind
 
 BIGINT_LIMIT = float(1 << 63)
 _HALF_EVEN = Context(prec=400, rounding=ROUND_HALF_EVEN)
+_HALF_UP = Context(prec=400, rounding=ROUND_HALF_UP)
 _EXACT = float(1 << 52)  # beyond it a double has no digits after the point
+_APART, _WHOLE = 1e14, 1e17  # a tie of fewer digits is the shortest text of its double; no text has more digits
 
 
 @compiles("round")
@@ -55,12 +57,14 @@ class _RoundHalfUp:
     """Round as Java's BigDecimal of the shortest decimal text: 2.675 to two digits is 2.68.
 
     A double is a tie exactly when it is the double nearest to the tie's decimal, which one correctly rounded
-    division of two whole numbers yields. On series, so that no step is evaluated twice.
+    division of two whole numbers yields: of at most 15 digits. With more it may be the nearest to other texts, too, and
+    its own counts. On series, so that no step is evaluated twice.
     """
 
     def __init__(self, digits: int) -> None:
         self._power = float(10 ** abs(digits))
         self._tens = digits < 0
+        self._step = Decimal(1).scaleb(-digits)
 
     def __call__(self, value: pl.Series) -> pl.Series:
         size = value.abs()
@@ -71,7 +75,15 @@ class _RoundHalfUp:
         up = whole + (size >= tie).cast(pl.Float64)
         rounded = up * power if self._tens else up / power
         signed = pl.Series.zip_with(0.0 - rounded, (value < 0) & (rounded > 0), rounded)
-        return signed.zip_with(scaled < _EXACT, value)
+        found = signed.zip_with(scaled < _EXACT, value)
+        doubtful = (scaled >= _APART) & (scaled < _WHOLE)
+        if not doubtful.any():
+            return found
+        rows = (doubtful & ((scaled - whole - 0.5).abs() <= scaled * 2.0**-50)).arg_true()
+        return found.scatter(rows, [self._by_text(one) for one in value.gather(rows)])
+
+    def _by_text(self, number: float) -> float:
+        return float(Decimal(repr(number)).quantize(self._step, context=_HALF_UP))
 
 
 @compiles("floor", "ceil")
@@ -141,6 +153,8 @@ def _positive_remainder(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     if call.type.kind == "decimal":
         return decimal_arithmetic(call, arguments)
     left, right = arguments[0].value, arguments[1].value
+    if call.type.kind in ("tinyint", "smallint"):  # Java adds them as ints
+        left, right = left.cast(pl.Int32), right.cast(pl.Int32)
     remainder = integer_remainder(left, right)
     value = pl.when(remainder < 0).then(integer_remainder(remainder + right, right)).otherwise(remainder)
-    return dividing(call, arguments, value)
+    return dividing(call, arguments, value.cast(polars_type(call.type)))

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from tidegate.datatypes import TIMESTAMP as MOMENT
 from tidegate.datatypes import DataType
-from tidegate.expressions.compiled.calendar import DAY, days_of, is_date
+from tidegate.expressions.compiled.calendar import DAY, days_of, is_date, outside_calendar
 from tidegate.expressions.date_patterns import VARIABLE, ZONES, Part
 from tidegate.expressions.text_values import DATE, OFFSET_MINUTES_MAX
 from tidegate.expressions.text_values import TIMESTAMP as TIMESTAMP_TEXT
@@ -30,7 +31,8 @@ def date_of_text(text: pl.Expr) -> pl.Expr:
 
 
 def timestamp_of_text(text: pl.Expr, *, zone: bool = True) -> pl.Expr:
-    """A date, or a date and `12[:34[:56[.789]]]`, with Z, UTC, GMT or an offset; NULL when it is neither.
+    """A date, or a date and `12[:34[:56[.789]]]`, with Z, UTC, GMT or an offset; NULL when it is neither, or the offset
+    leads out of the years 1 to 9999.
 
     Without `zone` the offset does not count, and the result is a `timestamp_ntz`.
     """
@@ -45,7 +47,8 @@ def timestamp_of_text(text: pl.Expr, *, zone: bool = True) -> pl.Expr:
     micros = _micros(groups)
     if not zone:
         return pl.when(valid).then(micros).cast(TIMESTAMP_NTZ)
-    return pl.when(valid).then(micros - offset * 60_000_000).cast(TIMESTAMP)
+    moved = micros - offset * 60_000_000
+    return pl.when(valid & ~outside_calendar(moved, MOMENT)).then(moved).cast(TIMESTAMP)
 
 
 def _micros(groups: pl.Expr, others: Mapping[str, pl.Expr] | None = None) -> pl.Expr:
@@ -84,7 +87,8 @@ def timestamp_by_pattern(text: pl.Expr, parts: Sequence[Part]) -> pl.Expr:
     letters = {part.field for part in parts}
     micros = _micros(groups, _written_otherwise(groups, letters))
     if letters & set(ZONES):
-        micros = micros - _offset(groups, minutes="(?P<zm>" in pattern) * 60_000_000
+        moved = micros - _offset(groups, minutes="(?P<zm>" in pattern) * 60_000_000
+        micros = pl.when(~outside_calendar(moved, MOMENT)).then(moved)
     return micros.cast(TIMESTAMP)
 
 

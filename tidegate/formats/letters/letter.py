@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from tidegate.errors import UNDECODABLE
 from tidegate.formats import letters
 from tidegate.formats.contract import Headers
+
+_NUMBER: Final = re.compile("-?[0-9]{1,19}")
 
 
 class Letter(msgspec.Struct, frozen=True):
@@ -56,7 +60,7 @@ def read_letter(
     """None for a record that is no letter of ours: a mark, or what somebody else has written."""
     own_count = _number(_last(headers, letters.HEADERS))
     kind = _last(headers, letters.KIND)
-    if own_count is None or kind is None or own_count > len(headers):
+    if own_count is None or kind is None or not 0 <= own_count <= len(headers):
         return None
     reason = headers[own_count:]
     return Letter(
@@ -122,4 +126,4 @@ def _last(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.lstrip("-").isdecimal() else None
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None

@@ -11,7 +11,7 @@ from tidegate.datatypes import DataType
 from tidegate.formats.contract import Columns, Encoded
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.avro.schema import AvroType, parse_schema
-from tidegate.formats.kinds.avro.values import MICROS
+from tidegate.formats.kinds.avro.values import DAY, MICROS
 from tidegate.formats.kinds.avro.wire import Wire
 from tidegate.formats.kinds.avro.written import fit_written
 from tidegate.formats.schema_ids import prefix_of
@@ -140,6 +140,9 @@ def _leaf(value: pl.Expr, kind: DataType, one: AvroType, checks: list[Check], pl
     if one.logical == "uuid":
         checks.append(Check(~value.str.contains(_UUID), FailureKind.OUT_OF_RANGE, f"`{place}` is no UUID"))
         return value
+    if one.logical in DAY:  # else the record is written, and bad where it is read
+        outside = ~value.is_between(0, DAY[one.logical] - 1)
+        checks.append(Check(outside, FailureKind.OUT_OF_RANGE, f"`{place}` is no time of a day"))
     if one.logical == "decimal":
         size = one.size if one.kind == "fixed" else None
         return value.map_batches(lambda column: _decimal_bytes(column, size), return_dtype=pl.Binary)

@@ -97,7 +97,9 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
     if reader.name and reader.name.rpartition(".")[2] != one.name.rpartition(".")[2] and one.name not in reader.aliases:
         raise AvroRefusal(place, f"the writer's is the {one.kind} {one.name}, and the reader's {reader.name}")
     if reader.kind == "record":
-        return msgspec.structs.replace(reader, fields=tuple(_align_field(one, field, place) for field in reader.fields))
+        sources = _sources(one, reader)
+        fields = tuple(_align_field(one, field, sources.get(field.name), place) for field in reader.fields)
+        return msgspec.structs.replace(reader, fields=fields)
     if reader.items is not None and one.items is not None:
         return msgspec.structs.replace(reader, items=align(one.items, reader.items, f"{place}[]"))
     if reader.kind == "fixed" and reader.size != one.size:
@@ -105,15 +107,30 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
     return _align_logical(one, reader, place)
 
 
-def _align_field(writer: AvroType, field: AvroField, place: str) -> AvroField:
+def _sources(writer: AvroType, reader: AvroType) -> dict[str, AvroField]:
+    """By the names of the reader's fields the writer's that they get their values from.
+
+    Each gives its values to one: to that of its own name, else to the first that has it as an alias.
+    """
+    written = {field.name: field for field in writer.fields}
+    found = {field.name: written.pop(field.name) for field in reader.fields if field.name in written}
+    for field in reader.fields:
+        alias = next((name for name in field.aliases if name in written), None)
+        if field.name not in found and alias is not None:
+            found[field.name] = written.pop(alias)
+    return found
+
+
+def _align_field(writer: AvroType, field: AvroField, source: AvroField | None, place: str) -> AvroField:
+    """Of its aliases no other is a name of the writer's than that of `source`: fastavro takes the last that is."""
     where = f"{place}.{field.name}".lstrip(".")
-    names = (field.name, *field.aliases)
-    found = next((each for name in names for each in writer.fields if each.name == name), None)
-    if found is not None:
-        return msgspec.structs.replace(field, type=align(found.type, field.type, where))
-    if not field.has_default:
+    if source is None and not field.has_default:
         raise AvroRefusal(where, "the writer has no such field, and the reader no default for it")
-    return field
+    others = {one.name for one in writer.fields if one is not source}
+    aliases = tuple(name for name in field.aliases if name not in others)
+    if aliases != field.aliases:
+        field = msgspec.structs.replace(field, aliases=aliases)
+    return field if source is None else msgspec.structs.replace(field, type=align(source.type, field.type, where))
 
 
 def _align_logical(writer: AvroType, reader: AvroType, place: str) -> AvroType:
@@ -129,7 +146,7 @@ def _align_logical(writer: AvroType, reader: AvroType, place: str) -> AvroType:
 
 
 def find_field(writer: AvroType, field: AvroField) -> AvroField | None:
-    """The writer's field that a reader's gets its values from."""
+    """The writer's field that a reader's gets its values from; of a reader's type that `align` has made."""
     names = (field.name, *field.aliases)
     return next((each for name in names for each in writer.fields if each.name == name), None)
 

@@ -1,13 +1,14 @@
 """Avro schemas as trees: read from their JSON, with every name resolved.
 
-fastavro looks at a text too, so nothing is accepted here that it refuses. What is refused on top is what the bytes of
-strangers could use against us: types that contain themselves (as deep as the writer likes), and arrays of values that
-take no bytes (as many as the writer likes).
+fastavro looks at a text too, so nothing is accepted here that it refuses, but for logical types. What is refused on top
+is what the bytes of strangers could use against us: types that contain themselves (as deep as the writer likes), and
+arrays of values that take no bytes (as many as the writer likes).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
@@ -112,6 +113,8 @@ def with_logical(made: AvroType, one: Mapping[str, Any]) -> AvroType:
     precision, scale = one.get("precision"), one.get("scale", 0)
     if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision or precision < 1:
         return made
+    if made.kind == "fixed" and precision > int((8 * made.size - 1) * math.log10(2)):
+        return made
     return msgspec.structs.replace(made, logical=logical, precision=precision, scale=scale)
 
 
@@ -124,7 +127,7 @@ def parse_schema(schema: SchemaText, meaning: Meaning = with_logical) -> AvroTyp
     try:
         parsed = [(text, json.loads(text)) for text in _texts(schema)]
         for _, one in parsed:
-            fastavro.schema.parse_schema(one, named_schemas=known, _write_hint=False, _force=True)
+            fastavro.schema.parse_schema(_unmeant(one), named_schemas=known, _write_hint=False, _force=True)
         top = [reader.read(one, "", "") for _, one in parsed][-1]
     except AvroRefusal:
         raise
@@ -140,6 +143,14 @@ def parse_schema(schema: SchemaText, meaning: Meaning = with_logical) -> AvroTyp
         raise AvroRefusal("", f"a record is needed, and this is of type {top.kind}")
     _check_bounds(top)
     return top
+
+
+def _unmeant(one: Any) -> Any:
+    """A description without logical types: those that are wrong fastavro refuses, and Avro asks to ignore them."""
+    if isinstance(one, dict):
+        parts = ((key, value) for key, value in one.items() if key != "logicalType")
+        return {key: value if key == "default" else _unmeant(value) for key, value in parts}
+    return [_unmeant(each) for each in one] if isinstance(one, list) else one
 
 
 def _texts(schema: SchemaText) -> list[str]:

@@ -1,0 +1,98 @@
+"""Values at the edges of their types, which rows drawn at random do not meet: what Spark and Java say of them."""
+
+from __future__ import annotations
+
+import random
+from decimal import ROUND_HALF_UP, Context, Decimal
+
+import polars as pl
+import pytest
+
+from tests.expressions.compiled.like_spark import Case
+from tidegate.datatypes import STRING
+from tidegate.expressions.compiled import compile_projection
+from tidegate.expressions.parse import ExpressionError, parse_expression
+from tidegate.formats.columns import polars_type
+
+
+def evaluate(text: str, columns: str, *rows: tuple[object, ...]) -> tuple[list[object], list[str]]:
+    schema = Case((), columns, ()).schema
+    values = zip(*rows, strict=True)
+    frame = pl.DataFrame(
+        [
+            pl.Series(name, one, dtype=polars_type(kind))
+            for (name, kind), one in zip(schema.items(), values, strict=True)
+        ]
+    )
+    found, failures = compile_projection([("r", parse_expression(text, schema))]).apply(frame)
+    return found["r"].to_list(), [f"{failure.row} {failure.kind}" for failure in failures]
+
+
+@pytest.mark.parametrize(
+    ("number", "digits", "rounded"),
+    [
+        (36123456789012.34, 2, 36123456789012.34),
+        (-40000000000000.34, 2, -40000000000000.34),
+        (8875897298302.564, 2, 8875897298302.56),
+        (826714.8861871714, 9, 826714.886187171),
+        (4.5123456789012341, 15, 4.512345678901234),
+        (451234567890123456.0, -2, 451234567890123500.0),
+        (2251799813685247.5, 0, 2251799813685248.0),
+        (2251799813685248.5, 0, 2251799813685249.0),
+        (1e300, 2, 1e300),
+    ],
+)
+def test_a_double_of_many_digits_is_rounded_by_its_text(number: float, digits: int, rounded: float) -> None:
+    assert evaluate(f"round(a, {digits})", "a double", (number,)) == ([rounded], [])
+
+
+@pytest.mark.parametrize("digits", [0, 2, 9, 15, -3])
+def test_doubles_of_any_size_are_rounded_by_their_texts(digits: int) -> None:
+    draw = random.Random(digits)
+    numbers = [draw.uniform(1, 10) * 10.0 ** (draw.randint(11, 18) - digits) for _ in range(500)]
+    step, context = Decimal(1).scaleb(-digits), Context(prec=400, rounding=ROUND_HALF_UP)
+    expected = [float(Decimal(repr(number)).quantize(step, context=context)) for number in numbers]
+    assert evaluate(f"round(a, {digits})", "a double", *((number,) for number in numbers)) == (expected, [])
+
+
+def test_a_remainder_of_small_integers_is_added_as_an_int() -> None:
+    for kind, least in (("tinyint", -(2**7)), ("smallint", -(2**15))):
+        rows = [(-5, least), (least, least), (least, -1), (-7, 3), (-7, -3), (7, least), (None, 1)]
+        assert evaluate("pmod(a, b)", f"a {kind}, b {kind}", *rows) == ([-5, 0, 0, 2, -1, 7, None], [])
+
+
+def test_the_least_numbers_have_two_digits_as_in_java() -> None:
+    doubles = [(5e-324,), (1e-323,), (2e-323,), (1e23,), (-5e-324,)]
+    texts = ["4.9E-324", "9.9E-324", "2.0E-323", "1.0E23", "-4.9E-324"]
+    assert evaluate("cast(a as string)", "a double", *doubles) == (texts, [])
+    objects = [f'{{"a":{text}}}' for text in texts]
+    assert evaluate("to_json(named_struct('a', a))", "a double", *doubles) == (objects, [])
+    floats = [(1e-45,), (3e-45,), (1e-44,), (1e10,), (None,)]
+    texts = ["1.4E-45", "2.8E-45", "9.8E-45", "1.0E10"]
+    assert evaluate("cast(a as string)", "a float", *floats) == ([*texts, None], [])
+    objects = [f'{{"a":{text}}}' for text in texts]
+    assert evaluate("to_json(named_struct('a', a))", "a float", *floats) == ([*objects, "{}"], [])
+
+
+FIRST, LAST = "0001-01-01 00:00:00", "9999-12-31 23:59:59"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("cast(s as timestamp)", "CAST_INVALID_INPUT"),
+        ("to_timestamp(s, 'yyyy-MM-dd HH:mm:ssXXX')", "CANNOT_PARSE_TIMESTAMP"),
+        ("""from_json('{"a":"' || s || '"}', 'a timestamp').a""", "DATETIME_OVERFLOW"),
+    ],
+)
+def test_an_offset_that_leads_out_of_the_calendar_fails_its_record(text: str, kind: str) -> None:
+    rows = [(f"{FIRST}+00:01",), (f"{LAST}-00:01",), (f"{FIRST}-00:01",), (f"{LAST}+00:01",), (f"{LAST}+00:00",)]
+    found, failures = evaluate(f"unix_seconds({text})", "s string", *rows)
+    assert failures == [f"0 {kind}", f"1 {kind}"]
+    assert found == [-62135596740, 253402300739, 253402300799]
+
+
+def test_a_constant_with_such_an_offset_is_refused() -> None:
+    for text in (f"timestamp '{FIRST}+00:01'", f"cast('{LAST}-00:01' as timestamp)"):
+        with pytest.raises(ExpressionError, match="is not a timestamp"):
+            parse_expression(text, {"s": STRING})
