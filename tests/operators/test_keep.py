@@ -321,15 +321,19 @@ def test_long_texts_of_a_ranking_leave_in_parts_that_have_room_downstream(
     spec = ranking(places=4, emit=emit)
     rows = frame([("a", float(number), str(number) * 100, 0, 0, 0, 0, 0) for number in range(5)])
 
-    def emitted(**room: int) -> list[pl.DataFrame]:
+    def emitted(room: Slot) -> list[pl.DataFrame]:
         out = Collected()
-        runtime = spec.open(Slot(128, choose_backend("memory", retained=1), **room))
+        runtime = spec.open(room)
         runtime.process(0, rows, out)
         runtime.on_watermark(9, out)
         return out.batches
 
-    whole = pl.concat(emitted())
-    for room, heights in (({"bytes_max": 250}, by_bytes), ({"rows_max": 3}, by_rows)):
-        parts = emitted(**room)
+    slot = Slot(128, choose_backend("memory", retained=1))
+    whole = pl.concat(emitted(slot))
+    for heights, room in (
+        (by_bytes, msgspec.structs.replace(slot, bytes_max=250)),
+        (by_rows, msgspec.structs.replace(slot, rows_max=3)),
+    ):
+        parts = emitted(room)
         assert [part.height for part in parts] == heights
         assert pl.concat(parts).equals(whole)
