@@ -39,7 +39,7 @@ def lacking_module(what: str, error: str) -> ExecutorLacksModule:
     )
 
 
-def derive_failure(error: Exception) -> SlotFailed:
+def derive_failure(error: BaseException) -> SlotFailed:
     """What a slot reports to the daemon: a bug or an unforeseen error of a library in full."""
     if isinstance(error, TidegateError):
         return SlotFailed(error.code, error.message, error.retriable, error.exit_code)

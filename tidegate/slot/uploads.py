@@ -103,7 +103,9 @@ class Uploads:
                 handles.append(self._write(job, number, data))
         except TidegateError as failure:
             error = failure.message
-        except Exception as failure:  # a failed snapshot declines its checkpoint, it must not end the thread
+        except (
+            BaseException
+        ) as failure:  # a failed snapshot declines its checkpoint, it must not end the thread: a panic, too
             logger.exception("snapshot of %s for checkpoint %s failed", job.operator, job.checkpoint)
             error = f"{type(failure).__name__}: {failure}"
         if error:

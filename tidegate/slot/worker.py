@@ -137,7 +137,7 @@ class SlotProcess:
         try:
             self._build()
             self._run()
-        except Exception as error:  # noqa: BLE001 - all are reported to the daemon, which decides
+        except BaseException as error:  # noqa: BLE001 - all are reported to the daemon, which decides; Polars panics
             self._report(error)
         finally:
             self._close()
@@ -237,7 +237,7 @@ class SlotProcess:
             return Heartbeat(age_ms, SlotReport(), {})
         return Heartbeat(age_ms, self._deployment.report(), self._deployment.open_transactions())
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, error: BaseException) -> None:
         self._link.send(derive_failure(error))
 
     def _close(self) -> None:
