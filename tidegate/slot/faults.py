@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from typing import Final
 
@@ -37,6 +38,13 @@ def lacking_module(what: str, error: str) -> ExecutorLacksModule:
         f"{what}: {error}; install tidegate and its packages for the executors' interpreter {python}, all in the "
         f"daemon's versions, or name another interpreter with spark.pyspark.python"
     )
+
+
+def is_of_the_work(error: BaseException) -> bool:
+    """Whether the daemon is told: an error, a panic of Polars, or `sys.exit` in a module of the user's."""
+    loaded = sys.modules.get("polars.exceptions")  # not imported before a slot needs it
+    panics = () if loaded is None else (loaded.PanicException,)
+    return isinstance(error, (Exception, SystemExit, *panics))
 
 
 def derive_failure(error: BaseException) -> SlotFailed:

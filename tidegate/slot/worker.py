@@ -26,7 +26,7 @@ from tidegate.process.parent import die_with_parent
 from tidegate.slot import POLARS_THREADS
 from tidegate.slot.channel_sockets import EncryptedSockets
 from tidegate.slot.control_link import ControlLink
-from tidegate.slot.faults import derive_failure
+from tidegate.slot.faults import derive_failure, is_of_the_work
 from tidegate.slot.transport import SOCKETS, DataTransport
 from tidegate.slot.worker_logs import SlotLogHandler
 from tidegate.state.local_directory import sweep
@@ -137,7 +137,9 @@ class SlotProcess:
         try:
             self._build()
             self._run()
-        except BaseException as error:  # noqa: BLE001 - all are reported to the daemon, which decides; Polars panics
+        except BaseException as error:
+            if not is_of_the_work(error):
+                raise
             self._report(error)
         finally:
             self._close()
