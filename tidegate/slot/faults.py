@@ -41,7 +41,7 @@ def lacking_module(what: str, error: str) -> ExecutorLacksModule:
 
 
 def is_of_the_work(error: BaseException) -> bool:
-    """Whether the daemon is told: an error, a panic of Polars, or `sys.exit` in a module of the user's."""
+    """Whether it is reported to the daemon: an error, a panic of Polars, or `sys.exit` in a module of the user's."""
     loaded = sys.modules.get("polars.exceptions")  # not imported before a slot needs it
     panics = () if loaded is None else (loaded.PanicException,)
     return isinstance(error, (Exception, SystemExit, *panics))
