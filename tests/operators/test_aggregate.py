@@ -140,6 +140,32 @@ def test_X15_texts_of_the_state_that_have_no_room_in_one_batch_are_refused_befor
     assert process(operator, frame_of([(2, "y" * 9000)], STRING)).rows() == [(2, "y" * 9000, 1)]
 
 
+def test_X13_texts_that_have_no_room_beside_a_row_that_raises_make_no_other_count_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows that are good are in the state by then: a batch that is given back after that would count them again."""
+    monkeypatch.setattr("tidegate.operators.kinds.aggregate.runtime.BATCH_BYTES_MAX", 1000)
+    plain = Aggregate.run
+
+    def broken(self: Aggregate, numbers: Any, values: Any, accumulators: Any) -> Any:
+        results = plain(self, numbers, values, accumulators)
+        if self.name == "last" and "13" in values:
+            raise ZeroDivisionError("thirteen")
+        return results
+
+    monkeypatch.setattr(Aggregate, "run", broken)
+    operator = make_aggregate(["last", "first", "count(*)"], STRING)
+    process(operator, frame_of([(2, "x" * 600)], STRING))
+    rows = [(1, "a"), (1, "13"), (2, "b"), (2, "c")]
+    with pytest.raises(BatchTooLarge):
+        operator.process(frame_of(rows, STRING))
+    assert operator.take_failures() == []
+    assert process(operator, frame_of(rows[:2], STRING)).rows() == [(1, "a", "a", 1)]
+    assert [failure.row for failure in operator.take_failures()] == [1]
+    assert process(operator, frame_of(rows[2:3], STRING)).rows() == [(2, "b", "x" * 600, 2)]
+    assert process(operator, frame_of(rows[3:], STRING)).rows() == [(2, "c", "x" * 600, 3)]
+
+
 def test_X13_state_on_a_broken_disk_is_no_fault_of_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     operator = make_aggregate(["sum"])
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.operators.driven import drive
+from tests.operators.driven import Collected, drive
 from tests.operators.subtasks import Subtasks
 from tidegate.datatypes import BIGINT, DATE, DOUBLE, STRING, TIMESTAMP, DataType, decimal_of, decimal_of_units, map_of
 from tidegate.formats.columns import make_column, polars_type
@@ -22,6 +22,8 @@ from tidegate.operators.kinds.keep import LastOperator, RankingOperator
 from tidegate.operators.kinds.keep.ranking import Order
 from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME
+from tidegate.operators.spec import Slot
+from tidegate.state.backends import choose_backend
 from tidegate.task.elements import StreamStatus, Watermark
 
 COLUMNS = (("k", STRING), ("x", DOUBLE), ("name", STRING), ("day", DATE), ("at", TIMESTAMP), ("n", BIGINT))
@@ -307,3 +309,31 @@ def test_texts_and_bytes_have_places_in_both_directions(descending: bool) -> Non
     for values in (["", "a", "b"], [b"", b"a"], [False, True], [-1, 0, 5]):
         rows = sorted([(value,) for value in [None, *values]], key=lambda row: (order.first(row), order.rest(row)))
         assert [row[0] for row in rows] == [*(values[::-1] if descending else values), None]
+
+
+@pytest.mark.parametrize(
+    ("emit", "by_bytes", "by_rows"), [("each", [2] * 7, [3, 3, 3, 3, 2]), ("on close", [2, 2], [3, 1])]
+)
+def test_long_texts_of_a_ranking_leave_in_parts_that_have_room_downstream(
+    emit: str, by_bytes: list[int], by_rows: list[int]
+) -> None:
+    """A thousand of them may move at once: more than a connection takes in one frame."""
+    spec = ranking(places=4, emit=emit)
+    rows = frame([("a", float(number), str(number) * 100, 0, 0, 0, 0, 0) for number in range(5)])
+
+    def emitted(room: Slot) -> list[pl.DataFrame]:
+        out = Collected()
+        runtime = spec.open(room)
+        runtime.process(0, rows, out)
+        runtime.on_watermark(9, out)
+        return out.batches
+
+    slot = Slot(128, choose_backend("memory", retained=1))
+    whole = pl.concat(emitted(slot))
+    for heights, room in (
+        (by_bytes, msgspec.structs.replace(slot, bytes_max=250)),
+        (by_rows, msgspec.structs.replace(slot, rows_max=3)),
+    ):
+        parts = emitted(room)
+        assert [part.height for part in parts] == heights
+        assert pl.concat(parts).equals(whole)

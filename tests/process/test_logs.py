@@ -294,6 +294,23 @@ def test_a_full_connection_drops_counts_and_reports() -> None:
     assert handler.dropped == 4
 
 
+def test_an_argument_that_cannot_be_shown_harms_nobody_but_its_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line may be of the user's function: the record that it looks up would be a bad one."""
+
+    class Half:
+        def __str__(self) -> str:
+            raise AttributeError("not connected")
+
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+    sent: list[LogRecord] = []
+    handler = SlotLogHandler(sent.append, lambda: 0)
+    handler.handle(logging.makeLogRecord({"name": "t", "levelno": 20, "msg": "%s", "args": (Half(),)}))
+    assert sent == []
+    assert "AttributeError: not connected" in capsys.readouterr().err
+
+
 def test_a_slot_sends_tracebacks_and_no_secrets() -> None:
     sent: list[LogRecord] = []
     handler = SlotLogHandler(sent.append, lambda: 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -14,7 +15,7 @@ from tests.task.topologies import filter_node, plan_of, sink_node, source_node, 
 from tidegate.clock import SYSTEM_CLOCK, SteadyClock
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
-from tidegate.ids import OperatorName, SlotIndex, TopicPartition
+from tidegate.ids import OperatorName, SlotIndex, StateId, StateName, TopicPartition, VertexId
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
@@ -24,7 +25,9 @@ from tidegate.sinks.runtime import SinkRuntime
 from tidegate.slot.deployment import Deployment, SlotParts
 from tidegate.sources.kafka import SourceBatch
 from tidegate.sources.runtime import SourceRuntime
+from tidegate.task.channels import InputChannel
 from tidegate.task.messages import Deploy
+from tidegate.task.ports import OperatorState
 from tidegate.task.report import OperatorCounts, SlotReport
 
 READ = OperatorName("read")
@@ -103,6 +106,28 @@ def test_a_report_holds_copies() -> None:
     before = made.report().operators
     made.loop.turn()
     assert before[READ] == OperatorCounts()
+
+
+def test_a_slot_that_is_being_built_reports_while_channels_and_states_are_added() -> None:
+    """The control thread may be anywhere in its loops when the other one adds something."""
+    made = make_deployment()
+
+    class Growing(list[InputChannel]):
+        def __iter__(self) -> Iterator[InputChannel]:
+            made._inputs[VertexId(f"vertex-{len(made._inputs)}")] = []
+            return super().__iter__()
+
+    class GrowingState:
+        def __len__(self) -> int:
+            state = StateId(OperatorName("count"), StateName(f"state-{len(made._states)}"))
+            made._states[state] = cast("OperatorState", [])
+            return 3
+
+    (only,) = PLAN.vertices
+    made._inputs[only.id] = Growing()
+    made._states[StateId(OperatorName("total"), StateName("groups"))] = cast("OperatorState", GrowingState())
+    report = made.report()
+    assert (report.queued_batches, report.state_keys) == (0, {"total": 3})
 
 
 def test_the_log_says_whether_a_bad_record_has_a_letter_and_does_not_repeat_itself(

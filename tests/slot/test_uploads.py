@@ -6,6 +6,8 @@ import threading
 import weakref
 from pathlib import Path
 
+from polars.exceptions import PanicException
+
 from tests.waiting import wait_until
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.slot.uploads import Uploads
@@ -53,13 +55,18 @@ def test_F25_a_capture_that_fails_is_a_result_and_the_thread_goes_on(tmp_path: P
     def broken() -> list[bytes]:
         raise StorageError("no room")
 
+    def panicking() -> list[bytes]:
+        raise PanicException("a bug of Polars")
+
     uploads.submit(job(3, broken))
     uploads.submit(job(4, lambda: [bytes(1 // 0)]))
-    uploads.submit(job(5))
-    results = take(uploads, 3)
-    assert [len(result.handles) for result in results] == [0, 0, 1]
+    uploads.submit(job(5, panicking))
+    uploads.submit(job(6))
+    results = take(uploads, 4)
+    assert [len(result.handles) for result in results] == [0, 0, 0, 1]
     assert results[0].error == "no room"
     assert "ZeroDivisionError" in results[1].error
+    assert "PanicException: a bug of Polars" in results[2].error
     uploads.close(5)
 
 

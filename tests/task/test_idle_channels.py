@@ -17,10 +17,10 @@ from tests.task.test_valve import fed, feed
 from tests.task.topologies import edge, plan_of, source_node, totals_node, vertex
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import EventTime
-from tidegate.operators.runtime import LOWEST
+from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
-from tidegate.task.valve import Valve
+from tidegate.task.valve import Inputs, Valve
 
 ACTIVE = StreamStatus(idle=False)
 IDLE = StreamStatus(idle=True)
@@ -53,6 +53,21 @@ def test_a_valve_that_is_active_again_says_where_it_is() -> None:
     valve = fed(2, (0, 9), (1, 4), (0, True), (1, True), (1, False))
     assert valve.on_watermark(1, 5) == [Watermark(9)]
     assert valve.on_watermark(1, 6) == []
+
+
+def test_an_input_that_ends_while_it_is_asked_needs_no_answer() -> None:
+    """Else whoever reads from the vertex would wait for its answer for ever."""
+    inputs = Inputs([0, 1])
+    for port in range(2):
+        inputs.on_control(port, IDLE)
+    inputs.ask()
+    [_, (other, question)] = inputs.take_questions()
+    assert inputs.on_control(other, StillIdle(question)) == []
+    assert inputs.on_control(0, ACTIVE) == [ACTIVE]
+    assert inputs.on_control(0, Watermark(END_OF_TIME)) == [IDLE, StillIdle()]
+    inputs.ask()
+    [(other, question)] = inputs.take_questions()
+    assert inputs.on_control(other, StillIdle(question)) == [StillIdle()]
 
 
 @pytest.mark.parametrize("last", [5, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from operator import add
 
@@ -38,3 +39,13 @@ def count_rows_within(frame: pl.DataFrame, bytes_max: int) -> int:
         return frame.height
     total = frame.select(reduce(add, [size.fill_null(0) for size in sizes]).cum_sum().alias("bytes"))["bytes"]
     return max(1, int((total <= bytes_max).sum()))
+
+
+def cut_frame(frame: pl.DataFrame, rows_max: int, bytes_max: int) -> Iterator[pl.DataFrame]:
+    """Its rows in parts of at most so many rows and about so many bytes, at least one row in each."""
+    while frame.height > rows_max or (frame.height > 1 and frame.estimated_size() > bytes_max):
+        rows = min(rows_max, count_rows_within(frame, bytes_max), frame.height)
+        yield frame[:rows]
+        frame = frame[rows:]
+    if frame.height:
+        yield frame

@@ -216,7 +216,7 @@ class World:
         self.trace.tell(f"uncaught: {message}: {error!r}")
         self.kernel.failure = self.kernel.failure or error
 
-    def judge(self, process: Process, error: Exception) -> None:
+    def judge(self, process: Process, error: BaseException) -> None:
         """An attempt ends: for a reason that a fault can make, or because the program is wrong."""
         broken = isinstance(error, ProtocolBroken | StreamCorrupt) or not isinstance(error, TidegateError)
         if isinstance(error, ChannelBroken):

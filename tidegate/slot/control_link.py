@@ -135,6 +135,8 @@ class ControlLink:
         except (OSError, ControlLost) as error:
             if not self._closing:
                 self._end_process(f"control connection lost: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is: nobody would watch the lease any more
+            self._end_process(f"the control thread failed: {type(error).__name__}: {error}")
         finally:
             watched.close()
 

@@ -227,7 +227,10 @@ class Deployment:
             self._copies.completed(completed.checkpoint)
 
     def report(self) -> SlotReport:
-        """Cumulative counts of this attempt; called from the control thread, reads only."""
+        """Cumulative counts of this attempt; called from the control thread, reads only.
+
+        Also while subtasks are being built: `list` copies in one step what is being added to.
+        """
         counters = self.loop.counters
         bad = _by_operator(counters.bad_records)
         return SlotReport(
@@ -241,7 +244,7 @@ class Deployment:
             busy_seconds=counters.busy_ms / 1000,
             backpressured_seconds=counters.backpressured_ms / 1000,
             idle_seconds=counters.idle_ms / 1000,
-            queued_batches=sum(len(channel) for channels in self._inputs.values() for channel in channels)
+            queued_batches=sum(len(channel) for channels in list(self._inputs.values()) for channel in channels)
             + sum(task.replaying for task in self.loop.tasks),
             state_keys=self._count_keys(),
             newest=tuple(
@@ -251,7 +254,7 @@ class Deployment:
 
     def _count_keys(self) -> dict[OperatorName, int]:
         counts: dict[OperatorName, int] = {}
-        for one, state in self._states.items():
+        for one, state in list(self._states.items()):
             counts[one.operator] = counts.get(one.operator, 0) + len(state)
         return counts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from typing import Final
 
@@ -39,7 +40,14 @@ def lacking_module(what: str, error: str) -> ExecutorLacksModule:
     )
 
 
-def derive_failure(error: Exception) -> SlotFailed:
+def is_of_the_work(error: BaseException) -> bool:
+    """Whether it is reported to the daemon: an error, a panic of Polars, or `sys.exit` in a module of the user's."""
+    loaded = sys.modules.get("polars.exceptions")  # not imported before a slot needs it
+    panics = () if loaded is None else (loaded.PanicException,)
+    return isinstance(error, (Exception, SystemExit, *panics))
+
+
+def derive_failure(error: BaseException) -> SlotFailed:
     """What a slot reports to the daemon: a bug or an unforeseen error of a library in full."""
     if isinstance(error, TidegateError):
         return SlotFailed(error.code, error.message, error.retriable, error.exit_code)

@@ -16,6 +16,7 @@ from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
 from tidegate.slot.copies import NO_COPIES, Copies
+from tidegate.slot.faults import is_of_the_work
 from tidegate.storage.base import Storage, StorageError
 from tidegate.storage.checksum import seal
 from tidegate.storage.names import state_name
@@ -103,7 +104,9 @@ class Uploads:
                 handles.append(self._write(job, number, data))
         except TidegateError as failure:
             error = failure.message
-        except Exception as failure:  # a failed snapshot declines its checkpoint, it must not end the thread
+        except BaseException as failure:  # a failed snapshot declines its checkpoint, it must not end the thread
+            if not is_of_the_work(failure):
+                raise
             logger.exception("snapshot of %s for checkpoint %s failed", job.operator, job.checkpoint)
             error = f"{type(failure).__name__}: {failure}"
         if error:

@@ -26,7 +26,7 @@ from tidegate.process.parent import die_with_parent
 from tidegate.slot import POLARS_THREADS
 from tidegate.slot.channel_sockets import EncryptedSockets
 from tidegate.slot.control_link import ControlLink
-from tidegate.slot.faults import derive_failure
+from tidegate.slot.faults import derive_failure, is_of_the_work
 from tidegate.slot.transport import SOCKETS, DataTransport
 from tidegate.slot.worker_logs import SlotLogHandler
 from tidegate.state.local_directory import sweep
@@ -137,7 +137,9 @@ class SlotProcess:
         try:
             self._build()
             self._run()
-        except Exception as error:  # noqa: BLE001 - all are reported to the daemon, which decides
+        except BaseException as error:
+            if not is_of_the_work(error):
+                raise
             self._report(error)
         finally:
             self._close()
@@ -237,7 +239,7 @@ class SlotProcess:
             return Heartbeat(age_ms, SlotReport(), {})
         return Heartbeat(age_ms, self._deployment.report(), self._deployment.open_transactions())
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, error: BaseException) -> None:
         self._link.send(derive_failure(error))
 
     def _close(self) -> None:

@@ -47,7 +47,7 @@ class SlotLogHandler(logging.Handler):
             return
         try:
             message = _derive_message(record)
-        except (TypeError, ValueError, LookupError):  # arguments that do not fit the message
+        except Exception:  # noqa: BLE001 - arguments that do not fit the message, or whatever they raise when shown
             self.handleError(record)
             return
         if self.dropped > self._told:

@@ -360,8 +360,15 @@ class Inputs:
 
     def _combine(self, port: int, control: TimeElement) -> Sequence[TimeElement]:
         if isinstance(control, Watermark):
-            return self._combined.on_watermark(port, control.time_ms)
+            out = self._combined.on_watermark(port, control.time_ms)
+            return [*out, *self._confirm(port)] if control.time_ms == END_OF_TIME else out
         if isinstance(control, StreamStatus):
             return self._combined.on_status(port, control.idle)
+        return self._confirm(port)
+
+    def _confirm(self, port: int) -> Sequence[StillIdle]:
+        """The port is still idle, or has ended: nothing more comes of it. The answer, if it was the last one."""
+        if port not in self._unsure:
+            return []
         self._unsure.discard(port)
-        return [] if self._unsure else [control]
+        return [] if self._unsure else [StillIdle()]

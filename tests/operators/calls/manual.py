@@ -9,6 +9,7 @@ import polars as pl
 
 from tests.operators.driven import Collected
 from tidegate.datatypes import BIGINT, STRING
+from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName
 from tidegate.operators.async_queue import Call, CallFailure
@@ -88,9 +89,17 @@ class ManualStep:
     """One subtask of such a step, and all that came out of it."""
 
     def __init__(
-        self, *, ordered: bool = True, capacity: int = 100, subtask: int = 0, parallelism: int = 1, **more: Any
+        self,
+        *,
+        ordered: bool = True,
+        capacity: int = 100,
+        subtask: int = 0,
+        parallelism: int = 1,
+        bytes_max: int = BATCH_BYTES_MAX,
+        **more: Any,
     ) -> None:
-        slot = Slot(128, choose_backend("memory", 1), subtask=subtask, parallelism=parallelism, open_caller=self._open)
+        state = choose_backend("memory", 1)
+        slot = Slot(128, state, subtask=subtask, parallelism=parallelism, open_caller=self._open, bytes_max=bytes_max)
         self.out = Collected()
         runtime = spec_of(ordered=ordered, capacity=capacity, **more).open(slot)
         assert isinstance(runtime, CallRuntime)

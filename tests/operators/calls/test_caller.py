@@ -42,6 +42,11 @@ class Echo:
                     await asyncio.Event().wait()
                 except asyncio.CancelledError:
                     continue
+        if request == "cancel":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
         if request == "fail":
             raise ValueError("as asked")
         return request
@@ -107,6 +112,15 @@ def test_a_failure_comes_back_as_one() -> None:
             FailureKind.CALL_FAILED,
             "ValueError: as asked (1 attempt)",
         )
+
+
+def test_a_call_that_cancels_its_own_task_fails_and_is_not_lost() -> None:
+    """Old helpers for time limits do so: the row would be waited for without end."""
+    with slot_of(Echo()) as slot:
+        call, _ = slot.ask("cancel", 2)
+        slot.wait_for(2)
+        assert call.failure is not None
+        assert call.failure.message == "the call was cancelled from within: CancelledError"
 
 
 def test_a_call_that_hangs_holds_up_no_other() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+from collections.abc import Awaitable, Callable
 from decimal import Decimal
+from typing import cast
 
 import polars as pl
 
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.operators.calls.answers import DictDecoder
-from tidegate.operators.calls.function import rows_of
+from tidegate.operators.calls.attempts import CallPolicy, attempt_call
+from tidegate.operators.calls.function import FunctionTarget, rows_of
 from tidegate.settings.columns import derive_type
 
 COLUMNS = [
@@ -35,6 +39,22 @@ def test_maps_are_dicts_for_the_users_code_and_come_back_as_they_were() -> None:
     decoded = DictDecoder(COLUMNS, COLUMNS, "f").decode(rows)
     assert not decoded.failures
     assert [plain_values(column) for column in decoded.frame] == [plain_values(column) for column in frame]
+
+
+def test_a_function_that_changes_its_row_gets_it_whole_when_it_is_tried_again() -> None:
+    seen: list[dict[str, int]] = []
+
+    async def look_up(row: dict[str, int]) -> dict[str, int]:
+        seen.append(dict(row))
+        row.pop("k")
+        raise ConnectionError("try again")
+
+    target = FunctionTarget.__new__(FunctionTarget)
+    target._ask = cast("Callable[[object], Awaitable[object]]", look_up)
+    policy = CallPolicy(timeout_ms=60_000, retries=1, backoff_ms=1, budget_ms=60_000)
+    request = {"k": 1}
+    asyncio.run(attempt_call(lambda: target.ask(request), policy, lambda: 0.0))
+    assert seen == [{"k": 1}, {"k": 1}]
 
 
 def test_decimals_of_the_users_code_are_what_python_shows_or_a_bad_record() -> None:

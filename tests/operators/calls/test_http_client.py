@@ -129,6 +129,30 @@ def test_a_shared_request_that_fails_fails_all_that_share_it(server: LookupServe
     assert [type(one) for one in answers] == [Unavailable, Unavailable]
 
 
+def test_a_row_whose_shared_request_ran_out_of_time_has_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came later than the one that asked: it has not waited for as long."""
+    asked: list[str] = []
+
+    async def fetch(_target: HttpTarget, url: str) -> bytes | None:
+        asked.append(url)
+        if len(asked) == 1:
+            await asyncio.Event().wait()
+        return b"{}"
+
+    async def scenario() -> list[object]:
+        target = HttpTarget({}, 60.0, 10)
+        first = asyncio.create_task(target.ask("http://prices/x"))
+        await asyncio.sleep(0)
+        others = [asyncio.create_task(target.ask("http://prices/x")) for _ in range(2)]
+        await asyncio.sleep(0)
+        first.cancel()
+        return await asyncio.gather(*others, return_exceptions=True)
+
+    monkeypatch.setattr(HttpTarget, "_fetch", fetch)
+    assert asyncio.run(asyncio.wait_for(scenario(), 30)) == [b"{}", b"{}"]
+    assert len(asked) == 2
+
+
 def test_retry_after_is_seconds_or_a_date() -> None:
     now = dt.datetime(2026, 11, 22, 12, 0, 0, tzinfo=dt.UTC)
     assert derive_retry_after_s(None, now) == 0
@@ -137,6 +161,7 @@ def test_retry_after_is_seconds_or_a_date() -> None:
     assert derive_retry_after_s("Sun, 22 Nov 2026 11:00:00 GMT", now) == 0
     assert derive_retry_after_s("soon", now) == 0
     assert derive_retry_after_s("999999999", now) == 3600
+    assert derive_retry_after_s("Thu, 01 Jan 99999999999 00:00:00 GMT", now) == 0
 
 
 def test_a_server_that_is_not_there_is_named() -> None:

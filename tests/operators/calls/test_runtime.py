@@ -41,6 +41,17 @@ def test_rows_of_several_batches_leave_as_one() -> None:
 
 
 @BOTH
+def test_long_answers_leave_in_parts_that_have_room_downstream(ordered: bool) -> None:
+    """A watermark brings out a thousand rows: with long answers more than a connection takes in one frame."""
+    step = ManualStep(ordered=ordered, bytes_max=250)
+    step.process(*range(5))
+    step.caller.answer(*range(5), answer=lambda number: {"text": str(number) * 100})
+    step.runtime.on_watermark(10, step.out)
+    assert [batch.height for batch in step.out.batches] == [2, 2, 1]
+    assert step.left == [0, 1, 2, 3, 4, Watermark(10)]
+
+
+@BOTH
 def test_W26_a_watermark_brings_out_at_once_what_may_leave_and_itself(ordered: bool) -> None:
     step = ManualStep(ordered=ordered)
     step.process(1, 2)

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from tidegate.errors import AttemptFailed
+from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import Call, CallFailure
 from tidegate.operators.calls.attempts import CallPolicy, attempt_call, name_error
 from tidegate.operators.calls.watch import LOOK_S, CallWatch
@@ -90,7 +91,7 @@ class ThreadCaller:
         self._tasks: dict[asyncio.Task[None], float] = {}
         """Of the thread only, like all that follows: with the time of the loop when they began."""
         self._watch = CallWatch(name, policy, self._thread, look_s, self._tasks)
-        self._opened = False
+        self._opened = self._closing = False
         self._early: list[tuple[Call, object]] = []
         self._stop: asyncio.Event | None = None
 
@@ -173,6 +174,7 @@ class ThreadCaller:
             self._stop.set()
 
     async def _end(self) -> None:
+        self._closing = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -197,7 +199,12 @@ class ThreadCaller:
             task.add_done_callback(tasks.pop)
 
     async def _call(self, call: Call, request: object) -> None:
-        answer = await attempt_call(lambda: self._target.ask(request), self._policy, self._draw)
+        try:
+            answer = await attempt_call(lambda: self._target.ask(request), self._policy, self._draw)
+        except asyncio.CancelledError as error:
+            if self._closing:
+                raise
+            answer = CallFailure(FailureKind.CALL_FAILED, f"the call was cancelled from within: {name_error(error)}")
         if isinstance(answer, CallFailure):
             call.failure = answer
         else:

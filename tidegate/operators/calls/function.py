@@ -29,8 +29,9 @@ class FunctionTarget:
             await self._object.open()
 
     def ask(self, request: object) -> Awaitable[object]:
-        """See Target."""
-        return self._ask(request)
+        """See Target. Each attempt gets a dict of its own: the function may change it."""
+        assert isinstance(request, dict)
+        return self._ask(dict(request))
 
     async def close(self) -> None:
         """See Target."""

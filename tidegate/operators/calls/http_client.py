@@ -63,13 +63,16 @@ class HttpTarget:
         if not self._cache.keeps:
             return await self._fetch(request)
         clock = asyncio.get_running_loop().time
-        found = self._cache.find(request, clock())
-        if found is not None:
-            return found[0]
-        leader = self._asking.get(request)
-        if leader is not None:
-            return await asyncio.shield(leader)
-        return await self._lead(request)
+        while True:
+            found = self._cache.find(request, clock())
+            if found is not None:
+                return found[0]
+            leader = self._asking.get(request)
+            if leader is None:
+                return await self._lead(request)
+            await asyncio.wait({leader})
+            if not leader.cancelled():
+                return leader.result()
 
     async def _lead(self, url: str) -> bytes | None:
         loop = asyncio.get_running_loop()
@@ -77,6 +80,9 @@ class HttpTarget:
         self._asking[url] = shared
         try:
             answer = await self._fetch(url)
+        except asyncio.CancelledError:
+            shared.cancel()  # its time is over, not that of who came later: one of them asks again
+            raise
         except BaseException as error:
             same = isinstance(error, Refused | Unavailable)
             shared.set_exception(error if same else Unavailable(f"{type(error).__name__}: {error}"))
@@ -130,7 +136,7 @@ def derive_retry_after_s(text: str | None, now: dt.datetime) -> float:
         return 0.0
     try:
         wait_s = float(text) if text.strip().isdigit() else (_date(text) - now).total_seconds()
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
     return min(RETRY_AFTER_MAX_S, max(0.0, wait_s))
 

@@ -21,6 +21,7 @@ from tidegate.formats.arrow import decode_frame, encode_frame
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded
 from tidegate.formats.failures import RecordFailure
+from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
 from tidegate.operators.async_queue import Call, CallFailure, CallQueue, Mark, StatusMark, WatermarkMark, make_queue
 from tidegate.operators.calls.caller import Target, ThreadCaller
@@ -205,7 +206,12 @@ class CallRuntime(Runtime):
             rows = rows[[row for row in range(len(calls)) if row not in failed]]
         made = {column.name: column for column in decoded.frame.get_columns()}
         names = [name for name, _ in self._operator.output] + system_columns(rows)
-        out.emit(pl.DataFrame([made[name] if name in made else rows[name] for name in names]))
+        self._hand_on(pl.DataFrame([made[name] if name in made else rows[name] for name in names]), out)
+
+    def _hand_on(self, frame: pl.DataFrame, out: Out) -> None:
+        """Answers are as long as they are: no batch was sized for them."""
+        for part in cut_frame(frame, self._slot.rows_max, self._slot.bytes_max):
+            out.emit(part)
 
     # -- after a restore -----------------------------------------------------------------------------------------------
 

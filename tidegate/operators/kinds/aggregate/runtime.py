@@ -11,8 +11,10 @@ from operator import itemgetter
 from typing import Any
 
 import polars as pl
+from polars.exceptions import PanicException
 
 from tidegate.datatypes import DataType
+from tidegate.errors import TidegateError
 from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.formats.bisection import evaluate_rows, first_line, internal_failure
 from tidegate.formats.columns import make_column, plain_values
@@ -98,7 +100,8 @@ class AggregateRuntime(Runtime):
     def _add(self, batch: pl.DataFrame, out: Out) -> None:
         """One row per input row (`each`), or the last per key, in order of occurrence."""
         parts, raising = evaluate_rows(
-            batch.height, lambda start, end: self._run(batch if end - start == batch.height else batch[start:end])
+            batch.height,
+            lambda start, end: self._run_all(batch) if end - start == batch.height else self._run(batch[start:end]),
         )
         frame = batch
         if raising:
@@ -119,6 +122,34 @@ class AggregateRuntime(Runtime):
 
     def _values(self, frame: pl.DataFrame, aggregate: Aggregate) -> list[Any] | None:
         return None if aggregate.argument is None else plain_values(frame[aggregate.argument])
+
+    def _run_all(self, batch: pl.DataFrame) -> tuple[list[pl.Series], list[int]]:
+        """As `_run`. A batch in which a row raises is looked through in parts, which move the state one by one: it is
+        given back as a whole before that, if one of them might have no room.
+        """
+        try:
+            return self._run(batch)
+        except TidegateError:
+            raise
+        except (Exception, PanicException) as error:
+            if batch.height > 1 and self._texts_at_most(batch) > BATCH_BYTES_MAX:
+                raise BatchTooLarge(
+                    f"results of {batch.height} rows may have more than {BATCH_BYTES_MAX} bytes"
+                ) from error
+            raise
+
+    def _texts_at_most(self, frame: pl.DataFrame) -> int:
+        """Whatever rows are left out: each result is a text of the state or one of the batch."""
+        index, keys = _numbered(self._key_values(frame))
+        stored = self._totals.get_many(index)
+        size, position = 0, 0
+        for aggregate in self._aggregates:
+            if aggregate.result.kind in ("string", "binary"):
+                longest = max(map(len, filter(None, self._values(frame, aggregate) or ())), default=0)
+                sizes = [max(longest, len((value and value[position]) or "")) for value in stored]
+                size += sum(sizes[key] for key in keys)
+            position += len(aggregate.parts)
+        return size
 
     def _run(self, frame: pl.DataFrame) -> tuple[list[pl.Series], list[int]]:
         """Result columns and key numbers. The state moves at the very end, all or nothing: what raises has no effect.

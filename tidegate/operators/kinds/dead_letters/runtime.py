@@ -43,7 +43,7 @@ class ReadBackRuntime(CallRuntime):
         """Every letter leaves."""
         letters = pl.concat(gather_rows(calls))
         if all(call.answer is None and call.failure is None for call in calls):
-            out.emit(letters)
+            self._hand_on(letters, out)
             return
         rows = letters.to_dicts()
         for row, call in zip(rows, calls, strict=True):
@@ -51,7 +51,7 @@ class ReadBackRuntime(CallRuntime):
                 row.update(columns_of(call.answer))
             elif call.answer is not None or call.failure is not None:
                 row["bytes"] = call.answer or UNREAD
-        out.emit(pl.DataFrame(rows, schema=LETTER_SCHEMA))
+        self._hand_on(pl.DataFrame(rows, schema=LETTER_SCHEMA), out)
 
 
 def _requests(letters: pl.DataFrame) -> Sequence[object]:

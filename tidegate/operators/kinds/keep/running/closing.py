@@ -16,7 +16,7 @@ from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.kinds.keep import RankingOperator
 from tidegate.operators.kinds.keep.ranking import Ranking
-from tidegate.operators.kinds.keep.running.frames import frame_of, rows_of
+from tidegate.operators.kinds.keep.running.frames import cut_rows, frame_of, rows_of
 from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import OperatorState, Out, Runtime
 from tidegate.operators.spec import Slot
@@ -39,6 +39,7 @@ class ClosingRuntime(Runtime):
         types = dict(operator.columns)
         kinds = [types[key] for key in self._keys]
         self._order = operator.order()
+        self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
         declaration, _ = operator.states(slot.max_parallelism)
         self._groups_of: Callable[[list[Row]], Sequence[int]] = lambda rows: key_groups_of_keys(
             rows, kinds, slot.max_parallelism
@@ -128,8 +129,9 @@ class ClosingRuntime(Runtime):
             rows = [row for _, value in taken for row in value[0]]
             ranks = [rank + 1 for _, value in taken for rank in range(len(value[0]))]
             times = [key[0] for key, value in taken for _ in value[0]]
-            frame = frame_of(rows, ranks, self._columns)
-            out.emit(frame.with_columns(pl.Series(TIME, times, pl.Int64), pl.lit(0, pl.Int64).alias(BEHIND)))
+            for part in cut_rows(rows, self._columns, self._rows_max, self._bytes_max):
+                frame = frame_of(rows[part], ranks[part], self._columns)
+                out.emit(frame.with_columns(pl.Series(TIME, times[part], pl.Int64), pl.lit(0, pl.Int64).alias(BEHIND)))
         if len(taken) < limit:
             self._waiting = None
             out.watermark(watermark_ms)

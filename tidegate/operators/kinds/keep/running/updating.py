@@ -14,7 +14,7 @@ from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.kinds.keep import RankingOperator
 from tidegate.operators.kinds.keep.ranking import Ranking
-from tidegate.operators.kinds.keep.running.frames import frame_of, rows_of
+from tidegate.operators.kinds.keep.running.frames import cut_rows, frame_of, rows_of
 from tidegate.operators.runtime import OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.keygroups import key_groups_of_keys
@@ -33,6 +33,7 @@ class UpdatingRuntime(Runtime):
         types = dict(operator.columns)
         kinds = [types[key] for key in self._keys]
         self._order = operator.order()
+        self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
         (declaration,) = operator.states(slot.max_parallelism)
         self._rankings = slot.open_state(
             operator.name, declaration, lambda rows: key_groups_of_keys(rows, kinds, slot.max_parallelism)
@@ -70,7 +71,6 @@ class UpdatingRuntime(Runtime):
             ranks += range(entered + 1, entered + 1 + len(moved))
             places += [place] * len(moved)
         self._rankings.put_many(changed, [(rankings[key].rows,) for key in changed])
-        for start in range(0, len(rows), EMITTED_AT_ONCE):
-            part = slice(start, start + EMITTED_AT_ONCE)
+        for part in cut_rows(rows, self._columns, min(EMITTED_AT_ONCE, self._rows_max), self._bytes_max):
             system = batch[system_columns(batch)][places[part]]
             out.emit(pl.concat([frame_of(rows[part], ranks[part], self._columns), system], how="horizontal"))

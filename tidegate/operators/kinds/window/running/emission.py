@@ -11,7 +11,7 @@ from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
 from tidegate.formats.bisection import evaluate_rows
 from tidegate.formats.columns import TIMESTAMP, polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.sizes import count_rows_within
+from tidegate.formats.sizes import cut_frame
 from tidegate.operators.aggregation.contract import derive_failure
 from tidegate.operators.runtime import Out
 from tidegate.operators.spec import Columns
@@ -33,12 +33,7 @@ class Room(NamedTuple):
 
     def cut(self, frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
         """Rows in parts, at least one in each."""
-        while frame.height > self.rows_max or (frame.height > 1 and frame.estimated_size() > self.bytes_max):
-            rows = min(self.rows_max, count_rows_within(frame, self.bytes_max), frame.height)
-            yield frame[:rows]
-            frame = frame[rows:]
-        if frame.height:
-            yield frame
+        return cut_frame(frame, self.rows_max, self.bytes_max)
 
 
 _NOTHING: Final = pl.Series("__behind", [0], dtype=pl.Int64)

@@ -1,0 +1,63 @@
+"""A slot from its deployment to its end, without its sockets."""
+
+from __future__ import annotations
+
+import selectors
+from typing import Any, cast
+
+import pytest
+from polars.exceptions import PanicException
+
+from tests.task.fakes import ATTEMPT
+from tests.task.restarts import SETTINGS
+from tests.task.topologies import filter_node, plan_of, sink_node, source_node, vertex
+from tidegate.ids import SlotIndex
+from tidegate.slot.deployment import Deployment
+from tidegate.slot.worker import SlotProcess, Waker
+from tidegate.task.messages import Deploy, SlotFailed, Stopped
+
+PLAN = plan_of(1, [vertex(source_node("read", children=(1,)), filter_node("pass", children=(2,)), sink_node("write"))])
+
+
+class Nothing:
+    """Link and transport at once: keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def start(self, *_arguments: Any) -> None:
+        """No thread."""
+
+    def close(self, *_arguments: Any) -> None:
+        """No sockets."""
+
+
+class Failing(SlotProcess):
+    """Meets this when it builds its subtasks."""
+
+    error: BaseException
+
+    def _forward_logs(self, level: int) -> None:
+        """The logs stay here."""
+
+    def _make_deployment(self) -> Deployment:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), PanicException("a bug"), SystemExit("a bug")])
+def test_whatever_ends_a_slot_is_reported(error: BaseException) -> None:
+    """Polars panics, and a module of the user's may call `sys.exit`: neither is an Exception."""
+    link = Nothing()
+    selector = selectors.DefaultSelector()
+    deploy = Deploy(ATTEMPT, SlotIndex(0), "", PLAN, (), SETTINGS, {}, (), ())
+    slot = Failing(deploy, cast("Any", link), cast("Any", Nothing()), selector, Waker(selector))
+    slot.error = error
+    slot.serve()
+    selector.close()
+    failed, stopped = link.sent
+    assert isinstance(failed, SlotFailed)
+    assert failed.message == f"{type(error).__name__}: a bug"
+    assert stopped == Stopped()
