@@ -119,6 +119,15 @@ def test_verify_ends_with_0_4_or_2(shop: Shop, capsys: pytest.CaptureFixture[str
     assert "it is a checkpoint directory" in text
 
 
+def test_a_file_is_no_savepoint(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "savepoint.tar"
+    file.write_bytes(b"an archive")
+    for command in ("verify", "delete"):
+        code, text = told(capsys, command, file)
+        assert (code, "is not a savepoint: it is a file" in text) == (2, True), text
+    assert file.exists()
+
+
 def test_delete_removes_the_folder_and_says_so(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, "delete", shop.path) == (0, f"deleted {shop.path} (3 files)\n")
     assert not shop.path.exists()

@@ -33,6 +33,7 @@ FORMAT_VERSION: Final = 1
 METADATA: Final = "metadata.json"
 COPY_AGAIN: Final = "copy the whole folder again from where it was taken, or restore another savepoint"
 """What to do about a damaged one."""
+_GIVE_FOLDER: Final = "give the folder that `tidegate savepoint` has printed (its name begins with `savepoint-`)"
 
 
 class SavepointRefused(PipelineStopped):
@@ -117,6 +118,11 @@ def read_savepoint(folder: Storage) -> Savepoint:
     except ObjectMissing as missing:
         text = f"{folder.location} is not a savepoint: {_what_it_is(folder)}"
         raise SavepointRefused(text, location=folder.location) from missing
+    except StorageError as failure:
+        if failure.fields.get("errno") != "ENOTDIR":
+            raise
+        text = f"{folder.location} is not a savepoint: it is a file, or below one; {_GIVE_FOLDER}"
+        raise SavepointRefused(text, location=folder.location) from failure
     try:
         version = msgspec.json.decode(body, type=_Version).format_version
         if version != FORMAT_VERSION:
@@ -155,10 +161,7 @@ def _what_it_is(folder: Storage) -> str:
             "being written now, or a daemon ended while it was written, or somebody while it was deleted. Restore "
             "another one; this one can be deleted (`tidegate savepoint delete --unfinished`)"
         )
-    return (
-        f"there is no such folder, or no {METADATA} in it; give the folder that `tidegate savepoint` has printed "
-        "(its name begins with `savepoint-`)"
-    )
+    return f"there is no such folder, or no {METADATA} in it; {_GIVE_FOLDER}"
 
 
 def check_whole(savepoint: Savepoint, folder: Storage) -> None:
