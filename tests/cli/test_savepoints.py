@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.coordinator.test_savepoint_care import change, write
 from tests.coordinator.test_storage_crashes import FACTS
 from tests.coordinator.values import IDENTITY, ME, completed, handle
 from tidegate.cli.main import run_command
+from tidegate.cli.streams import open_streams
 from tidegate.coordinator.choice import Wish, derive_chosen
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import decide_restore
@@ -126,6 +128,20 @@ def test_a_file_is_no_savepoint(shop: Shop, tmp_path: Path, capsys: pytest.Captu
         code, text = told(capsys, command, file)
         assert (code, "is not a savepoint: it is a file" in text) == (2, True), text
     assert file.exists()
+
+
+def test_a_path_that_is_not_utf_8_is_escaped_in_json(shop: Shop, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    moved = shop.path.rename(shop.path.with_name(os.fsdecode(b"caf\xe9")))
+    open_streams()
+    for arguments in (["list", str(shop.file)], ["verify", str(moved)]):
+        assert run_command(["savepoint", *arguments, "--format", "json"]) == 0
+        found = json.loads(capsysbinary.readouterr().out)
+        assert (found[0] if isinstance(found, list) else found)["path"].endswith(str(moved))
+
+
+def test_a_directory_in_an_order_is_utf_8(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = told(capsys, "take", shop.file, os.fsdecode(b"caf\xe9"))
+    assert (code, "is not UTF-8 text" in text) == (2, True), text
 
 
 def test_delete_removes_the_folder_and_says_so(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:

@@ -182,6 +182,8 @@ def test_a_wrong_file_ends_with_2(directory: Directory, capsys: pytest.CaptureFi
         (["--check", "--keep", "sums", "--reset", "sums"], "choose one"),
         (["--check", "--keep", "sums", "--keep", "sums=x"], "given twice"),
         (["--check", "--keep", "sums="], 'STEP="why, and when"'),
+        (["--check", "--keep", "sums=\udce9"], "is not UTF-8 text"),
+        (["--check", "--drop", "\udce9"], "is not UTF-8 text"),
         (["--check", "--drop", "sums=x"], "and nothing else"),
         (["--check", "--drop", "sums", "--keep", "sums"], "is for a step that the file no longer has"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -10,8 +11,8 @@ import msgspec
 
 
 def echo_json(value: object) -> None:
-    """What `--format json` prints."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    """What `--format json` prints. A path that is not UTF-8 becomes escapes: `open_streams` sees to that."""
+    click.echo(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))
 
 
 def render_table(titles: Sequence[str], cells: Iterable[Sequence[str]], right: Collection[str]) -> list[str]:

@@ -25,6 +25,7 @@ from tidegate.cli.orders import (
 )
 from tidegate.cli.output import echo_json, render_moment, render_table
 from tidegate.cli.reach import Given, Reach, derive_reach, http_options
+from tidegate.cli.words import require_utf8
 from tidegate.config.load import read_pipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener, opener_of_file
@@ -123,7 +124,9 @@ def describe_directory(given: str | None) -> str | None:
     """As the daemon has to know it, which may have another working directory. None: the checkpoint directory's own."""
     if given == "":
         raise click.UsageError("DIRECTORY is empty: name one, or leave it out for the checkpoint directory's own")
-    return given if given is None or "://" in given else str(Path(given).absolute())
+    if given is None or "://" in given:
+        return given
+    return require_utf8("DIRECTORY", str(Path(given).absolute()))
 
 
 def take_savepoint(
