@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.coordinator.test_savepoint_care import change, write
@@ -17,7 +18,7 @@ from tidegate.cli.streams import open_streams
 from tidegate.coordinator.choice import Wish, derive_chosen
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import decide_restore
-from tidegate.coordinator.savepoint import METADATA, mark_of, read_savepoint
+from tidegate.coordinator.savepoint import METADATA, encode_metadata, mark_of, read_savepoint
 from tidegate.storage.local import LocalStorage
 
 PIPELINE = """
@@ -142,6 +143,34 @@ def test_a_path_that_is_not_utf_8_is_escaped_in_json(shop: Shop, capsysbinary: p
 def test_a_directory_in_an_order_is_utf_8(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = told(capsys, "take", shop.file, os.fsdecode(b"caf\xe9"))
     assert (code, "is not UTF-8 text" in text) == (2, True), text
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "", "metadata.json", "state/.x"])
+def test_metadata_that_lists_what_is_no_state_is_damage_and_nothing_is_deleted(
+    shop: Shop, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    found = read_savepoint(LocalStorage(str(shop.path)))
+    state = msgspec.structs.replace(found.checkpoint.states[0], path=name)
+    checkpoint = msgspec.structs.replace(found.checkpoint, states=(state,))
+    changed = encode_metadata(msgspec.structs.replace(found, checkpoint=checkpoint))
+    (shop.path / METADATA).write_bytes(changed)
+    for command in ("verify", "delete"):
+        code, text = told(capsys, command, shop.path)
+        assert (code, "which is no file of state" in text) == (4, True), text
+    assert (shop.path / METADATA).read_bytes() == changed
+    assert "NOT WHOLE" in told(capsys, "list", shop.file, "--verify")[1]
+
+
+def test_a_list_shows_the_others_where_one_cannot_be_read(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = shop.path.parent / write(LocalStorage(str(shop.path.parent)), 8)
+    (file, *_) = (bad / "state").iterdir()
+    file.unlink()
+    file.mkdir()
+    (file / "x").touch()
+    found = read_savepoint(LocalStorage(str(shop.path)))
+    (shop.path / METADATA).write_bytes(encode_metadata(msgspec.structs.replace(found, written_at_ms=10**18)))
+    code, text = told(capsys, "list", shop.file, "--verify")
+    assert (code, str(shop.path) in text, str(bad) in text, "1000000000000000000 ms" in text) == (0, True, True, True)
 
 
 def test_delete_removes_the_folder_and_says_so(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:

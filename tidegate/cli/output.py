@@ -29,5 +29,10 @@ def render_table(titles: Sequence[str], cells: Iterable[Sequence[str]], right: C
 
 
 def render_moment(at_ms: int | None) -> str:
-    """UTC, in seconds; `-` where there is none. `at_ms`: since 1970."""
-    return "-" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    """UTC, in seconds; `-` where there is none, the number beyond the calendar. `at_ms`: since 1970."""
+    if at_ms is None:
+        return "-"
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError):
+        return f"{at_ms} ms"

@@ -44,7 +44,7 @@ from tidegate.daemon.http.commands import Order
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone
 from tidegate.settings.counts import render_count
 from tidegate.settings.units import derive_duration_ms
-from tidegate.storage.base import ObjectCorrupt, Storage
+from tidegate.storage.base import ObjectCorrupt, Storage, StorageError
 from tidegate.storage.local import remove_empty
 from tidegate.storage.open import StorageOpener, open_storage, scheme_of
 from tidegate.tables.source import Kind, kind_of, read_journal
@@ -218,8 +218,11 @@ def _row(found: FoundSavepoint, opener: StorageOpener, *, verified: bool) -> Sav
         return SavepointRow(found.path, whole=False, problem=problem, verified=verified)
     keys = one.keys
     if verified:
-        examined = examine_savepoint(opener(found.path, create=False))
-        problem, keys = "; ".join(examined.problems[:1]), examined.keys
+        try:
+            examined = examine_savepoint(opener(found.path, create=False))
+            problem, keys = "; ".join(examined.problems[:1]), examined.keys
+        except StorageError as error:  # of this one; the others are looked at all the same
+            problem = error.message
     return SavepointRow(
         found.path,
         whole=not problem,

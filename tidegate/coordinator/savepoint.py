@@ -25,7 +25,7 @@ from tidegate.state.errors import StateUnreadable
 from tidegate.state.snapshot import read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
 from tidegate.storage.checksum import seal, unseal
-from tidegate.storage.names import JOURNAL_PREFIX, RESTORING_PREFIX, STATE_PREFIX
+from tidegate.storage.names import JOURNAL_PREFIX, RESTORING_PREFIX, STATE_PREFIX, is_state_name
 
 logger = logging.getLogger(__name__)
 
@@ -131,12 +131,19 @@ def read_savepoint(folder: Storage) -> Savepoint:
                 "release that wrote it",
                 location=folder.location,
             )
-        return msgspec.json.decode(body, type=Savepoint)
+        savepoint = msgspec.json.decode(body, type=Savepoint)
     except msgspec.DecodeError as failure:
         raise ObjectCorrupt(
             f"{folder.location}/{METADATA} is intact but not a savepoint: {failure}; {COPY_AGAIN}",
             location=folder.location,
         ) from failure
+    for handle in savepoint.checkpoint.states:
+        if not is_state_name(handle.path):
+            raise ObjectCorrupt(
+                f"{folder.location}/{METADATA} lists {handle.path[:100]!r}, which is no file of state; {COPY_AGAIN}",
+                location=folder.location,
+            )
+    return savepoint
 
 
 def _unseal_metadata(folder: Storage) -> bytes:
