@@ -12,6 +12,15 @@ import msgspec
 CheckpointId = NewType("CheckpointId", int)
 """Grows by at least one per trigger, also across daemons (C10, B13). The first is 1."""
 
+_DIGITS_MAX = 4000
+"""Python makes no number of much more."""
+
+
+def is_checkpoint_number(text: str) -> bool:
+    """Whether somebody who names a checkpoint or a savepoint means the number of one."""
+    return len(text) <= _DIGITS_MAX and text.isascii() and text.isdigit()
+
+
 Attempt = NewType("Attempt", int)
 """One deployment of the whole graph. Each starts with a `takeover` entry in the journal, so the number grows across
 daemons too and an older attempt can decide nothing any more (ADR 2). The first is 1."""

@@ -196,6 +196,49 @@ def test_words_about_state_reach_the_run_and_its_check() -> None:
     assert plain["args"] == []
 
 
+def test_notes_and_paths_reach_the_run_as_they_are() -> None:
+    """In YAML a colon would make a mapping of a note, and a hash a comment of its end."""
+    values = ("--set-json", 'start.keep=["totals=net: without #VAT"]', "--set-json", 'start.restore="/saved: one #1"')
+    args = daemon(*LOCAL, *values)["spec"]["containers"][0]["args"]
+    assert args[2:] == ["--restore=/saved: one #1", "--keep=totals=net: without #VAT"]
+
+
+def test_labels_of_pods_are_there_once_and_selectors_find_them() -> None:
+    own = "app\\.kubernetes\\.io/component"
+    values = f"commonLabels.team=a,podLabels.team=b,podLabels.{own}=x,podAnnotations.checksum/config=x"
+    text = helm("template", "rel", CHART, *ON_KUBERNETES, "--set", f"{values},spark.executor.podLabels.team=c").stdout
+    objects = [one for one in yaml.load_all(text, Loader=Once) if one]
+    pod = find(objects, "Deployment")["spec"]["template"]["metadata"]
+    assert (pod["labels"]["team"], pod["labels"]["app.kubernetes.io/component"]) == ("b", "daemon")
+    assert len(pod["annotations"]["checksum/config"]) == 64
+    executor = find(objects, "ConfigMap", "tidegate-site")["data"]["executor.yaml"]
+    labels = yaml.load(executor, Loader=Once)["metadata"]["labels"]
+    assert (labels["team"], labels["app.kubernetes.io/component"]) == ("c", "executor")
+
+
+class Once(yaml.SafeLoader):
+    """Refuses a key that is given twice, as Helm does when it installs."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        assert len(keys) == len(set(keys)), keys
+        return super().construct_mapping(node, deep)
+
+
+def test_names_of_digits_are_texts(tmp_path: Path) -> None:
+    claim = "1" * 62 + ".b"
+    values = f"fullnameOverride=789,nameOverride=1,checkpoints.volume.existingClaim={claim}"
+    values += ",spark.mode=local,serviceAccount.name=5"
+    text = helm("template", "123", CHART, "-n", "456", *LOCAL, "--set-string", values).stdout
+    objects = [one for one in yaml.safe_load_all(text) if one]
+    assert {one["metadata"]["namespace"] for one in objects} == {"456"}
+    assert all(isinstance(one["metadata"]["name"], str) for one in objects)
+    pod = find(objects, "Deployment")["spec"]["template"]
+    assert pod["metadata"]["labels"]["app.kubernetes.io/instance"] == "123"
+    assert pod["metadata"]["labels"]["tidegate/volume"] == "1" * 62, "a label ends with a letter or digit"
+    assert pod["spec"]["serviceAccountName"] == "5"
+
+
 def test_files_of_secrets_are_in_daemon_and_executors_and_an_address_takes_the_place_of_the_volume() -> None:
     objects = render("-f", CHART / "ci" / "configmap-values.yaml", namespace="streams")
     executor = yaml.safe_load(find(objects, "ConfigMap", "orders-site")["data"]["executor.yaml"])

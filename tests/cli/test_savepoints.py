@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.coordinator.test_savepoint_care import change, write
 from tests.coordinator.test_storage_crashes import FACTS
 from tests.coordinator.values import IDENTITY, ME, completed, handle
 from tidegate.cli.main import run_command
+from tidegate.cli.streams import open_streams
 from tidegate.coordinator.choice import Wish, derive_chosen
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import decide_restore
-from tidegate.coordinator.savepoint import METADATA, mark_of, read_savepoint
+from tidegate.coordinator.savepoint import METADATA, encode_metadata, mark_of, read_savepoint
 from tidegate.storage.local import LocalStorage
 
 PIPELINE = """
@@ -117,6 +120,57 @@ def test_verify_ends_with_0_4_or_2(shop: Shop, capsys: pytest.CaptureFixture[str
     code, text = told(capsys, "verify", shop.directory)
     assert code == 2
     assert "it is a checkpoint directory" in text
+
+
+def test_a_file_is_no_savepoint(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "savepoint.tar"
+    file.write_bytes(b"an archive")
+    for command in ("verify", "delete"):
+        code, text = told(capsys, command, file)
+        assert (code, "is not a savepoint: it is a file" in text) == (2, True), text
+    assert file.exists()
+
+
+def test_a_path_that_is_not_utf_8_is_escaped_in_json(shop: Shop, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    moved = shop.path.rename(shop.path.with_name(os.fsdecode(b"caf\xe9")))
+    open_streams()
+    for arguments in (["list", str(shop.file)], ["verify", str(moved)]):
+        assert run_command(["savepoint", *arguments, "--format", "json"]) == 0
+        found = json.loads(capsysbinary.readouterr().out)
+        assert (found[0] if isinstance(found, list) else found)["path"].endswith(str(moved))
+
+
+def test_a_directory_in_an_order_is_utf_8(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = told(capsys, "take", shop.file, os.fsdecode(b"caf\xe9"))
+    assert (code, "is not UTF-8 text" in text) == (2, True), text
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "", "metadata.json", "state/.x"])
+def test_metadata_that_lists_what_is_no_state_is_damage_and_nothing_is_deleted(
+    shop: Shop, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    found = read_savepoint(LocalStorage(str(shop.path)))
+    state = msgspec.structs.replace(found.checkpoint.states[0], path=name)
+    checkpoint = msgspec.structs.replace(found.checkpoint, states=(state,))
+    changed = encode_metadata(msgspec.structs.replace(found, checkpoint=checkpoint))
+    (shop.path / METADATA).write_bytes(changed)
+    for command in ("verify", "delete"):
+        code, text = told(capsys, command, shop.path)
+        assert (code, "which is no file of state" in text) == (4, True), text
+    assert (shop.path / METADATA).read_bytes() == changed
+    assert "NOT WHOLE" in told(capsys, "list", shop.file, "--verify")[1]
+
+
+def test_a_list_shows_the_others_where_one_cannot_be_read(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = shop.path.parent / write(LocalStorage(str(shop.path.parent)), 8)
+    (file, *_) = (bad / "state").iterdir()
+    file.unlink()
+    file.mkdir()
+    (file / "x").touch()
+    found = read_savepoint(LocalStorage(str(shop.path)))
+    (shop.path / METADATA).write_bytes(encode_metadata(msgspec.structs.replace(found, written_at_ms=10**18)))
+    code, text = told(capsys, "list", shop.file, "--verify")
+    assert (code, str(shop.path) in text, str(bad) in text, "1000000000000000000 ms" in text) == (0, True, True, True)
 
 
 def test_delete_removes_the_folder_and_says_so(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:

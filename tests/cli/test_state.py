@@ -65,6 +65,11 @@ def test_read_prints_a_table_that_is_cut(tmp_path: Path) -> None:
     assert len((tmp_path / "all.txt").read_text().splitlines()) == 8
 
 
+@pytest.mark.parametrize("option", ["--key=sku=\udce9", "--where=sku = '\udce9'"])
+def test_what_is_asked_for_is_utf_8(option: str) -> None:
+    tidegate("state", "read", SAVEPOINT, "totals", option).says(2, "is not UTF-8 text")
+
+
 def test_read_takes_any_limit() -> None:
     done = tidegate("state", "read", SAVEPOINT, "totals", "--limit", 10**20)
     done.says(0)

@@ -152,6 +152,12 @@ def test_a_savepoint_and_a_retained_checkpoint_can_be_asked_about(
     assert run_command(["upgrade", "--check", "--from", "1", directory.file(RENAMED)]) == 0
     assert run_command(["upgrade", "--check", "--from", "7", directory.file(RENAMED)]) == 4
     assert "checkpoint 7 is not retained (there are: 1)" in capsys.readouterr().err
+    assert run_command(["upgrade", "--check", "--from", "7" * 100, directory.file(RENAMED)]) == 4
+    assert run_command(["upgrade", "--check", "--from", "7" * 5000, directory.file(RENAMED)]) == 1
+    assert "too long" in capsys.readouterr().err
+    file = directory.file(RENAMED)
+    assert run_command(["upgrade", "--check", "--from", file, file]) == 2
+    assert f"{file} is not a savepoint: it is a file" in capsys.readouterr().err
 
 
 def test_without_checkpoints_everything_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,6 +182,8 @@ def test_a_wrong_file_ends_with_2(directory: Directory, capsys: pytest.CaptureFi
         (["--check", "--keep", "sums", "--reset", "sums"], "choose one"),
         (["--check", "--keep", "sums", "--keep", "sums=x"], "given twice"),
         (["--check", "--keep", "sums="], 'STEP="why, and when"'),
+        (["--check", "--keep", "sums=\udce9"], "is not UTF-8 text"),
+        (["--check", "--drop", "\udce9"], "is not UTF-8 text"),
         (["--check", "--drop", "sums=x"], "and nothing else"),
         (["--check", "--drop", "sums", "--keep", "sums"], "is for a step that the file no longer has"),
     ],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
+from tidegate.config.document import MappingNode, Mark, derive_tree
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.json_schema import derive_json_schema
 from tidegate.config.load import LoadedPipeline, parse_pipeline, read_pipeline
@@ -94,6 +96,19 @@ def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_bytes(b"#" * (2 << 20))
     with pytest.raises(ConfigErrors, match="larger than"):
         read_pipeline(tmp_path / "p.yaml", {})
+
+
+def test_a_file_of_the_largest_size_is_read_in_seconds() -> None:
+    """Each place was looked up from the beginning of the file, which took minutes."""
+    text = "x:\n" + "".join(f"  k{number}: {{a: b}}  # {'-' * 64}\n" for number in range(12_000))
+    begun = time.process_time()
+    tree, problems = derive_tree(text)
+    assert time.process_time() - begun < 30
+    assert isinstance(tree, MappingNode)
+    assert problems == []
+    below = tree.entries[0][1]
+    assert isinstance(below, MappingNode)
+    assert below.entries[-1][0].mark == Mark(12_001, 3, text.rindex("k11999"))
 
 
 def test_a_file_that_is_not_utf_8_is_refused_at_the_first_wrong_byte(tmp_path: Path) -> None:

@@ -212,3 +212,11 @@ def test_a_place_inside_a_scalar_is_the_place_of_that_character_in_the_file(text
             found = derive_place_inside(source, reader.places["a", "b"], value, number, column)
             there = lines[found[0] - 1][found[1] - 1 :]
             assert there.startswith((character, "\\" + character))
+
+
+def test_a_variable_that_is_not_utf_8_is_refused() -> None:
+    """Python has half characters for its bytes, at which everything that makes bytes of them failed."""
+    with pytest.raises(InterpolationFailed) as caught:
+        derive_interpolated("a ${A}", {"A": b"caf\xe9".decode(errors="surrogateescape")}, no_file)
+    ((message, remedy),) = caught.value.problems
+    assert (message, remedy) == ("the value of the variable `A` is not UTF-8 text", "set it to one that is")

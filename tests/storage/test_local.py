@@ -71,8 +71,7 @@ def test_a_pipe_in_the_place_of_an_object_is_not_waited_for(storage: LocalStorag
     storage.put("journal/1", b"one")
     os.mkfifo(tmp_path / "a/b/journal/2")
     assert storage.get("journal/2") == b""
-    with pytest.raises(StorageError, match="ESPIPE"):
-        storage.get_range("journal/2", 0, 10)
+    assert storage.get_range("journal/2", 0, 10) == b""
 
 
 def test_list_never_shows_unfinished_writes(storage: LocalStorage, tmp_path: Path) -> None:

@@ -52,6 +52,16 @@ def test_a_condition_is_spark_sql_over_the_columns_of_the_table() -> None:
     assert len(ask(snapshot(), "`__key_group` < 16")) == 100
 
 
+def test_a_key_of_a_subtask_without_a_file_is_not_there() -> None:
+    """`state write` makes files of subtasks with rows only."""
+    (group,) = key_groups_of_keys([("a", 7)], [STRING, BIGINT], GROUPS)
+    owner = next(s for s in range(PARALLELISM) if group in key_group_range(SlotIndex(s), PARALLELISM, GROUPS))
+    of = make_snapshot(
+        [Written(encode_snapshot("step", DECLARATION, {}), (owner + 1) % PARALLELISM)], GROUPS, PARALLELISM
+    )
+    assert ask(of, name="a", n="7") == []
+
+
 def test_a_whole_key_reads_the_files_of_one_subtask_only() -> None:
     of = snapshot()
     assert ask(of, name="a", n="7") == [("a", 7, 70)]

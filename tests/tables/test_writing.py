@@ -167,6 +167,8 @@ def test_lines_of_json_have_values_as_sources_read_them(plan: Plan, tmp_path: Pa
     for line, words in (
         ("[1]", "line 2: Expected `object`"),
         ('{"k": "b", "c": 1.5}', "line 2: "),
+        ('\n\n{"k": "b"', "line 4: "),
+        ('\n\n{"k": "b", "c": 1.5}', "line 4: "),
         ('{"k": "b", "x": 1}', "no column `x`"),
     ):
         with pytest.raises(RowsRefused) as caught:

@@ -90,3 +90,18 @@ def test_a_window_that_is_missing_is_named_with_the_watermark() -> None:
     assert "per_minute: " in notes
     assert "its watermark is 2026-01-01T00:00:04.999Z" in notes
     assert "held back by orders[0]" in notes
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead-letter", "fail"])
+def test_a_window_that_ends_after_the_year_9999_is_a_bad_record(policy: str) -> None:
+    """Python has no moment of its end to say it by: each attempt failed with an internal error."""
+    text = PIPELINE.replace("event_time: at,", f"event_time: at, bad_records: {policy},")
+    if policy == "dead-letter":
+        text = text.replace("tests:\n", "dead_letters: {topic: dead}\ntests:\n")
+    given = (
+        "{orders: [{value: {id: 1, customer: ann, at: 9999-12-31T23:59:30Z}}, {watermark: 9999-12-31T23:59:59.999Z}, "
+        "{watermark: 253402300800000}]}"
+    )
+    expected = "fails: ends at 253402300800000 ms since 1970" if policy == "fail" else "bad_records: 1"
+    result = run_one(f"given: {given}, {expected}", text)
+    assert result.passed, messages(result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -10,8 +11,8 @@ import msgspec
 
 
 def echo_json(value: object) -> None:
-    """What `--format json` prints."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    """What `--format json` prints. A path that is not UTF-8 becomes escapes: `open_streams` sees to that."""
+    click.echo(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))
 
 
 def render_table(titles: Sequence[str], cells: Iterable[Sequence[str]], right: Collection[str]) -> list[str]:
@@ -28,5 +29,10 @@ def render_table(titles: Sequence[str], cells: Iterable[Sequence[str]], right: C
 
 
 def render_moment(at_ms: int | None) -> str:
-    """UTC, in seconds; `-` where there is none. `at_ms`: since 1970."""
-    return "-" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    """UTC, in seconds; `-` where there is none, the number beyond the calendar. `at_ms`: since 1970."""
+    if at_ms is None:
+        return "-"
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError):
+        return f"{at_ms} ms"

@@ -25,6 +25,7 @@ from tidegate.cli.orders import (
 )
 from tidegate.cli.output import echo_json, render_moment, render_table
 from tidegate.cli.reach import Given, Reach, derive_reach, http_options
+from tidegate.cli.words import require_utf8
 from tidegate.config.load import read_pipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener, opener_of_file
@@ -43,7 +44,7 @@ from tidegate.daemon.http.commands import Order
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone
 from tidegate.settings.counts import render_count
 from tidegate.settings.units import derive_duration_ms
-from tidegate.storage.base import ObjectCorrupt, Storage
+from tidegate.storage.base import ObjectCorrupt, Storage, StorageError
 from tidegate.storage.local import remove_empty
 from tidegate.storage.open import StorageOpener, open_storage, scheme_of
 from tidegate.tables.source import Kind, kind_of, read_journal
@@ -123,7 +124,9 @@ def describe_directory(given: str | None) -> str | None:
     """As the daemon has to know it, which may have another working directory. None: the checkpoint directory's own."""
     if given == "":
         raise click.UsageError("DIRECTORY is empty: name one, or leave it out for the checkpoint directory's own")
-    return given if given is None or "://" in given else str(Path(given).absolute())
+    if given is None or "://" in given:
+        return given
+    return require_utf8("DIRECTORY", str(Path(given).absolute()))
 
 
 def take_savepoint(
@@ -215,8 +218,11 @@ def _row(found: FoundSavepoint, opener: StorageOpener, *, verified: bool) -> Sav
         return SavepointRow(found.path, whole=False, problem=problem, verified=verified)
     keys = one.keys
     if verified:
-        examined = examine_savepoint(opener(found.path, create=False))
-        problem, keys = "; ".join(examined.problems[:1]), examined.keys
+        try:
+            examined = examine_savepoint(opener(found.path, create=False))
+            problem, keys = "; ".join(examined.problems[:1]), examined.keys
+        except StorageError as error:  # of this one; the others are looked at all the same
+            problem = error.message
     return SavepointRow(
         found.path,
         whole=not problem,

@@ -17,6 +17,15 @@ _RESET = "Once: STEP begins with empty state; the other steps continue."
 _DROP = "Once: give up what the checkpoint has of a step or source that the file no longer has."
 
 
+def require_utf8(what: str, text: str) -> str:
+    """The text. Raises UsageError for other bytes, which no journal, order or value can have."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise click.UsageError(f"{what}: {text[:100]!r} is not UTF-8 text") from error
+    return text
+
+
 def add_words(command: Command) -> Command:
     """The three options, each as often as there are steps."""
     for word, shown, text in (
@@ -36,6 +45,7 @@ def read_words(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, .
     for name in {*said.keep, *said.reset} & {*said.drop}:
         raise click.UsageError(f"--drop {name} is for a step that the file no longer has: remove the other option")
     for text in drop:
+        require_utf8("--drop", text)
         if "=" in text or not text:
             raise click.UsageError(f"--drop {text}: write the name of a step or source, and nothing else")
     return said
@@ -44,6 +54,7 @@ def read_words(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, .
 def _with_notes(word: str, given: tuple[str, ...]) -> dict[OperatorName, str]:
     found: dict[OperatorName, str] = {}
     for text in given:
+        require_utf8(f"--{word}", text)
         name, equals, note = text.partition("=")
         if not name or (equals and not note):
             raise click.UsageError(f'--{word} {text}: write the name of a step, or STEP="why, and when"')

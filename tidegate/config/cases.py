@@ -25,6 +25,8 @@ from tidegate.settings.fields import (
 PARTITION_MAX: Final = 9_999
 NOW: Final = "2026-01-01T00:00:00Z"
 """What the clock shows at the beginning of a case that says nothing."""
+_MOMENT_END: Final = 1 << 62
+"""Half of what Kafka has: time may pass in a case."""
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 
@@ -37,6 +39,8 @@ def moment_ms(text: str) -> int:
 def _moment(value: object) -> int:
     """A timestamp, or the number of milliseconds since 1970 that Kafka stores."""
     if isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) >= _MOMENT_END:
+            raise refusal(f"{describe_value(value)} is beyond all timestamps of Kafka", "write the ms since 1970")
         return value
     text = require_text(value, "a timestamp")
     try:

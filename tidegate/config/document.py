@@ -5,6 +5,7 @@ The tree is built from libyaml's events without recursion, so that neither depth
 
 from __future__ import annotations
 
+import bisect
 import re
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -57,8 +58,6 @@ class MappingNode:
 
 
 _YAML_REMEDY = "check indentation (spaces, not tabs) and brackets, and quote values with `: `, `#` or a leading sign"
-_NO_LINES = re.compile("[\x85\u2028\u2029]")
-"""Breaks of lines to YAML 1.1, and to no editor."""
 _QUOTE_VARIABLES = 'within braces or brackets put a variable in quotes: "${NAME}"'
 
 Node = ScalarNode | SequenceNode | MappingNode
@@ -86,13 +85,13 @@ def derive_tree(text: str) -> tuple[Node | None, list[TextProblem]]:
 
     Raises DocumentBroken where the YAML cannot be read.
     """
-    builder = _Builder(text)
+    builder = _Builder(_Lines(text))
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = _placed(text, mark) if mark else Mark(1, 1, 0)
+        place = _Lines(text).place(mark) if mark else Mark(1, 1, 0)
         what = ", ".join(part for part in (error.context, error.problem) if part)
         remedy = _flow_remedy(text, place) if "flow" in what else _YAML_REMEDY
         raise DocumentBroken(TextProblem(place, f"not valid YAML: {what}", remedy)) from error
@@ -113,18 +112,23 @@ def _flow_remedy(text: str, place: Mark) -> str:
     return _YAML_REMEDY if value is None else f"within braces or brackets put the value into quotes: {quote(value)}"
 
 
-def _placed(text: str, mark: Any) -> Mark:
-    """Where editors show it: libyaml begins lines after characters that are none of theirs, too."""
-    if _NO_LINES.search(text) is None:
-        return Mark(mark.line + 1, mark.column + 1, mark.index)
-    return Mark(text.count("\n", 0, mark.index) + 1, mark.index - text.rfind("\n", 0, mark.index), mark.index)
+class _Lines:
+    """Places as editors show them: libyaml begins lines after U+0085, U+2028 and U+2029, too."""
+
+    def __init__(self, text: str) -> None:
+        self._starts = [0, *(found.end() for found in re.finditer("[\r\n]", text))]
+
+    def place(self, mark: Any) -> Mark:
+        """Of a mark of libyaml's."""
+        line = bisect.bisect_right(self._starts, mark.index)
+        return Mark(line, mark.index - self._starts[line - 1] + 1, mark.index)
 
 
 class _Builder:
     """Events in, tree out."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, lines: _Lines) -> None:
+        self._places = lines
         self.root: Node | None = None
         self.problems: list[TextProblem] = []
         self._stack: list[SequenceNode | MappingNode] = []
@@ -138,7 +142,7 @@ class _Builder:
         self._nodes = 0
 
     def _mark(self, event: yaml.Event) -> Mark:
-        return _placed(self._text, event.start_mark)  # libyaml always sets it; the stubs allow None
+        return self._places.place(event.start_mark)  # libyaml always sets it; the stubs allow None
 
     def take(self, event: yaml.Event) -> None:
         """One event of libyaml."""

@@ -68,6 +68,9 @@ def derive_interpolated(
             return ""
         sources.append(name)
         if name in environ:
+            if not _is_text(environ[name]):
+                problems.append((f"the value of the variable `{name}` is not UTF-8 text", "set it to one that is"))
+                return ""
             return environ[name]
         if not colon:
             problems.append((f"the variable `{name}` is not set", f"set it, or give a default: ${{{name}:...}}"))
@@ -77,6 +80,15 @@ def derive_interpolated(
     if problems:
         raise InterpolationFailed(problems)
     return Interpolated(result, secret, tuple(sources))
+
+
+def _is_text(value: str) -> bool:
+    """Python keeps bytes of the environment that are not UTF-8 as half characters, which nothing can encode."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read(path: str, read_file: Callable[[str], str], problems: list[tuple[str, str]]) -> str:

@@ -25,7 +25,7 @@ from tidegate.state.errors import StateUnreadable
 from tidegate.state.snapshot import read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
 from tidegate.storage.checksum import seal, unseal
-from tidegate.storage.names import JOURNAL_PREFIX, RESTORING_PREFIX, STATE_PREFIX
+from tidegate.storage.names import JOURNAL_PREFIX, RESTORING_PREFIX, STATE_PREFIX, is_state_name
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ FORMAT_VERSION: Final = 1
 METADATA: Final = "metadata.json"
 COPY_AGAIN: Final = "copy the whole folder again from where it was taken, or restore another savepoint"
 """What to do about a damaged one."""
+_GIVE_FOLDER: Final = "give the folder that `tidegate savepoint` has printed (its name begins with `savepoint-`)"
 
 
 class SavepointRefused(PipelineStopped):
@@ -117,6 +118,11 @@ def read_savepoint(folder: Storage) -> Savepoint:
     except ObjectMissing as missing:
         text = f"{folder.location} is not a savepoint: {_what_it_is(folder)}"
         raise SavepointRefused(text, location=folder.location) from missing
+    except StorageError as failure:
+        if failure.fields.get("errno") != "ENOTDIR":
+            raise
+        text = f"{folder.location} is not a savepoint: it is a file, or below one; {_GIVE_FOLDER}"
+        raise SavepointRefused(text, location=folder.location) from failure
     try:
         version = msgspec.json.decode(body, type=_Version).format_version
         if version != FORMAT_VERSION:
@@ -125,12 +131,19 @@ def read_savepoint(folder: Storage) -> Savepoint:
                 "release that wrote it",
                 location=folder.location,
             )
-        return msgspec.json.decode(body, type=Savepoint)
+        savepoint = msgspec.json.decode(body, type=Savepoint)
     except msgspec.DecodeError as failure:
         raise ObjectCorrupt(
             f"{folder.location}/{METADATA} is intact but not a savepoint: {failure}; {COPY_AGAIN}",
             location=folder.location,
         ) from failure
+    for handle in savepoint.checkpoint.states:
+        if not is_state_name(handle.path):
+            raise ObjectCorrupt(
+                f"{folder.location}/{METADATA} lists {handle.path[:100]!r}, which is no file of state; {COPY_AGAIN}",
+                location=folder.location,
+            )
+    return savepoint
 
 
 def _unseal_metadata(folder: Storage) -> bytes:
@@ -155,10 +168,7 @@ def _what_it_is(folder: Storage) -> str:
             "being written now, or a daemon ended while it was written, or somebody while it was deleted. Restore "
             "another one; this one can be deleted (`tidegate savepoint delete --unfinished`)"
         )
-    return (
-        f"there is no such folder, or no {METADATA} in it; give the folder that `tidegate savepoint` has printed "
-        "(its name begins with `savepoint-`)"
-    )
+    return f"there is no such folder, or no {METADATA} in it; {_GIVE_FOLDER}"
 
 
 def check_whole(savepoint: Savepoint, folder: Storage) -> None:

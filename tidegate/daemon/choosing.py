@@ -38,7 +38,7 @@ from tidegate.coordinator.upgrade import Spoken, StoredStates
 from tidegate.daemon.stages import Decided, Ended, Owned, Whole
 from tidegate.daemon.start.unfit_state import refuse_unfit_rows
 from tidegate.daemon.stores import Stores
-from tidegate.ids import CheckpointId
+from tidegate.ids import CheckpointId, is_checkpoint_number
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.storage.base import Storage
 
@@ -173,7 +173,7 @@ class Choosing:
         if self._option is None:
             return None
         target = self._option.target
-        if target.isascii() and target.isdigit():
+        if is_checkpoint_number(target):
             if state.origin == f"checkpoint {target}":  # done already; it may not be retained any more
                 return None
             return find_retained(state, CheckpointId(int(target)))

@@ -50,3 +50,8 @@ def checkpoint_of_state(name: str) -> CheckpointId | None:
     """The checkpoint that a state object was written for; None for a foreign file."""
     match = _STATE.fullmatch(name)
     return None if match is None else CheckpointId(int(match[1]))
+
+
+def is_state_name(name: str) -> bool:
+    """Whether it can be that of a state object, of a checkpoint or a savepoint: of one in its folder."""
+    return name.startswith(STATE_PREFIX) and all(part and part[0] != "." for part in name.split("/"))

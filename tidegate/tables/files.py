@@ -203,6 +203,8 @@ def read_groups(snapshot: Snapshot, state: StateFiles, key_groups: range | None 
 
     Raises as `read_files`.
     """
+    if not state.files:  # no subtask that could have these key groups has written a file
+        return
     if not state.keyed:
         for file in sorted(state.files, key=lambda one: one.handle.subtask):
             yield GroupEntries(file.handle.subtask, _Stream(snapshot, state, file, range(1)).take(0))

@@ -7,7 +7,7 @@ Whatever `tidegate state read --raw` gives can be given back: columns of the eng
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -170,20 +170,22 @@ def read_input(rows: StateRows, path: str) -> pl.DataFrame:
     """
     try:
         if path.endswith(LINES):
-            return _read_lines(rows, path, [line for line in Path(path).read_bytes().splitlines() if line.strip()])
+            lines = enumerate(Path(path).read_bytes().splitlines(), 1)
+            return _read_lines(rows, path, {number: line for number, line in lines if line.strip()})
         return pl.scan_parquet(path).collect()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise RowsRefused(f"{path} cannot be read: {error}") from error
 
 
-def _read_lines(rows: StateRows, path: str, lines: Sequence[bytes]) -> pl.DataFrame:
+def _read_lines(rows: StateRows, path: str, lines: Mapping[int, bytes]) -> pl.DataFrame:
+    """Of lines by their number in the file, which has empty ones, too."""
     names: dict[str, None] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in lines.items():
         try:
             names |= dict.fromkeys(msgspec.json.decode(line, type=dict[str, msgspec.Raw]))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RowsRefused(f"{path}, line {number}: {error}") from error
-    decoded = JsonDecoder(list(rows.types(list(names)).items())).decode_values(lines)
+    decoded = JsonDecoder(list(rows.types(list(names)).items())).decode_values(list(lines.values()))
     for failure in decoded.failures:
-        raise RowsRefused(f"{path}, line {failure.row + 1}: {failure.message}")
+        raise RowsRefused(f"{path}, line {list(lines)[failure.row]}: {failure.message}")
     return decoded.frame

@@ -22,6 +22,7 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.savepoint import METADATA, read_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.errors import PipelineStopped
+from tidegate.ids import is_checkpoint_number
 from tidegate.storage.base import Storage
 from tidegate.storage.names import JOURNAL_PREFIX
 from tidegate.storage.open import StorageOpener, open_storage
@@ -89,7 +90,7 @@ def open_snapshot(
         if checkpoint not in (None, found["checkpoint"]):
             raise SourceRefused(f"{source} names checkpoint {found['checkpoint']}, --from names {checkpoint}: name one")
         chosen = found["checkpoint"]
-    if chosen is not None and chosen != NEWEST and not (chosen.isascii() and chosen.isdigit()):
+    if chosen is not None and chosen != NEWEST and not is_checkpoint_number(chosen):
         raise SourceRefused(
             f"{chosen!r} is no checkpoint: give its number, as `tidegate checkpoints` lists it, or newest"
         )

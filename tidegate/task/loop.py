@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from tidegate.clock import describe_stamp
 from tidegate.coordinator.types import Decline, StateHandle, StateKind
 from tidegate.errors import AttemptFailed, PipelineStopped
 from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure
@@ -367,9 +368,16 @@ def _topic_of(frame: pl.DataFrame, row: int) -> str | None:
 def _place_of(frame: pl.DataFrame, row: int) -> str:
     if "__partition" not in frame.columns or "__offset" not in frame.columns:
         if "window_end" in frame.columns:
-            return f"a result of several records: the window that ends at {frame['window_end'][row]}"
+            return f"a result of several records: the window that ends at {_moment_of(frame['window_end'], row)}"
         return (
             "partition and offset unknown (the row was in flight in a checkpoint of the pipeline's former definition, "
             "in which no step after it could fail)"
         )
     return f"partition {frame['__partition'][row]}, offset {frame['__offset'][row]}"
+
+
+def _moment_of(column: pl.Series, row: int) -> object:
+    """A timestamp also where Python has no such year, which may be what has failed."""
+    if column.dtype.is_temporal() and column[row : row + 1].null_count() == 0:
+        return describe_stamp(column[row : row + 1].dt.epoch("ms").item())
+    return column[row]

@@ -4,11 +4,7 @@ apiVersion: v1
 kind: Pod
 metadata:
   labels:
-    {{- include "tidegate.labels" . | nindent 4 }}
-    app.kubernetes.io/component: executor
-    {{- with .Values.spark.executor.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- include "tidegate.podLabels" (dict "root" . "component" "executor" "labels" .Values.spark.executor.podLabels) | nindent 4 }}
   {{- with .Values.spark.executor.podAnnotations }}
   annotations:
     {{- toYaml . | nindent 4 }}

@@ -14,8 +14,8 @@
 
 {{/* What never changes in a release: selectors. */}}
 {{- define "tidegate.instance" -}}
-app.kubernetes.io/name: {{ include "tidegate.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "tidegate.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "tidegate.labels" -}}
@@ -26,10 +26,20 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge $own .Values.commonLabels) -}}
 {{- end -}}
 
+{{/* Labels of a pod: {root, component, labels}. What selectors need is of the chart, whatever `labels` say. */}}
+{{- define "tidegate.podLabels" -}}
+{{- $own := include "tidegate.instance" .root | fromYaml -}}
+{{- $_ := set $own "app.kubernetes.io/component" .component -}}
+{{- if and (include "tidegate.oneNode" .root) (ne .component "executor") -}}
+{{- $_ := set $own "tidegate/volume" (include "tidegate.volumeLabel" .root) -}}
+{{- end -}}
+{{- toYaml (merge $own (default (dict) .labels) (include "tidegate.labels" .root | fromYaml)) -}}
+{{- end -}}
+
 {{/* Name, namespace, labels and annotations of an object: {root, suffix, annotations}. */}}
 {{- define "tidegate.metadata" -}}
-name: {{ include "tidegate.fullname" .root }}{{ .suffix }}
-namespace: {{ .root.Release.Namespace }}
+name: {{ printf "%s%s" (include "tidegate.fullname" .root) .suffix | quote }}
+namespace: {{ .root.Release.Namespace | quote }}
 labels:
   {{- include "tidegate.labels" .root | nindent 2 }}
 {{- with merge (dict) (default (dict) .annotations) .root.Values.commonAnnotations }}
@@ -87,6 +97,11 @@ annotations:
 {{- default (printf "%s-checkpoints" (include "tidegate.fullname" .)) .Values.checkpoints.volume.existingClaim -}}
 {{- end -}}
 
+{{/* The claim as a label, which is shorter than a name may be and ends with a letter or digit. */}}
+{{- define "tidegate.volumeLabel" -}}
+{{- include "tidegate.claimName" . | trunc 63 | regexFind "^.*[A-Za-z0-9]" -}}
+{{- end -}}
+
 {{- define "tidegate.accessModes" -}}
 {{- if .Values.checkpoints.volume.accessModes -}}
 {{- toYaml .Values.checkpoints.volume.accessModes -}}
@@ -132,12 +147,12 @@ annotations:
 {{- if not .Values.checkpoints.address }}
 - name: checkpoints
   persistentVolumeClaim:
-    claimName: {{ include "tidegate.claimName" . }}
+    claimName: {{ include "tidegate.claimName" . | quote }}
 {{- end }}
 {{- range $index, $file := .Values.secrets.files }}
 - name: secret-{{ $index }}
   secret:
-    secretName: {{ $file.secretName }}
+    secretName: {{ $file.secretName | quote }}
     defaultMode: 288
 {{- end }}
 {{- with .Values.extraVolumes }}
@@ -166,14 +181,14 @@ annotations:
 {{- define "tidegate.volumes" -}}
 - name: site
   configMap:
-    name: {{ include "tidegate.fullname" .root }}{{ .infix }}-site
+    name: {{ printf "%s%s-site" (include "tidegate.fullname" .root) .infix | quote }}
 - name: pipeline
   configMap:
-    name: {{ default (printf "%s%s-pipeline" (include "tidegate.fullname" .root) .infix) .root.Values.pipelineConfigMap.name }}
+    name: {{ default (printf "%s%s-pipeline" (include "tidegate.fullname" .root) .infix) .root.Values.pipelineConfigMap.name | quote }}
 {{- if .root.Values.spark.external.secretName }}
 - name: spark-secret
   secret:
-    secretName: {{ .root.Values.spark.external.secretName }}
+    secretName: {{ .root.Values.spark.external.secretName | quote }}
     defaultMode: 288
 {{- end }}
 {{ include "tidegate.sharedVolumes" .root }}
@@ -201,11 +216,7 @@ annotations:
 {{- define "tidegate.hookPod" -}}
 metadata:
   labels:
-    {{- include "tidegate.labels" .root | nindent 4 }}
-    app.kubernetes.io/component: {{ .suffix }}
-    {{- if include "tidegate.oneNode" .root }}
-    tidegate/volume: {{ include "tidegate.claimName" .root | trunc 63 }}
-    {{- end }}
+    {{- include "tidegate.podLabels" (dict "root" .root "component" .suffix) | nindent 4 }}
 spec:
   restartPolicy: Never
   automountServiceAccountToken: false
@@ -235,7 +246,7 @@ spec:
         - topologyKey: kubernetes.io/hostname
           labelSelector:
             matchLabels:
-              tidegate/volume: {{ include "tidegate.claimName" .root | trunc 63 }}
+              tidegate/volume: {{ include "tidegate.volumeLabel" .root | quote }}
   {{- end }}
   containers:
     - name: {{ .suffix }}

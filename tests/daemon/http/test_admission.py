@@ -78,6 +78,7 @@ def test_X33_an_order_needs_the_token_whatever_else_is_right() -> None:
         (ELSEWHERE._replace(encrypted=True), {**RIGHT, "Host": "orders.streams.svc"}, None),
         (HERE, {**RIGHT, "Host": "orders.streams.svc"}, 421),
         (ELSEWHERE._replace(encrypted=True), {}, 401),
+        (HERE, {"Authorization": "Bearer \udcff"}, 401),  # a byte that is not UTF-8
         (ELSEWHERE._replace(encrypted=True, reads=True), {}, 401),
         (ELSEWHERE._replace(encrypted=True, operates=True), {}, None),
         (ELSEWHERE._replace(encrypted=True, operates=True), {"Origin": "https://evil.example"}, 403),

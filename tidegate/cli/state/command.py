@@ -13,6 +13,7 @@ import msgspec
 from tidegate.cli.orders import OF
 from tidegate.cli.output import echo_json
 from tidegate.cli.state.write import write
+from tidegate.cli.words import require_utf8
 from tidegate.config.storages import opener_of_file
 from tidegate.process.garbage import collect_rarely
 
@@ -103,11 +104,14 @@ def read(
 
     if style == "parquet" and output is None:
         raise click.UsageError("--format parquet is no text: name a file with --output")
+    wanted = _split(keys)
+    if where is not None:
+        require_utf8("--where", where)
     snapshot = open_snapshot(source, checkpoint, os.environ, opener_of_file(file))
     chosen = choose_state(snapshot, step, name)
     shape = read_shape(snapshot, chosen)
     table = StateTable(shape, raw=raw)
-    query = Query(shape, table, _split(keys), where)
+    query = Query(shape, table, wanted, where)
     if limit is None and style == "table" and output is None:
         limit = TABLE_ROWS
     write_rows(table, query.read(snapshot, chosen), style, limit, output)
@@ -158,7 +162,7 @@ def _print_changes(about: StateDiff, change: Change, table: StateTable, frame: p
 def _split(keys: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in keys:
-        name, equals, value = text.partition("=")
+        name, equals, value = require_utf8("--key", text).partition("=")
         if not equals or not name:
             raise click.UsageError(f"--key {text}: write COLUMN=VALUE")
         if name in found:

@@ -106,7 +106,9 @@ def decide_reader(headers: Mapping[str, str], tokens: Collection[str], caller: C
 
 def _is_token(authorization: str, token: str) -> bool:
     given = authorization.removeprefix(SCHEME)
-    return authorization.startswith(SCHEME) and hmac.compare_digest(given.encode(), token.encode())
+    # What is not UTF-8 in a header arrives as half characters.
+    sent = given.encode(errors="surrogateescape")
+    return authorization.startswith(SCHEME) and hmac.compare_digest(sent, token.encode())
 
 
 def _name_of(host: str) -> str:

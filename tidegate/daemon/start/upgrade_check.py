@@ -27,7 +27,7 @@ from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.daemon.start.dry_run import Migrated, restore_into_scratch
 from tidegate.daemon.start.unfit_state import refuse_unfit_rows
 from tidegate.errors import BEGIN_ANEW, TidegateError
-from tidegate.ids import CheckpointId, OperatorName, StateName
+from tidegate.ids import CheckpointId, OperatorName, StateName, is_checkpoint_number
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.evolving import evolve
 from tidegate.plan.graph import Plan
@@ -88,7 +88,7 @@ def find_target(directory: str, open_storage: StorageOpener, wanted: str | None)
 
     Raises RestoreRefused, SavepointRefused, JournalRefused, StorageError.
     """
-    if wanted is not None and not (wanted.isascii() and wanted.isdigit()):
+    if wanted is not None and not is_checkpoint_number(wanted):
         folder = open_storage(wanted, create=False)
         savepoint = read_savepoint(folder)
         return Target(f"savepoint {wanted}", savepoint.checkpoint, savepoint.identity, saved=True), folder
