@@ -157,8 +157,8 @@ FLOORS: Final[Mapping[str, int]] = {
     "subtasks that replay rows in flight": 120,
     "topics grown": 120,
     "topics that a pattern finds made while it runs": 12,
-    "transactions: lost": 15,
-    "transactions: salvaged": 215,
+    "transactions: lost": 7,
+    "transactions: salvaged": 80,
     "windows closed after a restore": 2000,
     "windows that replay rows in flight": 50,
 }
