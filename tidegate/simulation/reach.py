@@ -32,7 +32,7 @@ FLOORS: Final[Mapping[str, int]] = {
     "acks: unknown": 25,
     "cancellations: an aligner at rest": 2,
     "cancellations: an alternating handler that has done with it": 15,
-    "cancellations: an alternating handler that has seen nothing of it": 2,
+    "cancellations: an alternating handler that has seen nothing of it": 1,
     "checkpoints given up: declined": 95,
     "checkpoints given up: expired": 65,
     "checkpoints given up: journal_failed": 15,
