@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tidegate.config.interpolate import is_utf8
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.ids import OperatorName
 
@@ -19,10 +20,8 @@ _DROP = "Once: give up what the checkpoint has of a step or source that the file
 
 def require_utf8(what: str, text: str) -> str:
     """The text. Raises UsageError for other bytes, which no journal, order or value can have."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise click.UsageError(f"{what}: {text[:100]!r} is not UTF-8 text") from error
+    if not is_utf8(text):
+        raise click.UsageError(f"{what}: {text[:100]!r} is not UTF-8 text")
     return text
 
 

@@ -68,7 +68,7 @@ def derive_interpolated(
             return ""
         sources.append(name)
         if name in environ:
-            if not _is_text(environ[name]):
+            if not is_utf8(environ[name]):
                 problems.append((f"the value of the variable `{name}` is not UTF-8 text", "set it to one that is"))
                 return ""
             return environ[name]
@@ -82,10 +82,10 @@ def derive_interpolated(
     return Interpolated(result, secret, tuple(sources))
 
 
-def _is_text(value: str) -> bool:
-    """Python keeps bytes of the environment that are not UTF-8 as half characters, which nothing can encode."""
+def is_utf8(text: str) -> bool:
+    """Python keeps other bytes of variables and arguments as half characters, which nothing can encode."""
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError:
         return False
     return True

@@ -57,8 +57,8 @@ class Sweep:
         self._ttl_ms = ttl_ms
         self._round: Iterator[Any] | None = None
 
-    def go_on(self, now_ms: int, entries: int = SWEPT_AT_ONCE) -> None:
-        """The next part. `now_ms`: what ended before it is removed; what has no end yet is given one."""
+    def go_on(self, now_ms: int, entries: int) -> None:
+        """The next so many entries. `now_ms`: what ended before it is removed; what has no end yet is given one."""
         if self._round is None:
             self._round = self._state.keys()
         keys = list(islice(self._round, entries))

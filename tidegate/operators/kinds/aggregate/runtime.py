@@ -181,7 +181,8 @@ class AggregateRuntime(Runtime):
         else:
             kept = [[part[last] for last in lasts] for part in accumulators]
             self._totals.put_many(index, zip(*kept, ends, strict=True))
-            self._new += stored.count(None)
+            if self._sweep is not None:
+                self._new += stored.count(None)
         return columns, keys
 
     def _lives(
