@@ -289,7 +289,13 @@ def _draw_topology(seed: int) -> Workload:
     topology = draw.choice(WINDOWED)
     timing = draw_timing(draw, single=topology in ("wide-windows", "session-windows"))
     workload = msgspec.structs.replace(
-        workload, topology=topology, timing=timing, unaligned_after_ms=unaligned_after_ms
+        workload,
+        topology=topology,
+        timing=timing,
+        unaligned_after_ms=unaligned_after_ms,
+        transaction_timeout_ms=max(
+            workload.transaction_timeout_ms, PATIENT_MS if workload.storage_pace >= SLOW_STORAGE else 0
+        ),
     )
     more = generator(seed, "early timing windows")
     if more.random() < MORE_TIMING:
@@ -303,13 +309,7 @@ def _decide_more(workload: Workload, timing: Timing, *, sessions: bool) -> Workl
     workload = msgspec.structs.replace(workload, topology="windows", timing=timing, bounded=False)
     if timing.early_ms and sessions:
         timing = msgspec.structs.replace(timing, every_ms=None)
-        least_ms = PATIENT_MS if workload.storage_pace >= SLOW_STORAGE else 0
-        workload = msgspec.structs.replace(
-            workload,
-            topology="session-windows",
-            transaction_timeout_ms=max(workload.transaction_timeout_ms, least_ms),
-        )
-        return _decide_sessions(workload, timing)
+        return _decide_sessions(msgspec.structs.replace(workload, topology="session-windows"), timing)
     if timing.early_ms:
         return msgspec.structs.replace(workload, growing=False, exactly_once=True)
     return msgspec.structs.replace(workload, skew_ms=min(workload.skew_ms, 200), drift=0.0)
