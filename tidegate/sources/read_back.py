@@ -19,7 +19,7 @@ from tidegate.ids import TopicPartition
 from tidegate.operators.async_queue import Call
 from tidegate.operators.calls.caller import Asked, CallsFailed
 from tidegate.operators.kinds.dead_letters import WAIT_MS, Origin
-from tidegate.sources.consumer_properties import derive_consumer_properties
+from tidegate.sources.consumer_properties import DEFAULTS, derive_consumer_properties
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
 
@@ -41,6 +41,9 @@ _OWNED: Final = {
     "queued.min.messages": "1",
     "queued.max.messages.kbytes": "1024",
     "fetch.message.max.bytes": "65536",  # one record is wanted; larger ones are fetched all the same
+    "fetch.min.bytes": "1",
+    # what a source may be given for many records would make each single one wait
+    **{name: DEFAULTS[name] for name in ("fetch.wait.max.ms", "fetch.queue.backoff.ms")},
 }
 _END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin so, and are public
 _NOT_THERE: Final = frozenset(
