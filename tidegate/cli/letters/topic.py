@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tidegate.config.models import PipelineSettings
@@ -157,7 +159,9 @@ class Marks:
     """Which letters were written again, and where to."""
 
     def __init__(self) -> None:
-        self._marked: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        self._ranges: defaultdict[int, list[tuple[int, int, str]]] = defaultdict(list)
+        """Of each partition: first and last offset, and the topic. Never each offset: a mark can name any number."""
+        self._sorted = True
 
     def note(self, message: ck.Message) -> bool:
         """Whether it is a mark."""
@@ -166,12 +170,19 @@ class Marks:
         if mark is None:
             return False
         number: Any = message.partition()
-        self._marked[number].update(dict.fromkeys(mark.letters, mark.to))
+        self._ranges[number] += [(first, last, mark.to) for first, last in mark.offsets]
+        self._sorted = False
         return True
 
     def of(self, letter: Letter) -> str | None:
         """The topic that it was written to; None for an open one."""
-        return self._marked[letter.partition].get(letter.offset)
+        if not self._sorted:
+            self._sorted = True
+            for ranges in self._ranges.values():
+                ranges.sort()
+        found = self._ranges.get(letter.partition, [])
+        place = bisect_right(found, letter.offset, key=itemgetter(0)) - 1
+        return found[place][2] if place >= 0 and letter.offset <= found[place][1] else None
 
 
 def letter_of(message: ck.Message) -> Letter | None:

@@ -92,11 +92,6 @@ class Mark(msgspec.Struct, frozen=True):
     """Ranges, both ends inclusive."""
     to: str
 
-    @property
-    def letters(self) -> Iterable[int]:
-        """Every offset."""
-        return (offset for first, last in self.offsets for offset in range(first, last + 1))
-
 
 def make_mark(offsets: Iterable[int], to: str) -> bytes:
     """The value of the record that marks these letters."""
