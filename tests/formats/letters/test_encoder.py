@@ -32,6 +32,14 @@ def test_a_record_whose_count_of_headers_is_none_is_no_letter(count: bytes) -> N
     assert read_letter(0, 0, None, b"k", b"v", headers) is None
 
 
+def test_numbers_of_a_letter_that_are_none_of_kafkas_are_unknown() -> None:
+    """A timestamp of more than 64 bits ended `dead-letters replay` with a traceback."""
+    headers = [(letters.KIND, b"X"), (letters.HEADERS, b"0"), (letters.TIMESTAMP, b"9" * 19), (letters.OFFSET, b"-1x")]
+    found = read_letter(0, 0, None, b"k", b"v", [*headers, (letters.PARTITION, str(2**63 - 1).encode())])
+    assert found is not None
+    assert (found.timestamp_ms, found.source_offset, found.source_partition) == (None, None, 2**63 - 1)
+
+
 def encode(frame: pl.DataFrame, limits: RecordLimits | None = LIMITS) -> tuple[Letter, dict[str, str]]:
     """The only letter, and its headers."""
     records = LetterEncoder("sales", 7).encode(frame, limits)

@@ -22,7 +22,6 @@ from tidegate.cli.letters.topic import (
     LetterTopic,
     Marks,
     explain,
-    letter_of,
 )
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.models import PipelineSettings
@@ -75,7 +74,7 @@ def replay(settings: PipelineSettings, chosen: Callable[[Letter], bool], to: str
             marks.note(message)
         done = Replayed()
         waiting: list[Letter] = []
-        for letter in filter(chosen, filter(None, map(letter_of, topic.read(bounds)))):
+        for letter in filter(chosen, topic.letters(bounds)):
             if marks.of(letter) is not None:
                 done.marked += 1
             elif not letter.whole or not (to or letter.topic):
@@ -196,7 +195,7 @@ class _Writer:
         """In the record's own partition where it goes back to its topic."""
         target = to or letter.topic
         number = letter.source_partition
-        own = to is None and number is not None and number < self._count(target)
+        own = to is None and number is not None and 0 <= number < self._count(target)
         self._send(
             topic=target,
             partition=number if own and number is not None else -1,

@@ -69,6 +69,7 @@ class LetterTopic:
         import confluent_kafka as ck
 
         self.topic = settings_of(settings).topic
+        self._pipeline = settings.name
         self.kafka = reveal(settings.kafka)
         own = {
             "group.id": "tidegate-dead-letters",  # the client asks for one; nothing is ever stored under it
@@ -132,20 +133,25 @@ class LetterTopic:
         self._consumer.assign([ck.TopicPartition(self.topic, number, bounds[number][0]) for number in sorted(left)])
         heard_s = time.monotonic()
         while left:
-            messages = self._consumer.consume(BATCH, WAIT_S)
-            if messages:
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > STALL_S:
-                raise explain(self.kafka, f"no record came for {STALL_S:g} s")
-            for message in messages:
+            for message in self._consumer.consume(BATCH, WAIT_S):
                 number: Any = message.partition()
                 offset: Any = message.offset()
                 if message.error() is not None:
                     self._check(message)
                 elif offset < bounds[number][1]:
                     yield message
-                if offset is not None and number in left and offset >= bounds[number][1] - (message.error() is None):
-                    left.discard(number)
+                if offset is not None and number in left:  # others are read to their ends, and may get new records
+                    heard_s = time.monotonic()
+                    if offset >= bounds[number][1] - (message.error() is None):
+                        left.discard(number)
+            if left and time.monotonic() - heard_s > STALL_S:
+                raise explain(self.kafka, f"no record came for {STALL_S:g} s")
+
+    def letters(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[Letter]:
+        """Those of this pipeline: others may write to the topic, too. Raises as `read`."""
+        for letter in filter(None, map(letter_of, self.read(bounds))):
+            if letter.pipeline == self._pipeline:
+                yield letter
 
     def _check(self, event: ck.Message) -> None:
         import confluent_kafka as ck

@@ -121,4 +121,6 @@ def _last(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
+    """Of 64 bits, as all of Kafka's are."""
+    number = int(text) if text is not None and _NUMBER.fullmatch(text) else None
+    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
