@@ -176,3 +176,19 @@ def test_what_a_source_is_told_about_fetching_many_records_does_not_make_single_
         "fetch.wait.max.ms": 20,
         "fetch.queue.backoff.ms": 5,
     }
+
+
+@pytest.mark.parametrize(
+    "code", [ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError._UNKNOWN_TOPIC, ck.KafkaError._UNKNOWN_PARTITION]
+)
+def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(code: int) -> None:
+    """One that has just started knows of none: the letter said `gone`, and had no bytes."""
+
+    class Starting(FakeConsumer):
+        def assign(self, partitions: list[ck.TopicPartition]) -> None:
+            super().assign(partitions)
+            if len(self.assigned) == 1:
+                self._queue = deque([ck.Message(error=ck.KafkaError(code), topic="orders", partition=0)])
+
+    consumer = Starting({("orders", 0): {3: b"three"}})
+    assert read(consumer, ("orders", 0, 3)) == [record(b"three")]

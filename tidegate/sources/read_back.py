@@ -47,14 +47,16 @@ _OWNED: Final = {
 }
 _END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin so, and are public
 _NOT_THERE: Final = frozenset(
+    {ck.KafkaError.OFFSET_OUT_OF_RANGE, ck.KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001  # see above
+)
+_UNKNOWN: Final = frozenset(
     {
-        ck.KafkaError.OFFSET_OUT_OF_RANGE,
-        ck.KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001  # see above
         ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
         ck.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # see above
         ck.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # see above
     }
 )
+"""A broker that has just started says so of every topic: that is no word about a record."""
 
 
 class _Request(msgspec.Struct, eq=False):
@@ -192,7 +194,7 @@ class RecordReader:
             self._note(error.args[0])
 
     def _look(self, place: _Place, request: _Request) -> RawRecord | str | None:
-        """The answer, if the next message is one."""
+        """The answer, if the next message is one. Raises KafkaException for what may be otherwise in a moment."""
         message, place.ahead = place.ahead, None
         if message is None:
             messages = place.consumer.consume(1, SLICE_S)
@@ -201,6 +203,8 @@ class RecordReader:
             message = messages[0]
         error = message.error()
         if error is not None:
+            if error.code() in _UNKNOWN:
+                raise ck.KafkaException(error)
             if error.code() in _NOT_THERE or (error.code() == _END and (message.offset() or 0) > request.offset):
                 place.partition = None
                 if error.code() in _NOT_THERE:
