@@ -76,7 +76,11 @@ def open_topic(monkeypatch: pytest.MonkeyPatch, batches: Iterator[list[ck.Messag
 
 
 def dead(offset: int, partition: int = 0, pipeline: str = "shop") -> ck.Message:
-    about = [(letters.HEADERS, b"0"), (letters.KIND, b"X"), (letters.PIPELINE, pipeline.encode())]
+    about: list[tuple[str, str | bytes | None]] = [
+        (letters.HEADERS, b"0"),
+        (letters.KIND, b"X"),
+        (letters.PIPELINE, pipeline.encode()),
+    ]
     return ck.Message(topic="dead", partition=partition, offset=offset, value=b"v", headers=about)
 
 
