@@ -69,7 +69,10 @@ def _try_rights(
     for need in needs:
         by_login.setdefault(need.login, []).append(need)
     for login, found in by_login.items():
-        asked = Inspector(_login(plan, login), timeout_s) if login else inspector
+        try:
+            asked = Inspector(_login(plan, login), timeout_s) if login else inspector
+        except (BrokerUnavailable, SinkRefused):
+            continue  # a finding of `start`
         try:
             operations = asked.operations()
             for need in found:

@@ -18,6 +18,7 @@ from tidegate.storage.open import StorageOpener, scheme_of
 
 _MEMORY_LIMIT: Final = FilePath("/sys/fs/cgroup/memory.max")
 _MEMORY_USED: Final = FilePath("/sys/fs/cgroup/memory.current")
+_MEMORY_DETAILS: Final = FilePath("/sys/fs/cgroup/memory.stat")
 _CPU_LIMIT: Final = FilePath("/sys/fs/cgroup/cpu.max")
 _MEMORY: Final = FilePath("/proc/meminfo")
 _MOUNTS: Final = FilePath("/proc/self/mounts")
@@ -91,8 +92,10 @@ def _memory_left() -> int | None:
     with suppress(OSError, ValueError):
         lines = dict(line.split(":", 1) for line in _MEMORY.read_text("ascii").splitlines())
         left.append(int(lines["MemAvailable"].split()[0]) * 1024)
-    with suppress(OSError, ValueError):
-        left.append(int(_MEMORY_LIMIT.read_text("ascii")) - int(_MEMORY_USED.read_text("ascii")))
+    with suppress(OSError, ValueError, KeyError):
+        details = dict(line.split() for line in _MEMORY_DETAILS.read_text("ascii").splitlines())
+        used = int(_MEMORY_USED.read_text("ascii")) - int(details["inactive_file"])  # that the kernel gives back
+        left.append(int(_MEMORY_LIMIT.read_text("ascii")) - used)
     return min(left, default=None)
 
 
