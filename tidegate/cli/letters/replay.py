@@ -46,6 +46,7 @@ OWN: Final[Mapping[str, str]] = {
     "linger.ms": "5",
     "batch.size": "1",  # a topic's limit is that of a batch: what fits alone must not fail with others
     "message.max.bytes": "1000000000",  # what was read was small enough for a topic
+    "queue.buffering.max.kbytes": str(1 << 20),  # a record that is larger than the queue waits for ever
 }
 """Properties of the producer."""
 
