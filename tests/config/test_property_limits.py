@@ -102,6 +102,8 @@ def test_what_goes_together_is_taken(properties: dict[str, str]) -> None:
         ({"queue.buffering.max.kbytes": "10000", "message.max.bytes": "10240001"}, ["queue.buffering.max.kbytes"]),
         ({"queue.buffering.max.kbytes": "10000", "message.max.bytes": "10240000"}, []),
         ({"message.max.bytes": "900000000"}, []),
+        ({"queue.buffering.max.messages": "0"}, ["queue.buffering.max.messages"]),  # "no limit": no room was seen
+        ({"queue.buffering.max.messages": "1"}, []),
     ],
 )
 def test_a_queue_that_the_largest_record_has_no_room_in_is_refused(

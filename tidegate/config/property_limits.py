@@ -83,12 +83,15 @@ def _producing(properties: Mapping[str, Text], transaction_ms: int) -> Iterator[
 
 
 def _queueing(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
-    """The client takes these together, and never a record beyond its queue: the sink would wait for ever."""
+    """The client takes these, and then a record, or any, never has room in its queue: the sink would wait for ever."""
     name, record = "queue.buffering.max.kbytes", _number(properties, "message.max.bytes", MESSAGE_BYTES)
     queue_kb = _number(properties, name, record)
     if 1024 * queue_kb < record:
         message = f"{queue_kb:.0f} kB are less than `message.max.bytes`, {record:.0f} bytes: no such record has room"
         yield PathProblem((name,), message, f"make it at least {-(-record // 1024):.0f}, or lower `message.max.bytes`")
+    name = "queue.buffering.max.messages"
+    if _number(properties, name, 1) < 1:
+        yield PathProblem((name,), "0 is no limit, and what a sink holds needs one", "use 1 or more, or remove it")
 
 
 def _number(properties: Mapping[str, Text], name: str, default: float) -> float:
