@@ -1,8 +1,9 @@
-"""Questions of `tidegate doctor` to a cluster that is played: one login that is refused hides nothing else."""
+"""Questions of `tidegate doctor` to a cluster that is played: rights of several logins, whose producers are there."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,10 @@ import pytest
 
 from tidegate.config.load import parse_pipeline
 from tidegate.daemon.doctor import asking
+from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.kafka.errors import LoginRefused
+from tidegate.kafka.facts import CoordinatorState, TransactionListing
+from tidegate.kafka.inspection import ActiveProducer
 from tidegate.plan.build import build_plan
 
 DOCUMENT = {
@@ -56,3 +60,11 @@ def test_a_login_that_is_refused_hides_no_other_finding(monkeypatch: pytest.Monk
     assert {need.name for need in tried if need.resource == "topic"} >= {"a", "b", "c", "d"}
     assert all(tried.values())
     assert not any(need.login for need in tried)
+
+
+def test_a_replay_of_dead_letters_is_no_other_writer() -> None:
+    ids = {1: "shop.dead-letters", 2: "billing.dead-letters", 3: "shop.out.0.1-j.0"}
+    listings = [TransactionListing(TransactionalId(name), one, CoordinatorState.EMPTY) for one, name in ids.items()]
+    now_ms = int(time.time() * 1000)
+    producers = [ActiveProducer(TopicPartition("dead", 0), one, now_ms) for one in ids]
+    assert [one.transactional_id for one in asking._others("shop", listings, producers)] == ["billing.dead-letters"]

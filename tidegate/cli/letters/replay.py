@@ -31,6 +31,7 @@ from tidegate.formats.letters.letter import Letter, make_mark
 from tidegate.formats.record_limits import RecordLimits, fits
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.sinks.limits import derive_record_limits
+from tidegate.sinks.naming import replay_id
 
 if TYPE_CHECKING:  # the library is imported where it runs
     import confluent_kafka as ck
@@ -136,7 +137,7 @@ class _Writer:
         import confluent_kafka as ck
 
         self._topic = topic
-        own = {**OWN, "transactional.id": f"{settings.name}.dead-letters"}
+        own = {**OWN, "transactional.id": replay_id(settings.name)}
         try:
             self._producer = ck.Producer(
                 {**derive_client_properties(topic.kafka, "producer"), **own}, logger=CLIENT_LOG
