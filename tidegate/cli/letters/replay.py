@@ -123,8 +123,13 @@ class _Fitting:
         self._client.close()
 
     def takes(self, letter: Letter, target: str) -> bool:
-        """Whether the record has room, with its header more. Where settings may not be seen the broker decides."""
+        """Whether the record has room, with its header more. Where settings may not be seen the broker decides.
+
+        Raises LettersRefused for a topic that is not there.
+        """
         if target not in self._limits:
+            if target not in self._client.topics([target], ANSWER_S):
+                raise LettersRefused(f"topic {target} does not exist; choose another by --to", topic=target)
             facts = self._client.topic_limits(target, ANSWER_S)
             self._limits[target] = derive_record_limits(target, self._properties, facts, SYSTEM_CLOCK.now_ms())
         return fits(letter.key, letter.value, _headers(letter, self._topic.topic), self._limits[target])
