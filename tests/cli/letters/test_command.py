@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.cli.letters import command
+from tidegate.cli.letters.replay import Replayed
 from tidegate.cli.letters.topic import letter_of
 from tidegate.formats import letters
 from tidegate.formats.letters.letter import Letter
@@ -68,3 +69,10 @@ def test_nothing_of_a_record_reaches_the_terminal_as_an_order(
         assert "header name\\x1b]0;title\\x07: 1\n" in said
         assert "message:          unknown field `\\x1b[2J\\u202e`\n" in said
         assert said.endswith("value:\na\tb\n")
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "0 records were"), (1, "1 record was"), (2, "2 records were")])
+def test_a_replay_says_how_many_records_it_has_written(count: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "replay_letters", lambda *_, **__: Replayed(written=count))
+    monkeypatch.setattr(command, "read_pipeline", lambda *_: SimpleNamespace(settings=SimpleNamespace(name="shop")))
+    assert CliRunner().invoke(command.dead_letters, ["replay", "f"]).output == f"{said} written again\n"

@@ -192,7 +192,8 @@ def replay(
     if to is not None and settings.dead_letters is not None and to == settings.dead_letters.topic:
         raise click.UsageError("--to is the dead-letter topic itself")
     done = replay_letters(settings, _chosen(kinds, steps, partition, offsets), to, dry_run=dry_run)
-    click.echo(f"{render_count(done.written, 'record')} {'would be' if dry_run else 'were'} written again")
+    verb = "would be" if dry_run else "was" if done.written == 1 else "were"
+    click.echo(f"{render_count(done.written, 'record')} {verb} written again")
     if done.marked:
         click.echo(f"{render_count(done.marked, 'letter')} had been written again before")
     if done.kept:
