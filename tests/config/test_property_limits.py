@@ -109,7 +109,7 @@ def test_what_goes_together_is_taken(properties: dict[str, str]) -> None:
 def test_a_queue_that_the_largest_record_has_no_room_in_is_refused(
     properties: dict[str, str], names: list[str]
 ) -> None:
-    """Such a record waited for room in an empty queue, and everything behind it, for ever."""
+    """Such a record waited for room in an empty queue, and everything after it, for ever."""
     given = {**BOOTSTRAP, **properties}
     assert [one.path for one in decide_limit_problems(given, "producer", TRANSACTION_MS)] == [(name,) for name in names]
     assert decide_limit_problems(given, "consumer", TRANSACTION_MS) == []
