@@ -94,6 +94,27 @@ def test_what_goes_together_is_taken(properties: dict[str, str]) -> None:
     assert refusals(given) == []
 
 
+@pytest.mark.parametrize(
+    ("properties", "names"),
+    [
+        ({"queue.buffering.max.kbytes": "976"}, ["queue.buffering.max.kbytes"]),
+        ({"queue.buffering.max.kbytes": "977"}, []),
+        ({"queue.buffering.max.kbytes": "10000", "message.max.bytes": "10240001"}, ["queue.buffering.max.kbytes"]),
+        ({"queue.buffering.max.kbytes": "10000", "message.max.bytes": "10240000"}, []),
+        ({"message.max.bytes": "900000000"}, []),
+        ({"queue.buffering.max.messages": "0"}, ["queue.buffering.max.messages"]),  # "no limit": no room was seen
+        ({"queue.buffering.max.messages": "1"}, []),
+    ],
+)
+def test_a_queue_that_the_largest_record_has_no_room_in_is_refused(
+    properties: dict[str, str], names: list[str]
+) -> None:
+    """Such a record waited for room in an empty queue, and everything after it, for ever."""
+    given = {**BOOTSTRAP, **properties}
+    assert [one.path for one in decide_limit_problems(given, "producer", TRANSACTION_MS)] == [(name,) for name in names]
+    assert decide_limit_problems(given, "consumer", TRANSACTION_MS) == []
+
+
 def values_of(known: KafkaProperty) -> Iterator[str]:
     """The ends of what a property takes, and something between."""
     if limits := re.fullmatch(r"(-?\d+) \.\. (-?\d+)", known.range):

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from tidegate.daemon import broker_watch
 from tidegate.daemon.broker_watch import BrokerWatch, Sign
 from tidegate.kafka.errors import BrokerUnavailable
 
@@ -95,3 +96,25 @@ def test_another_cause_of_an_outage_is_told_but_not_at_every_look(caplog: pytest
     words = [record.getMessage() for record in caplog.records]
     assert [text.partition(" at ")[0] for text in words] == ["no broker answers", "still no broker answers"]
     assert "it refuses the user" in words[1]
+
+
+def test_an_internal_error_is_told_once_and_ends_no_watch(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the watch: whether brokers answer stayed for ever what it was at the last look."""
+    monkeypatch.setattr(broker_watch, "LOOK_S", 0)
+    left = [KeyError("answer"), KeyError("answer")]
+
+    async def ask(_: float) -> None:
+        if left:
+            raise left.pop()
+
+    async def scene() -> None:
+        told = asyncio.Event()
+        made = BrokerWatch("b:9092", ask, lambda _: told.set(), Brokers())
+        watching = asyncio.create_task(made.run())
+        await asyncio.wait_for(told.wait(), 30)
+        watching.cancel()
+
+    asyncio.run(scene())
+    assert caplog.text.count("internal error: whether brokers answer") == 1

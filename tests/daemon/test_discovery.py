@@ -152,3 +152,19 @@ def test_topics_are_listed_seldom() -> None:
     found = Discovery(plan, restore, services, lambda *_: None, _unwanted, 10.0)
     asyncio.run(_steps(found.look_for_topics, (lambda: None,) * 11))
     assert len(listed) == 2
+
+
+def test_an_internal_error_ends_the_attempt() -> None:
+    """Nobody waits for the looks: new partitions, and a topic that was replaced, were never noticed again."""
+
+    async def scene() -> TidegateError:
+        failed: asyncio.Future[TidegateError] = asyncio.get_running_loop().create_future()
+        services = cast("Any", SimpleNamespace(journal=SimpleNamespace(state=SimpleNamespace(takeover=None))))
+        restore = RestorePlan(ATTEMPT, None, (), CheckpointId(1))
+        found = Discovery(plan_of("orders", "never"), restore, services, lambda *_: None, failed.set_result, 0.0)
+        found.start()
+        return await asyncio.wait_for(failed, 30)
+
+    error = asyncio.run(scene())
+    assert error.retriable
+    assert "the topics cannot be checked: AssertionError" in error.message

@@ -362,6 +362,14 @@ def test_a_fetch_that_a_quota_holds_back_for_too_long_says_so() -> None:
         client.first_sequence(PARTITION, 0, PREPARED.producer, timeout_s=0.1)
 
 
+def test_a_transaction_whose_first_record_was_removed_meanwhile_has_no_first_sequence() -> None:
+    """Retention goes by the records' timestamps, which a sink may set, and removes what is in an open transaction."""
+    gone = SimpleNamespace(partition_index=0, error_code=1, high_watermark=-1, records=None)
+    answer = SimpleNamespace(error_code=0, throttle_time_ms=0, responses=[SimpleNamespace(partitions=[gone])])
+    client, _ = scripted(in_turn(Metadata=[led_by(1)], Fetch=[answer]))
+    assert client.first_sequence(PARTITION, 5, PREPARED.producer) is None
+
+
 def test_a_broker_that_knows_of_nothing_yet_is_asked_again() -> None:
     unknown = SimpleNamespace(name="out", error_code=3, topic_id="", partitions=[])
     client, _ = scripted(in_turn(Metadata=[SimpleNamespace(brokers=[], topics=[unknown]), led_by(1)]))

@@ -155,3 +155,40 @@ def test_that_retention_has_removed_many_records_is_found_out_once() -> None:
     found = read(consumer, *(("orders", 0, offset) for offset in (3, 4, 50, 89, 90)))
     assert found == [*[GONE] * 4, record(b"90")]
     assert consumer.assigned == [("orders", 0, 3), ("orders", 0, 90)]
+
+
+def test_what_a_source_is_told_about_fetching_many_records_does_not_make_single_ones_slow() -> None:
+    """With `fetch.queue.backoff.ms` of 1000 each of them took a second, and most letters lost their bytes."""
+    seen: list[Mapping[str, Any]] = []
+
+    class Seeing(Tools):
+        def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Any:
+            seen.append(config)
+            return super().consumer(config, on_error)
+
+    kafka = {"fetch.min.bytes": "1000000", "fetch.wait.max.ms": "500", "fetch.queue.backoff.ms": "1000"}
+    reader = RecordReader((Origin(("orders",), kafka),), "letters", lambda: None, Seeing(FakeConsumer({})))
+    reader.submit([(Call(None, 0), ("orders", 0, 1))])
+    wait_until(lambda: bool(seen), "a consumer is made")
+    reader.close()
+    assert {name: int(seen[0][name]) for name in kafka} == {
+        "fetch.min.bytes": 1,
+        "fetch.wait.max.ms": 20,
+        "fetch.queue.backoff.ms": 5,
+    }
+
+
+@pytest.mark.parametrize(
+    "code", [ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError._UNKNOWN_TOPIC, ck.KafkaError._UNKNOWN_PARTITION]
+)
+def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(code: int) -> None:
+    """One that has just started knows of none: the letter said `gone`, and had no bytes."""
+
+    class Starting(FakeConsumer):
+        def assign(self, partitions: list[ck.TopicPartition]) -> None:
+            super().assign(partitions)
+            if len(self.assigned) == 1:
+                self._queue = deque([ck.Message(error=ck.KafkaError(code), topic="orders", partition=0)])
+
+    consumer = Starting({("orders", 0): {3: b"three"}})
+    assert read(consumer, ("orders", 0, 3)) == [record(b"three")]

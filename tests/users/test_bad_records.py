@@ -18,7 +18,7 @@ from tests.support.daemon_process import DaemonProcess
 from tests.users.user import User, log_lines, numbers
 from tests.waiting import wait_until
 from tidegate.cli.letters import replay
-from tidegate.cli.letters.topic import LetterTopic, letter_of
+from tidegate.cli.letters.topic import LetterTopic
 from tidegate.cli.main import run_command
 from tidegate.config.load import read_pipeline
 from tidegate.dev.demo.verify import read_topic
@@ -121,7 +121,7 @@ def ids_of(produced: Produced) -> list[int]:
 def letters_of(user: User) -> list[Letter]:
     """Partition by partition."""
     with LetterTopic(read_pipeline(user.write(), {}).settings) as topic:
-        return [letter for letter in map(letter_of, topic.read(topic.bounds())) if letter is not None]
+        return list(topic.letters(topic.bounds()))
 
 
 def check_letters(user: User, orders: str, produced: Produced) -> None:

@@ -35,7 +35,7 @@ def decide_limit_problems(properties: Mapping[str, Text], side: Side, transactio
     """
     found = [*_reconnecting(properties), *_fetching(properties)]
     if side != "consumer":
-        found += _producing(properties, transaction_ms)
+        found += [*_producing(properties, transaction_ms), *_queueing(properties)]
     return found
 
 
@@ -80,6 +80,18 @@ def _producing(properties: Mapping[str, Text], transaction_ms: int) -> Iterator[
         if limit_ms <= linger_ms <= LINGER_MAX_MS:
             message = f"{linger_ms:g} ms are not less than the time that a record has to be delivered, "
             yield PathProblem((name,), message + render_duration(limit_ms), "records wait for so long: make it shorter")
+
+
+def _queueing(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
+    """The client takes these, and then a record, or any, never has room in its queue: the sink would wait for ever."""
+    name, record = "queue.buffering.max.kbytes", _number(properties, "message.max.bytes", MESSAGE_BYTES)
+    queue_kb = _number(properties, name, record)
+    if 1024 * queue_kb < record:
+        message = f"{queue_kb:.0f} kB are less than `message.max.bytes`, {record:.0f} bytes: no such record has room"
+        yield PathProblem((name,), message, f"make it at least {-(-record // 1024):.0f}, or lower `message.max.bytes`")
+    name = "queue.buffering.max.messages"
+    if _number(properties, name, 1) < 1:
+        yield PathProblem((name,), "0 is no limit, and what a sink holds needs one", "use 1 or more, or remove it")
 
 
 def _number(properties: Mapping[str, Text], name: str, default: float) -> float:

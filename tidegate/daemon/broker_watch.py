@@ -54,9 +54,14 @@ class BrokerWatch:
         self._told = 0.0
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Until it is cancelled. An internal error is logged once, and the next look made."""
+        told = ""
         while True:
-            await self.look()
+            try:
+                await self.look()
+            except Exception as error:
+                if told != (told := repr(error)):
+                    logger.exception("internal error: whether brokers answer was not found out, and is tried again")
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:

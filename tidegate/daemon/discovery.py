@@ -23,7 +23,7 @@ from tidegate.coordinator.discovery import (
 from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.attempt_settings import NEW_TOPICS_S
 from tidegate.daemon.services import Services
-from tidegate.errors import TidegateError
+from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import SlotIndex
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
@@ -86,6 +86,10 @@ class Discovery:
                     self._fail(error)
                     return
                 logger.warning("the topics could not be checked: %s", error.message)
+            except Exception as error:
+                logger.exception("internal error")
+                self._fail(AttemptFailed(f"the topics cannot be checked: {type(error).__name__}: {error}"))
+                return
 
     async def look_for_topics(self) -> None:
         """Once in a while, where a source has a pattern. Raises TopicFound, BrokerUnavailable, SinkRefused."""

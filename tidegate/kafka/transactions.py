@@ -279,9 +279,12 @@ class TransactionClient:
         producer: Producer,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> int | None:
-        """Sequence of the first record at or after `start_offset` of the producer; None: nothing there."""
+        """Sequence of the first record at or after `start_offset` of the producer; None: nothing there, or no more."""
         batches = self._batches(partition, start_offset, self._clock.monotonic() + timeout_s, max_bytes=1)
-        return derive_first_sequence(batches, producer)
+        try:
+            return derive_first_sequence(batches, producer)
+        except _StartGone:
+            return None
 
     def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S) -> Marker:
         """How a transaction ended in one partition, by the control record in the log."""

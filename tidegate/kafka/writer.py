@@ -30,6 +30,8 @@ OPEN_TIMEOUT_S: Final = 120.0
 CALL_TIMEOUT_S: Final = 10.0
 FLUSH_SLICE_S: Final = 0.5
 RETRY_PAUSE_S: Final = 0.1
+UNKNOWN_TOPIC_S: Final = 5.0
+"""A broker that has just started knows of no topic, and one that is behind of no new one; sources wait as long."""
 REASON_TIMEOUT_S: Final = 1.0
 REASON_SLICE_S: Final = 0.05
 ROOM_TIMEOUT_S: Final = 120.0
@@ -187,16 +189,21 @@ class Writer:
 
     def _learn(self, topic: str, deadline: float, stopping: Callable[[], bool]) -> int:
         """How many partitions it has, which the client knows from then on, too."""
-        found = self._patiently(
-            lambda: self._producer.list_topics(topic, timeout=CALL_TIMEOUT_S), deadline, stopping
-        ).topics[topic]
-        if found.error is not None:
-            raise SinkRefused(
-                f"sink {self._sink}: topic {topic}: {found.error.str()}; create it, or grant the permission",
-                sink=self._sink,
-                topic=topic,
-            )
-        return len(found.partitions)
+        unknown_by = self._clock.monotonic() + UNKNOWN_TOPIC_S
+        while True:
+            found = self._patiently(
+                lambda: self._producer.list_topics(topic, timeout=CALL_TIMEOUT_S), deadline, stopping
+            ).topics[topic]
+            if found.error is None:
+                return len(found.partitions)
+            passing = found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            if not passing or stopping() or self._clock.monotonic() > unknown_by:
+                raise SinkRefused(
+                    f"sink {self._sink}: topic {topic}: {found.error.str()}; create it, or grant the permission",
+                    sink=self._sink,
+                    topic=topic,
+                )
+            self._clock.sleep(RETRY_PAUSE_S)
 
     def _make_producer(self) -> Producer:
         # An explicit value per record costs nothing; `delivery.report.only.error` needs a real bool.

@@ -51,7 +51,7 @@ def find_dead_letter_problems(graph: LogicalGraph, loaded: LoadedPipeline) -> tu
 
 def _topic_problems(graph: LogicalGraph, loaded: LoadedPipeline, settings: DeadLetterSettings) -> list[Problem]:
     path, topic = ("dead_letters", "topic"), settings.topic
-    readers = [one.name for one in _sources(graph) if topic in one.topics]
+    readers = [one.name for one in _sources(graph) if topic in one.topics or one.matches(topic)]
     writers = [name for name, sink in loaded.settings.sinks.items() if topic in sink.all_topics]
     problems = []
     if readers:

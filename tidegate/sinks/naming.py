@@ -17,6 +17,8 @@ from tidegate.ids import Attempt, OperatorName, SlotIndex, TransactionalId
 _NUMBER: Final = r"(0|[1-9][0-9]*)"
 _ID: Final = re.compile(rf"(.+)\.([^.]+)\.{_NUMBER}\.{_NUMBER}(?:-([^.]+))?\.{_NUMBER}", re.ASCII)
 
+_REPLAY: Final = ".dead-letters"
+
 
 class TransactionalName(msgspec.Struct, frozen=True):
     """The parts of a transactional id."""
@@ -47,3 +49,13 @@ def derive_name(transactional_id: str) -> TransactionalName | None:
     return TransactionalName(
         pipeline, OperatorName(sink), SlotIndex(int(subtask)), Attempt(int(attempt)), int(pool_slot), journal or ""
     )
+
+
+def replay_id(pipeline: str) -> TransactionalId:
+    """That of `tidegate dead-letters replay`."""
+    return TransactionalId(f"{pipeline}{_REPLAY}")
+
+
+def is_replay(transactional_id: str) -> bool:
+    """Whether it is that of any pipeline's."""
+    return transactional_id.endswith(_REPLAY)

@@ -19,7 +19,7 @@ from tidegate.ids import TopicPartition
 from tidegate.operators.async_queue import Call
 from tidegate.operators.calls.caller import Asked, CallsFailed
 from tidegate.operators.kinds.dead_letters import WAIT_MS, Origin
-from tidegate.sources.consumer_properties import derive_consumer_properties
+from tidegate.sources.consumer_properties import DEFAULTS, derive_consumer_properties
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
 
@@ -41,17 +41,22 @@ _OWNED: Final = {
     "queued.min.messages": "1",
     "queued.max.messages.kbytes": "1024",
     "fetch.message.max.bytes": "65536",  # one record is wanted; larger ones are fetched all the same
+    "fetch.min.bytes": "1",
+    # what a source may be given for many records would make each single one wait
+    **{name: DEFAULTS[name] for name in ("fetch.wait.max.ms", "fetch.queue.backoff.ms")},
 }
 _END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin so, and are public
 _NOT_THERE: Final = frozenset(
+    {ck.KafkaError.OFFSET_OUT_OF_RANGE, ck.KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001  # see above
+)
+_UNKNOWN: Final = frozenset(
     {
-        ck.KafkaError.OFFSET_OUT_OF_RANGE,
-        ck.KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001  # see above
         ck.KafkaError.UNKNOWN_TOPIC_OR_PART,
         ck.KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # see above
         ck.KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # see above
     }
 )
+"""A broker that has just started says so of every topic: that is no word about a record."""
 
 
 class _Request(msgspec.Struct, eq=False):
@@ -189,7 +194,7 @@ class RecordReader:
             self._note(error.args[0])
 
     def _look(self, place: _Place, request: _Request) -> RawRecord | str | None:
-        """The answer, if the next message is one."""
+        """The answer, if the next message is one. Raises KafkaException for what may be otherwise in a moment."""
         message, place.ahead = place.ahead, None
         if message is None:
             messages = place.consumer.consume(1, SLICE_S)
@@ -198,6 +203,8 @@ class RecordReader:
             message = messages[0]
         error = message.error()
         if error is not None:
+            if error.code() in _UNKNOWN:
+                raise ck.KafkaException(error)
             if error.code() in _NOT_THERE or (error.code() == _END and (message.offset() or 0) > request.offset):
                 place.partition = None
                 if error.code() in _NOT_THERE:

@@ -145,6 +145,8 @@ def test_ids_of_others_under_the_name() -> None:
     assert (stranger.level, "check.streams-1" in stranger.found) == (WARNING, True)
     longer = listing("check.eu.out.0.1-k.0", CoordinatorState.ONGOING)
     assert bad(of_cluster(listings=(longer,))) == [], "another pipeline, whose name begins as ours does"
+    replays = tuple(listing(one) for one in ("check.dead-letters", "check.eu.dead-letters"))
+    assert bad(of_cluster(listings=replays)) == [], "of `dead-letters replay`"
     assert bad(of_cluster("", listings=(listing(own("k"), CoordinatorState.ONGOING),))) == [], "`start` refuses it"
 
 

@@ -13,7 +13,7 @@ from tidegate.formats.contract import Headers
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.letters.encoder import LetterEncoder
 from tidegate.formats.letters.frames import LETTER_SCHEMA, RawRecord, letters_of_records, letters_of_rows
-from tidegate.formats.letters.letter import Letter, make_mark, read_letter, read_mark
+from tidegate.formats.letters.letter import Letter, Mark, make_mark, read_letter, read_mark
 from tidegate.formats.record_limits import RecordLimits, fits
 
 FAILURE = RecordFailure(0, FailureKind.WRONG_TYPE, "Expected `int`")
@@ -30,6 +30,14 @@ def about(raw: RawRecord, *, partition: int = 3, row: str | None = None) -> pl.D
 def test_a_record_whose_count_of_headers_is_none_is_no_letter(count: bytes) -> None:
     headers = [("h", b"1"), (letters.KIND, b"WRONG_TYPE"), (letters.HEADERS, count)]
     assert read_letter(0, 0, None, b"k", b"v", headers) is None
+
+
+def test_numbers_of_a_letter_that_are_none_of_kafkas_are_unknown() -> None:
+    """A timestamp of more than 64 bits ended `dead-letters replay` with a traceback."""
+    headers = [(letters.KIND, b"X"), (letters.HEADERS, b"0"), (letters.TIMESTAMP, b"9" * 19), (letters.OFFSET, b"-1x")]
+    found = read_letter(0, 0, None, b"k", b"v", [*headers, (letters.PARTITION, str(2**63 - 1).encode())])
+    assert found is not None
+    assert (found.timestamp_ms, found.source_offset, found.source_partition) == (None, None, 2**63 - 1)
 
 
 def encode(frame: pl.DataFrame, limits: RecordLimits | None = LIMITS) -> tuple[Letter, dict[str, str]]:
@@ -166,8 +174,7 @@ def test_marks_name_letters_in_ranges() -> None:
     value = make_mark([7, 3, 4, 5, 9], "orders")
     assert json.loads(value) == {"offsets": [[3, 5], [7, 7], [9, 9]], "to": "orders"}
     mark = read_mark(value, [(letters.MARKER, b"5")])
-    assert mark is not None
-    assert list(mark.letters) == [3, 4, 5, 7, 9]
+    assert mark == Mark(((3, 5), (7, 7), (9, 9)), "orders")
     assert read_mark(value, []) is None
     assert read_mark(b"{", [(letters.MARKER, b"5")]) is None
 

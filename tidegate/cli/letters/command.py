@@ -59,7 +59,7 @@ def list_letters(file: Path, style: str) -> None:
         bounds, marks = topic.bounds(), Marks()
         for message in topic.read(bounds):
             marks.note(message)
-        for letter in filter(None, map(letter_of, topic.read(bounds))):
+        for letter in topic.letters(bounds):
             name = (letter.step, letter.kind, letter.topic)
             group = groups.setdefault(name, LetterGroup(*name))
             group.letters += 1
@@ -85,7 +85,7 @@ def _print(rows: list[LetterGroup]) -> None:
         )
         for one in rows
     ]
-    click.echo("\n".join(render_table(titles, cells, ("letters", "open"))))
+    click.echo(_printable("\n".join(render_table(titles, cells, ("letters", "open")))))
 
 
 @dead_letters.command()
@@ -112,7 +112,7 @@ def show(file: Path, partition: int, offset: int, style: str) -> None:
     if style == "json":
         echo_json(_plain(letter, written_to))
         return
-    click.echo("\n".join(_lines(letter, written_to)))
+    click.echo(_printable("\n".join(_lines(letter, written_to))))
 
 
 def _plain(letter: Letter, written_to: str | None) -> dict[str, Any]:
@@ -148,9 +148,14 @@ def _text(data: bytes | None) -> str:
         text = data.decode()
     except UnicodeDecodeError:
         text = ""
-    if (text or not data) and all(each.isprintable() or each in "\n\t" for each in text):
+    if (text or not data) and text == _printable(text):
         return text
     return "0x" + data[:BYTES_SHOWN].hex() + (f"... ({len(data)} bytes)" if len(data) > BYTES_SHOWN else "")
+
+
+def _printable(text: str) -> str:
+    """Names and reasons are the record's, too: a terminal would obey what is in them."""
+    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
 
 
 def _moment(at_ms: int | None) -> str:
@@ -187,7 +192,8 @@ def replay(
     if to is not None and settings.dead_letters is not None and to == settings.dead_letters.topic:
         raise click.UsageError("--to is the dead-letter topic itself")
     done = replay_letters(settings, _chosen(kinds, steps, partition, offsets), to, dry_run=dry_run)
-    click.echo(f"{render_count(done.written, 'record')} {'would be' if dry_run else 'were'} written again")
+    verb = "would be" if dry_run else "was" if done.written == 1 else "were"
+    click.echo(f"{render_count(done.written, 'record')} {verb} written again")
     if done.marked:
         click.echo(f"{render_count(done.marked, 'letter')} had been written again before")
     if done.kept:

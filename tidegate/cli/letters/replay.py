@@ -22,7 +22,6 @@ from tidegate.cli.letters.topic import (
     LetterTopic,
     Marks,
     explain,
-    letter_of,
 )
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.models import PipelineSettings
@@ -32,6 +31,7 @@ from tidegate.formats.letters.letter import Letter, make_mark
 from tidegate.formats.record_limits import RecordLimits, fits
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.sinks.limits import derive_record_limits
+from tidegate.sinks.naming import replay_id
 
 if TYPE_CHECKING:  # the library is imported where it runs
     import confluent_kafka as ck
@@ -47,6 +47,7 @@ OWN: Final[Mapping[str, str]] = {
     "linger.ms": "5",
     "batch.size": "1",  # a topic's limit is that of a batch: what fits alone must not fail with others
     "message.max.bytes": "1000000000",  # what was read was small enough for a topic
+    "queue.buffering.max.kbytes": str(1 << 20),  # a record that is larger than the queue waits for ever
 }
 """Properties of the producer."""
 
@@ -75,7 +76,7 @@ def replay(settings: PipelineSettings, chosen: Callable[[Letter], bool], to: str
             marks.note(message)
         done = Replayed()
         waiting: list[Letter] = []
-        for letter in filter(chosen, filter(None, map(letter_of, topic.read(bounds)))):
+        for letter in filter(chosen, topic.letters(bounds)):
             if marks.of(letter) is not None:
                 done.marked += 1
             elif not letter.whole or not (to or letter.topic):
@@ -122,8 +123,13 @@ class _Fitting:
         self._client.close()
 
     def takes(self, letter: Letter, target: str) -> bool:
-        """Whether the record has room, with its header more. Where settings may not be seen the broker decides."""
+        """Whether the record has room, with its header more. Where settings may not be seen the broker decides.
+
+        Raises LettersRefused for a topic that is not there.
+        """
         if target not in self._limits:
+            if target not in self._client.topics([target], ANSWER_S):
+                raise LettersRefused(f"topic {target} does not exist; choose another by --to", topic=target)
             facts = self._client.topic_limits(target, ANSWER_S)
             self._limits[target] = derive_record_limits(target, self._properties, facts, SYSTEM_CLOCK.now_ms())
         return fits(letter.key, letter.value, _headers(letter, self._topic.topic), self._limits[target])
@@ -136,7 +142,7 @@ class _Writer:
         import confluent_kafka as ck
 
         self._topic = topic
-        own = {**OWN, "transactional.id": f"{settings.name}.dead-letters"}
+        own = {**OWN, "transactional.id": replay_id(settings.name)}
         try:
             self._producer = ck.Producer(
                 {**derive_client_properties(topic.kafka, "producer"), **own}, logger=CLIENT_LOG
@@ -196,7 +202,7 @@ class _Writer:
         """In the record's own partition where it goes back to its topic."""
         target = to or letter.topic
         number = letter.source_partition
-        own = to is None and number is not None and number < self._count(target)
+        own = to is None and number is not None and 0 <= number < self._count(target)
         self._send(
             topic=target,
             partition=number if own and number is not None else -1,

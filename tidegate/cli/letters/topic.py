@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tidegate.config.models import PipelineSettings
@@ -67,6 +69,7 @@ class LetterTopic:
         import confluent_kafka as ck
 
         self.topic = settings_of(settings).topic
+        self._pipeline = settings.name
         self.kafka = reveal(settings.kafka)
         own = {
             "group.id": "tidegate-dead-letters",  # the client asks for one; nothing is ever stored under it
@@ -130,20 +133,25 @@ class LetterTopic:
         self._consumer.assign([ck.TopicPartition(self.topic, number, bounds[number][0]) for number in sorted(left)])
         heard_s = time.monotonic()
         while left:
-            messages = self._consumer.consume(BATCH, WAIT_S)
-            if messages:
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > STALL_S:
-                raise explain(self.kafka, f"no record came for {STALL_S:g} s")
-            for message in messages:
+            for message in self._consumer.consume(BATCH, WAIT_S):
                 number: Any = message.partition()
                 offset: Any = message.offset()
                 if message.error() is not None:
                     self._check(message)
                 elif offset < bounds[number][1]:
                     yield message
-                if offset is not None and number in left and offset >= bounds[number][1] - (message.error() is None):
-                    left.discard(number)
+                if offset is not None and number in left:  # others are read to their ends, and may get new records
+                    heard_s = time.monotonic()
+                    if offset >= bounds[number][1] - (message.error() is None):
+                        left.discard(number)
+            if left and time.monotonic() - heard_s > STALL_S:
+                raise explain(self.kafka, f"no record came for {STALL_S:g} s")
+
+    def letters(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[Letter]:
+        """Those of this pipeline: others may write to the topic, too. Raises as `read`."""
+        for letter in filter(None, map(letter_of, self.read(bounds))):
+            if letter.pipeline == self._pipeline:
+                yield letter
 
     def _check(self, event: ck.Message) -> None:
         import confluent_kafka as ck
@@ -157,7 +165,9 @@ class Marks:
     """Which letters were written again, and where to."""
 
     def __init__(self) -> None:
-        self._marked: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        self._ranges: defaultdict[int, list[tuple[int, int, str]]] = defaultdict(list)
+        """Of each partition: first and last offset, and the topic. Never each offset: a mark can name any number."""
+        self._sorted = True
 
     def note(self, message: ck.Message) -> bool:
         """Whether it is a mark."""
@@ -166,12 +176,19 @@ class Marks:
         if mark is None:
             return False
         number: Any = message.partition()
-        self._marked[number].update(dict.fromkeys(mark.letters, mark.to))
+        self._ranges[number] += [(first, last, mark.to) for first, last in mark.offsets]
+        self._sorted = False
         return True
 
     def of(self, letter: Letter) -> str | None:
         """The topic that it was written to; None for an open one."""
-        return self._marked[letter.partition].get(letter.offset)
+        if not self._sorted:
+            self._sorted = True
+            for ranges in self._ranges.values():
+                ranges.sort()
+        found = self._ranges.get(letter.partition, [])
+        place = bisect_right(found, letter.offset, key=itemgetter(0)) - 1
+        return found[place][2] if place >= 0 and letter.offset <= found[place][1] else None
 
 
 def letter_of(message: ck.Message) -> Letter | None:

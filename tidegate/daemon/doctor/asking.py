@@ -27,7 +27,7 @@ from tidegate.plan.graph import Plan
 from tidegate.settings.secrets import reveal
 from tidegate.sinks.hanging import RIPE_S, Hanging
 from tidegate.sinks.mender import Mender
-from tidegate.sinks.naming import TransactionalName, derive_name
+from tidegate.sinks.naming import TransactionalName, derive_name, replay_id
 
 ANSWER_S: Final = 15.0
 DAY_MS: Final = 24 * 3600 * 1000
@@ -69,7 +69,10 @@ def _try_rights(
     for need in needs:
         by_login.setdefault(need.login, []).append(need)
     for login, found in by_login.items():
-        asked = Inspector(_login(plan, login), timeout_s) if login else inspector
+        try:
+            asked = Inspector(_login(plan, login), timeout_s) if login else inspector
+        except (BrokerUnavailable, SinkRefused):
+            continue  # a finding of `start`
         try:
             operations = asked.operations()
             for need in found:
@@ -184,7 +187,8 @@ def _others(
     for one in producers:
         known = names.get(one.producer_id, "")
         name = derive_name(known)
-        if (name is None or name.pipeline != pipeline) and one.last_ms >= since_ms:
+        own = known == replay_id(pipeline) or (name is not None and name.pipeline == pipeline)
+        if not own and one.last_ms >= since_ms:
             found[one.partition.topic, one.producer_id] = OtherWriter(
                 one.partition.topic, one.producer_id, known, one.last_ms
             )

@@ -18,7 +18,7 @@ from tidegate.kafka.facts import CoordinatorState
 from tidegate.settings.base import Path
 from tidegate.settings.units import render_duration
 from tidegate.sinks.hanging import Hanging, Verdict
-from tidegate.sinks.naming import derive_name
+from tidegate.sinks.naming import derive_name, is_replay
 
 ID_EXPIRATION: Final = "transactional.id.expiration.ms"
 SKEW_MS_MAX: Final = 5_000
@@ -168,6 +168,8 @@ def judge_rights(rights: Sequence[tuple[Need, bool]], commands: Commands) -> Ite
 def _ids(pipeline: str, facts: ClusterFacts, journal: str) -> Iterator[Finding]:
     strangers, open_elsewhere = [], set()
     for one in facts.listings:
+        if is_replay(one.transactional_id):
+            continue
         name = derive_name(one.transactional_id)
         if name is None:
             strangers.append(one.transactional_id)

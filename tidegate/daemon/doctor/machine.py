@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 from contextlib import suppress
 from pathlib import Path as FilePath
@@ -17,9 +18,12 @@ from tidegate.storage.open import StorageOpener, scheme_of
 
 _MEMORY_LIMIT: Final = FilePath("/sys/fs/cgroup/memory.max")
 _MEMORY_USED: Final = FilePath("/sys/fs/cgroup/memory.current")
+_MEMORY_DETAILS: Final = FilePath("/sys/fs/cgroup/memory.stat")
 _CPU_LIMIT: Final = FilePath("/sys/fs/cgroup/cpu.max")
 _MEMORY: Final = FilePath("/proc/meminfo")
 _MOUNTS: Final = FilePath("/proc/self/mounts")
+_ESCAPED: Final = re.compile(rb"\\([0-3][0-7]{2})")
+"""Blanks and backslashes in mount points."""
 FILES_COUNTED_MAX: Final = 100_000
 
 
@@ -63,11 +67,11 @@ def _kind(directory: FilePath) -> str:
     """Of the file system: that of the longest mount point above the directory."""
     best, kind = "", ""
     with suppress(OSError):
-        for line in _MOUNTS.read_text("utf-8", "surrogateescape").splitlines():
-            _, mounted, system, *_ = line.split(" ")
-            point = mounted.encode("utf-8", "surrogateescape").decode("unicode_escape")
+        for line in _MOUNTS.read_bytes().rstrip(b"\n").split(b"\n"):
+            _, mounted, system, *_ = line.split(b" ")
+            point = os.fsdecode(_ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), mounted))
             if directory.is_relative_to(point) and len(point) >= len(best):
-                best, kind = point, system
+                best, kind = point, os.fsdecode(system)
     return kind
 
 
@@ -88,8 +92,10 @@ def _memory_left() -> int | None:
     with suppress(OSError, ValueError):
         lines = dict(line.split(":", 1) for line in _MEMORY.read_text("ascii").splitlines())
         left.append(int(lines["MemAvailable"].split()[0]) * 1024)
-    with suppress(OSError, ValueError):
-        left.append(int(_MEMORY_LIMIT.read_text("ascii")) - int(_MEMORY_USED.read_text("ascii")))
+    with suppress(OSError, ValueError, KeyError):
+        details = dict(line.split() for line in _MEMORY_DETAILS.read_text("ascii").splitlines())
+        used = int(_MEMORY_USED.read_text("ascii")) - int(details["inactive_file"])  # that the kernel gives back
+        left.append(int(_MEMORY_LIMIT.read_text("ascii")) - used)
     return min(left, default=None)
 
 

@@ -92,11 +92,6 @@ class Mark(msgspec.Struct, frozen=True):
     """Ranges, both ends inclusive."""
     to: str
 
-    @property
-    def letters(self) -> Iterable[int]:
-        """Every offset."""
-        return (offset for first, last in self.offsets for offset in range(first, last + 1))
-
 
 def make_mark(offsets: Iterable[int], to: str) -> bytes:
     """The value of the record that marks these letters."""
@@ -126,4 +121,6 @@ def _last(headers: Sequence[tuple[str, bytes | None]], name: str) -> str | None:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and _NUMBER.fullmatch(text) else None
+    """Of 64 bits, as all of Kafka's are."""
+    number = int(text) if text is not None and _NUMBER.fullmatch(text) else None
+    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None

@@ -1,0 +1,78 @@
+"""What `dead-letters show` and `list` print of records that somebody may have made to be printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Self
+
+import confluent_kafka as ck
+import pytest
+from click.testing import CliRunner
+
+from tidegate.cli.letters import command
+from tidegate.cli.letters.replay import Replayed
+from tidegate.cli.letters.topic import letter_of
+from tidegate.formats import letters
+from tidegate.formats.letters.letter import Letter
+
+OWN = ("name\x1b]0;title\x07", b"1")
+ABOUT = [(letters.KIND, b"UNKNOWN_FIELD"), (letters.STEP, b"orders"), (letters.HEADERS, b"1")]
+MESSAGE = ck.Message(
+    topic="dead",
+    partition=0,
+    offset=3,
+    value=b"a\tb",
+    headers=[
+        OWN,
+        *ABOUT,
+        (letters.MESSAGE, "unknown field `\x1b[2J\u202e`".encode()),
+        (letters.TOPIC, "in\x9b".encode()),
+    ],
+)
+
+
+class Topic:
+    """Has one letter."""
+
+    topic = "dead"
+
+    def __init__(self, settings: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def bounds(self) -> dict[int, tuple[int, int]]:
+        return {0: (3, 4)}
+
+    def read(self, _: object) -> Iterator[ck.Message]:
+        yield MESSAGE
+
+    def letters(self, _: object) -> Iterator[Letter | None]:
+        yield letter_of(MESSAGE)
+
+
+@pytest.mark.parametrize("words", [["show", "f", "--partition", "0", "--offset", "3"], ["list", "f"]])
+def test_nothing_of_a_record_reaches_the_terminal_as_an_order(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "LetterTopic", Topic)
+    monkeypatch.setattr(command, "read_pipeline", lambda *_: SimpleNamespace(settings=None))
+    said = CliRunner().invoke(command.dead_letters, words, catch_exceptions=False).output
+    assert "in\\x9b" in said
+    assert all(each.isprintable() or each in "\n\t" for each in said)
+    if words[0] == "show":
+        assert "header name\\x1b]0;title\\x07: 1\n" in said
+        assert "message:          unknown field `\\x1b[2J\\u202e`\n" in said
+        assert said.endswith("value:\na\tb\n")
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "0 records were"), (1, "1 record was"), (2, "2 records were")])
+def test_a_replay_says_how_many_records_it_has_written(count: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "replay_letters", lambda *_, **__: Replayed(written=count))
+    monkeypatch.setattr(command, "read_pipeline", lambda *_: SimpleNamespace(settings=SimpleNamespace(name="shop")))
+    assert CliRunner().invoke(command.dead_letters, ["replay", "f"]).output == f"{said} written again\n"
