@@ -77,6 +77,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     """
     from tidegate.cli.progress import ProgressDisplay, TerminalLogHandler, open_console
     from tidegate.config.errors import ConfigErrors
+    from tidegate.daemon.http.redaction import redact_status
     from tidegate.daemon.http.server import HttpServer
     from tidegate.daemon.metrics import PipelineMetrics
     from tidegate.daemon.operator_accounts import derive_kinds
@@ -102,7 +103,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     raise_descriptor_limit()
     metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan), guarantee=settings.checkpoints.mode)
     http: HttpServer | None = None
-    display = ProgressDisplay(console, metrics.snapshot)
+    display = ProgressDisplay(console, lambda: redact_status(metrics.snapshot()))
     tracing = start_tracing(settings.name, lambda: metrics.checkpoints, os.environ)
     try:
         http = HttpServer(settings.http.host, settings.http.port, metrics, tls=settings.http.tls)
