@@ -10,7 +10,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any, Final, Protocol
 
 from tidegate import __version__
@@ -82,14 +81,19 @@ def start_tracing(pipeline: str, look: Look, environ: Mapping[str, str]) -> Trac
     """None where no endpoint is named, or nothing can be sent to it; a warning says which."""
     if not _is_wanted(environ):
         return None
-    protocol = next((environ[name] for name in PROTOCOLS if name in environ), PROTOCOL)
+    protocol = next((environ[name] for name in PROTOCOLS if environ.get(name)), PROTOCOL)
     if protocol != PROTOCOL:
         logger.warning("no traces are sent: %s is not supported; set %s=%s", protocol, PROTOCOLS[1], PROTOCOL)
         return None
-    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
-        logger.warning("no traces are sent: a package is missing; pip install 'tidegate[tracing]'")
+    try:
+        sender = _OpenTelemetry(pipeline, environ)
+    except ImportError as error:
+        logger.warning("no traces are sent: a package is missing (%s); pip install 'tidegate[tracing]'", error)
         return None
-    tracing = Tracing(look, _OpenTelemetry(pipeline, environ))
+    except Exception as error:  # noqa: BLE001 - whatever it has against a variable: the pipeline runs
+        logger.warning("no traces are sent: OpenTelemetry does not start: %s; correct its variables (OTEL_*)", error)
+        return None
+    tracing = Tracing(look, sender)
     tracing.start()
     logger.info("traces of checkpoints are sent by OpenTelemetry")
     return tracing
@@ -97,7 +101,8 @@ def start_tracing(pipeline: str, look: Look, environ: Mapping[str, str]) -> Trac
 
 def _is_wanted(environ: Mapping[str, str]) -> bool:
     off = (
-        environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp"
+        environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        or (environ.get("OTEL_TRACES_EXPORTER") or "otlp") != "otlp"
     )
     return not off and any(environ.get(name) for name in ENDPOINTS)
 

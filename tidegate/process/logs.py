@@ -33,6 +33,7 @@ SAME_LINES_MAX: Final = 5
 QUIET_LOGGERS: Final = {
     "kafka": logging.CRITICAL,  # logs an outage thirty times a second; whoever asked reports what it means
     "py4j": logging.WARNING,
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter": logging.ERROR,  # else each try, with its pause
     "asyncio": logging.WARNING,
     "aiohttp": logging.WARNING,
     "pyspark": logging.WARNING,
