@@ -11,9 +11,9 @@ import pytest
 from tests.waiting import wait_until
 from tidegate.coordinator.history import CheckpointKind, CheckpointRecord, CheckpointResult, SubtaskPhases
 from tidegate.daemon.spans import SUBTASKS_MAX, Span, derive_spans
-from tidegate.daemon.tracing import Tracing, start_tracing
+from tidegate.daemon.tracing import Tracing, find_header_secrets, start_tracing
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, VertexId
-from tidegate.process.logs import set_secrets
+from tidegate.process.logs import redact, set_secrets
 
 SUBTASK = SubtaskPhases(
     vertex=VertexId("totals"),
@@ -181,3 +181,14 @@ def test_what_opentelemetry_refuses_is_a_warning_and_not_the_end_of_a_run(
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert said in record.getMessage()
+
+
+def test_a_header_that_opentelemetry_does_not_understand_is_not_in_the_log() -> None:
+    """It shows the whole of `authorization: Bearer ...`, which has a colon where it wants an equals sign."""
+    environ = {"OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=1, authorization: Bearer opensesame"}
+    set_secrets(find_header_secrets(environ))
+    try:
+        assert redact("Header format invalid! authorization: Bearer opensesame") == "Header format invalid! ***"
+    finally:
+        set_secrets([])
+    assert find_header_secrets({"OTEL_EXPORTER_OTLP_HEADERS": " , "}) == []

@@ -85,7 +85,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     from tidegate.daemon.start.expression_check import plan_file
     from tidegate.daemon.start.schemas import Ask
     from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
-    from tidegate.daemon.tracing import start_tracing
+    from tidegate.daemon.tracing import find_header_secrets, start_tracing
     from tidegate.process.limits import raise_descriptor_limit
     from tidegate.process.logs import configure_logging, set_secrets
 
@@ -94,7 +94,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     except ConfigErrors as errors:
         return _report_problems([str(problem) for problem in errors.problems], errors.exit_code)
     settings = loaded.settings
-    set_secrets(loaded.secrets.values)
+    set_secrets([*loaded.secrets.values, *find_header_secrets(os.environ)])
     console = open_console()
     terminal = TerminalLogHandler(console) if console is not None else None
     logs = configure_logging(
