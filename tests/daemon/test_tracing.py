@@ -184,7 +184,7 @@ def test_what_opentelemetry_refuses_is_a_warning_and_not_the_end_of_a_run(
 
 
 def test_a_header_that_opentelemetry_does_not_understand_is_not_in_the_log() -> None:
-    """It shows the whole of `authorization: Bearer ...`, which has a colon where it wants an equals sign."""
+    """It shows the whole of `authorization: Bearer ...`, which has a colon in the place of the equals sign."""
     environ = {"OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=1, authorization: Bearer opensesame"}
     set_secrets(find_header_secrets(environ))
     try:

@@ -262,7 +262,7 @@ def merge_watermarks(positions: tuple[SourcePositions, ...]) -> dict[tuple[Opera
 
 
 def merge_offsets(positions: tuple[SourcePositions, ...]) -> Offsets:
-    """Next offsets of all sources together; of a partition that several read, that of the one furthest behind."""
+    """Next offsets of all sources together; of a partition that several read, the lowest."""
     merged: Offsets = {}
     for offsets, _ in merge_positions(positions).values():
         for part, offset in offsets.items():
