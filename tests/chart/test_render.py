@@ -14,6 +14,7 @@ from tests.chart.programs import CHART, EXAMPLES, KUBERNETES, find, helm, refuse
 
 LOCAL = ("-f", CHART / "ci" / "local-values.yaml")
 ON_KUBERNETES = ("-f", CHART / "ci" / "kubernetes-values.yaml")
+EXECUTORS = "spark.kubernetes.authenticate.executor.serviceAccountName"
 WRONG = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {replicaz: 1, selector: {}, template: {}}\n"
 
 
@@ -26,8 +27,8 @@ def daemon(*arguments: object) -> Any:
     return find(render(*arguments), "Deployment")["spec"]["template"]
 
 
-def site(objects: list[dict[str, Any]]) -> Any:
-    return yaml.safe_load(find(objects, "ConfigMap", "tidegate-site")["data"]["site.yaml"])
+def site(objects: list[dict[str, Any]], name: str = "tidegate-site") -> Any:
+    return yaml.safe_load(find(objects, "ConfigMap", name)["data"]["site.yaml"])
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
@@ -265,3 +266,38 @@ def test_tls_of_http_is_that_of_probes_scrape_and_helm_test() -> None:
         assert 'urlopen("https://rel-tidegate.streams.svc:9095/readyz"' in script
     (daemon,) = find(render(*LOCAL), "Deployment")["spec"]["template"]["spec"]["containers"]
     assert daemon["readinessProbe"]["httpGet"]["scheme"] == "HTTP"
+
+
+def test_hooks_have_the_account_and_the_labels_by_which_a_cloud_knows_the_daemon() -> None:
+    """The check of an upgrade reads checkpoints, in an object store by the role of the service account."""
+    objects = render(*ON_KUBERNETES, "--set", "podLabels.azure\\.workload\\.identity/use=yes")
+    for pod in [one["spec"]["template"] for one in objects if one["kind"] in ("Deployment", "Job")]:
+        assert pod["spec"]["serviceAccountName"] == "rel-tidegate"
+        assert pod["metadata"]["labels"]["azure.workload.identity/use"] == "yes"
+
+
+def test_executors_have_the_account_that_the_chart_did_not_make() -> None:
+    own = render("-f", CHART / "ci" / "configmap-values.yaml")
+    assert site(own, "orders-site")["spark"][EXECUTORS] == "streams"
+    assert find(own, "Deployment")["spec"]["template"]["spec"]["serviceAccountName"] == "streams"
+    assert site(render(*ON_KUBERNETES))["spark"][EXECUTORS] == "rel-tidegate-executor"
+    neither = render(*ON_KUBERNETES, "--set", "serviceAccount.create=false")
+    assert site(neither)["spark"][EXECUTORS] == "default"
+
+
+def test_helm_test_asks_a_probe_only_where_the_file_itself_wants_a_token(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    for http, asked in (("{read_token_file: /run/token}", False), ("{token_file: /run/token}", True)):
+        file.write_text(f"version: 1\nname: o\nhttp: {http}\n", encoding="utf-8")
+        job = find(render("--set-file", f"pipeline={file}"), "Job", "-test")
+        (script,) = job["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert ("tidegate status" in script) is asked
+        assert "/readyz" in script
+
+
+def test_roles_of_the_file_count_beside_what_settings_say_of_tls(tmp_path: Path) -> None:
+    file = tmp_path / "orders.yaml"
+    file.write_text("version: 1\nname: o\nhttp: {tls: {certificate: /a, key: /b, client_ca: /c}}\n", encoding="utf-8")
+    objects = render("--set-file", f"pipeline={file}", "--set", "settings.http.tls.operate={ann}")
+    (script,) = find(objects, "Job", "-test")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert "tidegate status" not in script

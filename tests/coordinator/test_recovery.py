@@ -299,6 +299,16 @@ def test_offsets_of_all_sources_are_merged() -> None:
     assert merge_offsets(at) == {TopicPartition("orders", 0): 3, TopicPartition("returns", 1): 4}
 
 
+@pytest.mark.parametrize("slower", ["all", "recent"])
+def test_of_a_partition_that_two_sources_read_the_one_that_is_behind_counts(slower: str) -> None:
+    """Lag, and the offsets of the consumer group: a pipeline that begins there again reads all that it has not read."""
+    part = TopicPartition("orders", 0)
+    at = tuple(
+        SourcePositions(OperatorName(name), ((part, 3 if name == slower else 900),)) for name in ("all", "recent")
+    )
+    assert merge_offsets(at) == {part: 3}
+
+
 def test_an_entry_keeps_watermarks_and_says_nothing_of_them_where_there_are_none() -> None:
     later = msgspec.structs.replace(with_watermarks(CHECKPOINT), id=CheckpointId(8))
     state = state_of(CHECKPOINT, later)

@@ -283,6 +283,17 @@ def test_the_oldest_transaction_grows_older_by_the_clock() -> None:
     assert value(metrics, "transaction_oldest_open_age_seconds") == 0
 
 
+def test_a_new_attempt_has_no_transaction_of_the_one_before() -> None:
+    """Its recovery has ended them. The age grew until its slots ran, for as long as an executor was not to be had."""
+    clock = HandClock()
+    metrics = make_metrics(clock)
+    metrics.attempt_started(Attempt(1))
+    metrics.oldest_transaction(10.0)
+    clock.now += 600
+    metrics.attempt_started(Attempt(2))
+    assert value(metrics, "transaction_oldest_open_age_seconds") == 0
+
+
 def test_exactly_one_state_is_set() -> None:
     metrics = make_metrics()
     metrics.state(PipelineState.RESTORING)

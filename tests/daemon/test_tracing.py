@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -10,9 +11,9 @@ import pytest
 from tests.waiting import wait_until
 from tidegate.coordinator.history import CheckpointKind, CheckpointRecord, CheckpointResult, SubtaskPhases
 from tidegate.daemon.spans import SUBTASKS_MAX, Span, derive_spans
-from tidegate.daemon.tracing import Tracing, start_tracing
+from tidegate.daemon.tracing import Tracing, find_header_secrets, start_tracing
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, VertexId
-from tidegate.process.logs import set_secrets
+from tidegate.process.logs import redact, set_secrets
 
 SUBTASK = SubtaskPhases(
     vertex=VertexId("totals"),
@@ -133,6 +134,9 @@ def test_secrets_are_in_no_trace() -> None:
         set_secrets([])
 
 
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}
+
+
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
@@ -142,12 +146,49 @@ def test_secrets_are_in_no_trace() -> None:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_TRACES_EXPORTER": "none"}, ""),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "grpc is not"),
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318/v1/traces"}, "pip install 'tidegate[tracing]'"),
+        (
+            {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "", "OTEL_TRACES_EXPORTER": ""},
+            "pip install 'tidegate[tracing]'",
+        ),
     ],
 )
 def test_there_are_no_traces_without_endpoint_or_packages(
     environ: dict[str, str], said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.daemon.tracing.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
     assert start_tracing("orders", lambda: (), environ) is None
     assert [record.levelname for record in caplog.records] == (["WARNING"] if said else [])
     assert said in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ImportError("No module named 'opentelemetry.exporter'"), "pip install 'tidegate[tracing]'"),
+        (ValueError("max_export_batch_size must be less"), "max_export_batch_size must be less; correct its variables"),
+    ],
+)
+def test_what_opentelemetry_refuses_is_a_warning_and_not_the_end_of_a_run(
+    error: Exception, said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK without the exporter, or OTEL_BSP_MAX_QUEUE_SIZE=10."""
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tidegate.daemon.tracing._OpenTelemetry", refuse)
+    assert start_tracing("orders", lambda: (), ENDPOINT) is None
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert said in record.getMessage()
+
+
+def test_a_header_that_opentelemetry_does_not_understand_is_not_in_the_log() -> None:
+    """It shows the whole of `authorization: Bearer ...`, which has a colon in the place of the equals sign."""
+    environ = {"OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=1, authorization: Bearer opensesame"}
+    set_secrets(find_header_secrets(environ))
+    try:
+        assert redact("Header format invalid! authorization: Bearer opensesame") == "Header format invalid! ***"
+    finally:
+        set_secrets([])
+    assert find_header_secrets({"OTEL_EXPORTER_OTLP_HEADERS": " , "}) == []

@@ -141,6 +141,38 @@ def test_a_huge_message_is_cut(json_log: LogSetup, stream: io.StringIO) -> None:
     assert str(lines(stream)[0]["message"]).endswith("... (17 characters more)")
 
 
+@pytest.mark.parametrize("style", ["json", "text"])
+def test_half_a_secret_is_left_nowhere_where_a_text_is_cut(style: str, stream: io.StringIO) -> None:
+    word = "s3cret-word"
+    setup = configure_logging("shop", style=style, stream=stream)
+    set_secrets([word])
+    try:
+        for shift in range(len(word)):  # one of them ends within the word, wherever the text is cut
+            text = "x" * shift + word * (MESSAGE_CHARACTERS_MAX // len(word) + 1)
+            for _ in range(SAME_LINES_MAX + 1):
+                logger.info("%s", text)
+            logger.info("%d", shift, extra={"fields": {"a": Shown(text)}})
+            try:
+                fail(text)
+            except AttemptFailed:
+                logger.exception("broken")
+    finally:
+        setup.close()
+        set_secrets([])
+    assert "times more" in stream.getvalue()
+    assert "s3cret" not in stream.getvalue()
+
+
+class Shown:
+    """Nothing that JSON knows."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
 class Collected(logging.Handler):
     """Keeps the texts, of records that pass the filter for repeated lines."""
 

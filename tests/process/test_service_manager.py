@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.process.logs import set_secrets
 from tidegate.process.service_manager import ServiceManager, open_service_manager
 
 
@@ -48,6 +49,18 @@ def test_ready_stopping_and_the_state_are_sent_once(tmp_path: Path, abstract: bo
         assert received(one) == ["STOPPING=1", "STATUS=stopping"]
         manager.look(5.0, "finished", ready=False, stopping=True)
         assert received(one) == ["STATUS=finished"]
+
+
+def test_the_state_has_no_secrets(tmp_path: Path) -> None:
+    """`systemctl status` shows it to everybody."""
+    path = f"{tmp_path}/notify"
+    set_secrets(["s3cret-word"])
+    try:
+        with listening(path) as one:
+            opened(path).look(0.0, f"restarting: {'x' * 180} s3cret-word", ready=False, stopping=False)
+            assert "s3" not in received(one)[0]
+    finally:
+        set_secrets([])
 
 
 def test_what_ends_before_it_was_seen_running_was_ready(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.waiting import wait_until
 from tidegate.spark import master as spark_master
-from tidegate.spark.master import SparkUnavailable, derive_addresses, wait_for_master
+from tidegate.spark.master import SparkUnavailable, derive_addresses, find_driver_host, wait_for_master
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,13 @@ def test_a_master_that_comes_late_is_waited_for(
             waiting.join(30)
     assert not waiting.is_alive()
     assert len(caplog.records) == 1
+
+
+def test_executors_reach_the_daemon_where_sparks_driver_is() -> None:
+    def nameless(_name: str) -> str:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    assert find_driver_host("local-cluster[2,1,512]", {"spark.driver.host": "10.0.0.1"}, nameless) == "127.0.0.1"
+    assert find_driver_host("yarn", {"spark.driver.host": "10.0.0.1"}, nameless) == "10.0.0.1"
+    assert find_driver_host("yarn", {}, lambda _: "10.0.0.2") == "10.0.0.2"
+    assert find_driver_host("yarn", {}, nameless) == "127.0.0.1", "it was a traceback"

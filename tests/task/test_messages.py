@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -115,3 +117,26 @@ def test_what_nobody_sends_is_refused(body: bytes) -> None:
 def test_a_slot_cannot_pass_for_the_daemon() -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_driver_message(encode_message(Stopped())[LENGTH.size :])
+
+
+@pytest.mark.parametrize("message", FROM_SLOT, ids=name_of)
+def test_half_characters_are_sent_as_escapes(message: SlotMessage) -> None:
+    """A log line or an error of a user's function may have them; they must not end the slot's control thread."""
+    decoded = msgspec.to_builtins(message, builtin_types=(bytes,), order="deterministic")
+    halved = msgspec.convert(_with_halves(decoded), type(message), builtin_types=(bytes,))
+    sent = decode_slot_message(encode_message(halved)[LENGTH.size :])
+    assert type(sent) is type(message)
+    if isinstance(sent, LogRecord | SlotFailed):
+        assert sent.message.endswith(r"\ud83d")
+    if isinstance(sent, Declined):
+        assert sent.decline.detail.endswith(r"\ud83d")
+
+
+def _with_halves(value: Any) -> Any:
+    """Free texts of a message, each with half a character at its end."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: f"{each}\ud83d" if name in ("message", "detail", "exception", "traceback", "why") else _with_halves(each)
+        for name, each in value.items()
+    }

@@ -77,6 +77,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     """
     from tidegate.cli.progress import ProgressDisplay, TerminalLogHandler, open_console
     from tidegate.config.errors import ConfigErrors
+    from tidegate.daemon.http.redaction import redact_status
     from tidegate.daemon.http.server import HttpServer
     from tidegate.daemon.metrics import PipelineMetrics
     from tidegate.daemon.operator_accounts import derive_kinds
@@ -84,7 +85,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     from tidegate.daemon.start.expression_check import plan_file
     from tidegate.daemon.start.schemas import Ask
     from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
-    from tidegate.daemon.tracing import start_tracing
+    from tidegate.daemon.tracing import find_header_secrets, start_tracing
     from tidegate.process.limits import raise_descriptor_limit
     from tidegate.process.logs import configure_logging, set_secrets
 
@@ -93,7 +94,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     except ConfigErrors as errors:
         return _report_problems([str(problem) for problem in errors.problems], errors.exit_code)
     settings = loaded.settings
-    set_secrets(loaded.secrets.values)
+    set_secrets([*loaded.secrets.values, *find_header_secrets(os.environ)])
     console = open_console()
     terminal = TerminalLogHandler(console) if console is not None else None
     logs = configure_logging(
@@ -102,7 +103,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     raise_descriptor_limit()
     metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan), guarantee=settings.checkpoints.mode)
     http: HttpServer | None = None
-    display = ProgressDisplay(console, metrics.snapshot)
+    display = ProgressDisplay(console, lambda: redact_status(metrics.snapshot()))
     tracing = start_tracing(settings.name, lambda: metrics.checkpoints, os.environ)
     try:
         http = HttpServer(settings.http.host, settings.http.port, metrics, tls=settings.http.tls)

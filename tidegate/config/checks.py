@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
 
 import msgspec
 from pydantic import SecretStr
@@ -73,8 +74,11 @@ def derive_problems(understood: Understood, values: dict[str, Value]) -> list[Pa
 
 
 def _roles(settings: PipelineSettings) -> Iterator[PathProblem]:
-    """Names of certificates mean nothing where no certificate is asked for."""
-    tls = settings.http.tls
+    """A token has one role, and names of certificates mean nothing where no certificate is asked for."""
+    tls, tokens = settings.http.tls, (settings.http.read_token_file, settings.http.token_file)
+    if None not in tokens and PurePath(str(tokens[0])) == PurePath(str(tokens[1])):
+        message = "is `token_file`, too: whoever may read could give commands"
+        yield PathProblem(("http", "read_token_file"), message, "name another file: it is made when it is not there")
     if tls is None or tls.client_ca is not None:
         return
     for word in ("read", "operate"):

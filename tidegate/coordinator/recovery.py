@@ -262,8 +262,12 @@ def merge_watermarks(positions: tuple[SourcePositions, ...]) -> dict[tuple[Opera
 
 
 def merge_offsets(positions: tuple[SourcePositions, ...]) -> Offsets:
-    """Next offsets of all sources together."""
-    return {part: offset for offsets, _ in merge_positions(positions).values() for part, offset in offsets.items()}
+    """Next offsets of all sources together; of a partition that several read, the lowest."""
+    merged: Offsets = {}
+    for offsets, _ in merge_positions(positions).values():
+        for part, offset in offsets.items():
+            merged[part] = min(offset, merged.get(part, offset))
+    return merged
 
 
 def _states_of(

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from tidegate.coordinator.recovery import merge_positions
+from tidegate.coordinator.recovery import merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.hanging import HangingCheck
 from tidegate.daemon.owning import Ownership
@@ -60,8 +60,7 @@ class Housekeeping:
 
     def completed(self, checkpoint: CompletedCheckpoint) -> None:
         """Positions as of this checkpoint; the end of a pipeline mirrors them at once."""
-        for offsets, _ in merge_positions(checkpoint.positions).values():
-            self._positions.update(offsets)
+        self._positions.update(merge_offsets(checkpoint.positions))
 
     def pause(self) -> None:
         """The attempt has ended."""

@@ -274,6 +274,7 @@ class PipelineMetrics:
         self._times.begin_attempt()
         for name in ("state_keys", "queue_batches", "operator_entries"):
             self._gauges[f"tidegate_{name}"].clear()
+        self.oldest_transaction(None)  # the recovery has ended what was open
         self._gauge("tidegate_attempt").set(attempt)
 
     def state(self, state: PipelineState, reason: str = "") -> None:

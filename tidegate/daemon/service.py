@@ -52,6 +52,7 @@ from tidegate.process.service_manager import open_service_manager
 from tidegate.settings.secrets import reveal
 from tidegate.slot.copies import sweep_copies
 from tidegate.spark.host import SparkHost
+from tidegate.spark.master import find_driver_host
 from tidegate.storage.base import Storage
 
 logger = logging.getLogger(__name__)
@@ -323,7 +324,7 @@ class Daemon:
         settings, runtime = self._settings, self._settings.runtime
         properties = {name: value for name, value in reveal(settings.spark).items() if name != "master"}
         master = reveal(settings.spark).get("master", f"local[{settings.parallelism}]")
-        address = _control_host(master, properties)
+        address = find_driver_host(master, properties)
         spark = SparkHost(
             settings.name,
             master,
@@ -355,13 +356,6 @@ def _derive_code(ended: BaseException | None) -> int:
 
 def _jitter() -> float:
     return secrets.randbelow(1000) / 1000
-
-
-def _control_host(master: str, spark: dict[str, str]) -> str:
-    """The address executors reach the daemon by: loopback for local masters, else what Spark's driver uses."""
-    if master.startswith("local"):
-        return "127.0.0.1"
-    return spark.get("spark.driver.host") or socket.gethostbyname(socket.gethostname())
 
 
 def _control_bind(host: str) -> str:

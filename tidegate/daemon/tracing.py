@@ -10,7 +10,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any, Final, Protocol
 
 from tidegate import __version__
@@ -26,6 +25,7 @@ FLUSH_MS: Final = 5000
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL: Final = "http/protobuf"
+HEADERS: Final = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 
 Look = Callable[[], Sequence[CheckpointRecord]]
 
@@ -82,22 +82,33 @@ def start_tracing(pipeline: str, look: Look, environ: Mapping[str, str]) -> Trac
     """None where no endpoint is named, or nothing can be sent to it; a warning says which."""
     if not _is_wanted(environ):
         return None
-    protocol = next((environ[name] for name in PROTOCOLS if name in environ), PROTOCOL)
+    protocol = next((environ[name] for name in PROTOCOLS if environ.get(name)), PROTOCOL)
     if protocol != PROTOCOL:
         logger.warning("no traces are sent: %s is not supported; set %s=%s", protocol, PROTOCOLS[1], PROTOCOL)
         return None
-    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
-        logger.warning("no traces are sent: a package is missing; pip install 'tidegate[tracing]'")
+    try:
+        sender = _OpenTelemetry(pipeline, environ)
+    except ImportError as error:
+        logger.warning("no traces are sent: a package is missing (%s); pip install 'tidegate[tracing]'", error)
         return None
-    tracing = Tracing(look, _OpenTelemetry(pipeline, environ))
+    except Exception as error:  # noqa: BLE001 - whatever it has against a variable: the pipeline runs
+        logger.warning("no traces are sent: OpenTelemetry does not start: %s; correct its variables (OTEL_*)", error)
+        return None
+    tracing = Tracing(look, sender)
     tracing.start()
     logger.info("traces of checkpoints are sent by OpenTelemetry")
     return tracing
 
 
+def find_header_secrets(environ: Mapping[str, str]) -> list[str]:
+    """Headers for the collector as the SDK's own log lines show them: the whole of one that it does not understand."""
+    return [part.strip() for name in HEADERS for part in environ.get(name, "").split(",") if part.strip()]
+
+
 def _is_wanted(environ: Mapping[str, str]) -> bool:
     off = (
-        environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp"
+        environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+        or (environ.get("OTEL_TRACES_EXPORTER") or "otlp") != "otlp"
     )
     return not off and any(environ.get(name) for name in ENDPOINTS)
 

@@ -23,7 +23,7 @@ from tidegate.clock import render_stamp
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.process.repeats import INTERVAL_S, Repeats, Withheld
-from tidegate.task.messages import LogRecord
+from tidegate.task.messages import LogRecord, escape_halves
 
 FORMATS: Final = ("auto", "text", "json")
 REDACTED: Final = "***"
@@ -33,6 +33,7 @@ SAME_LINES_MAX: Final = 5
 QUIET_LOGGERS: Final = {
     "kafka": logging.CRITICAL,  # logs an outage thirty times a second; whoever asked reports what it means
     "py4j": logging.WARNING,
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter": logging.ERROR,  # else each try, with its pause
     "asyncio": logging.WARNING,
     "aiohttp": logging.WARNING,
     "pyspark": logging.WARNING,
@@ -105,7 +106,7 @@ class JsonFormatter(logging.Formatter):
             "pipeline": self._context.pipeline,
         }
         entry |= _derive_fields(record, self._context)
-        exception = _exception(record)
+        exception = render_exception(record)
         if exception:
             entry["exception"] = exception
         return msgspec.json.encode(_plain(entry)).decode()
@@ -124,31 +125,27 @@ class TextFormatter(logging.Formatter):
         place = " ".join(f"{name}={fields[name]}" for name in ("subtask", "code") if name in fields)
         moment = datetime.datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
         head = f"{moment} {record.levelname:<7} {record.name.removeprefix('tidegate.')}"
-        line = f"{head}{f' [{place}]' if place else ''}: {_clean(_message(record))}"
-        exception = _exception(record)
-        return f"{line}\n{_clean(exception)}" if exception else line
+        line = f"{head}{f' [{place}]' if place else ''}: {escape_halves(_message(record))}"
+        exception = render_exception(record)
+        return f"{line}\n{escape_halves(exception)}" if exception else line
 
 
 def _message(record: logging.LogRecord) -> str:
-    return redact(shorten(record.getMessage()))
+    return shorten(redact(record.getMessage()))
 
 
 def shorten(text: str) -> str:
-    """`text` with its end cut off when it is longer than a log line may be."""
+    """`text` with its end cut off when it is longer than a log line may be. Secrets first: nobody knows half of one."""
     if len(text) <= MESSAGE_CHARACTERS_MAX:
         return text
     return f"{text[:MESSAGE_CHARACTERS_MAX]} ... ({len(text) - MESSAGE_CHARACTERS_MAX} characters more)"
 
 
 def render_exception(record: logging.LogRecord) -> str:
-    """The traceback of a record, empty without one; a forwarded record brings its text along."""
+    """The traceback of a record without secrets, empty without one; a forwarded record brings its text along."""
     if record.exc_info and record.exc_info[1] is not None:
-        return shorten("".join(traceback.format_exception(record.exc_info[1])).rstrip())
-    return record.exc_text or ""
-
-
-def _exception(record: logging.LogRecord) -> str:
-    return redact(render_exception(record))
+        return shorten(redact("".join(traceback.format_exception(record.exc_info[1])).rstrip()))
+    return redact(record.exc_text or "")
 
 
 def _derive_fields(record: logging.LogRecord, context: LogContext) -> dict[str, object]:
@@ -175,18 +172,13 @@ def _plain(value: object) -> object:
         case None | bool() | int() | float():
             return value
         case str():
-            return _clean(redact(value))
+            return escape_halves(redact(value))
         case Mapping():
-            return {_clean(redact(str(key))): _plain(each) for key, each in value.items()}
+            return {escape_halves(redact(str(key))): _plain(each) for key, each in value.items()}
         case list() | tuple() | set() | frozenset():
             return [_plain(each) for each in value]
         case _:
-            return _clean(redact(shorten(str(value))))
-
-
-def _clean(text: str) -> str:
-    """Lone surrogates (undecodable bytes of a file name, broken records) are written as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
+            return escape_halves(shorten(redact(str(value))))
 
 
 class _Line(NamedTuple):
@@ -217,7 +209,8 @@ class RepeatFilter:
             text = record.getMessage()
         except (TypeError, ValueError, LookupError):  # arguments that do not fit: the handler reports it
             return True
-        line = _Line(record.name, record.levelno, hash((text, render_exception(record))), text[:_HEAD_CHARACTERS])
+        digest, head = hash((text, render_exception(record))), redact(text)[:_HEAD_CHARACTERS]
+        line = _Line(record.name, record.levelno, digest, head)
         with self._lock:
             overdue = self._repeats.overdue()
             passes = self._repeats.may_say(line)

@@ -11,6 +11,8 @@ import socket
 from collections.abc import Callable, MutableMapping
 from typing import Final
 
+from tidegate.process.logs import redact
+
 logger = logging.getLogger(__name__)
 
 SOCKET: Final = "NOTIFY_SOCKET"
@@ -39,7 +41,7 @@ class ServiceManager:
         if stopping and not self._stopping:
             self._stopping = True
             lines.append("STOPPING=1")
-        status = " ".join(text.split())[:STATUS_CHARACTERS_MAX]
+        status = " ".join(redact(text).split())[:STATUS_CHARACTERS_MAX]
         if status != self._status:
             self._status = status
             lines.append(f"STATUS={status}")

@@ -61,7 +61,7 @@ def _derive_message(record: logging.LogRecord) -> LogRecord:
     return LogRecord(
         level=record.levelno,
         logger=record.name,
-        message=redact(shorten(record.getMessage())),
+        message=shorten(redact(record.getMessage())),
         time_ms=int(record.created * 1000),
-        exception=redact(render_exception(record)),
+        exception=render_exception(record),
     )

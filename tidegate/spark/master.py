@@ -1,4 +1,4 @@
-"""Whether a standalone Spark master can be reached, before a JVM is started for it.
+"""Whether a standalone Spark master can be reached, before a JVM is started for it; where executors reach the daemon.
 
 Spark itself tries for a minute, in three steps that nothing shortens, and its driver takes another minute to end.
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 import logging
 import socket
 import time
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from tidegate.errors import PipelineStopped
 
 logger = logging.getLogger(__name__)
 
+DRIVER_HOST: Final = "spark.driver.host"
+LOOPBACK: Final = "127.0.0.1"
 SCHEME: Final = "spark://"
 DEFAULT_PORT: Final = 7077
 MASTER_TIMEOUT_S: Final = 60.0
@@ -27,6 +30,21 @@ class SparkUnavailable(PipelineStopped):
 
     code = "spark-unavailable"
     exit_code = 1
+
+
+def find_driver_host(
+    master: str, properties: Mapping[str, str], resolve: Callable[[str], str] = socket.gethostbyname
+) -> str:
+    """The address executors reach the daemon by: loopback for local masters, else what Spark's driver uses.
+
+    Loopback, too, where this machine's own name means nothing, or itself.
+    """
+    if master.startswith("local"):
+        return LOOPBACK
+    try:
+        return properties.get(DRIVER_HOST) or resolve(socket.gethostname())
+    except (OSError, UnicodeError):  # the latter of what can be no host
+        return LOOPBACK
 
 
 def derive_addresses(master: str) -> list[tuple[str, int]]:

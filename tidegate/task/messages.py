@@ -7,7 +7,7 @@ refused, and a connection never outlives its attempt (C37). Encoded as length-pr
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -227,9 +227,33 @@ _decode_driver = msgspec.msgpack.Decoder(DriverMessage).decode
 
 
 def encode_message(message: SlotMessage | DriverMessage) -> bytes:
-    """Length prefix and body."""
-    body = _encode(message)
+    """Length prefix and body.
+
+    Texts of errors and log lines may have half characters, of an emoji for instance, from a function of the user's.
+    Nothing can encode them: they are sent as escapes.
+    """
+    try:
+        body = _encode(message)
+    except UnicodeEncodeError:
+        body = _encode(_escaped(msgspec.to_builtins(message, builtin_types=(bytes,))))
     return LENGTH.pack(len(body)) + body
+
+
+def escape_halves(text: str) -> str:
+    """Lone surrogates (undecodable bytes of a file name, broken records) are written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _escaped(value: Any) -> Any:
+    match value:
+        case str():
+            return escape_halves(value)
+        case dict():
+            return {_escaped(name): _escaped(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_escaped(each) for each in value]
+        case _:
+            return value
 
 
 def decode_slot_message(body: bytes) -> SlotMessage:

@@ -212,13 +212,14 @@ annotations:
 {{ include "tidegate.sharedMounts" . }}
 {{- end -}}
 
-{{/* The pod of a hook: {root, suffix, infix, command, args}. */}}
+{{/* The pod of a hook: {root, suffix, infix, command, args}. A cloud gives it the daemon's role by account and labels. */}}
 {{- define "tidegate.hookPod" -}}
 metadata:
   labels:
-    {{- include "tidegate.podLabels" (dict "root" .root "component" .suffix) | nindent 4 }}
+    {{- include "tidegate.podLabels" (dict "root" .root "component" .suffix "labels" .root.Values.podLabels) | nindent 4 }}
 spec:
   restartPolicy: Never
+  serviceAccountName: {{ include "tidegate.serviceAccountName" .root | quote }}
   automountServiceAccountToken: false
   enableServiceLinks: false
   {{- with .root.Values.image.pullSecrets }}

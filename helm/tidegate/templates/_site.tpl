@@ -86,16 +86,20 @@ spark.kubernetes.executor.limit.cores: {{ . | quote }}
 {{- if .Values.serviceAccount.create -}}
 {{ include "tidegate.fullname" . }}-executor
 {{- else -}}
-default
+{{ default "default" .Values.serviceAccount.name }}
 {{- end -}}
 {{- end -}}
 
-{{/* `http.tls` of the settings, else of the pipeline as far as the chart can see it: whether HTTP is HTTPS. */}}
-{{- define "tidegate.tls" -}}
+{{/* `http` of the settings over that of the pipeline, as far as the chart can see it. */}}
+{{- define "tidegate.http" -}}
 {{- $file := fromYaml .Values.pipeline -}}
-{{- $own := default dict .Values.settings.http -}}
-{{- $other := default dict $file.http -}}
-{{- toYaml (default dict (default $other.tls $own.tls)) -}}
+{{- toYaml (mergeOverwrite (default dict $file.http) (deepCopy (default dict .Values.settings.http))) -}}
+{{- end -}}
+
+{{/* Whether HTTP is HTTPS. */}}
+{{- define "tidegate.tls" -}}
+{{- $http := include "tidegate.http" . | fromYaml -}}
+{{- toYaml (default dict $http.tls) -}}
 {{- end -}}
 
 {{- define "tidegate.scheme" -}}

@@ -118,6 +118,30 @@ def test_a_function_cannot_end_the_thread_that_it_runs_on(error: BaseException) 
     assert len(at) == 4
 
 
+class Unshown(Exception):
+    """As of a library that shows what it does not have."""
+
+    def __str__(self) -> str:
+        raise AttributeError("response")
+
+
+class Panic(BaseException):
+    """As compiled libraries raise: no `Exception`."""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (Unshown(), "Unshown: (its text raises AttributeError) (4 attempts)"),
+        (Panic("index out of bounds"), "Panic: index out of bounds (4 attempts)"),
+    ],
+)
+def test_whatever_a_function_raises_is_an_answer(error: BaseException, said: str) -> None:
+    """Its record waited for one without end."""
+    answer, _ = attempt(error)
+    assert answer == CallFailure(FailureKind.CALL_FAILED, said)
+
+
 def test_pauses_are_drawn_from_the_upper_half_and_end_to_double() -> None:
     assert derive_pause_ms(POLICY, 1, 0.0) == 50
     assert derive_pause_ms(POLICY, 1, 1.0) == 100

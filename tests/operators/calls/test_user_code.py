@@ -47,6 +47,12 @@ def test_a_module_is_read_with_all_that_it_imports_from_beside_the_file(tmp_path
     assert list(found) == ["lookup/geo.py", "lookup/other.py", "more/deep.py", "tables.py"]
 
 
+def test_a_byte_order_mark_is_passed_over_as_by_python(tmp_path: Path) -> None:
+    modules = read_modules(write(tmp_path, marked="\ufeffasync def resolve(row): return {}\n"), ["marked:resolve"])
+    install_modules(modules)
+    assert callable(load_function("marked:resolve"))
+
+
 def test_what_is_installed_is_not_read(tmp_path: Path) -> None:
     assert read_modules(tmp_path, ["asyncio:sleep"]) == {}
 

@@ -1,15 +1,22 @@
-"""Whether a Spark session could be made of what is installed here: Spark, Java, Python. Nothing is started."""
+"""Whether a Spark session could be made of what is installed here: Spark, Java, Python; and whether executors elsewhere
+would reach it. Nothing is started.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import socket
+from collections.abc import Callable, Mapping
 
+import msgspec
+
+from tidegate.config.encryption import leaves_machine
 from tidegate.config.load import LoadedPipeline
 from tidegate.daemon.start.start_problems import StartProblem
 from tidegate.settings.base import Path
 from tidegate.settings.secrets import reveal
 from tidegate.spark.java import JavaMissing, find_java, read_java_version
+from tidegate.spark.master import DRIVER_HOST, find_driver_host
 from tidegate.spark.versions import (
     RuntimeProblem,
     decide_language_problems,
@@ -34,7 +41,26 @@ def find_runtime_problems(loaded: LoadedPipeline, environ: Mapping[str, str] = o
         return [StartProblem(loaded.problem(("spark",), error.message), error.exit_code, error)]
     program = reveal(loaded.settings.spark).get(_PYTHON) or environ.get("PYSPARK_PYTHON", "")
     workers = read_python(program) if program and loaded.settings.spark_master.startswith("local") else ""
-    return [_place(loaded, one) for one in decide_language_problems(spark.library, java, here(), workers)]
+    found = [_place(loaded, one) for one in decide_language_problems(spark.library, java, here(), workers)]
+    return [*found, *find_address_problems(loaded)]
+
+
+def find_address_problems(
+    loaded: LoadedPipeline, resolve: Callable[[str], str] = socket.gethostbyname
+) -> list[StartProblem]:
+    """A warning where executors get an address that means their own machine; all may be on this one."""
+    master, properties = loaded.settings.spark_master, reveal(loaded.settings.spark)
+    host = find_driver_host(master, properties, resolve)
+    if not leaves_machine(master) or not host.startswith("127."):
+        return []
+    given = DRIVER_HOST in properties
+    why = "is" if given else f"is not set, and the name of this machine ({socket.gethostname()}) means"
+    problem = loaded.problem(
+        ("spark", DRIVER_HOST) if given else ("spark",),
+        f"executors on other machines cannot reach the daemon: `{DRIVER_HOST}` {why} {host}",
+        f"set `{DRIVER_HOST}` to an address of this machine that they reach",
+    )
+    return [StartProblem(msgspec.structs.replace(problem, severity="warning"))]
 
 
 def _place(loaded: LoadedPipeline, problem: RuntimeProblem) -> StartProblem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -15,6 +15,7 @@ from tidegate.formats.kinds.json.reader import Decode, JsonDecoder
 from tidegate.formats.kinds.json.types import convert
 
 SHOWN_MAX: Final = 60
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _PLACE: Final = re.compile(r"at `\$\.([^.`\[]+)")
 
 
@@ -30,7 +31,7 @@ class DictDecoder:
 
     def decode(self, answers: Sequence[object]) -> Decoded:
         """Rows of the good answers in order, and the bad ones. None is a row of NULLs."""
-        values: list[object] = []
+        values: list[Any] = []
         wrong: dict[int, str] = {}
         for row, answer in enumerate(answers):
             if answer is None:
@@ -42,7 +43,17 @@ class DictDecoder:
                 names = ", ".join(f"`{name}`" for name in self._declared if name not in answer)
                 wrong[row] = f"{self._what} gave a dict without {names}: return every column of `output`, None for NULL"
             values.append({} if row in wrong else answer)
-        decoded = self._decoder.decode_values(values)  # type: ignore[arg-type]  # whatever the decoder converts
+        try:
+            decoded = self._decoder.decode_values(values)  # whatever the decoder converts
+        except UnicodeEncodeError:  # of a column as a whole
+            for row, value in enumerate(values):
+                if _has_half_characters([value[name] for name in self._declared if name in value]):
+                    values[row] = {}
+                    wrong[row] = (
+                        f"{self._what} gave a text with half a character, which no text can hold: {_shown(value)}; "
+                        "return whole ones, for instance text.encode('utf-8', 'replace').decode()"
+                    )
+            decoded = self._decoder.decode_values(values)
         return self._explained(decoded, answers, wrong)
 
     def _explained(self, decoded: Decoded, answers: Sequence[object], wrong: Mapping[int, str]) -> Decoded:
@@ -86,6 +97,19 @@ class JsonAnswerDecoder:
             for one in decoded.failures
         ]
         return Decoded(decoded.frame, failures)
+
+
+def _has_half_characters(value: object) -> bool:
+    """Whether a lone surrogate is anywhere in it, as `json.loads` makes of one half of an emoji."""
+    match value:
+        case str():
+            return _HALF.search(value) is not None
+        case Mapping():
+            return any(_has_half_characters(one) for pair in value.items() for one in pair)
+        case list() | tuple() | set() | frozenset():
+            return any(map(_has_half_characters, value))
+        case _:
+            return False
 
 
 def _convert(record: type[msgspec.Struct]) -> Decode:

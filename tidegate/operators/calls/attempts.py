@@ -88,7 +88,9 @@ async def _attempt_once(ask: Callable[[], Awaitable[object]], limit_s: float) ->
         if task is None or task.cancelling():
             raise  # the step is being closed
         return CallFailure(FailureKind.CALL_FAILED, f"the call was cancelled from within: {name_error(error)}"), 0.0
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # whatever a user's function raises
+    except GeneratorExit:
+        raise  # nobody waits any more
+    except BaseException as error:  # noqa: BLE001  # whatever a user's function raises, a panic of a compiled library too
         if scope.expired() and isinstance(error, TimeoutError):
             limit = render_duration(max(1, round(limit_s * 1000)))
             return CallFailure(FailureKind.CALL_TIMED_OUT, f"no answer within {limit}"), 0.0
@@ -101,7 +103,10 @@ def _after(failure: CallFailure, attempts: int, why: str) -> CallFailure:
 
 
 def _text(error: BaseException) -> str:
-    return str(error)[:TEXT_MAX]
+    try:
+        return str(error)[:TEXT_MAX]
+    except Exception as another:  # noqa: BLE001  # it may be of the user's code
+        return f"(its text raises {type(another).__name__})"
 
 
 def name_error(error: BaseException) -> str:

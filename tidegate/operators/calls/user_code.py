@@ -76,7 +76,7 @@ def _files_of(directory: Path, top: str) -> Sequence[Path]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark, which Python passes over
     except (OSError, UnicodeDecodeError) as error:
         raise UserCodeProblem(f"{path} cannot be read: {error}", "correct the file") from error
 
