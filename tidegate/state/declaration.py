@@ -120,7 +120,8 @@ class StateDeclaration(msgspec.Struct, frozen=True):
     """What parts of accumulators, which are value fields `column.part`, have where entries are there already and the
     column is new; one that is not here can only begin with its entry."""
     settles: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
-    """What is done to a value that was migrated, so that all is true of it that the operator relies on."""
+    """What is done to a value that was migrated, or made of rows, so that all is true of it that the operator relies
+    on."""
     names_columns: str = ""
     """A key column whose values are names of columns: an entry is renamed and given up with its column."""
     reset_remark: str = ""

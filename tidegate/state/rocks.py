@@ -143,7 +143,7 @@ class RocksState(IncrementalState[File]):
         """See KeyedState."""
         try:
             self._db.close()
-        except Exception as error:  # it writes what is still in memory, which nobody will read
+        except Exception as error:  # noqa: BLE001  # it writes what is in memory, which nobody will read
             logger.info("state %s of %s was closed with an error: %s", self.declaration.name, self._operator, error)
         self._directory.close()
 

@@ -106,10 +106,12 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
         return (declaration,) if self.emit == EACH else (declare_time_ordered(declaration), WATERMARK)
 
     def _ranked(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The rows of a key in their order, which columns that were added or given up may have changed."""
+        """The rows of a key that have ranks, in their order: columns that were added or given up may have changed it,
+        and rows of a savepoint that somebody makes are in any.
+        """
         order = self.order()
         (rows,) = value
-        return (tuple(sorted(rows, key=lambda row: (order.first(row), order.rest(row)))),)
+        return (tuple(sorted(rows, key=lambda row: (order.first(row), order.rest(row)))[: self.places]),)
 
     def order(self) -> Order:
         """The order of its rows."""
