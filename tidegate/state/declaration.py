@@ -37,6 +37,9 @@ TOTAL: Final = "total."
 """Parameters of a serializer that begin so are about accumulators."""
 WINDOW: Final = "window"
 """The parameter that says which windows entries are of. Older releases have not written it."""
+SETTLED: Final = "kept"
+"""The parameter that says what `settles` has made: where it is another one now, that is done again. Older releases have
+not written it."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 

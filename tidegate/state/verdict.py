@@ -13,6 +13,7 @@ from typing import Any
 
 from tidegate.errors import BEGIN_ANEW
 from tidegate.state.declaration import (
+    SETTLED,
     TOTAL,
     WINDOW,
     Evolution,
@@ -24,7 +25,7 @@ from tidegate.state.declaration import (
     total_parameter,
 )
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.fit import Convert, Difference, Fit, Judged, Verdict, refused
+from tidegate.state.fit import Difference, Fit, Judged, Verdict, refused
 from tidegate.state.serializers.contract import Place, SnapshotUnreadable
 from tidegate.state.serializers.fields import Written, derive_former, judge_fields
 from tidegate.state.serializers.registry import SERIALIZERS
@@ -115,9 +116,7 @@ def judge_values(written: StateShape, declaration: StateDeclaration) -> Judged:
     """How values fit."""
     wanted = declaration.shape
     place = Place(declaration.evolution, declaration.begins, holds_rows=True)
-    judged = _judge_all(written.values, wanted.values, place, written)
-    if judged.convert is not None and declaration.settles is not None:
-        judged = Judged(judged.differences, _settled(judged.convert, declaration.settles))
+    judged = _settle(_judge_all(written.values, wanted.values, place, written), written, declaration)
     if written.expires == wanted.expires and (judged.convert is None or not written.expires):
         return judged
     text = "entries can expire now" if wanted.expires else "entries cannot expire any more"
@@ -133,8 +132,16 @@ def judge_values(written: StateShape, declaration: StateDeclaration) -> Judged:
     return Judged((*judged.differences, *slot), convert)
 
 
-def _settled(change: Convert, settles: Convert) -> Convert:
-    return lambda value: settles(change(value))
+def _settle(judged: Judged, written: StateShape, declaration: StateDeclaration) -> Judged:
+    """With what the operator does to values that were changed, or that another definition has settled."""
+    settles, change = declaration.settles, judged.convert
+    if settles is None:
+        return judged
+    before, now = (one.serializer.parameters.get(SETTLED) for one in (written, declaration.shape))
+    if before not in (None, now):
+        text = f"it held the {before} and holds the {now}"
+        judged = Judged((*judged.differences, (Fit.AFTER_MIGRATION, text)), change or settles)
+    return judged if change is None else Judged(judged.differences, lambda value: settles(change(value)))
 
 
 def _judge_all(written: Sequence[StateField], wanted: Sequence[StateField], place: Place, shape: StateShape) -> Judged:
@@ -167,11 +174,12 @@ def _judge_forms(written: StateShape, wanted: StateShape) -> Judged:
 
 
 def _judge_serializers(written: Serializer, wanted: Serializer, evolution: Evolution) -> Judged:
-    """The outer information: name and version, and every parameter. Those of accumulators go with their columns. Older
-    releases have not written them, nor windows.
+    """The outer information: name and version, and every parameter but what values go by. Those of accumulators go with
+    their columns. Older releases have not written them, nor windows.
     """
     old, new = (
-        {name: text for name, text in one.parameters.items() if not name.startswith(TOTAL)} for one in (written, wanted)
+        {name: text for name, text in one.parameters.items() if name != SETTLED and not name.startswith(TOTAL)}
+        for one in (written, wanted)
     )
     if WINDOW not in old:
         new.pop(WINDOW, None)
