@@ -303,6 +303,19 @@ def test_rows_that_their_partition_was_past_are_late_whatever_the_watermark_is()
     assert {row["_reason"] for row in late} == {"late: its ranking was closed"}
 
 
+@pytest.mark.parametrize(("text", "least", "most"), [("x", 100, 400), ("x" * 300, 1, 16)])
+def test_as_many_rankings_are_taken_at_a_time_as_leave_in_one_part(text: str, least: int, most: int) -> None:
+    out, slot = Collected(), Slot(128, choose_backend("memory", retained=1), bytes_max=1000)
+    runtime = ranking(places=1, emit="on close").open(slot)
+    runtime.process(0, frame([(f"k{key}", 1.0, text, 0, 0, 0, 0, 0) for key in range(400)]), out)
+    runtime.on_watermark(0, out)
+    taken = [sum(batch.height for batch in out.batches)]
+    while runtime.poll(1000, out):
+        taken.append(sum(batch.height for batch in out.batches) - sum(taken))
+    assert sum(taken) == 400
+    assert least <= max(taken) <= most
+
+
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 @pytest.mark.parametrize("emit", ["each", "on close"])
 def test_what_is_kept_is_ranked_again_where_the_ranking_is_another_one(emit: str, backend: str) -> None:
