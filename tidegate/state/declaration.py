@@ -40,6 +40,9 @@ WINDOW: Final = "window"
 SETTLED: Final = "kept"
 """The parameter that says what `settles` has made: where it is another one now, that is done again. Older releases have
 not written it."""
+LASTS: Final = "ttl"
+"""The parameter that says how long an entry lasts from its last time on: milliseconds, then by which clock. Where it is
+another one now, the ends of entries are moved. Older releases have not written it."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 

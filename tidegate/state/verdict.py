@@ -8,11 +8,12 @@ and the worst verdict wins. What is done to entries then is in `migration.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from tidegate.errors import BEGIN_ANEW
 from tidegate.state.declaration import (
+    LASTS,
     SETTLED,
     TOTAL,
     WINDOW,
@@ -31,6 +32,9 @@ from tidegate.state.serializers.fields import Written, derive_former, judge_fiel
 from tidegate.state.serializers.registry import SERIALIZERS
 
 __all__ = ["Fit", "Verdict", "judge", "judge_keys", "judge_values", "refuse_other_shape"]
+
+_OF_VALUES: Final = (SETTLED, LASTS)
+"""Parameters that say what is done to values where they differ."""
 
 
 def judge(written: StateShape, declaration: StateDeclaration) -> Verdict:
@@ -117,19 +121,39 @@ def judge_values(written: StateShape, declaration: StateDeclaration) -> Judged:
     wanted = declaration.shape
     place = Place(declaration.evolution, declaration.begins, holds_rows=True)
     judged = _settle(_judge_all(written.values, wanted.values, place, written), written, declaration)
-    if written.expires == wanted.expires and (judged.convert is None or not written.expires):
+    lasting, move = _judge_ends(written, wanted)
+    if not lasting and (judged.convert is None or not written.expires):
         return judged
-    text = "entries can expire now" if wanted.expires else "entries cannot expire any more"
-    slot = () if written.expires == wanted.expires else ((Fit.AFTER_MIGRATION, text),)
     change, width = judged.convert, len(written.values)
 
     def convert(value: tuple[Any, ...]) -> tuple[Any, ...]:
         own = value[:width] if change is None else change(value[:width])
         if not wanted.expires:
             return own
-        return (*own, value[width] if written.expires else None)
+        return (*own, move(value[width]) if written.expires else None)
 
-    return Judged((*judged.differences, *slot), convert)
+    return Judged((*judged.differences, *lasting), convert)
+
+
+def _judge_ends(written: StateShape, wanted: StateShape) -> tuple[tuple[Difference, ...], Callable[[Any], int | None]]:
+    """How the moments fit at which entries expire, and what becomes of one. By another clock it is as if nobody had
+    said when: it is found again.
+    """
+    if written.expires != wanted.expires:
+        text = "entries can expire now" if wanted.expires else "entries cannot expire any more"
+        return ((Fit.AFTER_MIGRATION, text),), lambda _: None
+    before, now = (shape.serializer.parameters.get(LASTS) for shape in (written, wanted))
+    if before is None or now is None or before == now:
+        return (), _as_written
+    differs = ((Fit.AFTER_MIGRATION, f"entries lasted {before} and last {now}"),)
+    (old, clock), (new, other) = before.split(" ", 1), now.split(" ", 1)
+    if clock != other:
+        return differs, lambda _: None
+    return differs, lambda end: None if end is None else end + int(new) - int(old)
+
+
+def _as_written(end: int | None) -> int | None:
+    return end
 
 
 def _settle(judged: Judged, written: StateShape, declaration: StateDeclaration) -> Judged:
@@ -178,7 +202,7 @@ def _judge_serializers(written: Serializer, wanted: Serializer, evolution: Evolu
     their columns. Older releases have not written them, nor windows.
     """
     old, new = (
-        {name: text for name, text in one.parameters.items() if name != SETTLED and not name.startswith(TOTAL)}
+        {name: text for name, text in one.parameters.items() if name not in _OF_VALUES and not name.startswith(TOTAL)}
         for one in (written, wanted)
     )
     if WINDOW not in old:
