@@ -346,6 +346,26 @@ def test_doubles_leave_nothing_behind() -> None:
     assert found["sum"].to_list() == [0.1, 0.1 + 0.2]
 
 
+def test_totals_of_totals_take_back_the_zero_that_they_were_given() -> None:
+    """-0.0 is less than 0.0 where the least is looked for: a total that changes from one to the other has changed."""
+    columns = {"k": STRING, "d": DOUBLE}
+    totals, largest = drive(operator_of({"d": ("min", "d")})), drive(operator_of({"most": ("max", "d")}))
+    for kind, value in [(INSERT, 0.0), (INSERT, -0.0), (INSERT, -1.0), (DELETE, -1.0), (DELETE, -0.0), (DELETE, 0.0)]:
+        found = totals.process(frame_of([(kind, ("a", value))], columns))
+        if found is not None:
+            largest.process(found)
+        assert largest.take_failures() == []
+    assert [len(state) for state in largest.runtime.states.values()] == [0, 0]
+
+
+@pytest.mark.parametrize("function", ["min", "sum", "avg"])
+def test_a_total_that_is_no_number_and_stays_it_says_nothing(function: str) -> None:
+    operator = drive(operator_of({"d": (function, "d")}))
+    columns = {"k": STRING, "d": DOUBLE}
+    assert operator.process(frame_of([(INSERT, ("a", math.nan))], columns)) is not None
+    assert operator.process(frame_of([(INSERT, ("a", math.nan))], columns)) is None
+
+
 def test_totals_with_large_texts_are_refused_in_one_batch_before_anything_happens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

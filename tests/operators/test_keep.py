@@ -303,6 +303,34 @@ def test_rows_that_their_partition_was_past_are_late_whatever_the_watermark_is()
     assert {row["_reason"] for row in late} == {"late: its ranking was closed"}
 
 
+@pytest.mark.parametrize(("text", "least", "most"), [("x", 100, 400), ("x" * 300, 1, 16)])
+def test_as_many_rankings_are_taken_at_a_time_as_leave_in_one_part(text: str, least: int, most: int) -> None:
+    out, slot = Collected(), Slot(128, choose_backend("memory", retained=1), bytes_max=1000)
+    runtime = ranking(places=1, emit="on close").open(slot)
+    runtime.process(0, frame([(f"k{key}", 1.0, text, 0, 0, 0, 0, 0) for key in range(400)]), out)
+    runtime.on_watermark(0, out)
+    taken = [sum(batch.height for batch in out.batches)]
+    while runtime.poll(1000, out):
+        taken.append(sum(batch.height for batch in out.batches) - sum(taken))
+    assert sum(taken) == 400
+    assert least <= max(taken) <= most
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize("emit", ["each", "on close"])
+def test_what_is_kept_is_ranked_again_where_the_ranking_is_another_one(emit: str, backend: str) -> None:
+    """`state: keep`: the rows that are there stay, as far as they have a rank among each other."""
+    tasks = Subtasks(ranking(places=3, emit=emit), ["k", "day"], backend)
+    tasks.process(frame([("a", x, None, 0, 0, 0, 0, 0) for x in (1.0, 9.0, 5.0)]))
+    tasks.rows()
+    tasks.spec = ranking(places=2, emit=emit, descending=False)
+    tasks.restart(2)
+    tasks.process(frame([("a", 3.0, None, 0, 0, 0, 0, 0)]))
+    tasks.watermark(9)
+    assert [(row["rank"], row["x"]) for row in tasks.rows()] == [*([(1, 1.0)] if emit == "on close" else []), (2, 3.0)]
+    tasks.close()
+
+
 @pytest.mark.parametrize("descending", [True, False])
 def test_texts_and_bytes_have_places_in_both_directions(descending: bool) -> None:
     order = Order(0, descending=descending)

@@ -190,6 +190,37 @@ def test_a_ttl_is_added_to_totals_that_had_none_and_taken_away_again() -> None:
     assert sorted(totals_of(tasks)) == [(1, 2, 6, 5), (2, 3, 7, 1)]
 
 
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+@pytest.mark.parametrize(("ttl", "goes_on_at", "begins_at"), [(2, 2, 3), (100, 100, 101)])
+def test_another_ttl_counts_from_the_last_time_of_a_key_as_if_it_had_always_been_so(
+    ttl: int, goes_on_at: int, begins_at: int, backend: str
+) -> None:
+    tasks = Subtasks(SPEC, ["k"], backend)
+    tasks.process(frame([(1, 1, 0, 0), (2, 1, 0, 0)]))
+    tasks.rows()
+    tasks.spec = msgspec.structs.replace(SPEC, ttl=Ttl(ttl))
+    tasks.restart(2)
+    tasks.watermark(goes_on_at)
+    for runtime in tasks.runtimes:
+        runtime.before_snapshot()
+    tasks.process(frame([(1, 5, goes_on_at, 0), (2, 5, begins_at, 0)]))
+    assert sorted(totals_of(tasks)) == [(1, 2, 6, 1), (2, 1, 5, 5)]
+    tasks.close()
+
+
+def test_a_ttl_by_another_clock_begins_for_the_totals_that_are_there_when_it_counts() -> None:
+    tasks = Subtasks(SPEC, ["k"], now_ms=lambda: 1000)
+    tasks.process(frame([(1, 1, 0, 0)]))
+    tasks.spec = BY_CLOCK
+    tasks.restart(1)
+    (runtime,) = tasks.runtimes
+    runtime.before_snapshot()
+    tasks.process(frame([(1, 5, 0, 0)]))
+    assert totals_of(tasks)[-1] == (1, 2, 6, 1)
+    assert runtime.states["totals"].get(1)[-1] == 1000 + TTL
+    tasks.close()
+
+
 def test_by_the_clock_it_goes_by_when_rows_are_processed() -> None:
     now = [1000]
     tasks = Subtasks(BY_CLOCK, ["k"], now_ms=lambda: now[0])

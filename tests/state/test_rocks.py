@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Sequence
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -92,6 +94,28 @@ def test_a_local_disk_that_fails_is_told_with_its_place_and_the_next_attempt_may
     with pytest.raises(LocalStateFailed, match="No such file or directory"):
         make_rocks(tmp_path / "absent")
     state._directory.close()
+
+
+@contextmanager
+def full_disk(file_bytes: int) -> Iterator[None]:
+    """No file grows beyond this."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+
+
+def test_a_full_disk_keeps_nothing_from_being_removed(tmp_path: Path) -> None:
+    state = make_rocks(tmp_path)
+    with full_disk(20_000):
+        put(state, {long_name(number): number for number in range(1000)})
+        state.close()  # RocksDB would write what is in memory
+    assert list(tmp_path.iterdir()) == []
+    with full_disk(10), pytest.raises(LocalStateFailed, match="File too large"):
+        make_rocks(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_scan_that_meets_damage_fails_instead_of_ending_early(tmp_path: Path) -> None:

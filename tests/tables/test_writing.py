@@ -87,6 +87,13 @@ def write(plan: Plan, target: Any, *parts: StepRows) -> None:
     write_rows_savepoint(plan, states, (), target, identity=identity, token="t" * 16, now_ms=5)
 
 
+def ranked(*numbers: int | None) -> pl.DataFrame:
+    """Rows of a ranking in this order; None is no row."""
+    row = pl.Struct({"k": pl.String, "n": pl.Int64, "price": pl.Decimal(10, 2), "at": pl.Datetime("us", "UTC")})
+    rows = [None if n is None else {"k": "a", "n": n, "price": Decimal(1), "at": AT} for n in numbers]
+    return pl.DataFrame({"k": ["a"], "rows": pl.Series([rows], dtype=pl.List(row))})
+
+
 def table(path: Path, step: str, *, raw: bool = True) -> pl.DataFrame:
     snapshot = open_snapshot(str(path), None, {})
     files = read_files(snapshot, choose_state(snapshot, step, None))
@@ -146,6 +153,11 @@ def test_what_was_written_is_read_again_and_restored_by_every_subtask(plan: Plan
             assert (value[0], value[-1]) == (row["c.count"], None)
 
 
+def test_rows_of_a_ranking_are_ranked_and_those_without_a_rank_left_out(plan: Plan, tmp_path: Path) -> None:
+    write(plan, LocalStorage(str(tmp_path / "made")), StepRows("best", ranked(1, 5, 3)))
+    assert [row["n"] for row in table(tmp_path / "made", "best")["rows"][0]] == [5, 3]
+
+
 def test_raw_rows_of_a_state_make_the_same_state(plan: Plan, tmp_path: Path) -> None:
     write(plan, LocalStorage(str(tmp_path / "one")), StepRows("sums", sums(50, __expires=[AT] * 50)))
     file = tmp_path / "rows.parquet"
@@ -195,6 +207,7 @@ def test_lines_of_json_have_values_as_sources_read_them(plan: Plan, tmp_path: Pa
         ("sums", sums(c=["1"]), "convert it before"),
         ("sums", sums(s=[1e30]), "`s` is Float64, the state has decimal(20,2)"),
         ("sums", sums().with_columns(x=1), "no column `x`"),
+        ("best", ranked(1, None), "`rows` has a NULL among its elements in row 1"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused_by_name(plan: Plan, step: str, frame: pl.DataFrame, words: str) -> None:

@@ -127,8 +127,8 @@ class StateSettings(Settings):
         choice("memory", "rocksdb"),
         Field(
             description="Where a slot keeps keyed state: in `memory`, or by `rocksdb` in the executor's temporary "
-            "directory (`TMPDIR`), for state that is larger than memory (128 MiB of it per step and slot). Checkpoints "
-            "are the same for both: change it at any restart."
+            "directory (`TMPDIR`), for state that is larger than memory (up to 128 MiB of it for each state of a step "
+            "and slot: `tidegate docs deploy`). Checkpoints are the same for both: change it at any restart."
         ),
     ] = "memory"
     local_copies: Annotated[

@@ -22,6 +22,11 @@ class Ttl(msgspec.Struct, frozen=True):
     time_ms: int
     processing: bool = False
 
+    @property
+    def lasts(self) -> str:
+        """For the state (`StateShape.serializer`)."""
+        return f"{self.time_ms} ms of {'processing' if self.processing else 'event'} time"
+
     def __str__(self) -> str:
         return f"{render_duration(self.time_ms)} of {'processing' if self.processing else 'event'} time"
 

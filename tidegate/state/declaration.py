@@ -37,6 +37,12 @@ TOTAL: Final = "total."
 """Parameters of a serializer that begin so are about accumulators."""
 WINDOW: Final = "window"
 """The parameter that says which windows entries are of. Older releases have not written it."""
+SETTLED: Final = "kept"
+"""The parameter that says what `settles` has made: where it is another one now, that is done again. Older releases have
+not written it."""
+LASTS: Final = "ttl"
+"""The parameter that says how long an entry lasts from its last time on: milliseconds, then by which clock. Where it is
+another one now, the ends of entries are moved. Older releases have not written it."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -120,7 +126,8 @@ class StateDeclaration(msgspec.Struct, frozen=True):
     """What parts of accumulators, which are value fields `column.part`, have where entries are there already and the
     column is new; one that is not here can only begin with its entry."""
     settles: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
-    """What is done to a value that was migrated, so that all is true of it that the operator relies on."""
+    """What is done to a value that was migrated, or made of rows, so that all is true of it that the operator relies
+    on."""
     names_columns: str = ""
     """A key column whose values are names of columns: an entry is renamed and given up with its column."""
     reset_remark: str = ""

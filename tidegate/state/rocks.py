@@ -7,10 +7,12 @@ those of every other backend. Nothing on the local disk is trusted at a restart:
 
 from __future__ import annotations
 
+import logging
 import struct
 import tempfile
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -48,6 +50,8 @@ from tidegate.state.snapshot import (
     read_encoded,
     value_type,
 )
+
+logger = logging.getLogger(__name__)
 
 FILE_BYTES: Final = 16 << 20
 """A file of a snapshot ends after the entry with which it has so many bytes: one file is in memory at a time."""
@@ -88,12 +92,15 @@ class RocksState(IncrementalState[File]):
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(value_type(declaration.shape)).decode
         base = Path(tempfile.gettempdir()) if parent is None else parent
-        try:
-            self._directory = LocalDirectory(base)
-            self._options = _options(limits or RocksLimits())
-            self._db = Rdict(str(self._directory.path / "db"), self._options)
-        except Exception as error:
-            raise self._failure(base, error) from error  # the library has no class of errors of its own
+        self._options = _options(limits or RocksLimits())
+        with ExitStack() as made:
+            try:
+                self._directory = LocalDirectory(base)
+                made.callback(self._directory.close)
+                self._db = Rdict(str(self._directory.path / "db"), self._options)
+            except Exception as error:
+                raise self._failure(base, error) from error  # the library has no class of errors of its own
+            made.pop_all()
         writes = WriteOptions()
         writes.disable_wal = True  # type: ignore[method-assign,assignment]  # an attribute, called a method by the stubs
         self._db.set_write_options(writes)
@@ -134,7 +141,10 @@ class RocksState(IncrementalState[File]):
 
     def close(self) -> None:
         """See KeyedState."""
-        self._db.close()
+        try:
+            self._db.close()
+        except Exception as error:  # noqa: BLE001  # it writes what is in memory, which nobody will read
+            logger.info("state %s of %s was closed with an error: %s", self.declaration.name, self._operator, error)
         self._directory.close()
 
     def _overwrite(self, places: Sequence[bytes], values: Sequence[bytes]) -> None:

@@ -8,11 +8,13 @@ and the worst verdict wins. What is done to entries then is in `migration.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from tidegate.errors import BEGIN_ANEW
 from tidegate.state.declaration import (
+    LASTS,
+    SETTLED,
     TOTAL,
     WINDOW,
     Evolution,
@@ -24,12 +26,15 @@ from tidegate.state.declaration import (
     total_parameter,
 )
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.fit import Convert, Difference, Fit, Judged, Verdict, refused
+from tidegate.state.fit import Difference, Fit, Judged, Verdict, refused
 from tidegate.state.serializers.contract import Place, SnapshotUnreadable
 from tidegate.state.serializers.fields import Written, derive_former, judge_fields
 from tidegate.state.serializers.registry import SERIALIZERS
 
 __all__ = ["Fit", "Verdict", "judge", "judge_keys", "judge_values", "refuse_other_shape"]
+
+_OF_VALUES: Final = (SETTLED, LASTS)
+"""Parameters that say what is done to values where they differ."""
 
 
 def judge(written: StateShape, declaration: StateDeclaration) -> Verdict:
@@ -115,26 +120,52 @@ def judge_values(written: StateShape, declaration: StateDeclaration) -> Judged:
     """How values fit."""
     wanted = declaration.shape
     place = Place(declaration.evolution, declaration.begins, holds_rows=True)
-    judged = _judge_all(written.values, wanted.values, place, written)
-    if judged.convert is not None and declaration.settles is not None:
-        judged = Judged(judged.differences, _settled(judged.convert, declaration.settles))
-    if written.expires == wanted.expires and (judged.convert is None or not written.expires):
+    judged = _settle(_judge_all(written.values, wanted.values, place, written), written, declaration)
+    lasting, move = _judge_ends(written, wanted)
+    if not lasting and (judged.convert is None or not written.expires):
         return judged
-    text = "entries can expire now" if wanted.expires else "entries cannot expire any more"
-    slot = () if written.expires == wanted.expires else ((Fit.AFTER_MIGRATION, text),)
     change, width = judged.convert, len(written.values)
 
     def convert(value: tuple[Any, ...]) -> tuple[Any, ...]:
         own = value[:width] if change is None else change(value[:width])
         if not wanted.expires:
             return own
-        return (*own, value[width] if written.expires else None)
+        return (*own, move(value[width]) if written.expires else None)
 
-    return Judged((*judged.differences, *slot), convert)
+    return Judged((*judged.differences, *lasting), convert)
 
 
-def _settled(change: Convert, settles: Convert) -> Convert:
-    return lambda value: settles(change(value))
+def _judge_ends(written: StateShape, wanted: StateShape) -> tuple[tuple[Difference, ...], Callable[[Any], int | None]]:
+    """How the moments fit at which entries expire, and what becomes of one. By another clock it is as if nobody had
+    said when: it is found again.
+    """
+    if written.expires != wanted.expires:
+        text = "entries can expire now" if wanted.expires else "entries cannot expire any more"
+        return ((Fit.AFTER_MIGRATION, text),), lambda _: None
+    before, now = (shape.serializer.parameters.get(LASTS) for shape in (written, wanted))
+    if before is None or now is None or before == now:
+        return (), _as_written
+    differs = ((Fit.AFTER_MIGRATION, f"entries lasted {before} and last {now}"),)
+    (old, clock), (new, other) = before.split(" ", 1), now.split(" ", 1)
+    if clock != other:
+        return differs, lambda _: None
+    return differs, lambda end: None if end is None else end + int(new) - int(old)
+
+
+def _as_written(end: int | None) -> int | None:
+    return end
+
+
+def _settle(judged: Judged, written: StateShape, declaration: StateDeclaration) -> Judged:
+    """With what the operator does to values that were changed, or that another definition has settled."""
+    settles, change = declaration.settles, judged.convert
+    if settles is None:
+        return judged
+    before, now = (one.serializer.parameters.get(SETTLED) for one in (written, declaration.shape))
+    if before not in (None, now):
+        text = f"it held the {before} and holds the {now}"
+        judged = Judged((*judged.differences, (Fit.AFTER_MIGRATION, text)), change or settles)
+    return judged if change is None else Judged(judged.differences, lambda value: settles(change(value)))
 
 
 def _judge_all(written: Sequence[StateField], wanted: Sequence[StateField], place: Place, shape: StateShape) -> Judged:
@@ -167,11 +198,12 @@ def _judge_forms(written: StateShape, wanted: StateShape) -> Judged:
 
 
 def _judge_serializers(written: Serializer, wanted: Serializer, evolution: Evolution) -> Judged:
-    """The outer information: name and version, and every parameter. Those of accumulators go with their columns. Older
-    releases have not written them, nor windows.
+    """The outer information: name and version, and every parameter but what values go by. Those of accumulators go with
+    their columns. Older releases have not written them, nor windows.
     """
     old, new = (
-        {name: text for name, text in one.parameters.items() if not name.startswith(TOTAL)} for one in (written, wanted)
+        {name: text for name, text in one.parameters.items() if name not in _OF_VALUES and not name.startswith(TOTAL)}
+        for one in (written, wanted)
     )
     if WINDOW not in old:
         new.pop(WINDOW, None)

@@ -42,6 +42,7 @@ class StateRows:
 
     def __init__(self, declaration: StateDeclaration, where: str) -> None:
         self._shape = declaration.shape
+        self._settles = declaration.settles
         self._where = where
         self._table = StateTable(self._shape, raw=True)
         self._fields: dict[str, StateField] = {}
@@ -106,6 +107,8 @@ class StateRows:
             if self._shape.expires:
                 columns[-1] = [None if end is None else end // _US_PER_MS for end in columns[-1]]
             values = zip(*columns[keys:], strict=True) if columns[keys:] else iter([()] * part.height)
+            if self._settles is not None:
+                values = map(self._settles, values)
             yield int(part[_GROUP][0]), list(zip(zip(*columns[:keys], strict=True), values, strict=True))
 
     def _needed(self) -> Iterator[str]:
@@ -136,6 +139,11 @@ class StateRows:
             column = typed[names[0]]
             if not field.nullable and column.null_count():
                 raise RowsRefused(f"{self._where}: `{names[0]}` is NULL in row {column.is_null().arg_true()[0] + 1}")
+            if self._settles is not None and isinstance(column.dtype, pl.List):
+                gaps = column.list.eval(pl.element().is_null()).list.any()
+                if gaps.any():
+                    what = f"`{names[0]}` has a NULL among its elements in row {gaps.arg_true()[0] + 1}"
+                    raise RowsRefused(f"{self._where}: {what}: leave it out")
             yield column
 
     def _typed(self, column: pl.Series, kind: DataType) -> pl.Series:

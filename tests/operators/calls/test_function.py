@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from decimal import Decimal
-from typing import cast
+from typing import Any, cast
 
 import polars as pl
 
@@ -42,19 +43,21 @@ def test_maps_are_dicts_for_the_users_code_and_come_back_as_they_were() -> None:
 
 
 def test_a_function_that_changes_its_row_gets_it_whole_when_it_is_tried_again() -> None:
-    seen: list[dict[str, int]] = []
+    seen: list[dict[str, Any]] = []
 
-    async def look_up(row: dict[str, int]) -> dict[str, int]:
-        seen.append(dict(row))
+    async def look_up(row: dict[str, Any]) -> dict[str, Any]:
+        seen.append(deepcopy(row))
         row.pop("k")
+        row["items"][0].clear()
+        row["items"].pop()
         raise ConnectionError("try again")
 
     target = FunctionTarget.__new__(FunctionTarget)
     target._ask = cast("Callable[[object], Awaitable[object]]", look_up)
     policy = CallPolicy(timeout_ms=60_000, retries=1, backoff_ms=1, budget_ms=60_000)
-    request = {"k": 1}
+    request = {"k": 1, "items": [{"a": 1}, None]}
     asyncio.run(attempt_call(lambda: target.ask(request), policy, lambda: 0.0))
-    assert seen == [{"k": 1}, {"k": 1}]
+    assert seen == [{"k": 1, "items": [{"a": 1}, None]}] * 2
 
 
 def test_decimals_of_the_users_code_are_what_python_shows_or_a_bad_record() -> None:

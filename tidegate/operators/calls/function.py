@@ -29,14 +29,21 @@ class FunctionTarget:
             await self._object.open()
 
     def ask(self, request: object) -> Awaitable[object]:
-        """See Target. Each attempt gets a dict of its own: the function may change it."""
+        """See Target. Each attempt gets a row of its own: the function may change it, and what is in it."""
         assert isinstance(request, dict)
-        return self._ask(dict(request))
+        return self._ask(_copy(request))
 
     async def close(self) -> None:
         """See Target."""
         if self._has_life and hasattr(self._object, "close"):
             await self._object.close()
+
+
+def _copy(value: Any) -> Any:
+    """Of dicts and lists; everything else in a row never changes."""
+    if isinstance(value, dict):
+        return {name: _copy(one) if isinstance(one, dict | list) else one for name, one in value.items()}
+    return list(map(_copy, value)) if isinstance(value, list) else value
 
 
 def rows_of(columns: Columns) -> Callable[[pl.DataFrame], Sequence[object]]:

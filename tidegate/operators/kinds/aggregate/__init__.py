@@ -38,7 +38,14 @@ from tidegate.settings.emit import EACH, LATEST, EmitWord
 from tidegate.settings.fields import Column as ColumnName
 from tidegate.settings.fields import ExpressionText, GroupKeys
 from tidegate.settings.ttl import Ttl, TtlWord
-from tidegate.state.declaration import Serializer, StateDeclaration, StateField, StateShape, total_parameter
+from tidegate.state.declaration import (
+    LASTS,
+    Serializer,
+    StateDeclaration,
+    StateField,
+    StateShape,
+    total_parameter,
+)
 from tidegate.state.keygroups import KEY_HASH
 
 if TYPE_CHECKING:
@@ -120,6 +127,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
             key_hash=KEY_HASH,
             max_parallelism=max_parallelism,
             expires=self.ttl is not None,
+            serializer=Serializer(parameters={} if self.ttl is None else {LASTS: self.ttl.lasts}),
         )
         begins = {
             f"{aggregate.name}.{part}": initial

@@ -22,7 +22,7 @@ from tidegate.operators.late import REASONS, derive_late, pass_late
 from tidegate.operators.meaning import Branches
 from tidegate.operators.spec import LATE, Columns, Rest, Slot, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
-from tidegate.state.declaration import StateDeclaration, StateField
+from tidegate.state.declaration import SETTLED, Serializer, StateDeclaration, StateField
 from tidegate.state.time_ordered import declare_time_ordered
 
 if TYPE_CHECKING:
@@ -102,14 +102,18 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
         """See Operator. The rows of each key, best first; of each event time and key when they are ranked once."""
         row = DataType("struct", fields=self.columns)
         shape = self.shape((StateField("rows", DataType("array", element=row), nullable=False),), max_parallelism)
+        ranked = f"first {self.places} by {self.by} {'desc' if self.descending else 'asc'}"
+        shape = msgspec.structs.replace(shape, serializer=Serializer(parameters={SETTLED: ranked}))
         declaration = StateDeclaration(RANKINGS, shape, settles=self._ranked)
         return (declaration,) if self.emit == EACH else (declare_time_ordered(declaration), WATERMARK)
 
     def _ranked(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The rows of a key in their order, which columns that were added or given up may have changed."""
+        """The rows of a key that have ranks, in their order: columns that were added or given up may have changed it,
+        and rows of a savepoint that somebody makes are in any.
+        """
         order = self.order()
         (rows,) = value
-        return (tuple(sorted(rows, key=lambda row: (order.first(row), order.rest(row)))),)
+        return (tuple(sorted(rows, key=lambda row: (order.first(row), order.rest(row)))[: self.places]),)
 
     def order(self) -> Order:
         """The order of its rows."""

@@ -19,6 +19,7 @@ from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, TAKEN_BACK, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.ids import StateName
+from tidegate.operators.aggregation.values import plain_key
 from tidegate.operators.kinds.aggregate import GROUPS, ChangesOperator
 from tidegate.operators.kinds.aggregate.changes.kept import declare_values
 from tidegate.operators.kinds.aggregate.changes.tallies import Retractable, Tally, make_tally, new_tally
@@ -217,10 +218,14 @@ def _text_size(group: _Group) -> int:
 
 
 def _changes_of(group: _Group, after: list[Any] | None) -> list[_Change]:
-    """From one total of a group to another; nothing where both are the same."""
+    """From one total of a group to another; nothing where both are the same to the last bit: -0.0 is less than 0.0 for
+    whoever looks for the least of totals.
+    """
     before, row = group.before, group.last
     if before is None:
         return [] if after is None else [_Change(INSERT, after, row)]
     if after is None:
         return [_Change(DELETE, before, row)]
-    return [] if before == after else [_Change(UPDATE_BEFORE, before, row), _Change(UPDATE_AFTER, after, row)]
+    if list(map(plain_key, before)) == list(map(plain_key, after)):
+        return []
+    return [_Change(UPDATE_BEFORE, before, row), _Change(UPDATE_AFTER, after, row)]

@@ -26,7 +26,9 @@ from tidegate.state.time_ordered import TimeOrdered
 
 REASON: Final = "late: its ranking was closed"
 ROWS_AT_ONCE: Final = 5000
-"""About as many are emitted in one call."""
+"""About as many are emitted in one call at most."""
+_FIRST_RANKINGS: Final = 16
+"""So many are taken from the state before it is known how long their rows are."""
 
 
 class ClosingRuntime(Runtime):
@@ -46,6 +48,9 @@ class ClosingRuntime(Runtime):
         )
         self._state = slot.open_state(operator.name, declaration, self._groups_of)
         self._rankings = TimeOrdered(self._state, slot.own_groups)
+        self._at_once_max = max(1, ROWS_AT_ONCE // self._places)
+        self._at_once = min(_FIRST_RANKINGS, self._at_once_max)
+        """Rankings that are taken in one call: fewer while their rows do not leave in one part, else more."""
         self._clock = EventClock(operator.name, slot.own_groups)
         self._waiting: int | None = None
         """The watermark that goes on when all that it closes is emitted."""
@@ -120,7 +125,7 @@ class ClosingRuntime(Runtime):
     def _close_some(self, out: Out) -> None:
         watermark_ms = self._waiting
         assert watermark_ms is not None
-        limit = max(1, ROWS_AT_ONCE // self._places)
+        limit = self._at_once
         taken = self._rankings.take_due(watermark_ms, limit)
         if taken:
             if self._clock.ending:
@@ -129,7 +134,9 @@ class ClosingRuntime(Runtime):
             rows = [row for _, value in taken for row in value[0]]
             ranks = [rank + 1 for _, value in taken for rank in range(len(value[0]))]
             times = [key[0] for key, value in taken for _ in value[0]]
-            for part in cut_rows(rows, self._columns, self._rows_max, self._bytes_max):
+            parts = list(cut_rows(rows, self._columns, self._rows_max, self._bytes_max))
+            self._at_once = min(self._at_once_max, 2 * limit) if len(parts) == 1 else max(1, limit // len(parts))
+            for part in parts:
                 frame = frame_of(rows[part], ranks[part], self._columns)
                 out.emit(frame.with_columns(pl.Series(TIME, times[part], pl.Int64), pl.lit(0, pl.Int64).alias(BEHIND)))
         if len(taken) < limit:
