@@ -154,9 +154,11 @@ def preview(
     options = plain_options(plan).get(chosen, NO_OPTIONS)
     key_options = plain_key_options(plan).get(chosen)
     parser = LineParser(loaded.settings.sources[chosen], options, key_options, whole=records, file=lines.name)
-    run = Preview(loaded, plan, lambda where: click.echo(f"skipped: {where}", err=True))
+    given = parser.read(lines)
+    of_file = None if parser.schema is None else (chosen, parser.schema)
+    run = Preview(loaded, plan, lambda where: click.echo(f"skipped: {where}", err=True), of_file)
     places = tapped or list(loaded.settings.sinks)
-    _print_records(run.run(parser.read(lines), tapped), places, limit, style, with_keys=not tapped)
+    _print_records(run.run(given, tapped), places, limit, style, with_keys=not tapped)
     for step, count in run.late.items():
         click.echo(f"late: {step}: {count} record{'s' if count != 1 else ''} came too late", err=True)
     return 0

@@ -15,7 +15,7 @@ from tidegate.formats import keys
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import derive_key_schema, key_from_plain
-from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, Schemas
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, Schemas, SchemaText
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
@@ -57,10 +57,10 @@ def plain_options(plan: Plan) -> dict[str, FormatOptions]:
     return {str(one.name): _plain_options(one) for one in plan.operators(SourceOperator)}
 
 
-def plain_schemas(source: SourceOperator) -> Schemas:
-    """Those that values and keys are written with: there is no registry."""
-    found = [one.schema for one in (_plain_options(source), _plain_key_options(source)) if one.schema is not None]
-    return KnownSchemas({one.id: one for one in found})
+def plain_schemas(source: SourceOperator, of_file: SchemaText | None) -> Schemas:
+    """Those that values and keys are written with, and that of a file's values: there is no registry."""
+    found = [_plain_options(source).schema, _plain_key_options(source).schema, of_file]
+    return KnownSchemas({one.id: one for one in found if one is not None})
 
 
 def plain_key_options(plan: Plan) -> dict[str, FormatOptions]:
