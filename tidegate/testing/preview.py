@@ -224,8 +224,10 @@ class LineParser:
                 raise RecordRefused(f"{self._file}line {number} is no record: {error}", line=number) from error
 
     def _parse(self, line: bytes) -> Produced:
-        if not self._whole:  # as it is: what is wrong with it is the pipeline's to find
-            return Produced(TopicPartition(self._topics[0], 0), None, line)
+        if not self._whole:  # as it is, if it can be: what is wrong with it is the pipeline's to find
+            plain = self._format.schema_kind is None
+            value = line if plain else self._format.from_plain(parse_json(line), self._options)
+            return Produced(TopicPartition(self._topics[0], 0), None, value)
         entry = parse_json(line)
         if not isinstance(entry, dict):
             raise TypeError("it is no object with `value`; without --records a line is the value")
