@@ -82,11 +82,9 @@ def _fit(one: AvroType, kind: DataType, place: str) -> AvroType:
 
 def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
     """The reader's type with the writer's units of time. Raises AvroRefusal where no value could be read."""
-    if writer.kind == "union" and writer.bare is writer:
-        return reader
+    if any(one.kind == "union" and one.bare is one for one in (writer, reader)):
+        return _align_several(writer, reader, place)
     if reader.kind == "union":
-        if reader.bare is reader:
-            return reader
         aligned = align(writer.bare, reader.bare, place)
         return msgspec.structs.replace(
             reader, branches=tuple(each if each.kind == "null" else aligned for each in reader.branches)
@@ -94,7 +92,7 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
     one = writer.bare
     if reader.kind != one.kind and reader.kind not in _PROMOTED.get(one.kind, ()):
         raise AvroRefusal(place, f"the writer's is {word_of(writer)}, and the reader's {word_of(reader)}")
-    if reader.name and reader.name.rpartition(".")[2] != one.name.rpartition(".")[2] and one.name not in reader.aliases:
+    if reader.name and _short(reader.name) != _short(one.name) and one.name not in reader.aliases:
         raise AvroRefusal(place, f"the writer's is the {one.kind} {one.name}, and the reader's {reader.name}")
     if reader.kind == "record":
         sources = _sources(one, reader)
@@ -105,6 +103,27 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
     if reader.kind == "fixed" and reader.size != one.size:
         raise AvroRefusal(place, f"the writer's has {one.size} bytes, and the reader's {reader.size}")
     return _align_logical(one, reader, place)
+
+
+def _align_several(writer: AvroType, reader: AvroType, place: str) -> AvroType:
+    """Where one of them is a union of several types: each of the reader's with the writer's of its kind and name.
+
+    Values of the writer's other types are looked at one by one.
+    """
+    written = {(one.kind, _short(one.name)): one for one in writer.branches or (writer,)}
+
+    def aligned(one: AvroType) -> AvroType:
+        names = [_short(name) for name in (one.name, *one.aliases)]
+        source = next((written[one.kind, name] for name in names if (one.kind, name) in written), None)
+        return one if source is None else align(source, one, place)
+
+    if reader.kind != "union":
+        return aligned(reader)
+    return msgspec.structs.replace(reader, branches=tuple(map(aligned, reader.branches)))
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _sources(writer: AvroType, reader: AvroType) -> dict[str, AvroField]:
