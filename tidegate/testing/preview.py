@@ -107,8 +107,9 @@ class Preview:
     ) -> None:
         """`of_file`: the source that reads a file with a schema of its own, and that schema."""
         self._loaded = loaded
-        source, self._schema = of_file or ("", None)
-        self._plan = msgspec.structs.replace(plan, parallelism=1, vertices=_bounded(plan, source))
+        self._schema = None if of_file is None else of_file[1]
+        named = "" if of_file is None else of_file[0]
+        self._plan = msgspec.structs.replace(plan, parallelism=1, vertices=_bounded(plan, named))
         self._on_skipped = on_skipped
         self.late: dict[str, int] = {}
         """After the run: records that came too late, by step."""

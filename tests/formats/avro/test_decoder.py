@@ -287,56 +287,6 @@ def test_a_decimal_of_more_digits_than_there_are_is_read_as_the_declared_one(opt
     assert failures(wrong) == [(0, f"INCOMPATIBLE_SCHEMA: schema 7 cannot be read: {reason}")]
 
 
-def test_a_union_is_a_struct_of_which_one_field_is_set() -> None:
-    schema = record_of(("u", ["null", "string", POINT, {"type": "array", "items": "int"}, COLOURS, "double"]))
-    values = [None, "a", {"x": 1, "y": 2}, [1], ("Colour", "RED"), 0.5]
-    found = decoded(decoder_of(schema), [encode(schema, {"u": value}) for value in values])
-    kinds = ["member0", "member1", "member2", "member3", "member4"]
-    expected = ["a", {"x": 1, "y": 2}, [1], "RED", 0.5]
-    assert [row[0] for row in found.frame.rows()] == [
-        None,
-        *(
-            {name: value if place == index else None for place, name in enumerate(kinds)}
-            for index, value in enumerate(expected)
-        ),
-    ]
-
-
-MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
-MOMENT = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
-
-
-def _at(name: str, kind: Any, **more: Any) -> Any:
-    return {"type": "record", "name": name, "fields": [{"name": "at", "type": kind}], **more}
-
-
-@pytest.mark.parametrize(
-    ("written", "read", "value", "expected"),
-    [
-        (["null", "string", MILLIS], ["null", "string", MICROS], MOMENT, {"member0": None, "member1": MOMENT}),
-        (MILLIS, ["null", "string", MICROS], MOMENT, {"member0": None, "member1": MOMENT}),
-        (["null", "string", MILLIS], MICROS, MOMENT, MOMENT),
-        (["string", _at("A", MILLIS)], ["string", _at("A", MICROS)], {"at": MOMENT},
-         {"member0": None, "member1": {"at": MOMENT}}),
-        (["string", _at("A", MILLIS)], ["string", _at("B", MICROS, aliases=["A"])], {"at": MOMENT},
-         {"member0": None, "member1": {"at": MOMENT}}),
-    ],
-)  # fmt: skip
-def test_a_moment_in_a_union_has_the_unit_that_it_was_written_with(
-    written: Any, read: Any, value: Any, expected: Any
-) -> None:
-    writer = record_of(("u", written))
-    found = decoded(decoder_of(writer, record_of(("u", read))), [encode(writer, {"u": value})])
-    assert (found.frame["u"].to_list(), failures(found)) == ([expected], [])
-
-
-def test_a_decimal_in_a_union_has_the_scale_that_it_was_written_with() -> None:
-    writer, reader = (record_of(("u", ["string", {**DECIMAL, "scale": scale}])) for scale in (2, 3))
-    found = decoded(decoder_of(writer, reader), [encode(writer, {"u": Decimal("1.25")})])
-    reason = "at `u`: the writer's scale is 2, and the reader's 3"
-    assert failures(found) == [(0, f"INCOMPATIBLE_SCHEMA: schema 7 cannot be read: {reason}")]
-
-
 def test_a_decimal_is_never_rounded() -> None:
     raw = record_of(("a", "bytes"))
     values = [999_999, 1_000_000, -999_999, -1_000_000, 0]

@@ -145,10 +145,13 @@ types the one of the column is written; if there is none, the first that holds a
         if options.schema is None:
             return text
         from tidegate.formats.kinds.avro.encoder import AvroEncoder
+        from tidegate.formats.kinds.avro.members import has_several
+        from tidegate.formats.kinds.avro.plain import PlainEncoder
         from tidegate.formats.kinds.json.plain import record_of_json
 
-        columns = tuple(self.schema_columns(options.schema).items())
-        return record_of_json(text, columns, AvroEncoder(columns, options))
+        record, columns = parse_schema(options.schema), tuple(self.schema_columns(options.schema).items())
+        encoder = PlainEncoder(record, prefix_of(options)) if has_several(record) else AvroEncoder(columns, options)
+        return record_of_json(text, columns, encoder)
 
     def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:
         """See Format."""

@@ -82,6 +82,7 @@ def _named(writer: AvroType, name: str) -> str:
 def _values(stream: _Joined, schema: Any) -> Iterator[bytes]:
     """The bytes of each record. Raises ValueError."""
     try:
+        block: Any  # fastavro's types do not have all of it
         for block in fastavro.block_reader(stream):  # type: ignore[arg-type]  # it only reads
             body = block.bytes_
             for _ in range(block.num_records):

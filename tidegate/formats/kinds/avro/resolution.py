@@ -16,7 +16,7 @@ from tidegate.formats.contract import Columns
 from tidegate.formats.kinds.avro.columns import column_type, derive_field
 from tidegate.formats.kinds.avro.schema import AvroField, AvroRefusal, AvroType
 
-_PROMOTED: Final = {
+PROMOTED: Final = {
     "int": {"long", "float", "double"},
     "long": {"float", "double"},
     "float": {"double"},
@@ -75,7 +75,7 @@ def _fit(one: AvroType, kind: DataType, place: str) -> AvroType:
     elif one.logical != "decimal" and column_type(one, place) == kind:
         return one
     wanted = _BY_COLUMN.get(kind.kind, "")
-    if wanted in _PROMOTED.get(one.kind, ()) and not one.logical:
+    if wanted in PROMOTED.get(one.kind, ()) and not one.logical:
         return AvroType(wanted)
     raise AvroRefusal(place, f"the writer's is {word_of(one)}, which is no {kind}")
 
@@ -90,9 +90,9 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
             reader, branches=tuple(each if each.kind == "null" else aligned for each in reader.branches)
         )
     one = writer.bare
-    if reader.kind != one.kind and reader.kind not in _PROMOTED.get(one.kind, ()):
+    if reader.kind != one.kind and reader.kind not in PROMOTED.get(one.kind, ()):
         raise AvroRefusal(place, f"the writer's is {word_of(writer)}, and the reader's {word_of(reader)}")
-    if reader.name and _short(reader.name) != _short(one.name) and one.name not in reader.aliases:
+    if reader.name and short_name(reader.name) != short_name(one.name) and one.name not in reader.aliases:
         raise AvroRefusal(place, f"the writer's is the {one.kind} {one.name}, and the reader's {reader.name}")
     if reader.kind == "record":
         sources = _sources(one, reader)
@@ -110,10 +110,10 @@ def _align_several(writer: AvroType, reader: AvroType, place: str) -> AvroType:
 
     Values of the writer's other types are looked at one by one.
     """
-    written = {(one.kind, _short(one.name)): one for one in writer.branches or (writer,)}
+    written = {(one.kind, short_name(one.name)): one for one in writer.branches or (writer,)}
 
     def aligned(one: AvroType) -> AvroType:
-        names = [_short(name) for name in (one.name, *one.aliases)]
+        names = [short_name(name) for name in (one.name, *one.aliases)]
         source = next((written[one.kind, name] for name in names if (one.kind, name) in written), None)
         return one if source is None else align(source, one, place)
 
@@ -122,7 +122,8 @@ def _align_several(writer: AvroType, reader: AvroType, place: str) -> AvroType:
     return msgspec.structs.replace(reader, branches=tuple(map(aligned, reader.branches)))
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """Without its namespace."""
     return name.rpartition(".")[2]
 
 
