@@ -215,6 +215,14 @@ def test_copies_are_of_one_registry_and_damaged_ones_are_none(
     assert copies.of_id(number) is None
 
 
+def test_a_version_that_was_read_is_known_by_its_id_too(
+    fake: FakeRegistry, ask: Callable[..., Any], tmp_path: Path
+) -> None:
+    number = fake.add("orders", ORDER)
+    ask(lambda one: one.read_version("orders", "latest"))
+    assert SchemaCopies(tmp_path, fake.url).of_id(number) == SchemaText(SchemaKind.AVRO, ORDER, id=number)
+
+
 def test_copies_that_cannot_be_kept_are_no_reason_to_stop(fake: FakeRegistry, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("", "utf-8")
     copies = SchemaCopies(tmp_path / "taken", fake.url)

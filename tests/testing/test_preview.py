@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from tests.formats.avro.any_avro import record_of
 from tests.testing.pipelines import ORDERS, load
+from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
 from tidegate.testing.feed import Produced, plain_options
@@ -146,6 +149,19 @@ def test_a_line_of_a_format_with_schemas_is_written_with_one(name: str) -> None:
     assert found.record["value"] == {"id": 7, "at": "2026-01-31T12:00:00Z"}
     with pytest.raises(RecordRefused, match="line 1 is no record"):
         list(parser.parse([b"x"]))
+
+
+def test_records_of_a_topic_are_read_with_the_copies_of_their_schemas() -> None:
+    text = NAMED.replace("FORMAT", "avro").replace("at: timestamp}", "n: int}, bad_records: skip")
+    loaded, plan = load("", text)
+    schema = SchemaText(SchemaKind.AVRO, json.dumps(record_of(("id", "int"), ("n", "int"))), id=5)
+    parser = LineParser(loaded.settings.sources["orders"], plain_options(plan)["orders"], whole=True)
+    lines = [b'{"value": "\\u0000\\u0000\\u0000\\u0000\\u0005\\u0002\\u0004"}', b'{"value_base64": "AAAAAAYCBA=="}']
+    skipped: list[str] = []
+    run = Preview(loaded, plan, skipped.append, copies=lambda one: schema if one == 5 else None)
+    assert [one.record["value"] for one in run.run(parser.parse(lines))] == [{"id": 1, "n": 2}]
+    reason = "UNKNOWN_SCHEMA: there is no copy here of the schema 6; `tidegate run` keeps those that it reads"
+    assert [line.partition(": ")[2] for line in skipped] == [f"orders[0] offset 1: {reason}"]
 
 
 def test_a_line_without_an_end_is_not_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

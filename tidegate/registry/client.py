@@ -93,8 +93,10 @@ class Registry:
     async def read_version(self, subject: str, version: str | int) -> SchemaText:
         """A version of a subject; `latest` is one, too. Raises SchemaMissing."""
         found = await self._read(f"{_subject(subject)}/versions/{version}")
-        schema = await self._whole(found, [])
-        schema = msgspec.structs.replace(schema, id=found.id, subject=subject, version=found.version)
+        schema = msgspec.structs.replace(await self._whole(found, []), id=found.id)
+        if found.id:
+            self._copies.keep(found.id, schema)
+        schema = msgspec.structs.replace(schema, subject=subject, version=found.version)
         self._copies.keep_version(subject, version, schema)
         return schema
 

@@ -28,7 +28,7 @@ from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.settings.fields import derive_timestamp
 from tidegate.testing.compare import Record, derive_records
-from tidegate.testing.feed import Produced, derive_ends
+from tidegate.testing.feed import Copies, Produced, derive_ends
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
@@ -104,9 +104,11 @@ class Preview:
         plan: Plan,
         on_skipped: Callable[[str], None],
         of_file: tuple[str, SchemaText] | None = None,
+        copies: Copies | None = None,
     ) -> None:
         """`of_file`: the source that reads a file with a schema of its own, and that schema."""
         self._loaded = loaded
+        self._copies = copies
         self._schema = None if of_file is None else of_file[1]
         named = "" if of_file is None else of_file[0]
         self._plan = msgspec.structs.replace(plan, parallelism=1, vertices=_bounded(plan, named))
@@ -118,7 +120,7 @@ class Preview:
         """What comes out, sink by sink in the order of the file, as it comes."""
         produced = list(records)
         ends = derive_ends(produced, self._loaded.settings.sources.values())
-        log, clock = Log(ends, self._schema), VirtualClock(moment_ms(NOW))
+        log, clock = Log(ends, self._schema, self._copies), VirtualClock(moment_ms(NOW))
         sinks = {sink.name: sink for sink in self._plan.operators(SinkOperator)}
         harness = Harness(self._plan, log, clock, self._on_skipped)
         try:
@@ -253,7 +255,10 @@ class LineParser:
             return _base64(entry["value_base64"])
         if "value" not in entry:
             raise ValueError("it has no `value`; without --records a line is the value")
-        return None if entry["value"] is None else self._format.from_plain(entry["value"], self._options)
+        value = entry["value"]
+        if isinstance(value, str) and value.startswith("\0") and self._format.schema_kind is not None:
+            return value.encode()  # with its schema's id, of bytes that happen to be text
+        return None if value is None else self._format.from_plain(value, self._options)
 
 
 def _bytes_of(entry: Mapping[str, Any], name: str) -> bytes | None:
