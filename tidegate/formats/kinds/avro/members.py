@@ -1,4 +1,4 @@
-"""Schemas for fastavro where a reader's has unions of several types, so that a value shows which type it is of.
+"""Schemas for fastavro where names are not enough: for unions of several types, and a type that is read in two ways.
 
 fastavro gives a value alone: an object may be a map or a record, a text a symbol. So each type of such a union becomes
 a record with one field, which takes the same bytes, and the field says which member it is. A writer's type is given to

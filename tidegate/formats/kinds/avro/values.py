@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from decimal import Context, Decimal
 from typing import Any, Final
 from uuid import UUID
@@ -21,9 +22,9 @@ from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import make_series, polars_type
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.kinds.avro.members import has_several, is_of_numbers, member_of, show_members
+from tidegate.formats.kinds.avro.members import Both, has_several, is_of_numbers, member_of, show_members
 from tidegate.formats.kinds.avro.resolution import find_field
-from tidegate.formats.kinds.avro.schema import AvroType, as_json
+from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType, as_json
 
 Convert = Callable[[Any], Any]
 """A value as fastavro gives it to one that Polars takes for the column."""
@@ -54,11 +55,10 @@ class ReferenceReader:
         """`same`: the reader's schema is the writer's."""
         self._defaults: dict[str, Any] = {}
         """Of fields that fastavro is not asked for."""
-        if has_several(reader):
-            written, read = show_members(writer, reader)
+        by_name = None if has_several(reader) else _by_name(writer, reader)
+        written, read = by_name or show_members(writer, reader)
+        if by_name is None:
             self._defaults = {one.name: one.default for one in reader.fields if find_field(writer, one) is None}
-        else:
-            written, read = as_json(writer, logical=False), as_json(reader, logical=False)
         self._writer = fastavro.parse_schema(written)
         self._reader = None if same or read == written else fastavro.parse_schema(read)
         types = {field.name: field.type for field in reader.fields}
@@ -100,6 +100,13 @@ class ReferenceReader:
         for name, convert in self._checked:
             convert(record[name])
         return [record[name] if convert is None else convert(record[name]) for name, _, convert in self._columns]
+
+
+def _by_name(writer: AvroType, reader: AvroType) -> Both | None:
+    """The schemas for fastavro as they are; None where a type is read in two ways, which has one name."""
+    with suppress(AvroRefusal):
+        return as_json(writer, logical=False), as_json(reader, logical=False)
+    return None
 
 
 def _failure(row: int, error: Exception) -> RecordFailure:
