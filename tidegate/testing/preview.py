@@ -256,8 +256,8 @@ class LineParser:
         if "value" not in entry:
             raise ValueError("it has no `value`; without --records a line is the value")
         value = entry["value"]
-        if isinstance(value, str) and value.startswith("\0") and self._format.schema_kind is not None:
-            return value.encode()  # with its schema's id, of bytes that happen to be text
+        if isinstance(value, str) and self._format.schema_kind is not None:
+            return value.encode()  # bytes that happen to be text: what is written as people do is an object
         return None if value is None else self._format.from_plain(value, self._options)
 
 
