@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -21,7 +22,7 @@ from tidegate.formats.kinds.avro.decoder import AvroDecoder
 from tidegate.formats.kinds.avro.encoder import AvroEncoder
 from tidegate.formats.kinds.avro.plain import PlainEncoder
 from tidegate.formats.kinds.avro.schema import AvroField, AvroType, parse_schema
-from tidegate.formats.schemas import FormatOptions, SchemaKind, SchemaText, known_schemas
+from tidegate.formats.schemas import FormatOptions, KnownSchemas, SchemaKind, SchemaText, known_schemas
 
 POINT = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "int"}]}
 NANOS = {"type": "long", "logicalType": "timestamp-nanos"}
@@ -133,3 +134,28 @@ def test_any_member_is_read_as_the_one_that_was_written(
     assert isinstance(found, Decoded)
     assert (list(encoded.failures), list(found.failures)) == ([], [])
     assert found.frame.equals(frame)
+
+
+@pytest.mark.slow
+@given(unions(), st.randoms(use_true_random=False))
+def test_a_reader_finds_the_member_wherever_the_writer_has_it(
+    drawn: tuple[list[tuple[AvroType, DataType]], int, Any], draw: random.Random
+) -> None:
+    types, place, value = drawn
+    others = [one for index, (one, _) in enumerate(types) if index != place and draw.random() < 0.5]
+    branches = draw.sample([types[place][0], *others], 1 + len(others))
+    one = branches[0] if len(branches) == 1 and draw.random() < 0.5 else AvroType("union", branches=tuple(branches))
+    written = AvroType("record", "T", fields=(AvroField("u", one),))
+    read = AvroType(
+        "record", "T", fields=(AvroField("u", AvroType("union", branches=tuple(each for each, _ in types))),)
+    )
+    writer, reader = (SchemaText(SchemaKind.AVRO, schema_text(each), id=7) for each in (written, read))
+    given_as = value if len(branches) == 1 else tuple(value if each == types[place][0] else None for each in branches)
+    frame = pl.DataFrame([make_column("u", FORMAT.schema_columns(writer)["u"], [given_as])])
+    values = list(PlainEncoder(written, b"\0\0\0\0\7").encode(frame).columns["value"])
+    columns = tuple(FORMAT.schema_columns(reader).items())
+    found = AvroDecoder(columns, columns, FormatOptions(reader), KnownSchemas({7: writer})).decode_values(values)
+    assert isinstance(found, Decoded)
+    assert list(found.failures) == []
+    row = tuple(value if index == place else None for index in range(len(types)))
+    assert found.frame.equals(pl.DataFrame([make_column("u", columns[0][1], [row])]))
