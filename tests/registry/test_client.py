@@ -84,6 +84,16 @@ def test_a_schema_that_refers_to_itself_is_refused(fake: FakeRegistry, ask: Call
         ask(lambda one: one.read(number))
 
 
+def test_a_schema_whose_reference_is_missing_is_not_missing(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    """Its records are as good as before, and wait."""
+    number = fake.add("orders", "O", "JSON", [{"name": "a", "subject": "address", "version": 3}])
+    with pytest.raises(
+        RegistryRefused, match="refers to `address` version 3, which the registry does not have"
+    ) as found:
+        ask(lambda one: one.read(number))
+    assert not isinstance(found.value, SchemaMissing)
+
+
 def test_a_version_of_a_subject_whatever_its_name(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
     fake.add("a/b c?", "first", "JSON")
     number = fake.add("a/b c?", "second", "JSON")
