@@ -15,7 +15,7 @@ import pytest
 
 from tidegate.formats.contract import Decoded, FormatRefusal
 from tidegate.formats.kinds.avro import FORMAT
-from tidegate.formats.schemas import FormatOptions, IdPlace, KnownSchemas, SchemaKind, SchemaText, known_schemas
+from tidegate.formats.schemas import FormatOptions, KnownSchemas, SchemaKind, SchemaText
 
 HERE: Final = Path(__file__).with_name("avro")
 RECORDS: Final = {
@@ -55,20 +55,21 @@ def schema_in(data: bytes) -> SchemaText:
     return SchemaText(SchemaKind.AVRO, writer, id=7)
 
 
-def values_in(data: bytes, options: FormatOptions) -> list[bytes]:
+def rows_in(data: bytes, options: FormatOptions) -> list[dict[str, Any]]:
+    """Of a file."""
     found = FORMAT.file_values(io.BufferedReader(io.BytesIO(data)), options)
     assert found is not None
-    return list(found)
+    return rows_of(list(found.values), options, KnownSchemas({found.schema.id: found.schema}))
 
 
-def rows_of(values: list[bytes], options: FormatOptions) -> list[dict[str, Any]]:
+def rows_of(values: list[bytes], options: FormatOptions, known: KnownSchemas) -> list[dict[str, Any]]:
     assert options.schema is not None
     columns = tuple(FORMAT.schema_columns(options.schema).items())
-    known = known_schemas(options) if options.ids is IdPlace.NONE else KnownSchemas({7: options.schema})
     decoder: Any = FORMAT.decoder(columns, columns, options, known)
     found = decoder.decode_values(values)
     assert isinstance(found, Decoded)
-    assert [one.message for one in found.failures] == []
+    if found.failures:
+        raise ValueError(found.failures[0].message)
     return found.frame.to_dicts()
 
 
@@ -88,12 +89,10 @@ def test_the_files_are_all_here() -> None:
     assert {file.stem for file in HERE.glob("*.avro")} == {*RECORDS, *REFUSED, *SNAPPY}
 
 
-@pytest.mark.parametrize("ids", [IdPlace.NONE, IdPlace.PREFIX])
 @pytest.mark.parametrize("name", RECORDS)
-def test_records_of_a_file_are_those_of_the_reference(name: str, ids: IdPlace) -> None:
+def test_records_of_a_file_are_those_of_the_reference(name: str) -> None:
     data = read(name)
-    options = FormatOptions(schema_in(data), ids)
-    found = rows_of(values_in(data, options), options)
+    found = rows_in(data, FormatOptions(schema_in(data)))
     assert len(found) == RECORDS[name]
     assert found == [plain(one) for one in fastavro.reader(io.BytesIO(data))]
 
@@ -103,8 +102,7 @@ def test_records_are_what_their_authors_have_written() -> None:
 
     def tuples(name: str) -> list[tuple[Any, ...]]:
         data = read(name)
-        options = FormatOptions(schema_in(data), IdPlace.NONE)
-        return [tuple(row.values()) for row in rows_of(values_in(data, options), options)]
+        return [tuple(row.values()) for row in rows_in(data, FormatOptions(schema_in(data)))]
 
     assert tuples("weather") == WEATHER
     assert tuples("weather-sorted") == WEATHER[3:] + WEATHER[:3]
@@ -131,7 +129,7 @@ def test_the_interop_schema_is_read_without_what_no_column_holds() -> None:
     with pytest.raises(FormatRefusal, match="Node contains itself"):
         FORMAT.schema_columns(SchemaText(SchemaKind.AVRO, json.dumps(schema)))
     schema["fields"] = [one for one in schema["fields"] if one["name"] not in ("recordField", "nullField")]
-    options = FormatOptions(SchemaText(SchemaKind.AVRO, json.dumps(schema)), IdPlace.NONE)
+    text = SchemaText(SchemaKind.AVRO, json.dumps(schema))
     record: dict[str, Any] = {
         "intField": -1, "longField": 2**40, "stringField": "ä", "boolField": True, "floatField": 0.5,
         "doubleField": -1e300, "bytesField": b"\0\xff", "arrayField": [1.0, 2.0], "mapField": {"a": {"label": "b"}},
@@ -141,15 +139,16 @@ def test_the_interop_schema_is_read_without_what_no_column_holds() -> None:
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), record)
     union = {"member0": None, "member1": None, "member2": [b"c"]}
     expected = {**record, "unionField": union, "mapField": [{"key": "a", "value": {"label": "b"}}]}
-    assert rows_of([stream.getvalue()], options) == [expected]
+    known = KnownSchemas({1: text})
+    assert rows_of([b"\0\0\0\0\1" + stream.getvalue()], FormatOptions(text), known) == [expected]
 
 
 @pytest.mark.parametrize("name", SNAPPY)
 def test_a_codec_that_is_not_installed_is_reported(name: str) -> None:
     """The library for it is none of Tidegate's."""
-    options = FormatOptions(SchemaText(SchemaKind.AVRO, '{"type": "record", "name": "R", "fields": []}'), IdPlace.NONE)
+    options = FormatOptions(SchemaText(SchemaKind.AVRO, '{"type": "record", "name": "R", "fields": []}'))
     with pytest.raises(ValueError, match=r"it is no whole Avro file: snappy codec .* install"):
-        values_in(read(name), options)
+        rows_in(read(name), options)
 
 
 def damages(data: bytes, rnd: random.Random) -> Iterator[bytes]:
@@ -164,11 +163,11 @@ def damages(data: bytes, rnd: random.Random) -> Iterator[bytes]:
 def test_a_damaged_file_is_read_as_the_reference_reads_it_or_reported(name: str) -> None:
     seed = sum(name.encode())
     print(f"seed {seed}")
-    options = FormatOptions(schema_in(read(name)), IdPlace.NONE)
+    options = FormatOptions(schema_in(read(name)))
     seen: Counter[str] = Counter()
     for data in damages(read(name), random.Random(seed)):
         try:
-            rows = rows_of(values_in(data, options), options)
+            rows = rows_in(data, options)
         except ValueError:
             seen["reported"] += 1
             continue

@@ -384,3 +384,27 @@ def test_any_text_is_typed_or_refused_within_itself(text: str) -> None:
         assert 1 <= error.column <= len(text) + 1
     else:
         assert expression.type not in (INTERVAL, DataType("void"))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("day + interval 1 day", DATE),
+        ("day - interval 2 weeks", DATE),
+        ("day + (- interval '1' day)", DATE),
+        ("day + interval 24 hours", TIMESTAMP),
+        ("interval 1 day 0 hours + day", TIMESTAMP),
+        ("at + (interval 1 day + interval 1 day)", TIMESTAMP),
+        ("at - at > interval 1 day", BOOLEAN),
+        ("coalesce(at - at, interval 1 day) > interval 1 hour", BOOLEAN),
+        ("if(at > day, interval 1 day, null) > interval 2 hours", BOOLEAN),
+    ],
+)
+def test_a_date_plus_an_interval_of_days_alone_is_a_date(text: str, kind: DataType) -> None:
+    assert parse_expression(text, {"day": DATE, "at": TIMESTAMP}).type == kind
+
+
+@pytest.mark.parametrize("text", ["day + (day - day)", "day - (interval 1 day + interval 1 day)"])
+def test_computed_days_are_not_added_to_a_date(text: str) -> None:
+    with pytest.raises(ExpressionError, match="of days that is no literal cannot be added to a date"):
+        parse_expression(text, {"day": DATE})

@@ -50,11 +50,12 @@ def test_properties_are_columns() -> None:
         "address": {"$ref": "#/definitions/address~1de"},
         "by_percent": {"$ref": "#/definitions/50%25"},
         "shared": {"$ref": "common.json#/$defs/x"},
+        "alone": {"allOf": [{"$ref": "#/definitions/50%25"}], "title": "Alone", "default": 1},
     }, ("common.json", SchemaText(SchemaKind.JSON, '{"$defs": {"x": {"$ref": "#/y"}}, "y": {"type": "number"}}')),
         definitions={"address/de": address, "50%": {"type": "integer"}}) == {
         "id": "bigint", "ok": "boolean", "amount": "double", "day": "date", "at": "timestamp", "data": "binary",
         "kind": "string", "tags": "array<string>", "counts": "map<string, bigint>", "address": "struct<zip: string>",
-        "by_percent": "bigint", "shared": "double",
+        "by_percent": "bigint", "shared": "double", "alone": "bigint",
     }  # fmt: skip
 
 
@@ -67,6 +68,7 @@ def test_properties_are_columns() -> None:
         ({"a": {"type": "array", "items": {"type": "array"}}}, r"`\$\.a\[\]`: an array without one type"),
         ({"a": {"type": "object"}}, r"`\$\.a`: an object without `properties`"),
         ({"a": {"allOf": []}}, r"`\$\.a`: `allOf` is no column"),
+        ({"a": {"type": "object", "allOf": [{"required": ["b"]}]}}, r"`\$\.a`: `allOf` is no column"),
         ({"a": {}}, r"`\$\.a`: it has no `type`"),
         ({"a": True}, r"`\$\.a`: anything may be there"),
         ({"a": {"$ref": "#/nowhere"}}, r"`#/nowhere` leads nowhere"),

@@ -55,6 +55,16 @@ def test_what_is_written_is_read_again_to_the_last_digit(table: tuple[list[DataT
     assert [plain_values(column) for column in decoded.frame] == [plain_values(column) for column in frame]
 
 
+@pytest.mark.parametrize("name", ["float", "double"])
+def test_keys_that_are_no_finite_numbers_have_the_names_that_others_write(name: str) -> None:
+    kind = derive_type(f"map<{name}, int>")
+    assert written(kind, [(float("nan"), 1), (float("inf"), 2), (float("-inf"), 3), (0.5, 4)]) == (
+        '{"NaN":1,"Infinity":2,"-Infinity":3,"0.5":4}'
+    )
+    for key in ("NaN", "Infinity"):
+        assert read(kind, f'{{"{key}": 1}}')[1]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [

@@ -84,6 +84,16 @@ def test_a_schema_that_refers_to_itself_is_refused(fake: FakeRegistry, ask: Call
         ask(lambda one: one.read(number))
 
 
+def test_a_schema_whose_reference_is_missing_is_not_missing(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    """Its records are as good as before, and wait."""
+    number = fake.add("orders", "O", "JSON", [{"name": "a", "subject": "address", "version": 3}])
+    with pytest.raises(
+        RegistryRefused, match="refers to `address` version 3, which the registry does not have"
+    ) as found:
+        ask(lambda one: one.read(number))
+    assert not isinstance(found.value, SchemaMissing)
+
+
 def test_a_version_of_a_subject_whatever_its_name(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
     fake.add("a/b c?", "first", "JSON")
     number = fake.add("a/b c?", "second", "JSON")
@@ -213,6 +223,14 @@ def test_copies_are_of_one_registry_and_damaged_ones_are_none(
     for file in tmp_path.rglob("id-*"):
         file.write_bytes(file.read_bytes()[:-1])
     assert copies.of_id(number) is None
+
+
+def test_a_version_that_was_read_is_known_by_its_id_too(
+    fake: FakeRegistry, ask: Callable[..., Any], tmp_path: Path
+) -> None:
+    number = fake.add("orders", ORDER)
+    ask(lambda one: one.read_version("orders", "latest"))
+    assert SchemaCopies(tmp_path, fake.url).of_id(number) == SchemaText(SchemaKind.AVRO, ORDER, id=number)
 
 
 def test_copies_that_cannot_be_kept_are_no_reason_to_stop(fake: FakeRegistry, tmp_path: Path) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from tests.formats.avro.any_avro import record_of
 from tests.testing.pipelines import ORDERS, load
+from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
-from tidegate.testing.feed import Produced
+from tidegate.testing.feed import Produced, plain_options
 from tidegate.testing.preview import (
     CHUNK,
     LineParser,
@@ -24,6 +27,18 @@ from tidegate.testing.preview import (
 )
 
 LINES = [b'{"id": 1, "customer": "ann", "amount": 100}\n', b"\n", b"{\n", b'{"id": 2, "customer": "ann", "amount": 5}']
+
+NAMED = """\
+version: 1
+name: orders
+kafka: {bootstrap.servers: "127.0.0.1:1"}
+registry: {url: "http://127.0.0.1:1"}
+sources:
+  orders: {topic: orders, format: FORMAT, schema: {id: bigint, at: timestamp}}
+sinks:
+  out: {from: orders, topic: out, format: json}
+checkpoints: {directory: /checkpoints}
+"""
 
 
 def parse(lines: Iterable[bytes], source: str = "orders", *, whole: bool = False) -> list[Produced]:
@@ -122,6 +137,31 @@ def test_a_mark_of_the_byte_order_in_front_is_no_part_of_the_first_record() -> N
         b'{"id": 2}',
     ]
     assert parse([b'\xef\xbb\xbf{"value": "x"}'], "lines", whole=True)[0].value == b"x"
+
+
+@pytest.mark.parametrize("name", ["avro", "json-schema"])
+def test_a_line_of_a_format_with_schemas_is_written_with_one(name: str) -> None:
+    loaded, plan = load("", NAMED.replace("FORMAT", name))
+    options = plain_options(plan)["orders"]
+    parser = LineParser(loaded.settings.sources["orders"], options, whole=False)
+    records = parser.parse([b'{"id": 7, "at": "2026-01-31T12:00:00Z"}'])
+    (found,) = Preview(loaded, plan, pytest.fail).run(records)
+    assert found.record["value"] == {"id": 7, "at": "2026-01-31T12:00:00Z"}
+    with pytest.raises(RecordRefused, match="line 1 is no record"):
+        list(parser.parse([b"x"]))
+
+
+def test_records_of_a_topic_are_read_with_the_copies_of_their_schemas() -> None:
+    text = NAMED.replace("FORMAT", "avro").replace("at: timestamp}", "n: int}, bad_records: skip")
+    loaded, plan = load("", text)
+    schema = SchemaText(SchemaKind.AVRO, json.dumps(record_of(("id", "int"), ("n", "int"))), id=5)
+    parser = LineParser(loaded.settings.sources["orders"], plain_options(plan)["orders"], whole=True)
+    lines = [b'{"value": "\\u0000\\u0000\\u0000\\u0000\\u0005\\u0002\\u0004"}', b'{"value_base64": "AAAAAAYCBA=="}']
+    skipped: list[str] = []
+    run = Preview(loaded, plan, skipped.append, copies=lambda one: schema if one == 5 else None)
+    assert [one.record["value"] for one in run.run(parser.parse(lines))] == [{"id": 1, "n": 2}]
+    reason = "UNKNOWN_SCHEMA: there is no copy here of the schema 6; `tidegate run` keeps those that it reads"
+    assert [line.partition(": ")[2] for line in skipped] == [f"orders[0] offset 1: {reason}"]
 
 
 def test_a_line_without_an_end_is_not_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

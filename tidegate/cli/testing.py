@@ -140,6 +140,7 @@ def preview(
     The input ends with the file. Bad records are reported on standard error, and left out if the source says `skip`.
     """
     loaded, plan = plan_file(file, os.environ)
+    from tidegate.daemon.start.registry_access import copies_of
     from tidegate.testing.feed import plain_key_options, plain_options
     from tidegate.testing.preview import LineParser, Preview, StepUnknown, choose_source, tap_steps, tappable
 
@@ -154,9 +155,13 @@ def preview(
     options = plain_options(plan).get(chosen, NO_OPTIONS)
     key_options = plain_key_options(plan).get(chosen)
     parser = LineParser(loaded.settings.sources[chosen], options, key_options, whole=records, file=lines.name)
-    run = Preview(loaded, plan, lambda where: click.echo(f"skipped: {where}", err=True))
+    given = parser.read(lines)
+    of_file = None if parser.schema is None else (chosen, parser.schema)
+    registry = loaded.settings.registry
+    copies = None if registry is None else copies_of(registry).of_id
+    run = Preview(loaded, plan, lambda where: click.echo(f"skipped: {where}", err=True), of_file, copies)
     places = tapped or list(loaded.settings.sinks)
-    _print_records(run.run(parser.read(lines), tapped), places, limit, style, with_keys=not tapped)
+    _print_records(run.run(given, tapped), places, limit, style, with_keys=not tapped)
     for step, count in run.late.items():
         click.echo(f"late: {step}: {count} record{'s' if count != 1 else ''} came too late", err=True)
     return 0

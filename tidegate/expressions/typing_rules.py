@@ -47,6 +47,8 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
     if left.kind in NUMERIC and right.kind in NUMERIC:
         return _common_number(left, right)
     kinds = {left.kind, right.kind}
+    if kinds == {"interval"}:
+        return INTERVAL
     if "string" in kinds:
         return _common_with_string(left if right == STRING else right)
     if kinds <= set(_MOMENTS):
@@ -115,8 +117,10 @@ def with_type(start: int, expression: Expression, target: DataType, *, attempt: 
     source = expression.type
     if source == target:
         return expression
-    if isinstance(expression, Literal) and expression.value is None:
-        return Literal(None, target)
+    if isinstance(expression, Literal) and (expression.value is None or source.kind == target.kind == "interval"):
+        return Literal(expression.value, target)
+    if source.kind == target.kind == "interval":
+        return expression
     if not can_cast(source, target):
         raise Refusal(start, f"{source} cannot be cast to {target}", "choose another type or another function")
     if isinstance(expression, Literal) and (not attempt or (source.kind == "decimal" and target.kind in FRACTIONAL)):
@@ -212,6 +216,6 @@ def derive_output_type(start: int, expression: Expression) -> Expression:
     """
     if expression.type == VOID:
         raise Refusal(start, "a bare NULL has no type", "cast it: cast(null as string)")
-    if expression.type in (INTERVAL, MONTHS):
+    if expression.type.kind in (INTERVAL.kind, MONTHS.kind):
         raise Refusal(start, "an interval cannot be a column", "use unix_micros(b) - unix_micros(a), or compare it")
     return expression

@@ -92,6 +92,15 @@ class Decoded(NamedTuple):
     failures: Sequence[RecordFailure]
 
 
+class FileValues(NamedTuple):
+    """What is in a file of a format's own kind."""
+
+    schema: SchemaText
+    """Of the file. Each of the values begins with its id."""
+    values: Iterator[bytes]
+    """It raises ValueError where the file is damaged."""
+
+
 class WaitingForSchema(NamedTuple):
     """Nothing is decoded: a schema that the messages name is being fetched. The same messages are offered again."""
 
@@ -244,10 +253,10 @@ class Format(ABC):
         """
         return parse_json(data)
 
-    def file_values(self, stream: BinaryIO, options: FormatOptions) -> Iterator[bytes] | None:  # noqa: ARG002 - for those with files
+    def file_values(self, stream: BinaryIO, options: FormatOptions) -> FileValues | None:  # noqa: ARG002 - for those with files
         """The values in a file of the format's own kind, whose first bytes `stream.peek` shows; None for any other.
 
-        They are as in a topic. Iterating raises ValueError for what is none.
+        Raises ValueError for what is none.
         """
         return None
 

@@ -82,5 +82,8 @@ def _encoded(value: pl.Expr, kind: DataType) -> pl.Expr:
 
 def _key_text(key: pl.Expr, kind: DataType) -> pl.Expr:
     if kind.kind in _BARE_KEYS:
-        return pl.concat_str([pl.lit('"'), key.cast(pl.String), pl.lit('"')])
+        text = key.cast(pl.String)
+        if kind.kind in ("float", "double"):
+            text = text.str.replace("inf", "Infinity", literal=True)
+        return pl.concat_str([pl.lit('"'), text, pl.lit('"')])
     return _encoded(key, kind)

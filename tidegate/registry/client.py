@@ -93,8 +93,10 @@ class Registry:
     async def read_version(self, subject: str, version: str | int) -> SchemaText:
         """A version of a subject; `latest` is one, too. Raises SchemaMissing."""
         found = await self._read(f"{_subject(subject)}/versions/{version}")
-        schema = await self._whole(found, [])
-        schema = msgspec.structs.replace(schema, id=found.id, subject=subject, version=found.version)
+        schema = msgspec.structs.replace(await self._whole(found, []), id=found.id)
+        if found.id:
+            self._copies.keep(found.id, schema)
+        schema = msgspec.structs.replace(schema, subject=subject, version=found.version)
         self._copies.keep_version(subject, version, schema)
         return schema
 
@@ -163,10 +165,16 @@ class Registry:
                 raise RegistryRefused(f"the schema `{one.subject}` version {one.version} refers to itself")
             if len(read) > REFERENCES_MAX:
                 raise RegistryRefused(f"a schema has more than {REFERENCES_MAX} references")
-            below = await self._read(f"{_subject(one.subject)}/versions/{one.version}")
-            whole = await self._whole(below, read, (*above, one))
+            whole = await self._whole(await self._read_reference(one), read, (*above, one))
             references.append((one.name, msgspec.structs.replace(whole, subject=one.subject, version=one.version)))
         return SchemaText(kind, found.schema, tuple(references))
+
+    async def _read_reference(self, one: _Reference) -> _Schema:
+        try:
+            return await self._read(f"{_subject(one.subject)}/versions/{one.version}")
+        except SchemaMissing as missing:  # what refers to it is there
+            what = f"a schema refers to `{one.subject}` version {one.version}, which the registry does not have"
+            raise RegistryRefused(f"{what}: {missing.message}", error_code=missing.error_code) from missing
 
     async def _ask(self, method: str, path: str, kind: type[T], body: Any = None) -> T:
         answer = await self._transport.ask(method, path, body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -15,11 +15,13 @@ from tidegate.formats import keys
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import derive_key_schema, key_from_plain
-from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, Schemas
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, Schemas, SchemaText, UnknownSchema
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 
+Copies = Callable[[int | str], SchemaText | None]
+"""Of the registry's schemas, by id or GUID."""
 _KEY_ID: Final = 2**31 - 1
 """Of keys' schemas that have none: values have 0."""
 
@@ -32,6 +34,32 @@ class Produced(msgspec.Struct, frozen=True):
     value: bytes | None
     timestamp_ms: int | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class NoCopy(UnknownSchema):
+    """Nobody here has asked the registry for the schema of a record."""
+
+    def __init__(self, schema_id: int | str) -> None:
+        super().__init__(schema_id)
+        self.args = (f"there is no copy here of the schema {schema_id}; `tidegate run` keeps those that it reads",)
+
+
+class CopiedSchemas(KnownSchemas):
+    """See Schemas. Records that were read from a topic have the ids of its registry."""
+
+    def __init__(self, schemas: Mapping[int, SchemaText], copies: Copies) -> None:
+        super().__init__(schemas)
+        self._copies = copies
+
+    def get(self, schema_id: int | str, /) -> SchemaText | None:
+        """See Schemas."""
+        try:
+            return super().get(schema_id)
+        except UnknownSchema:
+            found = self._copies(schema_id)
+            if found is None:
+                raise NoCopy(schema_id) from None
+            return found
 
 
 class ValueRefused(TidegateError):
@@ -57,10 +85,11 @@ def plain_options(plan: Plan) -> dict[str, FormatOptions]:
     return {str(one.name): _plain_options(one) for one in plan.operators(SourceOperator)}
 
 
-def plain_schemas(source: SourceOperator) -> Schemas:
-    """Those that values and keys are written with: there is no registry."""
-    found = [one.schema for one in (_plain_options(source), _plain_key_options(source)) if one.schema is not None]
-    return KnownSchemas({one.id: one for one in found})
+def plain_schemas(source: SourceOperator, of_file: SchemaText | None, copies: Copies | None) -> Schemas:
+    """Those that values and keys are written with, that of a file's values, and copies: there is no registry."""
+    found = [_plain_options(source).schema, _plain_key_options(source).schema, of_file]
+    known = {one.id: one for one in found if one is not None}
+    return KnownSchemas(known) if copies is None else CopiedSchemas(known, copies)
 
 
 def plain_key_options(plan: Plan) -> dict[str, FormatOptions]:

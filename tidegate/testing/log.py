@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import confluent_kafka as ck
 
+from tidegate.formats.schemas import SchemaText
 from tidegate.ids import TopicPartition
 from tidegate.operators.async_queue import Call
 from tidegate.operators.calls.caller import Asked
@@ -19,9 +20,18 @@ _END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own c
 class Log:
     """What was produced so far. Sources of one topic read the same records."""
 
-    def __init__(self, ends: Mapping[TopicPartition, int]) -> None:
-        """`ends`: how many records each partition will have."""
+    def __init__(
+        self,
+        ends: Mapping[TopicPartition, int],
+        schema: SchemaText | None = None,
+        copies: Callable[[int | str], SchemaText | None] | None = None,
+    ) -> None:
+        """`ends`: how many records each partition will have. `schema`: of a file that they are of; `copies`: of those
+        of a registry.
+        """
         self.ends = ends
+        self.schema = schema
+        self.copies = copies
         self.partitions: dict[TopicPartition, list[ck.Message]] = {part: [] for part in ends}
 
     def append(

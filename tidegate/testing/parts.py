@@ -336,7 +336,7 @@ class BenchParts(SlotParts):
     ) -> SourceRuntime:
         """See SlotParts."""
         tools = LogTools(self.log, self._clock)
-        known = plain_schemas(spec)
+        known = plain_schemas(spec, self.log.schema, self.log.copies)
         source = LogSource(spec, partitions, restored, group_id, wake, bad_record, tools, known)
         self.sources.append(source)
         return source

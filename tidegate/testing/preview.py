@@ -19,7 +19,7 @@ from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.plain import parse_json, render_json
 from tidegate.formats.registry import DEFAULT, FORMATS
 from tidegate.formats.schema_keys import key_from_plain
-from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, SchemaText
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
@@ -28,7 +28,7 @@ from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.settings.fields import derive_timestamp
 from tidegate.testing.compare import Record, derive_records
-from tidegate.testing.feed import Produced, derive_ends
+from tidegate.testing.feed import Copies, Produced, derive_ends
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
@@ -98,9 +98,20 @@ def choose_source(loaded: LoadedPipeline, name: str | None) -> str:
 class Preview:
     """One run over a file. Partitions as in the lines, or 0; the input ends with the file, so windows close."""
 
-    def __init__(self, loaded: LoadedPipeline, plan: Plan, on_skipped: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        loaded: LoadedPipeline,
+        plan: Plan,
+        on_skipped: Callable[[str], None],
+        of_file: tuple[str, SchemaText] | None = None,
+        copies: Copies | None = None,
+    ) -> None:
+        """`of_file`: the source that reads a file with a schema of its own, and that schema."""
         self._loaded = loaded
-        self._plan = msgspec.structs.replace(plan, parallelism=1, vertices=_bounded(plan))
+        self._copies = copies
+        self._schema = None if of_file is None else of_file[1]
+        named = "" if of_file is None else of_file[0]
+        self._plan = msgspec.structs.replace(plan, parallelism=1, vertices=_bounded(plan, named))
         self._on_skipped = on_skipped
         self.late: dict[str, int] = {}
         """After the run: records that came too late, by step."""
@@ -109,7 +120,7 @@ class Preview:
         """What comes out, sink by sink in the order of the file, as it comes."""
         produced = list(records)
         ends = derive_ends(produced, self._loaded.settings.sources.values())
-        log, clock = Log(ends), VirtualClock(moment_ms(NOW))
+        log, clock = Log(ends, self._schema, self._copies), VirtualClock(moment_ms(NOW))
         sinks = {sink.name: sink for sink in self._plan.operators(SinkOperator)}
         harness = Harness(self._plan, log, clock, self._on_skipped)
         try:
@@ -135,13 +146,13 @@ class Preview:
                 yield Previewed(place, record)
 
 
-def _bounded(plan: Plan) -> tuple[Any, ...]:
-    """Vertices whose sources end."""
+def _bounded(plan: Plan, named: str) -> tuple[Any, ...]:
+    """Vertices whose sources end. Values of the source `named` begin with the id of their schema."""
     return tuple(
         msgspec.structs.replace(
             vertex,
             nodes=tuple(
-                msgspec.structs.replace(node, operator=msgspec.structs.replace(node.operator, until="latest"))
+                msgspec.structs.replace(node, operator=_ending(node.operator, named))
                 if isinstance(node.operator, SourceOperator)
                 else node
                 for node in vertex.nodes
@@ -149,6 +160,11 @@ def _bounded(plan: Plan) -> tuple[Any, ...]:
         )
         for vertex in plan.vertices
     )
+
+
+def _ending(source: SourceOperator, named: str) -> SourceOperator:
+    ids = IdPlace.PREFIX if source.name == named else source.options.ids
+    return msgspec.structs.replace(source, until="latest", options=msgspec.structs.replace(source.options, ids=ids))
 
 
 class LineParser:
@@ -172,18 +188,29 @@ class LineParser:
         self._format = FORMATS[settings.format]
         self._topics = settings.all_topics or (settings.example_topic,)
         self._whole = whole
+        self.schema: SchemaText | None = None
+        """Of the file that is read, where it has one."""
 
     def read(self, stream: BinaryIO) -> Iterator[Produced]:
-        """Records of a file of the format's own kind, or of lines. Raises RecordRefused."""
-        values = self._format.file_values(stream, self._options)
-        if values is None:
-            yield from self.parse(iter(lambda: stream.readline(LINE_BYTES_MAX + 1), b""))
-            return
+        """Records of a file of the format's own kind, or of lines. Raises RecordRefused, as does the iterator."""
+        try:
+            found = self._format.file_values(stream, self._options)
+        except ValueError as error:
+            raise self._unreadable(error) from error
+        if found is None:
+            return self.parse(iter(lambda: stream.readline(LINE_BYTES_MAX + 1), b""))
+        self.schema = found.schema
+        return self._of_file(found.values)
+
+    def _of_file(self, values: Iterator[bytes]) -> Iterator[Produced]:
         try:
             for value in values:
                 yield Produced(TopicPartition(self._topics[0], 0), None, value)
         except ValueError as error:
-            raise RecordRefused(f"{self._file}the file cannot be read: {error}") from error
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: ValueError) -> RecordRefused:
+        return RecordRefused(f"{self._file}the file cannot be read: {error}")
 
     def parse(self, lines: Iterable[bytes]) -> Iterator[Produced]:
         """A record of each line that is not blank. Raises RecordRefused."""
@@ -200,8 +227,10 @@ class LineParser:
                 raise RecordRefused(f"{self._file}line {number} is no record: {error}", line=number) from error
 
     def _parse(self, line: bytes) -> Produced:
-        if not self._whole:  # as it is: what is wrong with it is the pipeline's to find
-            return Produced(TopicPartition(self._topics[0], 0), None, line)
+        if not self._whole:  # as it is, if it can be: what is wrong with it is the pipeline's to find
+            plain = self._format.schema_kind is None
+            value = line if plain else self._format.from_plain(parse_json(line), self._options)
+            return Produced(TopicPartition(self._topics[0], 0), None, value)
         entry = parse_json(line)
         if not isinstance(entry, dict):
             raise TypeError("it is no object with `value`; without --records a line is the value")
@@ -226,7 +255,10 @@ class LineParser:
             return _base64(entry["value_base64"])
         if "value" not in entry:
             raise ValueError("it has no `value`; without --records a line is the value")
-        return None if entry["value"] is None else self._format.from_plain(entry["value"], self._options)
+        value = entry["value"]
+        if isinstance(value, str) and self._format.schema_kind is not None:
+            return value.encode()  # bytes that happen to be text: what is written as people do is an object
+        return None if value is None else self._format.from_plain(value, self._options)
 
 
 def _bytes_of(entry: Mapping[str, Any], name: str) -> bytes | None:

@@ -134,3 +134,15 @@ def test_an_event_of_a_test_has_what_it_says_and_nothing_else() -> None:
     for wrong in ({"op": "c", "after": {"id": "x"}}, [1], 5):
         with pytest.raises(FormatRefusal, match="the value does not fit the schema"):
             FORMAT.from_plain(wrong, options)
+
+
+def test_events_that_people_write_may_have_unions_of_several_types() -> None:
+    schema = envelope({"id": "long"}, more=["null", "long", "string"])
+    row = schema["fields"][0]["type"][1]
+    row["fields"].append({"name": "u", "type": ["null", "string", {"type": "map", "values": "int"}]})
+    options = FormatOptions(text_of(schema))
+    columns = tuple(FORMAT.schema_columns(text_of(schema)).items())
+    value = FORMAT.from_plain({"op": "c", "after": {"id": 1, "u": {"member1": {"x": 2}}}}, options)
+    found = FORMAT.decoder(columns, columns, options, KnownSchemas({7: text_of(schema)})).decode(messages_of([value]))
+    assert isinstance(found, Decoded)
+    assert found.frame["u"].to_list() == [{"member0": None, "member1": [{"key": "x", "value": 2}]}]

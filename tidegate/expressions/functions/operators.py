@@ -18,7 +18,7 @@ from tidegate.expressions.errors import Refusal, with_article
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple, unify
 from tidegate.expressions.functions.decimals import decimal_arithmetic, decimal_operand
-from tidegate.expressions.intervals import MAX_MONTHS, MONTHS
+from tidegate.expressions.intervals import DAYS, MAX_MONTHS, MONTHS
 from tidegate.expressions.text_values import date_of_text, timestamp_of_text
 from tidegate.expressions.typing_rules import (
     INTEGRAL,
@@ -78,21 +78,23 @@ def _time_arithmetic(site: Site, left: Argument, right: Argument) -> Expression:
             (left.expression, Literal(months if site.function == "+" else -months, DataType("int"))),
             left.type,
         )
-    if right.type == INTERVAL and left.type.kind in _MOMENTS:
-        if left.type == DATE and isinstance(right.expression, Literal) and _whole_days(right.expression) is not None:
-            days = _whole_days(right.expression)
-            return Call(
-                "date_add" if site.function == "+" else "date_sub",
-                (left.expression, Literal(days, DataType("int"))),
-                DATE,
-            )
+    if right.type.kind == "interval" and left.type.kind in _MOMENTS:
+        if left.type == DATE and right.type == DAYS:
+            if not isinstance(right.expression, Literal):
+                what = "an interval of days that is no literal cannot be added to a date"
+                raise Refusal(right.start, what, "write date_add(d, datediff(b, a))")
+            days = Literal(int(right.expression.value or 0) // 86_400_000_000, DataType("int"))
+            return Call("date_add" if site.function == "+" else "date_sub", (left.expression, days), DATE)
         kind = TIMESTAMP_NTZ if left.type == TIMESTAMP_NTZ else TIMESTAMP
-        return Call(site.function, (with_type(left.start, left.expression, kind), right.expression), kind)
+        interval = with_type(right.start, right.expression, INTERVAL)
+        return Call(site.function, (with_type(left.start, left.expression, kind), interval), kind)
     if pair == ("interval", "interval"):
-        return Call(site.function, (left.expression, right.expression), INTERVAL)
+        operands = tuple(with_type(one.start, one.expression, INTERVAL) for one in (left, right))
+        return Call(site.function, operands, DAYS if left.type == right.type == DAYS else INTERVAL)
     if site.function == "-" and left.type.kind in _MOMENTS and right.type.kind in _MOMENTS:
         kind = TIMESTAMP_NTZ if left.type == right.type == TIMESTAMP_NTZ else TIMESTAMP
-        return Call("-", tuple(with_type(one.start, one.expression, kind) for one in (left, right)), INTERVAL)
+        found = DAYS if left.type == right.type == DATE else INTERVAL
+        return Call("-", tuple(with_type(one.start, one.expression, kind) for one in (left, right)), found)
     if site.function == "+" and right.type == DATE:
         left, right = right, left
     if left.type == DATE and right.type.kind in ("tinyint", "smallint", "int"):
@@ -103,18 +105,12 @@ def _time_arithmetic(site: Site, left: Argument, right: Argument) -> Expression:
     )
 
 
-def _whole_days(literal: Literal) -> int | None:
-    """Days of an interval of whole days: a date plus such an interval stays a date in Spark."""
-    days, rest = divmod(int(literal.value or 0), 86_400_000_000)
-    return days if rest == 0 else None
-
-
 def _sign(name: str) -> Resolve:
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 1, 1)
-        if arguments[0].type == INTERVAL and isinstance(arguments[0].expression, Literal):
+        if arguments[0].type.kind == "interval" and isinstance(arguments[0].expression, Literal):
             value = int(arguments[0].expression.value or 0)
-            return Literal(-value if name == "negative" else value, INTERVAL)
+            return Literal(-value if name == "negative" else value, arguments[0].type)
         operand = site.number(arguments[0])
         return operand if name == "positive" else Call(name, (operand,), operand.type)
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any, BinaryIO, ClassVar, Final
 
 import msgspec
 
 from tidegate.datatypes import DataType, Schema
-from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
+from tidegate.formats.contract import Columns, Decoder, Encoder, FileValues, Format, FormatRefusal
 from tidegate.formats.kinds.avro.columns import check_readable, derive_record, derive_type, record_columns, schema_text
 from tidegate.formats.kinds.avro.schema import NAME, AvroRefusal, parse_schema
 from tidegate.formats.kinds.avro.written import fit_written
@@ -63,8 +62,8 @@ Keys (`key_format: avro`) are values of any type, a record or a `long` alone, wi
 `key_schema` says as `schema` does what they become. A sink writes the type of its key column, not a union with null:
 a NULL is a record without key. The id is part of a key's bytes: where it changes, keys go to other partitions.
 
-`tidegate preview --input FILE` reads object container files (`.avro`), too; their fields are matched to the source's by
-name.
+`tidegate preview --input FILE` reads object container files (`.avro`), too, as if the source's topic had their records:
+fields are matched to the source's by name. The record itself may have any name there.
 
 Types that contain themselves are refused, and so are arrays of values without bytes. What is wrong with the bytes of a
 record makes it bad (`MALFORMED_AVRO`), bytes after its end included; a tombstone is a bad record, unless `on_null`
@@ -146,10 +145,13 @@ types the one of the column is written; if there is none, the first that holds a
         if options.schema is None:
             return text
         from tidegate.formats.kinds.avro.encoder import AvroEncoder
+        from tidegate.formats.kinds.avro.members import has_several
+        from tidegate.formats.kinds.avro.plain import PlainEncoder
         from tidegate.formats.kinds.json.plain import record_of_json
 
-        columns = tuple(self.schema_columns(options.schema).items())
-        return record_of_json(text, columns, AvroEncoder(columns, options))
+        record, columns = parse_schema(options.schema), tuple(self.schema_columns(options.schema).items())
+        encoder = PlainEncoder(record, prefix_of(options)) if has_several(record) else AvroEncoder(columns, options)
+        return record_of_json(text, columns, encoder)
 
     def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:
         """See Format."""
@@ -162,14 +164,14 @@ types the one of the column is written; if there is none, the first that holds a
         decoder = AvroDecoder(columns, columns, options, known_schemas(options))
         return super().to_plain(json_of_record(data, columns, decoder))
 
-    def file_values(self, stream: BinaryIO, options: FormatOptions) -> Iterator[bytes] | None:
+    def file_values(self, stream: BinaryIO, options: FormatOptions) -> FileValues | None:
         """See Format. Of an object container file."""
         peek = getattr(stream, "peek", None)
         if options.schema is None or peek is None or peek(4)[:4] != b"Obj\x01":
             return None
         from tidegate.formats.kinds.avro.container import container_values
 
-        return container_values(stream, options)
+        return container_values(stream, options.schema)
 
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
         """See Format."""

@@ -1,4 +1,8 @@
-"""Object container files: their records as messages of a source, for `tidegate preview`."""
+"""Object container files: their records as messages of a source, for `tidegate preview`.
+
+The bytes of records stay as they are: what they mean is the decoder's business, as in a topic. fastavro takes the file
+apart. It gets the schema without logical types, of which it refuses those that Avro asks to ignore.
+"""
 
 from __future__ import annotations
 
@@ -7,64 +11,102 @@ import json
 import zlib
 from collections.abc import Iterator
 from lzma import LZMAError
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import fastavro
-from fastavro.read import SchemaResolutionError
+import msgspec
 from fastavro.schema import SchemaParseException
 
 from tidegate.formats.bisection import first_line
-from tidegate.formats.kinds.avro.schema import as_json, parse_schema
+from tidegate.formats.contract import FileValues
+from tidegate.formats.kinds.avro.columns import schema_text
+from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType, as_json, parse_schema
 from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import FormatOptions, SchemaKind, SchemaText
 
+_ID: Final = 2**31 - 2
+"""Of the file's schema; no registry has come so far."""
+_SYNC_BYTES: Final = 16
+_HEAD: Final = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "Head",
+        "fields": [
+            {"name": "magic", "type": {"type": "fixed", "name": "Magic", "size": 4}},
+            {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+            {"name": "sync", "type": {"type": "fixed", "name": "Sync", "size": _SYNC_BYTES}},
+        ],
+    }
+)
+_WRONG: Final = (
+    ValueError,
+    LookupError,
+    EOFError,
+    OSError,
+    zlib.error,
+    LZMAError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    SchemaParseException,
+)
 
-def container_values(stream: BinaryIO, options: FormatOptions) -> Iterator[bytes]:
-    """Values as they would be in the topic. Raises ValueError for what is no such file, or has other records.
 
-    Fields are found by name, as in a topic whose records were written with the file's schema.
-    """
-    assert options.schema is not None
-    target = fastavro.parse_schema(as_json(parse_schema(options.schema)))
-    prefix = prefix_of(options)
-    records = _records(stream)
-    for number, record in enumerate(records, 1):
-        made = io.BytesIO()
-        made.write(prefix)
-        try:
-            fastavro.schemaless_writer(made, target, record)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            raise ValueError(f"record {number} of the file does not fit the source's schema: {_said(error)}") from error
-        yield made.getvalue()
-
-
-def _records(stream: BinaryIO) -> Iterator[Any]:
-    """Raises ValueError."""
+def container_values(stream: BinaryIO, reader: SchemaText) -> FileValues:
+    """See Format.file_values. Of `reader` the record's name is taken, since files have any. Raises ValueError."""
     try:
-        reader = fastavro.reader(stream)
-        parse_schema(SchemaText(SchemaKind.AVRO, json.dumps(_unmarked(reader.writer_schema))))
-        yield from reader
-    except (
-        ValueError,
-        LookupError,
-        EOFError,
-        OSError,
-        zlib.error,
-        LZMAError,
-        TypeError,
-        OverflowError,
-        SchemaParseException,
-        SchemaResolutionError,
-    ) as error:
-        raise ValueError(f"it is no whole Avro file: {_said(error)}") from error
+        head: Any = fastavro.schemaless_reader(stream, _HEAD, None)
+        writer = parse_schema(SchemaText(SchemaKind.AVRO, head["meta"]["avro.schema"].decode()))
+    except _WRONG as error:
+        raise _refusal(error) from error
+    schema = SchemaText(SchemaKind.AVRO, _named(writer, parse_schema(reader).name), id=_ID)
+    plain = as_json(writer, logical=False)
+    head["meta"]["avro.schema"] = json.dumps(plain).encode()
+    begin = io.BytesIO()
+    fastavro.schemaless_writer(begin, _HEAD, head)
+    values = _values(_Joined(begin.getvalue(), stream), fastavro.parse_schema(plain))
+    prefix = prefix_of(FormatOptions(schema))
+    return FileValues(schema, (prefix + one for one in values))
 
 
-def _unmarked(schema: Any) -> Any:
-    """Without what fastavro adds."""
-    if isinstance(schema, dict):
-        return {key: _unmarked(value) for key, value in schema.items() if not key.startswith("__")}
-    return [_unmarked(one) for one in schema] if isinstance(schema, list) else schema
+def _named(writer: AvroType, name: str) -> str:
+    """The text of the schema with this name for its record, unless a type in it has it."""
+    try:
+        text = schema_text(msgspec.structs.replace(writer, name=name))
+        parse_schema(SchemaText(SchemaKind.AVRO, text))
+    except AvroRefusal:
+        return schema_text(writer)
+    return text
 
 
-def _said(error: Exception) -> str:
-    return first_line(error) or type(error).__name__
+def _values(stream: _Joined, schema: Any) -> Iterator[bytes]:
+    """The bytes of each record. Raises ValueError."""
+    try:
+        block: Any  # fastavro's types do not have all of it
+        for block in fastavro.block_reader(stream):  # type: ignore[arg-type]  # it only reads
+            body = block.bytes_
+            for _ in range(block.num_records):
+                start = body.tell()
+                fastavro.schemaless_reader(body, schema, None)
+                yield body.getbuffer()[start : body.tell()].tobytes()
+    except _WRONG as error:
+        raise _refusal(error) from error
+
+
+class _Joined:
+    """Bytes, and then a stream."""
+
+    def __init__(self, begin: bytes, rest: BinaryIO) -> None:
+        self._begin, self._rest = io.BytesIO(begin), rest
+
+    def read(self, size: int) -> bytes:
+        """At most so many bytes; none at the end."""
+        return self._begin.read(size) or self._rest.read(size)
+
+    def tell(self) -> int:
+        """Nobody asks where blocks are, which is noted all the same."""
+        return 0
+
+
+def _refusal(error: BaseException) -> ValueError:
+    return ValueError(f"it is no whole Avro file: {first_line(error) or type(error).__name__}")

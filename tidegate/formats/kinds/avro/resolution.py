@@ -16,7 +16,7 @@ from tidegate.formats.contract import Columns
 from tidegate.formats.kinds.avro.columns import column_type, derive_field
 from tidegate.formats.kinds.avro.schema import AvroField, AvroRefusal, AvroType
 
-_PROMOTED: Final = {
+PROMOTED: Final = {
     "int": {"long", "float", "double"},
     "long": {"float", "double"},
     "float": {"double"},
@@ -75,26 +75,24 @@ def _fit(one: AvroType, kind: DataType, place: str) -> AvroType:
     elif one.logical != "decimal" and column_type(one, place) == kind:
         return one
     wanted = _BY_COLUMN.get(kind.kind, "")
-    if wanted in _PROMOTED.get(one.kind, ()) and not one.logical:
+    if wanted in PROMOTED.get(one.kind, ()) and not one.logical:
         return AvroType(wanted)
     raise AvroRefusal(place, f"the writer's is {word_of(one)}, which is no {kind}")
 
 
 def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
     """The reader's type with the writer's units of time. Raises AvroRefusal where no value could be read."""
-    if writer.kind == "union" and writer.bare is writer:
-        return reader
+    if any(one.kind == "union" and one.bare is one for one in (writer, reader)):
+        return _align_several(writer, reader, place)
     if reader.kind == "union":
-        if reader.bare is reader:
-            return reader
         aligned = align(writer.bare, reader.bare, place)
         return msgspec.structs.replace(
             reader, branches=tuple(each if each.kind == "null" else aligned for each in reader.branches)
         )
     one = writer.bare
-    if reader.kind != one.kind and reader.kind not in _PROMOTED.get(one.kind, ()):
+    if reader.kind != one.kind and reader.kind not in PROMOTED.get(one.kind, ()):
         raise AvroRefusal(place, f"the writer's is {word_of(writer)}, and the reader's {word_of(reader)}")
-    if reader.name and reader.name.rpartition(".")[2] != one.name.rpartition(".")[2] and one.name not in reader.aliases:
+    if reader.name and short_name(reader.name) != short_name(one.name) and one.name not in reader.aliases:
         raise AvroRefusal(place, f"the writer's is the {one.kind} {one.name}, and the reader's {reader.name}")
     if reader.kind == "record":
         sources = _sources(one, reader)
@@ -105,6 +103,28 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
     if reader.kind == "fixed" and reader.size != one.size:
         raise AvroRefusal(place, f"the writer's has {one.size} bytes, and the reader's {reader.size}")
     return _align_logical(one, reader, place)
+
+
+def _align_several(writer: AvroType, reader: AvroType, place: str) -> AvroType:
+    """Where one of them is a union of several types: each of the reader's with the writer's of its kind and name.
+
+    Values of the writer's other types are looked at one by one.
+    """
+    written = {(one.kind, short_name(one.name)): one for one in writer.branches or (writer,)}
+
+    def aligned(one: AvroType) -> AvroType:
+        names = [short_name(name) for name in (one.name, *one.aliases)]
+        source = next((written[one.kind, name] for name in names if (one.kind, name) in written), None)
+        return one if source is None else align(source, one, place)
+
+    if reader.kind != "union":
+        return aligned(reader)
+    return msgspec.structs.replace(reader, branches=tuple(map(aligned, reader.branches)))
+
+
+def short_name(name: str) -> str:
+    """Without its namespace."""
+    return name.rpartition(".")[2]
 
 
 def _sources(writer: AvroType, reader: AvroType) -> dict[str, AvroField]:

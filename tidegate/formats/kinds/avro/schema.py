@@ -299,7 +299,7 @@ def _json(one: AvroType, logical: bool, seen: dict[str, AvroType]) -> Any:
         known = seen.get(one.name)
         if known is not None:
             if known != one:
-                raise AvroRefusal("", f"{one.name} is read in two ways, which is not supported yet")
+                raise AvroRefusal("", f"{one.name} is described in two ways")
             return one.name
         seen[one.name] = one
     made: dict[str, Any] = {"type": one.kind}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from decimal import Context, Decimal
 from typing import Any, Final
 from uuid import UUID
@@ -21,7 +22,9 @@ from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import make_series, polars_type
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.kinds.avro.schema import AvroType, as_json
+from tidegate.formats.kinds.avro.members import Both, has_several, is_of_numbers, member_of, show_members
+from tidegate.formats.kinds.avro.resolution import find_field
+from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType, as_json
 
 Convert = Callable[[Any], Any]
 """A value as fastavro gives it to one that Polars takes for the column."""
@@ -50,12 +53,14 @@ class ReferenceReader:
 
     def __init__(self, writer: AvroType, reader: AvroType, columns: Columns, *, same: bool) -> None:
         """`same`: the reader's schema is the writer's."""
-        self._writer = fastavro.parse_schema(as_json(writer, logical=False))
-        self._reader = None if same else fastavro.parse_schema(as_json(reader, logical=False))
-        self._named: dict[str, Any] = (
-            {"return_named_type": True, "return_named_type_override": True} if _several(reader) else {}
-        )
-        """Which type of a union a value is of; it costs a quarter more time."""
+        self._defaults: dict[str, Any] = {}
+        """Of fields that fastavro is not asked for."""
+        by_name = None if has_several(reader) else _by_name(writer, reader)
+        written, read = by_name or show_members(writer, reader)
+        if by_name is None:
+            self._defaults = {one.name: one.default for one in reader.fields if find_field(writer, one) is None}
+        self._writer = fastavro.parse_schema(written)
+        self._reader = None if same or read == written else fastavro.parse_schema(read)
         types = {field.name: field.type for field in reader.fields}
         self._columns = [(name, polars_type(kind), _field_converter(name, types[name])) for name, kind in columns]
         self._checked = [
@@ -86,13 +91,22 @@ class ReferenceReader:
     def _read(self, body: bytes, skipped: int) -> list[Any]:
         stream = io.BytesIO(body)
         stream.seek(skipped)
-        record: Any = fastavro.schemaless_reader(stream, self._writer, self._reader, **self._named)
+        record: Any = fastavro.schemaless_reader(stream, self._writer, self._reader)
         left = len(body) - stream.tell()
         if left:
             raise ValueError(f"{left} more bytes than the record has")
+        if self._defaults:
+            record |= self._defaults
         for name, convert in self._checked:
             convert(record[name])
         return [record[name] if convert is None else convert(record[name]) for name, _, convert in self._columns]
+
+
+def _by_name(writer: AvroType, reader: AvroType) -> Both | None:
+    """The schemas for fastavro as they are; None where a type is read in two ways, which has one name."""
+    with suppress(AvroRefusal):
+        return as_json(writer, logical=False), as_json(reader, logical=False)
+    return None
 
 
 def _failure(row: int, error: Exception) -> RecordFailure:
@@ -160,21 +174,10 @@ def _record(one: AvroType) -> Convert:
 
 
 def _union(one: AvroType) -> Convert | None:
-    if one.bare is one and not _numbers(one):
+    if one.bare is one and not is_of_numbers(one):
         return _members(one)
     inner = _converter(one.bare) if one.bare is not one else None
     return None if inner is None else lambda value: None if value is None else inner(value)
-
-
-def _several(one: AvroType) -> bool:
-    """Whether there is a union of several types in it."""
-    inside = [field.type for field in one.fields] + list(one.branches) + ([one.items] if one.items else [])
-    return (one.kind == "union" and one.bare is one) or any(map(_several, inside))
-
-
-def _numbers(one: AvroType) -> bool:
-    kinds = {each.kind for each in one.branches} - {"null"}
-    return kinds in ({"int", "long"}, {"float", "double"})
 
 
 _TYPES: Final = {
@@ -196,12 +199,12 @@ def _members(one: AvroType) -> Convert:
     def convert(value: Any) -> dict[str, Any] | None:
         if value is None:
             return None
-        if isinstance(value, tuple):
-            name, value = value
-            index = next(place for place, each in enumerate(branches) if each.name == name)
-        else:
+        found = member_of(value)
+        if found is None:
             kinds = _TYPES[type(value)]
             index = next(place for place, each in enumerate(branches) if each.kind in kinds)
+        else:
+            index, value = found
         made: dict[str, Any] = {f"member{place}": None for place in range(len(branches))}
         made[f"member{index}"] = converters[index](value)
         return made

@@ -15,11 +15,14 @@ import msgspec
 from tidegate.datatypes import MAX_PRECISION
 from tidegate.formats.kinds.avro.columns import record_columns, schema_text
 from tidegate.formats.kinds.avro.encoder import AvroEncoder
+from tidegate.formats.kinds.avro.members import has_several
+from tidegate.formats.kinds.avro.plain import PlainEncoder
 from tidegate.formats.kinds.avro.schema import AvroType, parse_schema, with_logical
 from tidegate.formats.kinds.debezium.envelopes import OP_FIELD
 from tidegate.formats.kinds.debezium.schemas import NAMED, UNITS
 from tidegate.formats.kinds.debezium_avro.schemas import AFTER, BEFORE, meaning
 from tidegate.formats.kinds.json.plain import record_of_json
+from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import FormatOptions, SchemaText
 
 _EVENT: Final = frozenset({OP_FIELD, BEFORE, AFTER})
@@ -48,8 +51,10 @@ def event_of_json(text: bytes, schema: SchemaText, options: FormatOptions) -> by
     if isinstance(event, dict):
         left_out = {field.name: _nothing(field.type) for field in record.fields if field.name not in _EVENT}
         text = json.dumps({**left_out, **event}).encode()
-    written = msgspec.structs.replace(schema, text=schema_text(record), references=())
     columns = tuple(record_columns(record).items())
+    if has_several(record):
+        return record_of_json(text, columns, PlainEncoder(record, prefix_of(options)))
+    written = msgspec.structs.replace(schema, text=schema_text(record), references=())
     return record_of_json(text, columns, AvroEncoder(columns, msgspec.structs.replace(options, schema=written)))
 
 

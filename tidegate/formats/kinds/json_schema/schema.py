@@ -139,6 +139,9 @@ class _Reader:
         if "$ref" in node:
             target, text = self._follow(node["$ref"], place, root)
             return self.type(target, place, text, depth + 1)
+        match node:
+            case {"allOf": [one]} if not {"type", "properties"} & node.keys():  # a `$ref` with a title or a default
+                return self.type(one, place, root, depth + 1)
         for word in _REFUSED:
             if word in node:
                 raise _refusal(place, f"`{word}` is no column")

@@ -1,0 +1,126 @@
+"""Unions of several types: of which of them a value is, and what it means there."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.formats.avro.any_avro import decoder_of, encode, record_of
+from tests.formats.avro.test_decoder import COLOURS, DECIMAL, POINT, decoded, failures
+
+
+def test_a_union_is_a_struct_of_which_one_field_is_set() -> None:
+    schema = record_of(("u", ["null", "string", POINT, {"type": "array", "items": "int"}, COLOURS, "double"]))
+    values = [None, "a", {"x": 1, "y": 2}, [1], ("Colour", "RED"), 0.5]
+    found = decoded(decoder_of(schema), [encode(schema, {"u": value}) for value in values])
+    kinds = ["member0", "member1", "member2", "member3", "member4"]
+    expected = ["a", {"x": 1, "y": 2}, [1], "RED", 0.5]
+    assert [row[0] for row in found.frame.rows()] == [
+        None,
+        *(
+            {name: value if place == index else None for place, name in enumerate(kinds)}
+            for index, value in enumerate(expected)
+        ),
+    ]
+
+
+SYMBOL = {"type": "enum", "name": "Symbol", "symbols": ["A", "B"]}
+PAIR = {"type": "fixed", "name": "Pair", "size": 2}
+NUMBERS = {"type": "map", "values": "int"}
+ONE, TWO = (
+    {
+        "type": "record",
+        "name": name,
+        "fields": [{"name": one, "type": ["null", "int"], "default": None} for one in fields],
+    }
+    for name, fields in (("One", "x"), ("Two", "xy"))
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "value", "member", "expected"),
+    [
+        (["null", ONE, NUMBERS], None, {"x": 1, "y": 2}, 1, [{"key": "x", "value": 1}, {"key": "y", "value": 2}]),
+        (["null", NUMBERS, ONE], None, ("One", {"x": 1}), 1, {"x": 1}),
+        ([SYMBOL, "string"], None, "text", 1, "text"),
+        (["string", SYMBOL], None, ("Symbol", "B"), 1, "B"),
+        ([PAIR, "bytes"], None, b"abc", 1, b"abc"),
+        (TWO, ["string", ONE, TWO], {"x": 1, "y": 2}, 2, {"x": 1, "y": 2}),
+        (["null", TWO], ["string", ONE, TWO], {"x": 1, "y": 2}, 2, {"x": 1, "y": 2}),
+        (NUMBERS, ["string", ONE, NUMBERS], {"x": 1}, 2, [{"key": "x", "value": 1}]),
+        (SYMBOL, ["string", SYMBOL], "A", 1, "A"),
+        (["int", "string"], ["string", "double"], 4, 1, 4.0),
+        ("int", ["string", "double"], 4, 1, 4.0),
+    ],
+)  # fmt: skip
+def test_a_value_of_a_union_is_of_the_member_that_was_written(
+    written: Any, read: Any, value: Any, member: int, expected: Any
+) -> None:
+    writer, reader = record_of(("u", written)), record_of(("u", written if read is None else read))
+    found = decoded(decoder_of(writer, reader), [encode(writer, {"u": value})])
+    assert failures(found) == []
+    (row,) = found.frame["u"].to_list()
+    assert {name: one for name, one in row.items() if one is not None} == {f"member{member}": expected}
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ((("a", ONE), ("u", ["string", "One", TWO])), (("u", ["string", ONE, TWO]),)),
+        ((("u", ["string", ONE, TWO]), ("a", "One")), (("a", ONE), ("u", ["string", "One", TWO]))),
+        ((("u", ["string", ONE, TWO]),), (("u", ["string", ONE, TWO]), ("w", ["string", "One"], "new"))),
+    ],
+)
+def test_a_type_in_a_union_may_be_described_elsewhere(written: Any, read: Any) -> None:
+    """As it is where only some of a writer's fields are read."""
+    writer = record_of(*written)
+    found = decoded(decoder_of(writer, record_of(*read)), [encode(writer, {"a": {"x": 0}, "u": ("One", {"x": 1})})])
+    assert failures(found) == []
+    assert found.frame["u"].to_list() == [{"member0": None, "member1": {"x": 1}, "member2": None}]
+    if "w" in found.frame.columns:
+        assert found.frame["w"].to_list() == [{"member0": "new", "member1": None}]
+
+
+def test_a_value_that_no_member_of_the_readers_is_for_is_bad_alone() -> None:
+    writer, reader = record_of(("u", ["string", ONE, "long"])), record_of(("u", ["string", ONE]))
+    found = decoded(decoder_of(writer, reader), [encode(writer, {"u": value}) for value in ("a", 5, ("One", {"x": 1}))])
+    assert [(one.row, one.kind) for one in found.failures] == [(1, "INCOMPATIBLE_SCHEMA")]
+    assert found.frame.height == 2
+
+
+MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
+MOMENT = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
+
+
+def _at(name: str, kind: Any, **more: Any) -> Any:
+    return {"type": "record", "name": name, "fields": [{"name": "at", "type": kind}], **more}
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "value", "expected"),
+    [
+        (["null", "string", MILLIS], ["null", "string", MICROS], MOMENT, {"member0": None, "member1": MOMENT}),
+        (MILLIS, ["null", "string", MICROS], MOMENT, {"member0": None, "member1": MOMENT}),
+        (["null", "string", MILLIS], MICROS, MOMENT, MOMENT),
+        (["string", _at("A", MILLIS)], ["string", _at("A", MICROS)], {"at": MOMENT},
+         {"member0": None, "member1": {"at": MOMENT}}),
+        (["string", _at("A", MILLIS)], ["string", _at("B", MICROS, aliases=["A"])], {"at": MOMENT},
+         {"member0": None, "member1": {"at": MOMENT}}),
+    ],
+)  # fmt: skip
+def test_a_moment_in_a_union_has_the_unit_that_it_was_written_with(
+    written: Any, read: Any, value: Any, expected: Any
+) -> None:
+    writer = record_of(("u", written))
+    found = decoded(decoder_of(writer, record_of(("u", read))), [encode(writer, {"u": value})])
+    assert (found.frame["u"].to_list(), failures(found)) == ([expected], [])
+
+
+def test_a_decimal_in_a_union_has_the_scale_that_it_was_written_with() -> None:
+    writer, reader = (record_of(("u", ["string", {**DECIMAL, "scale": scale}])) for scale in (2, 3))
+    found = decoded(decoder_of(writer, reader), [encode(writer, {"u": Decimal("1.25")})])
+    reason = "at `u`: the writer's scale is 2, and the reader's 3"
+    assert failures(found) == [(0, f"INCOMPATIBLE_SCHEMA: schema 7 cannot be read: {reason}")]

@@ -1,0 +1,156 @@
+"""Schemas for fastavro where names are not enough: for unions of several types, and a type that is read in two ways.
+
+fastavro gives a value alone: an object may be a map or a record, a text a symbol. So each type of such a union becomes
+a record with one field, which takes the same bytes, and the field says which member it is. A writer's type is given to
+the reader's that is like it, else to the first that it can become. Types stand where they are used, with a name for
+each place that both sides have, and fields have the reader's names: nothing is left to be found by name. Fields that
+the writer lacks are left out: their defaults are the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from typing import Any, Final
+
+from tidegate.formats.kinds.avro.resolution import PROMOTED, find_field, short_name
+from tidegate.formats.kinds.avro.schema import AvroType
+
+MEMBER: Final = "__member"
+"""The name of a field that is a member, with its place among the types besides null."""
+
+Both = tuple[Any, Any]
+"""JSON for the writer and the reader."""
+
+
+def has_several(one: AvroType) -> bool:
+    """Whether there is a union of several types in it."""
+    inside = [field.type for field in one.fields] + list(one.branches) + ([one.items] if one.items else [])
+    return (one.kind == "union" and one.bare is one) or any(map(has_several, inside))
+
+
+def is_of_numbers(one: AvroType) -> bool:
+    """Whether a union of several types becomes one number."""
+    kinds = {each.kind for each in one.branches} - {"null"}
+    return kinds in ({"int", "long"}, {"float", "double"})
+
+
+def member_of(value: Any) -> tuple[int, Any] | None:
+    """Which member of a union was read, and what; None of what has been nowhere in the bytes, a default."""
+    if isinstance(value, Mapping) and len(value) == 1:
+        [(name, inner)] = value.items()
+        if name.startswith(MEMBER):
+            return int(name.removeprefix(MEMBER)), inner
+    return None
+
+
+def show_members(writer: AvroType, reader: AvroType) -> Both:
+    """The schemas for fastavro; without logical types."""
+    return _Pairs().both(writer, reader)
+
+
+class _Pairs:
+    def __init__(self) -> None:
+        self._numbers = count()
+
+    def both(self, writer: AvroType, reader: AvroType) -> Both:
+        if reader.kind == "union" and reader.bare is reader and not is_of_numbers(reader):
+            return self._members(writer, reader)
+        if "union" in (writer.kind, reader.kind):
+            return self._branches(writer, reader)
+        if writer.kind == reader.kind == "record":
+            return self._records(writer, reader)
+        if writer.items is not None and reader.items is not None and writer.kind == reader.kind:
+            word = "items" if reader.kind == "array" else "values"
+            items = self.both(writer.items, reader.items)
+            return {"type": writer.kind, word: items[0]}, {"type": writer.kind, word: items[1]}
+        name = self._name(reader)
+        return _leaf(writer, name), _leaf(reader, name)
+
+    def _alone(self, one: AvroType) -> Any:
+        """What the other side does not have."""
+        if one.kind == "union":
+            return [self._alone(each) for each in one.branches]
+        if one.kind == "record":
+            fields = [{"name": field.name, "type": self._alone(field.type)} for field in one.fields]
+            return {"type": "record", "name": self._name(one), "fields": fields}
+        if one.items is not None:
+            return {"type": one.kind, "items" if one.kind == "array" else "values": self._alone(one.items)}
+        return _leaf(one, self._name(one))
+
+    def _records(self, writer: AvroType, reader: AvroType) -> Both:
+        sources = {field.name: find_field(writer, field) for field in reader.fields}
+        names = {source.name: name for name, source in sources.items() if source is not None}
+        types = {field.name: field.type for field in reader.fields}
+        written, read = [], {}
+        for number, field in enumerate(writer.fields):
+            name = names.get(field.name)
+            if name is None:
+                written.append({"name": f"__{number}", "type": self._alone(field.type)})
+            else:
+                one, other = self.both(field.type, types[name])
+                written.append({"name": name, "type": one})
+                read[name] = {"name": name, "type": other}
+        name = self._name(reader)
+        ordered = [read[one] for one in types if one in read]
+        return (
+            {"type": "record", "name": name, "fields": written},
+            {"type": "record", "name": name, "fields": ordered},
+        )
+
+    def _branches(self, writer: AvroType, reader: AvroType) -> Both:
+        """Where the reader's is one type, or one and null."""
+        written, read = list(writer.branches or (writer,)), list(reader.branches or (reader,))
+        ones: dict[int, Any] = {}
+        others = []
+        for branch in read:
+            place = next((at for at, one in enumerate(written) if at not in ones and _alike(one, branch)), None)
+            if place is None:
+                others.append(self._alone(branch))
+            else:
+                ones[place], other = self.both(written[place], branch)
+                others.append(other)
+        made = [ones[at] if at in ones else self._alone(one) for at, one in enumerate(written)]
+        return made if writer.kind == "union" else made[0], others if reader.kind == "union" else others[0]
+
+    def _members(self, writer: AvroType, reader: AvroType) -> Both:
+        members = [one for one in reader.branches if one.kind != "null"]
+        nullable = len(members) < len(reader.branches)
+        ones: list[Any] = []
+        others: list[Any] = ["null"] if nullable else []
+        for branch in writer.branches or (writer,):
+            place = _choose(branch, members)
+            if place is None or branch.kind == "null":
+                ones.append(self._alone(branch))
+                continue
+            one, other = self.both(branch, members[place])
+            name = f"Member{next(self._numbers)}"
+            ones.append(_member(name, place, one))
+            others.append(_member(name, place, other))
+        if not others:
+            others = [self._alone(one) for one in members]
+        return ones if writer.kind == "union" else ones[0], others
+
+    def _name(self, one: AvroType) -> str:
+        return f"{short_name(one.name) or one.kind}__{next(self._numbers)}"
+
+
+def _choose(writer: AvroType, members: list[AvroType]) -> int | None:
+    alike = (at for at, one in enumerate(members) if _alike(writer, one))
+    return next(alike, next((at for at, one in enumerate(members) if one.kind in PROMOTED.get(writer.kind, ())), None))
+
+
+def _alike(writer: AvroType, reader: AvroType) -> bool:
+    names = {short_name(name) for name in (reader.name, *reader.aliases)}
+    return writer.kind == reader.kind and short_name(writer.name) in names
+
+
+def _member(name: str, place: int, kind: Any) -> Any:
+    return {"type": "record", "name": name, "fields": [{"name": f"{MEMBER}{place}", "type": kind}]}
+
+
+def _leaf(one: AvroType, name: str) -> Any:
+    if one.kind == "enum":
+        more = {} if one.default is None else {"default": one.default}
+        return {"type": "enum", "name": name, "symbols": list(one.symbols), **more}
+    return {"type": "fixed", "name": name, "size": one.size} if one.kind == "fixed" else one.kind
