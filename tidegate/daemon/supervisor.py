@@ -260,6 +260,10 @@ class Supervisor:
             if not self.stopping:
                 await self.runner.run()
                 await self._sweep()
+        except TidegateError as error:
+            if self.runner.wrote_on:
+                self._tell_left(await leave(self._plan, services, error))
+            raise
         finally:
             self.housekeeping.pause()
 
