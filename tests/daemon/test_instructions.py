@@ -162,7 +162,9 @@ def test_a_commit_asks_for_nothing_that_an_earlier_one_of_the_attempt_has_ended(
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_the_right_to_commit_is_dropped_where_there_is_nothing_to_commit(ended: bool) -> None:
+def test_the_right_to_commit_is_dropped_where_there_is_nothing_to_commit(
+    monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
     """An idle pipeline completes a checkpoint each interval, for months."""
     right = permit([] if ended else [committable(7)], checkpoint=7)
     asked: list[CommitPermit] = []
@@ -182,7 +184,7 @@ def test_the_right_to_commit_is_dropped_where_there_is_nothing_to_commit(ended: 
             asked.append(right)
 
         executor = InstructionExecutor("shop", services, cast("Any", None), feed, *[cast("Any", None)] * 3)
-        executor._commit = commit  # type: ignore[method-assign]  # what it does with it is another test's
+        monkeypatch.setattr(executor, "_commit", commit)  # what it does with it is another test's
         await executor._append(completed(7))
         await asyncio.sleep(0)
         assert executor._permits == {}

@@ -1,4 +1,4 @@
-"""What a recovery tells Kafka, of a pipeline that reads something else now."""
+"""What a recovery writes to Kafka, of a pipeline that reads something else now."""
 
 from __future__ import annotations
 

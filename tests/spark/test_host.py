@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from importlib.metadata import version
@@ -137,7 +138,7 @@ def test_a_session_whose_jvm_hangs_does_not_keep_its_daemon(
 
 
 def job_on(context: Any, ended: Callable[[str | None], None] = lambda _error: None) -> SparkJob:
-    return SparkJob(context, SlotBootstrap("here", 1, Attempt(7), "token"), 2, ended)
+    return SparkJob(context, SlotBootstrap("here", 1, Attempt(7), "token"), 2, ended, threading.Event())
 
 
 def test_the_slots_of_a_jvm_that_hangs_are_not_waited_for() -> None:
@@ -145,6 +146,25 @@ def test_the_slots_of_a_jvm_that_hangs_are_not_waited_for() -> None:
     job_on(jvm).cancel()
     assert jvm.asked.wait(PATIENCE_S)
     jvm.goes_on.set()
+
+
+def test_a_job_on_a_jvm_that_does_not_answer_ends_once_and_no_further_attempt_is_worth_trying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt waited for its slots until runtime.start_timeout, and so did the next one."""
+    monkeypatch.setattr("tidegate.spark.host.ANSWER_S", 0.01)
+    jvm, said = Hung(), queue.SimpleQueue[str | None]()
+    jvm.setJobGroup = lambda *_a, **_k: jvm.stop()  # type: ignore[attr-defined]
+    made = host(tmp_path, jvm)
+    alive = [made.jvm_alive]
+    made.job(SlotBootstrap("here", 1, Attempt(7), "token"), 2, said.put).start()
+    assert said.get(timeout=PATIENCE_S) == "the driver's JVM has not answered for 0.01 s"
+    alive.append(made.jvm_alive)
+    assert alive == [True, False]
+    (thread,) = [one for one in threading.enumerate() if one.name == "tidegate-attempt-7"]
+    jvm.goes_on.set()
+    thread.join(PATIENCE_S)
+    assert said.empty(), "its end is known"
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), Py4JNetworkError("Answer is empty")])
