@@ -95,3 +95,27 @@ def test_another_cause_of_an_outage_is_told_but_not_at_every_look(caplog: pytest
     words = [record.getMessage() for record in caplog.records]
     assert [text.partition(" at ")[0] for text in words] == ["no broker answers", "still no broker answers"]
     assert "it refuses the user" in words[1]
+
+
+def test_an_internal_error_is_in_the_log_and_the_next_look_comes(caplog: pytest.LogCaptureFixture) -> None:
+    """The watch ended in silence, and what it had last said of the brokers was believed for ever."""
+    brokers, errors = Brokers(), [KeyError("node 7"), KeyError("node 7")]
+    made = watch(brokers)
+
+    async def ask(timeout_s: float) -> str:
+        if not brokers.there and len(brokers.told) == 2 and errors:
+            raise errors.pop()
+        return await Brokers.ask(brokers, timeout_s)
+
+    made._ask = ask
+
+    async def scene() -> None:
+        for there in (True, False, False, False, True):
+            brokers.there = there
+            await made.look()
+
+    asyncio.run(scene())
+    assert [away_s is None for away_s in brokers.told] == [True, False, True]
+    assert [record.message for record in caplog.records if record.exc_info] == [
+        "internal error while the brokers were asked whether they answer: it is tried again"
+    ]

@@ -52,6 +52,7 @@ class BrokerWatch:
         self._since: float | None = None
         self._cause = ""
         self._told = 0.0
+        self._baffled = False
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -66,6 +67,10 @@ class BrokerWatch:
             await self._ask(ANSWER_S)
         except TidegateError as error:
             self._on_silence(asked, error)
+        except Exception:
+            if not self._baffled:
+                logger.exception("internal error while the brokers were asked whether they answer: it is tried again")
+            self._baffled = True
         else:
             self._on_answer(asked)
 
