@@ -169,6 +169,29 @@ def test_a_job_on_a_jvm_that_does_not_answer_ends_once_and_no_further_attempt_is
     assert said.empty(), "its end is known"
 
 
+@pytest.mark.parametrize(
+    ("text", "alive"),
+    [
+        ("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nIt was created at:", False),
+        ("org.apache.spark.SparkException: Job 3 cancelled because SparkContext was shut down", False),
+        ("org.apache.spark.SparkException: Job aborted due to stage failure", True),
+    ],
+)
+def test_a_session_that_spark_has_ended_runs_no_further_attempt(tmp_path: Path, text: str, alive: bool) -> None:
+    """A standalone master that removes the application does so, and a resource manager. The JVM lives on: each attempt
+    failed at once, and with the default backoff never so often that the daemon gave up.
+    """
+
+    class Ended(Jvm):
+        def setJobGroup(self, *_what: object, **_more: object) -> None:
+            self.stop()
+
+    made, said = host(tmp_path, Ended(None, RuntimeError(text))), queue.SimpleQueue[str | None]()
+    made.job(SlotBootstrap("here", 1, Attempt(7), "token"), 2, said.put).start()
+    assert said.get(timeout=PATIENCE_S) == text.partition("\n")[0]
+    assert made.jvm_alive is alive
+
+
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), Py4JNetworkError("Answer is empty")])
 def test_a_job_is_cancelled_although_its_jvm_dies_at_this_moment(
     caplog: pytest.LogCaptureFixture, error: Exception

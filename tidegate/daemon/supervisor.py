@@ -51,7 +51,7 @@ class ShutdownIncomplete(TidegateError):
 
 
 class JvmDied(TidegateError):
-    """Spark's driver JVM is gone, or does not answer; only a new process can open another session."""
+    """Spark's driver JVM is gone, does not answer, or has no session; only a new process can open another one."""
 
     code = "jvm-died"
     exit_code = 1
@@ -310,8 +310,7 @@ class Supervisor:
         its next start would meet, too.
         """
         if error.retriable and not self._host.spark.jvm_alive:
-            what = f"Spark's driver process has ended, or hangs ({error.message})"
-            raise JvmDied(f"{what}; start the daemon again") from error
+            raise JvmDied(f"Spark's driver runs no job any more ({error.message}); start the daemon again") from error
         fault = str(error.fields.get("fault", ""))
         failure = AttemptFailure(now_ms, ran_ms, error.retriable, error.message, fault)
         self._history, decision = decide_restart(self._settings.restarts, self._history, failure, self._jitter())

@@ -104,6 +104,10 @@ OTHER_PYTHON: Final = "Python in worker has different version"
 """What every Spark says, with the versions after it."""
 
 
+SESSION_ENDED: Final = ("stopped SparkContext", "SparkContext was shut down")
+"""What Spark says of a job when it has ended the session by itself: its master has removed the application, say."""
+
+
 NOT_FOUND: Final = re.compile(r"finding module specification for .* \((ModuleNotFoundError: .*)\)$")
 """What an interpreter says that lacks the module which executors fork slots from, or a package above it."""
 
@@ -150,8 +154,8 @@ class SparkHost:
         self._properties = dict(properties)
         self._work_dir = work_dir
         self._context: SparkContext | None = None
-        self._silent = threading.Event()
-        """The JVM has not answered in time."""
+        self._lost = threading.Event()
+        """No job can run any more: the JVM has not answered in time, or Spark has ended the session."""
         self._output = JvmOutput()
 
     def start(self, parallelism: int) -> None:
@@ -201,7 +205,7 @@ class SparkHost:
         """A barrier job for one attempt; `ended` is called once from its thread with None or the error's text."""
         assert self._context is not None
         keyed = msgspec.structs.replace(bootstrap, key=self.channel_key)
-        return SparkJob(self._context, keyed, parallelism, ended, self._silent)
+        return SparkJob(self._context, keyed, parallelism, ended, self._lost)
 
     def collect(self, look: Callable[[int], T], parallelism: int) -> list[T]:
         """What `look` returns in each slot of the open session. Raises what `derive_job_error` makes of a failure."""
@@ -258,9 +262,9 @@ class SparkHost:
 
     @property
     def jvm_alive(self) -> bool:
-        """Whether the gateway JVM answers, as far as is known; when not, only a new daemon process helps."""
+        """Whether the gateway JVM runs jobs, as far as is known; when not, only a new daemon process helps."""
         process = getattr(getattr(self._context, "_gateway", None), "proc", None)
-        return not self._silent.is_set() and (process is None or process.poll() is None)
+        return not self._lost.is_set() and (process is None or process.poll() is None)
 
     def _make_files(self) -> tuple[Path, Path]:
         """What the log of the JVMs is to be, and a directory for their temporary files. Raises SparkUnavailable."""
@@ -333,15 +337,15 @@ class SparkJob:
         bootstrap: SlotBootstrap,
         parallelism: int,
         ended: Callable[[str | None], None],
-        silent: threading.Event,
+        lost: threading.Event,
     ) -> None:
-        """`silent` is set when the JVM does not answer."""
+        """`lost` is set when no other job can run, either."""
         self._context = context
         self._group = f"tidegate-attempt-{bootstrap.attempt}"
         self._bootstrap = bootstrap
         self._parallelism = parallelism
         self._ended: Callable[[str | None], None] | None = ended
-        self._silent = silent
+        self._lost = lost
         self._heard = threading.Event()
         self._lock = threading.Lock()
 
@@ -378,13 +382,16 @@ class SparkJob:
                 slot
             ).collect()
         except Exception as failure:  # noqa: BLE001 - whatever ends the job is the signal; the text names the cause
-            error = describe_failure(str(failure))
+            text = str(failure)
+            if any(words in text for words in SESSION_ENDED):
+                self._lost.set()
+            error = describe_failure(text)
         self._heard.set()
         self._end(error)
 
     def _watch(self) -> None:
         if not self._heard.wait(ANSWER_S):
-            self._silent.set()
+            self._lost.set()
             self._end(f"the driver's JVM has not answered for {ANSWER_S:g} s")
 
     def _end(self, error: str | None) -> None:
