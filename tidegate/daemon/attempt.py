@@ -445,8 +445,8 @@ class AttemptRunner:
             self.fail(
                 DeploymentTimeout(
                     f"{len(self._running)} of {self._plan.parallelism} slots run after {self._start_timeout_s:.0f} s "
-                    f"({len(self._slots)} have registered); does the master offer enough free cores? "
-                    f"runtime.start_timeout sets the limit"
+                    f"({len(self._slots)} have registered): does the master offer enough free cores, or does state "
+                    f"take longer to be restored? runtime.start_timeout sets the limit"
                 )
             )
 
