@@ -64,7 +64,7 @@ def test_a_slot_that_is_sent_what_no_daemon_sends_ends_itself(
 def test_a_link_closes_although_its_thread_has_not_come_to_what_it_was_given(
     daemon: socket.socket, ended: queue.SimpleQueue[str]
 ) -> None:
-    """A daemon that reads nothing: the slot's own end was hidden behind a `BlockingIOError`."""
+    """A daemon that reads nothing: the slot's own end was hidden by a `BlockingIOError`."""
     busy, goes_on = threading.Event(), threading.Event()
 
     def heartbeat() -> Heartbeat:
