@@ -160,6 +160,32 @@ def test_a_savepoint_and_a_retained_checkpoint_can_be_asked_about(
     assert f"{file} is not a savepoint: it is a file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("how", ["shorter", "longer", "missing"])
+def test_files_that_are_cut_off_do_not_fit(directory: Directory, capsys: pytest.CaptureFixture[str], how: str) -> None:
+    """A copy that was broken off, say: a start reads every byte, and refuses it."""
+    target = LocalStorage(str(directory.path / "saved"))
+    write_savepoint(directory.storage, target, "one", directory.checkpoint, directory.identity, "t")
+    saved = directory.path / "saved" / "one"
+    state = max(directory.checkpoint.states, key=lambda one: one.size_bytes)
+    kept = directory.path / "checkpoints" / state.path
+    for path in (*saved.glob("state/*.state"), kept):
+        data = path.read_bytes()
+        if how == "missing":
+            path.unlink()
+        else:
+            path.write_bytes(data[:-1] if how == "shorter" else data + b"!")
+    assert run_command(["upgrade", "--check", "--from", str(saved), directory.file(RENAMED)]) == 4
+    told = capsys.readouterr().out
+    assert "it fits" not in told
+    assert "Copy the whole folder again" in told
+    assert f"savepoint {saved} is damaged: " in told
+    assert "state/00000-" in told
+    assert run_command(["upgrade", "--check", directory.file(RENAMED)]) == 4
+    told = capsys.readouterr().out
+    assert state.path in told
+    assert "Put it back from a backup" in told
+
+
 def test_without_checkpoints_everything_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "new.yaml"
     file.write_text(HEAD + TOTALS, encoding="utf-8")

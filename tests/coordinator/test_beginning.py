@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle, positions
 from tidegate.coordinator.beginning import Unplaced, derive_begun, derive_moved_starts, derive_unplaced
 from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
+from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, RestoreRefused, decide_restore
 from tidegate.coordinator.types import SourcePositions
+from tidegate.coordinator.upgrade import Spoken
 from tidegate.ids import OperatorName, TopicPartition
 
 ORDERS, RETURNS = OperatorName("orders"), OperatorName("returns")
@@ -173,3 +175,19 @@ def test_where_sources_began_is_kept_when_others_are_added() -> None:
     chosen = derive_begun(journal.state, IDENTITY, (at,), {ORDERS: "earliest", RETURNS: "earliest"}).checkpoint
     assert chosen.starts == ((ORDERS, "latest"), (RETURNS, "earliest"))
     assert chosen.final is False
+
+
+def test_positions_that_are_appended_again_are_still_of_the_topics_that_they_were_of() -> None:
+    """Of a source that is given up, whose name comes back after a crash, with another topic of that name."""
+    journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
+    begun(journal, positions("orders", {"orders": {0: 100, 1: 200}}), facts())
+    now = msgspec.structs.replace(IDENTITY, topic_ids={"returns": "id-returns", "out": "id-out"})
+    given_up = Spoken(drop=(ORDERS,))
+    without = RestoreFacts(now, {RETURNS: {"returns": 1}}, frozenset(), spoken=given_up)
+    restore = decide_restore(journal.take_over(now, 9), without)
+    placed = positions("returns", {"returns": {0: 5}})
+    journal.append_restored(restore, derive_begun(journal.state, now, (placed,), {}, restore.upgrade), 10)
+    made_again = msgspec.structs.replace(IDENTITY, topic_ids={"orders": "id-new", "out": "id-out"})
+    back = RestoreFacts(made_again, {ORDERS: {"orders": 2}}, frozenset(), spoken=Spoken(drop=(RETURNS,)))
+    with pytest.raises(RestoreRefused, match="topic orders was deleted and created again since the checkpoint"):
+        decide_restore(journal.state, back)

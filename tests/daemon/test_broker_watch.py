@@ -7,7 +7,6 @@ import logging
 
 import pytest
 
-from tidegate.daemon import broker_watch
 from tidegate.daemon.broker_watch import BrokerWatch, Sign
 from tidegate.kafka.errors import BrokerUnavailable
 
@@ -98,23 +97,25 @@ def test_another_cause_of_an_outage_is_told_but_not_at_every_look(caplog: pytest
     assert "it refuses the user" in words[1]
 
 
-def test_an_internal_error_is_told_once_and_ends_no_watch(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody waits for the watch: whether brokers answer stayed for ever what it was at the last look."""
-    monkeypatch.setattr(broker_watch, "LOOK_S", 0)
-    left = [KeyError("answer"), KeyError("answer")]
+def test_an_internal_error_is_in_the_log_and_the_next_look_comes(caplog: pytest.LogCaptureFixture) -> None:
+    """The watch ended in silence, and what it had last said of the brokers was believed for ever."""
+    brokers, errors = Brokers(), [KeyError("node 7"), KeyError("node 7")]
+    made = watch(brokers)
 
-    async def ask(_: float) -> None:
-        if left:
-            raise left.pop()
+    async def ask(timeout_s: float) -> str:
+        if not brokers.there and len(brokers.told) == 2 and errors:
+            raise errors.pop()
+        return await Brokers.ask(brokers, timeout_s)
+
+    made._ask = ask
 
     async def scene() -> None:
-        told = asyncio.Event()
-        made = BrokerWatch("b:9092", ask, lambda _: told.set(), Brokers())
-        watching = asyncio.create_task(made.run())
-        await asyncio.wait_for(told.wait(), 30)
-        watching.cancel()
+        for there in (True, False, False, False, True):
+            brokers.there = there
+            await made.look()
 
     asyncio.run(scene())
-    assert caplog.text.count("internal error: whether brokers answer") == 1
+    assert [away_s is None for away_s in brokers.told] == [True, False, True]
+    assert [record.message for record in caplog.records if record.exc_info] == [
+        "internal error while the brokers were asked whether they answer: it is tried again"
+    ]

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.coordinator.values import ATTEMPT, committable
+from tests.coordinator.values import ATTEMPT, committable, completed
 from tests.sinks.driving import permit
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.events import (
@@ -17,19 +17,21 @@ from tidegate.coordinator.events import (
     PERIODIC,
     SAVEPOINT,
     CheckpointProperties,
+    CommitTransactions,
     Event,
+    Journaled,
     SendTrigger,
     TransactionsEnded,
     TriggerFailed,
     TriggerRefusal,
     TriggerRefused,
 )
-from tidegate.coordinator.journal import JournalVanished
+from tidegate.coordinator.journal import Appended, JournalVanished
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import Committable
 from tidegate.daemon.instructions import InstructionExecutor
 from tidegate.errors import TidegateError
-from tidegate.ids import CheckpointId
+from tidegate.ids import CheckpointId, JournalSequence
 from tidegate.sinks.outcome import Outcome
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import DriverMessage, Trigger
@@ -157,3 +159,35 @@ def test_a_commit_asks_for_nothing_that_an_earlier_one_of_the_attempt_has_ended(
     assert asked == [tuple(first), (first[1], *second)]
     assert sorted(len(one.ended) for one in fed if isinstance(one, TransactionsEnded)) == [2, 3]
     assert sum(counted) == 3, "each transaction ends once"
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_the_right_to_commit_is_dropped_where_there_is_nothing_to_commit(
+    monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    """An idle pipeline completes a checkpoint each interval, for months."""
+    right = permit([] if ended else [committable(7)], checkpoint=7)
+    asked: list[CommitPermit] = []
+
+    async def append(_call: object) -> Appended:
+        return Appended(JournalSequence(3), right, CheckpointId(9))
+
+    async def scene() -> None:
+        services = cast("Any", SimpleNamespace(clock=SYSTEM_CLOCK, journal=None, in_journal_thread=append))
+
+        def feed(event: Event) -> None:
+            assert isinstance(event, Journaled)
+            if not ended:
+                executor.execute([CommitTransactions(SEVEN)])
+
+        async def commit(right: CommitPermit) -> None:
+            asked.append(right)
+
+        executor = InstructionExecutor("shop", services, cast("Any", None), feed, *[cast("Any", None)] * 3)
+        monkeypatch.setattr(executor, "_commit", commit)  # what it does with it is another test's
+        await executor._append(completed(7))
+        await asyncio.sleep(0)
+        assert executor._permits == {}
+
+    asyncio.run(scene())
+    assert asked == ([] if ended else [right])

@@ -22,6 +22,7 @@ from tidegate.daemon.savepoints import SavepointUnavailable
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, Superseded
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
+from tidegate.sources.errors import SourceFailed
 from tidegate.storage.base import StorageError
 from tidegate.storage.names import STATE_PREFIX, state_name
 from tidegate.storage.shared import StorageNotShared
@@ -315,3 +316,43 @@ def test_what_is_open_in_kafka_does_not_wait_for_the_copy_of_a_savepoint(
             asked.result()
 
     play(Loopback(plan_of("totals"), ROWS), scene)
+
+
+def test_what_a_slot_has_begun_to_write_since_kafka_was_left_clean_is_aborted_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slot writes until it has heard of the end: after a barrier its first record begins a transaction, which would
+    hold readers until the next start, or its time limit.
+    """
+    slots_at: list[int] = []
+
+    async def scene(world: Loopback) -> None:
+        async def fence(*_what: object, **_more: object) -> list[str]:
+            slots_at.append(sum(not seat.over for seat in world.seats))
+            return []
+
+        monkeypatch.setattr(world.kafka, "fence_leftovers", fence)
+        world.hold_slots()
+        world.runner.fail(SourceFailed("topic orders does not exist"))
+        await world.until(lambda: bool(slots_at), "what is open is aborted at once")
+        world.hold_slots(held=False)
+        assert isinstance(await world.failure(), SourceFailed)
+        assert slots_at == [2, 0], "and once more when no slot writes any more"
+
+    play(Loopback(plan_of("stateless"), ROWS), scene)
+
+
+def test_after_a_final_checkpoint_no_slot_can_have_written_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    fenced: list[bool] = []
+
+    async def scene(world: Loopback) -> None:
+        async def fence(*_what: object, **_more: object) -> list[str]:
+            fenced.append(True)
+            return []
+
+        monkeypatch.setattr(world.kafka, "fence_leftovers", fence)
+        await to_the_end(world)
+        await world.until(lambda: world.over, "the end")
+        assert fenced == [True]
+
+    play(Loopback(plan_of("stateless"), ROWS), scene)

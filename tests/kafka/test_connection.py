@@ -268,6 +268,14 @@ def test_positions_are_mirrored_by_the_groups_own_coordinator_also_when_it_moves
         client.mirror_offsets("lag", {PARTITION: 42})
 
 
+def test_a_group_that_somebody_reads_in_is_named_and_no_reason_to_stop() -> None:
+    """A start could not get past it; whoever mirrors goes on without a record, as without the permission."""
+    refused = SimpleNamespace(topics=[SimpleNamespace(partitions=[SimpleNamespace(error_code=25)])])
+    client, _ = scripted(in_turn(FindCoordinator=[coordinated_by(1)], OffsetCommit=[refused]))
+    with pytest.raises(SinkRefused, match=r"consumer group shop has members.*another name"):
+        client.mirror_offsets("shop", {PARTITION: 41})
+
+
 def test_transactions_of_all_brokers_are_listed_and_only_those_of_the_prefix() -> None:
     def holds(*ids: str) -> Any:
         states = [SimpleNamespace(transactional_id=one, producer_id=1, transaction_state="Ongoing") for one in ids]

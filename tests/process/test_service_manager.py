@@ -88,3 +88,11 @@ def test_nobody_listens_and_the_daemon_continues(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["", "relative", "vsock:1:2"])
 def test_without_a_socket_there_is_no_manager(address: str) -> None:
     assert open_service_manager({"NOTIFY_SOCKET": address}) is None
+
+
+def test_a_reason_with_a_path_that_is_not_utf_8_is_sent_as_far_as_it_can_be(tmp_path: Path) -> None:
+    """Where it could not be, the daemon showed no more signs of life."""
+    path = f"{tmp_path}/notify"
+    with listening(path) as one:
+        opened(path).look(0.0, "failed: /tmp/\udcff is full", ready=False, stopping=False)
+        assert received(one) == ["STATUS=failed: /tmp/? is full"]

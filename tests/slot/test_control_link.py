@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import queue
 import socket
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tidegate.slot.control_link import ControlLink
-from tidegate.task.messages import LENGTH, Heartbeat
+from tidegate.task.messages import LENGTH, Heartbeat, Stopped
 from tidegate.task.report import SlotReport
 
 PATIENCE_S = 30.0
+PIPE_BYTES = 1 << 16
+"""That a pipe holds."""
 
 
 @pytest.fixture
@@ -56,3 +59,24 @@ def test_a_slot_that_is_sent_what_no_daemon_sends_ends_itself(
         other.sendall(LENGTH.pack(3) + b"\xc1\xc1\xc1")
         assert ended.get(timeout=PATIENCE_S).startswith("the control thread failed: DecodeError: ")
         link.close(PATIENCE_S)
+
+
+def test_a_link_closes_although_its_thread_has_not_come_to_what_it_was_given(
+    daemon: socket.socket, ended: queue.SimpleQueue[str]
+) -> None:
+    """A daemon that reads nothing: the slot's own end was hidden by a `BlockingIOError`."""
+    busy, goes_on = threading.Event(), threading.Event()
+
+    def heartbeat() -> Heartbeat:
+        busy.set()
+        assert goes_on.wait(PATIENCE_S)
+        return Heartbeat(0, SlotReport(), {})
+
+    link, other = serve(daemon, heartbeat)
+    with other:
+        assert busy.wait(PATIENCE_S)
+        for _ in range(PIPE_BYTES + 1):
+            link.send(Stopped())
+        link.close(0.0)
+        goes_on.set()
+    assert ended.empty()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import selectors
+import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -61,3 +63,19 @@ def test_whatever_ends_a_slot_is_reported(error: BaseException) -> None:
     assert isinstance(failed, SlotFailed)
     assert failed.message == f"{type(error).__name__}: a bug"
     assert stopped == Stopped()
+
+
+def test_a_slot_that_restores_for_long_is_not_taken_for_a_stuck_loop() -> None:
+    """Its loop turns when the state is there: until then runtime.start_timeout is the limit, and nothing else."""
+    selector = selectors.DefaultSelector()
+    deploy = Deploy(ATTEMPT, SlotIndex(0), "", PLAN, (), SETTINGS, {}, (), ())
+    slot = SlotProcess(deploy, cast("Any", Nothing()), cast("Any", Nothing()), selector, Waker(selector))
+    slot._clock = cast("Any", SimpleNamespace(monotonic=lambda: time.monotonic() + 500))
+    assert slot._heartbeat().loop_age_ms == 0
+    slot._deployment = cast("Any", SimpleNamespace(loop=SimpleNamespace(turn=lambda: False)))
+    slot._transport = cast("Any", SimpleNamespace(pump=lambda: False))
+    slot._turn()
+    slot._deployment = None
+    slot._clock = cast("Any", SimpleNamespace(monotonic=lambda: time.monotonic() + 1000))
+    assert slot._heartbeat().loop_age_ms >= 500_000
+    selector.close()

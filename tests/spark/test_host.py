@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from importlib.metadata import version
@@ -121,6 +122,9 @@ class Hung:
     def cancelJobGroup(self, _group: str) -> None:
         self.stop()
 
+    def setJobGroup(self, *_what: object, **_more: object) -> None:
+        self.stop()
+
 
 def test_a_session_whose_jvm_hangs_does_not_keep_its_daemon(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -137,7 +141,7 @@ def test_a_session_whose_jvm_hangs_does_not_keep_its_daemon(
 
 
 def job_on(context: Any, ended: Callable[[str | None], None] = lambda _error: None) -> SparkJob:
-    return SparkJob(context, SlotBootstrap("here", 1, Attempt(7), "token"), 2, ended)
+    return SparkJob(context, SlotBootstrap("here", 1, Attempt(7), "token"), 2, ended, threading.Event())
 
 
 def test_the_slots_of_a_jvm_that_hangs_are_not_waited_for() -> None:
@@ -145,6 +149,47 @@ def test_the_slots_of_a_jvm_that_hangs_are_not_waited_for() -> None:
     job_on(jvm).cancel()
     assert jvm.asked.wait(PATIENCE_S)
     jvm.goes_on.set()
+
+
+def test_a_job_on_a_jvm_that_does_not_answer_ends_once_and_no_further_attempt_is_worth_trying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt waited for its slots until runtime.start_timeout, and so did the next one."""
+    monkeypatch.setattr("tidegate.spark.host.ANSWER_S", 0.01)
+    jvm, said = Hung(), queue.SimpleQueue[str | None]()
+    made = host(tmp_path, jvm)
+    alive = [made.jvm_alive]
+    made.job(SlotBootstrap("here", 1, Attempt(7), "token"), 2, said.put).start()
+    assert said.get(timeout=PATIENCE_S) == "the driver's JVM has not answered for 0.01 s"
+    alive.append(made.jvm_alive)
+    assert alive == [True, False]
+    (thread,) = [one for one in threading.enumerate() if one.name == "tidegate-attempt-7"]
+    jvm.goes_on.set()
+    thread.join(PATIENCE_S)
+    assert said.empty(), "its end is known"
+
+
+@pytest.mark.parametrize(
+    ("text", "alive"),
+    [
+        ("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\nIt was created at:", False),
+        ("org.apache.spark.SparkException: Job 3 cancelled because SparkContext was shut down", False),
+        ("org.apache.spark.SparkException: Job aborted due to stage failure", True),
+    ],
+)
+def test_a_session_that_spark_has_ended_runs_no_further_attempt(tmp_path: Path, text: str, alive: bool) -> None:
+    """A standalone master that removes the application does so, and a resource manager. The JVM lives on: each attempt
+    failed at once, and with the default backoff never so often that the daemon gave up.
+    """
+
+    class Ended(Jvm):
+        def setJobGroup(self, *_what: object, **_more: object) -> None:
+            self.stop()
+
+    made, said = host(tmp_path, Ended(None, RuntimeError(text))), queue.SimpleQueue[str | None]()
+    made.job(SlotBootstrap("here", 1, Attempt(7), "token"), 2, said.put).start()
+    assert said.get(timeout=PATIENCE_S) == text.partition("\n")[0]
+    assert made.jvm_alive is alive
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), Py4JNetworkError("Answer is empty")])

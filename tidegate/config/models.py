@@ -188,7 +188,12 @@ class RuntimeSettings(Settings):
         Field(alias="heartbeat_timeout", description="A slot that is silent for longer counts as lost."),
     ] = 10_000
     start_timeout_ms: Annotated[
-        int, duration("1s", "1h"), Field(alias="start_timeout", description="Time for Spark to bring up all slots.")
+        int,
+        duration("1s", "1h"),
+        Field(
+            alias="start_timeout",
+            description="Time for Spark to bring up all slots, and for them to restore their state.",
+        ),
     ] = 120_000
     shutdown_grace_ms: Annotated[
         int,

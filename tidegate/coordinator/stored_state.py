@@ -128,3 +128,16 @@ def find_damage(storage: Reading, states: Iterable[StateHandle]) -> str:
         except (ObjectCorrupt, ObjectMissing) as error:
             return str(error.fields.get("problem", error.message))
     return ""
+
+
+def find_cut(storage: Reading, states: Iterable[StateHandle]) -> str:
+    """As `find_damage`, by the lengths of the objects alone: next to nothing is read."""
+    for handle in states:
+        try:
+            tail = storage.get_range(handle.path, handle.size_bytes - 1, 2)
+        except ObjectMissing as error:
+            return str(error.fields.get("problem", error.message))
+        if len(tail) != 1:
+            has = "more" if tail else "less"
+            return f"{storage.location}/{handle.path} has {has} than the {handle.size_bytes:,} bytes that were written"
+    return ""

@@ -152,5 +152,10 @@ UNCHANGED: Final = Upgrade()
 def derive_identity(old: Identity, now: Identity) -> Identity:
     """For the states and positions of an older checkpoint that is appended again: what they mean stays what it was."""
     return msgspec.structs.replace(
-        now, parallelism=old.parallelism, meanings=old.meanings, words=old.words, begun=old.begun
+        now,
+        topic_ids={**old.topic_ids, **now.topic_ids},
+        parallelism=old.parallelism,
+        meanings=old.meanings,
+        words=old.words,
+        begun=old.begun,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 from tidegate.clock import monotonic_ms, wall_offset_ms
@@ -120,6 +120,7 @@ class AttemptRunner:
         restore = recovered.restore
         self.attempt = restore.attempt
         self.running_since: float | None = None
+        self.wrote_on = False  # slots were still there when it had left Kafka clean: what they have begun since is open
         self._plan = plan
         self._restore = restore
         self._coordinator = coordinator
@@ -289,12 +290,14 @@ class AttemptRunner:
     async def _settle(self) -> None:
         """Beside the end of the job, and the copy of a savepoint: what hangs must not keep transactions open."""
         await self._executor.settle()
+        writing = any(not slot.closed.is_set() for slot in self._slots)
         left = await leave(self._plan, self._services, self._outcome.exception())
         if left:
             logger.warning("%s", left)
+        self.wrote_on = writing and not left
         self._settled.set()
 
-    async def _end_job(self, cancel: object) -> None:
+    async def _end_job(self, cancel: Callable[[], None]) -> None:
         """Ask the slots to return (a few hundred ms); only what does not is left to Spark's slower kill."""
         for slot in self._slots:
             slot.send(Stop())
@@ -303,7 +306,6 @@ class AttemptRunner:
             logger.warning(
                 "attempt %d: not all slots returned within %.0f s, cancelling", self.attempt, RETURN_TIMEOUT_S
             )
-            assert callable(cancel)
             await asyncio.to_thread(cancel)
             done, _ = await asyncio.wait([self._job_ended], timeout=CANCEL_TIMEOUT_S)
             if not done:
@@ -443,8 +445,8 @@ class AttemptRunner:
             self.fail(
                 DeploymentTimeout(
                     f"{len(self._running)} of {self._plan.parallelism} slots run after {self._start_timeout_s:.0f} s "
-                    f"({len(self._slots)} have registered); does the master offer enough free cores? "
-                    f"runtime.start_timeout sets the limit"
+                    f"({len(self._slots)} have registered): does the master offer enough free cores, or does state "
+                    f"take longer to be restored? runtime.start_timeout sets the limit"
                 )
             )
 

@@ -52,16 +52,12 @@ class BrokerWatch:
         self._since: float | None = None
         self._cause = ""
         self._told = 0.0
+        self._baffled = False
 
     async def run(self) -> None:
-        """Until it is cancelled. An internal error is logged once, and the next look made."""
-        told = ""
+        """Until it is cancelled."""
         while True:
-            try:
-                await self.look()
-            except Exception as error:
-                if told != (told := repr(error)):
-                    logger.exception("internal error: whether brokers answer was not found out, and is tried again")
+            await self.look()
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
@@ -71,6 +67,10 @@ class BrokerWatch:
             await self._ask(ANSWER_S)
         except TidegateError as error:
             self._on_silence(asked, error)
+        except Exception:
+            if not self._baffled:
+                logger.exception("internal error while the brokers were asked whether they answer: it is tried again")
+            self._baffled = True
         else:
             self._on_answer(asked)
 

@@ -126,5 +126,5 @@ class Housekeeping:
         state = self._services.journal.state
         others = ("", *state.replaces)
         await self._services.kafka.fence_leftovers(
-            self._plan.pipeline, frozenset(), self._attempt, state.journal, others
+            self._plan.pipeline, frozenset(), self._attempt, state.journal, others, beside=True
         )

@@ -220,6 +220,7 @@ class InstructionExecutor:
             return
         self._permits[checkpoint.id] = appended.permit
         self._feed(Journaled(checkpoint.id, appended.reserved_to, monotonic_ms(self._services.clock)))
+        self._permits.pop(checkpoint.id, None)  # where there was nothing to commit
 
     async def _discard(self, paths: Sequence[str]) -> None:
         storage = self._services.storage

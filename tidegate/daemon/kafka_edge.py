@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S: Final = 30.0
+SOON_S: Final = 1.0
+"""Questions about a partition without a leader take 30 s each."""
 
 
 class TopicMissing(PipelineStopped):
@@ -150,11 +152,26 @@ class KafkaEdge:
         journal: str,
         others: Collection[str] | None = None,
         since: Attempt = FIRST_ATTEMPT,
+        *,
+        beside: bool = False,
     ) -> list[TransactionalId]:
-        """See Committer.fence_leftovers."""
-        return await self._ask(
-            lambda client: self._committer(client).fence_leftovers(pipeline, keep, current, journal, others, since)
-        )
+        """See Committer.fence_leftovers. Where the thread of everything else does not come to it soon, that of commits
+        does it, but not `beside` an attempt that runs.
+        """
+
+        def fence(client: TransactionClient) -> list[TransactionalId]:
+            return self._committer(client).fence_leftovers(pipeline, keep, current, journal, others, since)
+
+        asking = [asyncio.ensure_future(self._ask(fence))]
+        try:
+            done, _ = await asyncio.wait(asking, timeout=None if beside else SOON_S)
+            if not done:
+                asking.append(asyncio.ensure_future(self._end(fence)))
+                done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
+        finally:
+            for one in asking:
+                one.cancel()
 
     async def mend(self, pipeline: str, topics: Collection[str]) -> MendReport:
         """See Mender.mend; one mender for all looks of the daemon."""

@@ -13,7 +13,7 @@ import msgspec
 
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.recovery import RestorePlan, merge_offsets
+from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import Outcome
 from tidegate.daemon.beginning import fix_beginnings
@@ -24,7 +24,7 @@ from tidegate.daemon.looking import Look, decide_newest, look_first, read_facts
 from tidegate.daemon.owning import Ownership
 from tidegate.daemon.services import Services
 from tidegate.daemon.stages import Owned, Placed, Recovered
-from tidegate.ids import SlotIndex, SubtaskId
+from tidegate.ids import SlotIndex, SubtaskId, TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.storage.base import StorageError
@@ -73,10 +73,16 @@ async def take_over(plan: Plan, services: Services, ownership: Ownership, look: 
             "passed over, because a newer checkpoint is whole (going back to before it is not possible): %s", text
         )
     if state.newest_checkpoint is not None:
-        await ownership.claim(merge_offsets(state.newest_checkpoint.positions), patiently=patiently)
+        await ownership.claim(_mirrored(state.newest_checkpoint, facts), patiently=patiently)
     if state.newest_checkpoint != look.before.newest_checkpoint:  # another daemon went on, and may know new partitions
         facts = msgspec.structs.replace(await read_facts(plan, services, state), spoken=facts.spoken)
     return Owned(decide_newest(state, facts, replaced=look.goes_back), facts)
+
+
+def _mirrored(newest: CompletedCheckpoint, facts: RestoreFacts) -> dict[TopicPartition, int]:
+    """Positions in topics that are there: those of a source that is given up may not be, and Kafka refuses them."""
+    there = {topic for topics in facts.sources.values() for topic in topics}
+    return {part: offset for part, offset in merge_offsets(newest.positions).items() if part.topic in there}
 
 
 async def clear(
@@ -87,7 +93,7 @@ async def clear(
     Raises Superseded, BrokerUnavailable.
     """
     restore = placed.restore
-    await ownership.record(merge_offsets(placed.checkpoint.positions))
+    await ownership.record(merge_offsets(restore.positions))
     state = services.journal.state
     services.journal.adopt(restore.upgrade)
     if plan.exactly_once:

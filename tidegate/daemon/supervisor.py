@@ -51,7 +51,7 @@ class ShutdownIncomplete(TidegateError):
 
 
 class JvmDied(TidegateError):
-    """Spark's driver JVM is gone; only a new process can open another session."""
+    """Spark's driver JVM is gone, does not answer, or has no session; only a new process can open another one."""
 
     code = "jvm-died"
     exit_code = 1
@@ -260,6 +260,10 @@ class Supervisor:
             if not self.stopping:
                 await self.runner.run()
                 await self._sweep()
+        except TidegateError as error:
+            if self.runner.wrote_on:
+                self._tell_left(await leave(self._plan, services, error))
+            raise
         finally:
             self.housekeeping.pause()
 
@@ -306,7 +310,7 @@ class Supervisor:
         its next start would meet, too.
         """
         if error.retriable and not self._host.spark.jvm_alive:
-            raise JvmDied(f"Spark's driver process has ended ({error.message}); start the daemon again") from error
+            raise JvmDied(f"Spark's driver runs no job any more ({error.message}); start the daemon again") from error
         fault = str(error.fields.get("fault", ""))
         failure = AttemptFailure(now_ms, ran_ms, error.retriable, error.message, fault)
         self._history, decision = decide_restart(self._settings.restarts, self._history, failure, self._jitter())

@@ -13,10 +13,13 @@ from typing import Any, Final
 from tidegate.clock import Clock
 from tidegate.ids import TopicPartition
 from tidegate.kafka.connection import BrokerConnection
+from tidegate.kafka.errors import SinkRefused
 from tidegate.kafka.requests import group_fetch_request, group_offsets_request
 
 WRITTEN_AT_ONCE: Final = 500
 """Partitions. A coordinator writes what one request has as one batch, and its topic takes 1 MiB by default."""
+_HAS_MEMBERS: Final = 25
+"""UNKNOWN_MEMBER_ID: to such a group only its members write."""
 
 
 def read_texts(broker: BrokerConnection, group: str, timeout_s: float) -> dict[TopicPartition, str]:
@@ -48,7 +51,13 @@ def write_offsets(
         some = dict(wanted[start : start + WRITTEN_AT_ONCE])
         request = partial(group_offsets_request, group, some, text)
         answer = broker.ask_coordinator(group, request, _first_error, deadline - clock.monotonic(), group=True)
-        broker.refuse(_first_error(answer), f"mirroring positions to the consumer group {group}")
+        code = _first_error(answer)
+        if code == _HAS_MEMBERS:
+            raise SinkRefused(
+                f"no positions can be mirrored, because the consumer group {group} has members: somebody else reads "
+                "with the pipeline's name as `group.id`; give them another name"
+            )
+        broker.refuse(code, f"mirroring positions to the consumer group {group}")
 
 
 def _first_error(answer: Any) -> int:

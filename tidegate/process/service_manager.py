@@ -63,7 +63,7 @@ def open_service_manager(environ: MutableMapping[str, str]) -> ServiceManager | 
     def send(message: str) -> None:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as one:
-                one.sendto(message.encode(), target)
+                one.sendto(message.encode(errors="replace"), target)
         except OSError as error:
             logger.debug("the service manager cannot be notified at %s: %s", address, error)
 

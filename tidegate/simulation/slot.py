@@ -415,7 +415,6 @@ class _SlotProcess(SlotProcess):
     ) -> None:
         super().__init__(deploy, cast("Any", link), transport, selector, selector)
         self._clock = SteadyClock(process.clock)
-        self._turned_at = self._clock.monotonic()
         self._world = world
         self._process = process
 

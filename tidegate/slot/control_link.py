@@ -7,6 +7,7 @@ must not go on writing (facts: a frozen executor's workers live on for up to ten
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import selectors
@@ -88,10 +89,7 @@ class ControlLink:
     def send(self, message: SlotMessage) -> None:
         """Queue an answer; returns at once. Safe from any thread."""
         self._outbox.put(message)
-        try:
-            os.write(self._poke_write, b"!")
-        except BlockingIOError:
-            return  # the pipe is full of pokes: the thread is awake anyway
+        self._poke()
 
     def waiting(self) -> int:
         """Messages that are queued and not sent yet."""
@@ -101,9 +99,13 @@ class ControlLink:
         """Send what is queued and end the thread."""
         self._closing = True
         if self._thread is not None:
-            os.write(self._poke_write, b"!")
+            self._poke()
             self._thread.join(timeout_s)
         self._sock.close()
+
+    def _poke(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of pokes: the thread is awake anyway
+            os.write(self._poke_write, b"!")
 
     def _serve(self, heartbeat: Callable[[], Heartbeat], interval_s: float, lease_s: float) -> None:
         watched = selectors.DefaultSelector()

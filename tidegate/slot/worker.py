@@ -125,7 +125,8 @@ class SlotProcess:
         self._selector = selector
         self._waker = waker
         self._clock = SteadyClock(SYSTEM_CLOCK)
-        self._turned_at = self._clock.monotonic()
+        self._turned_at: float | None = None
+        """None while subtasks are built and state is restored: the daemon has a time limit of its own for that."""
         self._deployment: Deployment | None = None
         self._stopping = False
 
@@ -234,7 +235,7 @@ class SlotProcess:
     def _heartbeat(self) -> Heartbeat:
         from tidegate.task.report import SlotReport
 
-        age_ms = int((self._clock.monotonic() - self._turned_at) * 1000)
+        age_ms = 0 if self._turned_at is None else int((self._clock.monotonic() - self._turned_at) * 1000)
         if self._deployment is None:
             return Heartbeat(age_ms, SlotReport(), {})
         return Heartbeat(age_ms, self._deployment.report(), self._deployment.open_transactions())

@@ -44,6 +44,8 @@ POLL_S: Final = 0.1
 REHEARSAL_S_MAX: Final = 120.0
 KUBERNETES: Final = "k8s://"
 STOP_TIMEOUT_S: Final = 15.0
+ANSWER_S: Final = 60.0
+"""For the first answer to a job: a JVM that takes longer hangs (it is stopped, say), and would with every job."""
 OUTPUT_TIMEOUT_S: Final = 1.0
 """For the last lines of a JVM that has ended."""
 
@@ -102,6 +104,10 @@ OTHER_PYTHON: Final = "Python in worker has different version"
 """What every Spark says, with the versions after it."""
 
 
+SESSION_ENDED: Final = ("stopped SparkContext", "SparkContext was shut down")
+"""What Spark says of a job when it has ended the session by itself: its master has removed the application, say."""
+
+
 NOT_FOUND: Final = re.compile(r"finding module specification for .* \((ModuleNotFoundError: .*)\)$")
 """What an interpreter says that lacks the module which executors fork slots from, or a package above it."""
 
@@ -148,6 +154,8 @@ class SparkHost:
         self._properties = dict(properties)
         self._work_dir = work_dir
         self._context: SparkContext | None = None
+        self._lost = threading.Event()
+        """No job can run any more: the JVM has not answered in time, or Spark has ended the session."""
         self._output = JvmOutput()
 
     def start(self, parallelism: int) -> None:
@@ -197,7 +205,7 @@ class SparkHost:
         """A barrier job for one attempt; `ended` is called once from its thread with None or the error's text."""
         assert self._context is not None
         keyed = msgspec.structs.replace(bootstrap, key=self.channel_key)
-        return SparkJob(self._context, keyed, parallelism, ended)
+        return SparkJob(self._context, keyed, parallelism, ended, self._lost)
 
     def collect(self, look: Callable[[int], T], parallelism: int) -> list[T]:
         """What `look` returns in each slot of the open session. Raises what `derive_job_error` makes of a failure."""
@@ -254,9 +262,9 @@ class SparkHost:
 
     @property
     def jvm_alive(self) -> bool:
-        """Whether the gateway JVM answers; when it does not, only a new daemon process helps."""
+        """Whether the gateway JVM runs jobs, as far as is known; when not, only a new daemon process helps."""
         process = getattr(getattr(self._context, "_gateway", None), "proc", None)
-        return process is None or process.poll() is None
+        return not self._lost.is_set() and (process is None or process.poll() is None)
 
     def _make_files(self) -> tuple[Path, Path]:
         """What the log of the JVMs is to be, and a directory for their temporary files. Raises SparkUnavailable."""
@@ -324,17 +332,27 @@ class SparkJob:
     """`parallelize(n).barrier().mapPartitions(slot).collect()` in a thread of the daemon."""
 
     def __init__(
-        self, context: SparkContext, bootstrap: SlotBootstrap, parallelism: int, ended: Callable[[str | None], None]
+        self,
+        context: SparkContext,
+        bootstrap: SlotBootstrap,
+        parallelism: int,
+        ended: Callable[[str | None], None],
+        lost: threading.Event,
     ) -> None:
+        """`lost` is set when no other job can run, either."""
         self._context = context
         self._group = f"tidegate-attempt-{bootstrap.attempt}"
         self._bootstrap = bootstrap
         self._parallelism = parallelism
-        self._ended = ended
+        self._ended: Callable[[str | None], None] | None = ended
+        self._lost = lost
+        self._heard = threading.Event()
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Submit the job; returns at once. Whatever is wrong with the JVM is the end of the job."""
         _ask(self._run, self._group)
+        _ask(self._watch, f"{self._group}-watch")
 
     def cancel(self) -> None:
         """Have Spark kill what is left of the job; returns at once. Slow, only for slots that do not return."""
@@ -359,12 +377,29 @@ class SparkJob:
         error: str | None = None
         try:
             self._context.setJobGroup(self._group, "tidegate slots", interruptOnCancel=True)
+            self._heard.set()
             self._context.parallelize(range(self._parallelism), self._parallelism).barrier().mapPartitions(
                 slot
             ).collect()
         except Exception as failure:  # noqa: BLE001 - whatever ends the job is the signal; the text names the cause
-            error = describe_failure(str(failure))
-        self._ended(error)
+            text = str(failure)
+            if any(words in text for words in SESSION_ENDED):
+                self._lost.set()
+            error = describe_failure(text)
+        self._heard.set()
+        self._end(error)
+
+    def _watch(self) -> None:
+        if not self._heard.wait(ANSWER_S):
+            self._lost.set()
+            self._end(f"the driver's JVM has not answered for {ANSWER_S:g} s")
+
+    def _end(self, error: str | None) -> None:
+        """Once, however late the JVM answers."""
+        with self._lock:
+            ended, self._ended = self._ended, None
+        if ended is not None:
+            ended(error)
 
 
 def _ask(call: Callable[[], None], name: str) -> threading.Thread:

@@ -60,7 +60,7 @@ class SourceFinished(msgspec.Struct, frozen=True, tag="source-finished"):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """Sent by the slot's control thread; `loop_age_ms` is the time since the loop last turned."""
+    """Sent by the slot's control thread; `loop_age_ms` is the time since the loop last turned, 0 before."""
 
     loop_age_ms: int
     report: SlotReport

@@ -20,7 +20,7 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import RestoreFacts, refuse_other_identity, refuse_unfit
 from tidegate.coordinator.savepoint import COPY_AGAIN, read_savepoint
 from tidegate.coordinator.stored_shapes import read_stored
-from tidegate.coordinator.stored_state import read_state
+from tidegate.coordinator.stored_state import find_cut, read_state
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.coordinator.upgrade import Refusal, Spoken, StoredStates, Upgrade
 from tidegate.coordinator.upgrade_decision import decide_upgrade
@@ -121,13 +121,17 @@ def check_upgrade(
     stored = read_stored(storage, checkpoint.states, every=headers)
     upgrade = decide_upgrade(checkpoint, identity, facts.definition, stored)
     refusals = _all_refusals(plan, storage, target, facts, upgrade, stored)
+    repair = COPY_AGAIN if target.saved else f"put it back from a backup, or start with {BEGIN_ANEW}"
+    if headers and not refusals and (cut := find_cut(storage, checkpoint.states)):
+        refusals = (
+            Refusal(OperatorName(""), f"{target.title} is damaged: {cut}", f"{repair[:1].upper()}{repair[1:]}"),
+        )
     if refusals or not headers:
         return Report(plan.pipeline, target.title, upgrade, refusals)
     handles = upgrade.map_states(checkpoint.states)
     declared = _evolved(plan, upgrade)
     migrated = tuple(restore_into_scratch(storage, handles, declared, migrate)) if migrate else ()
     forecast = _forecast_of(migrated, plan) if migrated else _forecast(plan, checkpoint, storage, upgrade)
-    repair = COPY_AGAIN if target.saved else f"put it back from a backup, or start with {BEGIN_ANEW}"
     return Report(plan.pipeline, target.title, upgrade, refusals, forecast, migrated, repair)
 
 

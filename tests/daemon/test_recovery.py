@@ -1,0 +1,70 @@
+"""What a recovery writes to Kafka, of a pipeline that reads something else now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import pytest
+
+from tests.support.loopback import Loopback, plan_of, play
+from tests.support.loopback_kafka import LoopKafka
+from tests.task.fakes import Row
+from tidegate.config.load import parse_pipeline
+from tidegate.coordinator.upgrade import Spoken
+from tidegate.daemon.choosing import StartOptions
+from tidegate.ids import OperatorName, TopicPartition
+from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.plan.build import build_plan
+from tidegate.plan.graph import Plan
+
+ROWS: dict[int, list[Row]] = {partition: [(number % 3, number) for number in range(6)] for partition in range(2)}
+
+
+def reading(topic: str) -> Plan:
+    """The pipeline `stateless` of the loopback with another source."""
+    document = {
+        "version": 1,
+        "name": "shop",
+        "kafka": {"bootstrap.servers": "model:9092"},
+        "parallelism": 2,
+        "checkpoints": {"directory": "file:///model"},
+        "sources": {topic: {"topic": topic, "format": "json", "schema": {"k": "bigint", "n": "bigint"}}},
+        "steps": [{"name": "positive", "from": topic, "where": "n >= 0"}],
+        "sinks": {"out": {"from": "positive", "topic": "out", "format": "json"}},
+    }
+    return build_plan(parse_pipeline(msgspec.json.encode(document).decode(), "recovery", {}))
+
+
+def test_a_start_that_gives_a_source_up_does_not_need_its_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka takes no offset of a topic that is gone: each start ended at the positions of the old checkpoint."""
+    mirrored: set[str] = set()
+
+    async def mirror(kafka: LoopKafka, _group: str, offsets: Mapping[TopicPartition, int], _text: str) -> None:
+        unknown = [part for part in offsets if part.topic not in kafka._topics]
+        if unknown:
+            raise BrokerUnavailable(f"mirroring positions: unknown topic or partition: {unknown[0]}")
+        mirrored.update(part.topic for part in offsets)
+
+    monkeypatch.setattr(LoopKafka, "mirror_offsets", mirror)
+
+    async def first(world: Loopback) -> None:
+        await world.drain()
+        await world.checkpoint()
+        await world.stop()
+
+    async def then(world: Loopback) -> None:
+        await world.drain()
+        await world.stop()
+
+    old = Loopback(plan_of("stateless"), ROWS)
+    play(old, first)
+    assert mirrored == {"orders"}
+    del old.kafka._topics["orders"]
+    old.kafka._topics["fresh"] = 2
+    mirrored.clear()
+    given_up = Spoken(drop=(OperatorName("orders"),))
+    new = Loopback(reading("fresh"), ROWS, before=old, options=StartOptions(spoken=given_up))
+    play(new, then)
+    assert mirrored == {"fresh"}
+    assert len(new.kafka.output) == 24
