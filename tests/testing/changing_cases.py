@@ -63,7 +63,24 @@ def spoken(keep: str = "", reset: str = "", drop: str = "") -> Spoken:
 
 
 NOTHING: Final = Spoken()
-SETTINGS, INNER, PARALLEL, NEW, AGGREGATE, NAME, COLUMN, KEPT, GONE, OTHER, UNLIKE, REMOVED, TOPIC, FIXED = (
+(
+    SETTINGS,
+    INNER,
+    PARALLEL,
+    NEW,
+    AGGREGATE,
+    NAME,
+    COLUMN,
+    KEPT,
+    GONE,
+    OTHER,
+    RANKED,
+    TTL,
+    UNLIKE,
+    REMOVED,
+    TOPIC,
+    FIXED,
+) = (
     "sinks (name",
     "formatting",
     "`parallelism`",
@@ -74,6 +91,8 @@ SETTINGS, INNER, PARALLEL, NEW, AGGREGATE, NAME, COLUMN, KEPT, GONE, OTHER, UNLI
     "a new column in rows",
     "an aggregate that is removed",
     "another expression",
+    "another `by`",
+    "a `ttl` of totals",
     "a key of another type",
     "a step with state, or a source, that is removed",
     "another topic",
@@ -360,6 +379,15 @@ CASES: Final = (
         told=("step 'late'", "the allowed lateness"),
         word=visit("late", "state: keep"),
     ),
+    Case(
+        RANKED,
+        "more places",
+        (("n: 1}", "n: 2}"),),
+        told=("step 'newest'", "`state: keep`"),
+        word=(("n: 2}", "n: 2}, state: keep"),),
+        after={"out": SUMS},
+    ),
+    Case(TTL, "added", sums("ttl: {processing_time: 30d}"), after={"out": SUMS}),
     Case(
         UNLIKE,
         "a key of another type",
