@@ -74,7 +74,7 @@ NOTHING: Final = Spoken()
     KEPT,
     GONE,
     OTHER,
-    RANKED,
+    RANK,
     TTL,
     UNLIKE,
     REMOVED,
@@ -380,7 +380,7 @@ CASES: Final = (
         word=visit("late", "state: keep"),
     ),
     Case(
-        RANKED,
+        RANK,
         "more places",
         (("n: 1}", "n: 2}"),),
         told=("step 'newest'", "`state: keep`"),
