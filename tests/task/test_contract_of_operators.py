@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 import polars as pl
+import pytest
 
 from tests.task.fakes import Row, frame_of
 from tests.task.rig import Rig
@@ -185,6 +186,17 @@ def test_calls_that_last_too_long_get_fewer_rows_and_short_ones_more_again() -> 
     for _ in range(2):
         pace.observe(1, 10 * CALL_MS)
     assert pace.rows == 1
+
+
+@pytest.mark.parametrize("waiting", [(3000,), (300,), (10, 3000, 50)])
+def test_what_a_call_takes_without_its_rows_is_no_reason_for_fewer_rows(waiting: tuple[int, ...]) -> None:
+    """A machine with too little CPU: each call lasts longer than it may, whatever its rows are."""
+    pace, taken, whole = Pace(), 0, 0
+    for call in range(600):
+        rows = min(pace.rows, waiting[call % len(waiting)])
+        pace.observe(rows, 1.2 * CALL_MS + 0.01 * rows)
+        taken, whole = taken + rows, whole + waiting[call % len(waiting)]
+    assert taken > whole / 4
 
 
 class Slow(Runtime):
