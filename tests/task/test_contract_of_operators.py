@@ -243,6 +243,21 @@ def test_a_source_reads_less_at_a_time_when_what_follows_it_is_slow() -> None:
     assert max(slow.heights[2:]) <= CALL_MS
 
 
+def test_a_source_whose_records_make_fewer_rows_reads_more_again_when_what_follows_it_is_quick() -> None:
+    slow = Slow()
+    nodes = (source_node("read", children=(1,)), filter_node("slow"))
+    rows: list[list[Row]] = [[(1, number) for number in range(200)] for _ in range(20)]
+    rig = Rig(plan_of(1, [vertex(*nodes)]), batches=lambda name, slot: rows, operators={"slow": lambda: slow})
+    rig.slots[0].sources["read"].left_out = 1
+    slow.rig = rig
+    for _ in range(4):
+        rig.slots[0].loop.turn()
+    assert slow.heights[-1] < CALL_MS
+    slow.rig = None
+    rig.settle()
+    assert slow.heights[-1] == 199
+
+
 class Full(Answers):
     """Has no room while it holds anything, as an asynchronous step that is full."""
 
