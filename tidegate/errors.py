@@ -8,6 +8,8 @@ import msgspec
 
 BEGIN_ANEW: Final = "an empty `checkpoints.directory` and --begin-anew"
 """What is left where nothing else fits: everything is read as `start` says, and written again (ADR 20)."""
+OTHER_TOPIC: Final = "or, where no source reads it, give its sink another topic, which keeps state and positions"
+"""What costs less where a topic that is gone, or is another one, is only written to."""
 
 
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)

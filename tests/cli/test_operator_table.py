@@ -69,4 +69,5 @@ def test_a_source_whose_watermark_stands_is_named_with_its_partition() -> None:
 def test_nobody_is_the_busiest_while_all_rest() -> None:
     assert find_busiest([]) is None
     assert find_busiest([operator("orders", "source", 0, 0, 0, 0.0)]) is None
+    assert find_busiest([operator("orders", "source", 0, 0, 0, 0.004)]) is None, "it would be busiest at 0%"
     assert find_busiest([ORDERS, PAID]) is PAID

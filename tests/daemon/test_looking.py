@@ -139,7 +139,10 @@ class Shop:
         return await look.choosing.go_back(Ended(whole.restore, whole.facts))
 
 
-def test_the_old_file_goes_back_to_its_own_checkpoint_although_the_newest_is_of_another_definition() -> None:
+def test_the_old_file_goes_back_to_its_own_checkpoint_although_the_newest_is_of_another_definition(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     shop = Shop()
     with pytest.raises(RestoreRefused, match="positions of source 'purchases'"):
         asyncio.run(shop.start(None))
@@ -149,8 +152,10 @@ def test_the_old_file_goes_back_to_its_own_checkpoint_although_the_newest_is_of_
     decided = asyncio.run(shop.start(wanted))
     (slot,) = decided.restore.slots
     assert [dict(one.next_offsets) for one in slot.positions] == [{TopicPartition("orders", 0): 1}]
+    assert "changes nothing" not in caplog.text
     again = asyncio.run(shop.start(wanted))  # a supervisor repeats it
     assert again.restore.slots
+    assert caplog.text.count("--restore changes nothing") == 1
 
 
 def test_what_another_daemon_has_done_after_the_look_is_not_done_again_and_is_restored() -> None:

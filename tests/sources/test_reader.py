@@ -89,7 +89,7 @@ def test_an_outage_is_told_after_4_seconds_and_once(clock: SetClock, caplog: pyt
             clock.now = 100.0 + seconds
             outage.on_error(DOWN)
         (line,) = told(caplog)
-        assert line == f"source orders: no answer from its brokers for 4 s: {DOWN}"
+        assert line == f"source orders: no answer from its brokers for 4 s: {DOWN.str()}"
         outage.end()
         outage.end()
         assert told(caplog)[1:] == ["source orders: its brokers answer again, after 60 s"]

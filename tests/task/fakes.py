@@ -75,6 +75,9 @@ class FakeSource(Runtime):
         self.polls = 0
         self.bounded = bounded
         self.asked_still_idle = False
+        self.rows_taken = 0
+        self.left_out = 0
+        """Of each batch, as bad records are."""
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         raise AssertionError("nothing arrives at a source")
@@ -84,7 +87,7 @@ class FakeSource(Runtime):
         frame = self.take(rows_max)
         if frame is None:
             return False
-        out.emit(frame)
+        out.emit(frame[self.left_out :])
         return True
 
     def take(self, rows_max: int) -> pl.DataFrame | None:
@@ -95,6 +98,7 @@ class FakeSource(Runtime):
             self.batches.appendleft(rows[rows_max:])
             rows = rows[:rows_max]
         self.returned += rows
+        self.rows_taken = len(rows)
         return frame_of(rows).with_columns(
             pl.lit(self.slot).alias("__partition"),
             pl.int_range(len(self.returned) - len(rows), len(self.returned)).alias("__offset"),

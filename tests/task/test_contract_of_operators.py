@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 import polars as pl
+import pytest
 
 from tests.task.fakes import Row, frame_of
 from tests.task.rig import Rig
@@ -187,6 +188,17 @@ def test_calls_that_last_too_long_get_fewer_rows_and_short_ones_more_again() -> 
     assert pace.rows == 1
 
 
+@pytest.mark.parametrize("waiting", [(3000,), (300,), (10, 3000, 50)])
+def test_what_a_call_takes_without_its_rows_is_no_reason_for_fewer_rows(waiting: tuple[int, ...]) -> None:
+    """A machine with too little CPU: each call lasts longer than it may, whatever its rows are."""
+    pace, taken, whole = Pace(), 0, 0
+    for call in range(600):
+        rows = min(pace.rows, waiting[call % len(waiting)])
+        pace.observe(rows, 1.2 * CALL_MS + 0.01 * rows)
+        taken, whole = taken + rows, whole + waiting[call % len(waiting)]
+    assert taken > whole / 4
+
+
 class Slow(Runtime):
     """Needs a millisecond a row."""
 
@@ -229,6 +241,21 @@ def test_a_source_reads_less_at_a_time_when_what_follows_it_is_slow() -> None:
     assert sum(slow.heights) == 1200
     assert slow.heights[:2] == [200, 200]
     assert max(slow.heights[2:]) <= CALL_MS
+
+
+def test_a_source_whose_records_make_fewer_rows_reads_more_again_when_what_follows_it_is_quick() -> None:
+    slow = Slow()
+    nodes = (source_node("read", children=(1,)), filter_node("slow"))
+    rows: list[list[Row]] = [[(1, number) for number in range(200)] for _ in range(20)]
+    rig = Rig(plan_of(1, [vertex(*nodes)]), batches=lambda name, slot: rows, operators={"slow": lambda: slow})
+    rig.slots[0].sources["read"].left_out = 1
+    slow.rig = rig
+    for _ in range(4):
+        rig.slots[0].loop.turn()
+    assert slow.heights[-1] < CALL_MS
+    slow.rig = None
+    rig.settle()
+    assert slow.heights[-1] == 199
 
 
 class Full(Answers):

@@ -12,6 +12,8 @@ from tidegate.daemon.event_time import render_moment
 from tidegate.daemon.status import OperatorStatus
 
 NUMBERS: Final = ("in", "out", "filtered", "failed", "in/s", "busy")
+BUSY: Final = 0.005
+"""Up to here `0%` is shown."""
 EVENT_TIME: Final = ("late", "watermark", "lag")
 
 
@@ -55,7 +57,7 @@ def find_stalled(operators: Sequence[OperatorStatus]) -> Iterator[str]:
 def find_busiest(operators: Sequence[OperatorStatus]) -> OperatorStatus | None:
     """The one that takes most of its slots' time; None while all of them rest."""
     busiest = max(operators, key=lambda one: one.busy_ratio, default=None)
-    return busiest if busiest is not None and busiest.busy_ratio > 0 else None
+    return busiest if busiest is not None and busiest.busy_ratio > BUSY else None
 
 
 def _event_time(one: OperatorStatus) -> tuple[str, str, str]:

@@ -58,7 +58,9 @@ class MappingNode:
 
 
 _YAML_REMEDY = "check indentation (spaces, not tabs) and brackets, and quote values with `: `, `#` or a leading sign"
-_QUOTE_VARIABLES = 'within braces or brackets put a variable in quotes: "${NAME}"'
+_QUOTE_VARIABLES = (
+    'within braces or brackets put a variable in quotes: "${NAME}"; write one that is no text outside of them'
+)
 
 Node = ScalarNode | SequenceNode | MappingNode
 

@@ -307,10 +307,10 @@ class BaseStepSettings(Settings):
     """What every step has, whatever its kind."""
 
     LATER: ClassVar[dict[str, str]] = {
-        "join": "remove it",
+        "join": "look up what belongs to a record by `http` or `async`, or remove it",
         "on": "it belongs to join: remove it",
         "within": "of `dedup` it is inside, {key: id, within: 1h}; of a join: remove it",
-        "python": "use select with expressions",
+        "python": "use select with expressions, or `async`, which calls a function of yours",
     }
     INSIDE: ClassVar[Mapping[str, str]] = STEP_WORDS
     name: Annotated[StepName, Field(description="Name of the step and of its state.")]

@@ -90,7 +90,8 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
 ```
 
 - YAML 1.2: `no` and `on` are words, `010` is ten. Unknown and repeated keys are refused.
-- Within braces and brackets, a value with a comma or a `${VAR}` needs quotes: `{net: "round(amount, 2)"}`.
+- Within braces and brackets, a value with a comma or a `${VAR}` needs quotes: `{net: "round(amount, 2)"}`. Quotes
+  make a text of it: a number, `true` or `false` from a variable has to be outside of braces.
 - `${VAR}`, `${VAR:default}` and `${file:/path}` work inside values, after parsing; `$${` is a literal `${`. What comes
   from a file is a secret, as are properties such as `sasl.password`: they are never shown. `${file:...}` is for Kafka
   and Spark properties, `password` and `token` of the registry and `headers` of `http` steps only.

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.errors import BEGIN_ANEW, AttemptFailed, PipelineStopped
+from tidegate.errors import BEGIN_ANEW, OTHER_TOPIC, AttemptFailed, PipelineStopped
 from tidegate.ids import OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_added
 
@@ -61,7 +61,7 @@ def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str]) -> Non
             raise TopicReplaced(
                 f"topic {topic} was deleted and created again while the pipeline ran (id {old}, now {new}); its "
                 f"offsets start over and the positions of the checkpoint mean nothing there: start with {BEGIN_ANEW} "
-                "if that is intended",
+                f"if that is intended; {OTHER_TOPIC}",
                 topic=topic,
                 old=old,
                 new=new,
@@ -76,7 +76,7 @@ def decide_away(wanted: Collection[str], found: Collection[str], before: Mapping
         raise TopicGone(
             f"topic {', '.join(gone)} no longer exists, or may no longer be described: {LOOKS_AWAY_MAX} checks "
             "in a row did not find it; what the pipeline had not read of it, or had written to it, is lost if it was "
-            f"deleted: grant DESCRIBE, or start with {BEGIN_ANEW} once it is there again",
+            f"deleted: grant DESCRIBE, or start with {BEGIN_ANEW} once it is there again; {OTHER_TOPIC}",
             topics=gone,
         )
     return away

@@ -18,7 +18,7 @@ class TriggerRefusal(StrEnum):
 
     SHUT_DOWN = "the attempt has ended, has failed, or its final checkpoint is under way"  # C04
     PERIODIC_OFF = "periodic checkpoints are off"  # C05
-    TOO_MANY = "as many checkpoints as allowed are under way"  # C06
+    TOO_MANY = "as many checkpoints as allowed are under way (`checkpoints.max_concurrent`)"  # C06
     TOO_SOON = "the minimum pause since the last completed checkpoint has not passed"  # C07
     SAVEPOINT_UNDER_WAY = "another savepoint is under way"
     SOURCE_NOT_RUNNING = "a source subtask is not running yet"  # C08

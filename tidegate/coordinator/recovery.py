@@ -15,7 +15,7 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle, StateKind
 from tidegate.coordinator.upgrade import UNCHANGED, Definition, Refusal, Spoken, StoredStates, Upgrade
 from tidegate.coordinator.upgrade_decision import decide_upgrade
-from tidegate.errors import BEGIN_ANEW, PipelineStopped
+from tidegate.errors import BEGIN_ANEW, OTHER_TOPIC, PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_partitions, key_group_range, overlap
 from tidegate.plan.evolving import declare_states
@@ -308,8 +308,7 @@ def refuse_other_identity(old: Identity, new: Identity) -> None:
         if current != topic_id:
             raise RestoreRefused(
                 f"topic {topic} was deleted and created again since the checkpoint (id {topic_id}, now {current}); its "
-                f"offsets start over: start with {BEGIN_ANEW} if that is intended; or, where no source reads it, give "
-                "its sink another topic, which keeps state and positions",
+                f"offsets start over: start with {BEGIN_ANEW} if that is intended; {OTHER_TOPIC}",
                 topic=topic,
                 old=topic_id,
                 new=current,

@@ -77,7 +77,7 @@ def _tell_fixed(
     for one, positions in zip(unplaced, placed, strict=True):
         offsets, why = positions.next_offsets, f"`start: {starts[one.source]}`"
         if one.next_offsets is not None:
-            offsets, why = positions.end_offsets, "its end, looked up again"
+            offsets, why = positions.end_offsets, "its end, looked up again,"
         shown = ", ".join(f"{part} {offset}" for part, offset in offsets[:SHOWN])
         more = f" and {len(offsets) - SHOWN} more" if len(offsets) > SHOWN else ""
         logger.info("source %s: %s is fixed by checkpoint %d: %s%s", one.source, why, fixed.id, shown, more)

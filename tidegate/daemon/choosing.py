@@ -104,7 +104,6 @@ class Choosing:
             if decide_wish(state, wish, repeat_output=self._option.repeat_output):
                 refuse_missing_partitions(wish, self._facts.sources)
                 return wish
-            logger.info("the newest checkpoint already continues from %s: --restore changes nothing", wish.title)
         if self._verify and state.retained:
             return await self._find_fallback(state)
         return None

@@ -86,6 +86,9 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
             wish = found if isinstance(found, Wish) else None
             if options.restore is not None:
                 decide_newest(before, facts, replaced=wish is not None)
+                if wish is None and first and verify:  # once: not for a check, nor for the attempts that follow
+                    target = options.restore.target
+                    logger.info("--restore changes nothing: the newest checkpoint already continues from %s", target)
             place, word = services.storage.location, options if first else NO_OPTIONS
             replaced = _decide_owner(before, known, wish, word, place)
         except TidegateError as error:

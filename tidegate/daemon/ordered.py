@@ -67,7 +67,7 @@ class CheckpointDesk:
     def refused(self, refusal: TriggerRefusal) -> None:
         """It was not begun."""
         if self._asking is not None:
-            self._asking.set_exception(CheckpointUnavailable(f"no checkpoint was begun: {refusal.value}"))
+            self._asking.set_exception(CheckpointUnavailable(f"no checkpoint was begun: {refusal.value}; ask again"))
 
     def completed(self, report: CheckpointReport) -> bool:
         """A checkpoint is complete and committed. Returns whether it was one of ours."""

@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
@@ -147,11 +147,16 @@ def size(low: str, high: str) -> Check:
     return Check(check, schema)
 
 
+UNQUOTED: Final = "a value in quotes is a text: write it without quotes, a variable outside of braces and brackets"
+
+
 def integer(low: int, high: int) -> Check:
     """A whole number within bounds (both inclusive)."""
     remedy = f"use {low} to {high}" if low < high else f"only {low} is supported"
 
     def check(value: object) -> int:
+        if isinstance(value, str) and value.isdecimal():
+            raise refusal(f"expected a whole number, got the text {describe_value(value)}", UNQUOTED)
         if isinstance(value, bool) or not isinstance(value, int):
             raise refusal(f"expected a whole number, got {describe_value(value)}", remedy)
         if not low <= value <= high:
@@ -163,7 +168,10 @@ def integer(low: int, high: int) -> Check:
 
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise refusal(f"expected true or false, got {describe_value(value)}", "write true or false, without quotes")
+        raise refusal(
+            f"expected true or false, got {describe_value(value)}",
+            UNQUOTED if value in ("true", "false") else "write true or false, without quotes",
+        )
     return value
 
 

@@ -182,6 +182,10 @@ class KafkaSource:
         """So many records make at most this many rows; one in any case."""
         return max(1, rows_max // 2) if self._spreads else rows_max
 
+    def rows_of(self, records: int) -> int:
+        """The most rows for which no more records than these are taken."""
+        return records * 2 + 1 if self._spreads else records
+
     def _take_held(self, reader: Reader, positions: Positions, rows_max: int) -> SourceBatch | None:
         """Records that have waited, of one partition."""
         for held in self._held.due():

@@ -488,7 +488,8 @@ class _Outage:
             self._since = now
         if not self._told and now - self._since >= _OUTAGE_REPORT_SECONDS:
             self._told = True
-            _LOG.warning("source %s: no answer from its brokers for %.0f s: %s", self._source, now - self._since, error)
+            seconds = now - self._since
+            _LOG.warning("source %s: no answer from its brokers for %.0f s: %s", self._source, seconds, self.last)
 
     def end(self) -> None:
         """Somebody answers, or a record came."""

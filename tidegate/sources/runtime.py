@@ -46,6 +46,8 @@ class SourceRuntime(KafkaSource, Runtime):
         self.bytes = 0
         self.left_out = 0
         """Of these records: see SourceBatch."""
+        self.rows_taken = 0
+        """See ports.Source."""
         self._clock_at_ms = 0
         self._bad_record = bad_record
 
@@ -102,6 +104,7 @@ class SourceRuntime(KafkaSource, Runtime):
         return self.watermarks is not None and self.watermarks.take_still_idle()
 
     def _emit(self, batch: SourceBatch | None, out: Out) -> bool:
+        self.rows_taken = 0 if batch is None else self.rows_of(batch.records)
         if batch is None:
             return False
         self.records += batch.records

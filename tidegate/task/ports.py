@@ -43,6 +43,10 @@ class Source(OperatorRuntime, Protocol):
         """Read these, too, from their first offset; from now on `positions` has them. Never on a bounded read."""
 
     @property
+    def rows_taken(self) -> int:
+        """The `rows_max` that the records of the last `poll` fill, whatever has become of them; 0 of none."""
+
+    @property
     def finished(self) -> bool:
         """A bounded read has emitted everything, the end of event time included."""
 

@@ -286,14 +286,13 @@ class VertexTask:
         rows = 0 if self.source_stopped else self.room
         if not rows:
             return False
-        started, before = self.meter.begin(), self.meter.counts[0].rows_out
+        started = self.meter.begin()
         moved = source.poll(rows, self._tree.outs[0])
         if self._questions and source.take_still_idle():
             self._questions.confirm()
             return True
         if moved:
-            emitted = self.meter.counts[0].rows_out - before
-            self._pace.observe(max(1, emitted), self.meter.spent(0) - started)
+            self._pace.observe(max(1, source.rows_taken), self.meter.spent(0) - started)
         elif source.finished and not self._source_ended:
             self._tree.outs[0].watermark(END_OF_TIME)
             return True

@@ -159,7 +159,11 @@ def test_a_column_without_a_name_of_avro_is_refused() -> None:
     [
         ("int", BIGINT, "at `a`: the schema has int, and the column is bigint"),
         ("string", INT, "at `a`: the schema has string, and the column is int"),
-        (logical("bytes", "decimal", precision=5, scale=2), decimal_of(9, 2), "the schema has decimal"),
+        (
+            logical("bytes", "decimal", precision=5, scale=2),
+            decimal_of(9, 2),
+            "has decimal(5,2), and the column is decimal(9,2)",
+        ),
         (logical("bytes", "decimal", precision=9, scale=3), decimal_of(9, 2), "the schema has decimal"),
         (["int", "string"], BIGINT, "at `a`: the schema has a union, and none of its types is for bigint"),
         (["null", POINT, "string"], DataType("struct", fields=(("y", INT),)), "none of its types is for struct"),

@@ -259,4 +259,4 @@ class SourceOperator(Operator, frozen=True, tag="source"):
 
     def origins(self) -> tuple[str, ...]:
         """See Operator."""
-        return self.topics or (self.topics_text,)
+        return self.topics or (f"a topic {self.topics_text}",)

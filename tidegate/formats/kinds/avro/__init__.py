@@ -191,7 +191,7 @@ types the one of the column is written; if there is none, the first that holds a
 
 
 _READ_REMEDY: Final = "give the reader a schema of its own, without what it cannot read"
-_WRITTEN_REMEDY: Final = "select the columns that the schema has, or another schema"
+_WRITTEN_REMEDY: Final = "select the columns that the schema has, cast to its types, or name another schema"
 
 
 def record_name(name: str) -> str:

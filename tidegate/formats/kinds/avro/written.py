@@ -138,12 +138,15 @@ def _check_writable(one: AvroType, place: str) -> None:
         _check_writable(inner.items, f"{place}{'[]' if inner.kind == 'array' else '{}'}")
 
 
+def _shown(one: AvroType) -> str:
+    digits = f"({one.precision},{one.scale})" if one.logical == "decimal" else ""
+    return f"{one.logical or one.name or one.kind}{digits}"
+
+
 def _check(one: AvroType, kind: DataType, place: str) -> None:
     inner = one.bare
     if not _fits(inner, kind):
-        raise AvroRefusal(
-            place, f"the schema has {inner.logical or inner.name or inner.kind}, and the column is {kind}"
-        )
+        raise AvroRefusal(place, f"the schema has {_shown(inner)}, and the column is {kind}")
     if kind.kind == "struct":
         _check_fields(inner, dict(kind.fields), f"{place}.")
     if kind.kind == "map" and kind.key != STRING:

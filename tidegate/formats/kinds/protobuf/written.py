@@ -10,7 +10,7 @@ from tidegate.formats.kinds.protobuf.columns import DURATION_NAME, TIMESTAMP_NAM
 from tidegate.formats.kinds.protobuf.fit import WORDS
 from tidegate.formats.kinds.protobuf.schema import Descriptor
 
-REMEDY: Final = "select the columns that the schema has, or another schema"
+REMEDY: Final = "select the columns that the schema has, cast to its types, or name another schema"
 _SMALL: Final = {"tinyint", "smallint"}
 _INTS: Final = {*_SMALL, "int", "bigint"}
 _TAKES: Final = {
