@@ -53,7 +53,7 @@ def newest_decided(rig: Rig) -> int:
 
 def check_made_whole(daemon: DaemonProcess, checkpoint: int, transactions: int) -> None:
     """It continues from this checkpoint, when all that was decided is committed."""
-    daemon.wait_for(rf"checkpoint {checkpoint}: its {transactions} transactions are committed")
+    daemon.wait_for(rf"checkpoint {checkpoint}: {transactions} transactions? committed")
     assert restored_checkpoint(daemon.text()) == checkpoint
 
 

@@ -27,7 +27,7 @@ SLOW_SINK = {"queue.buffering.max.messages": "100", "linger.ms": "50"}
 ORDERS = 40_000
 FATES = (Fate.FAIL, Fate.LOSE, Fate.TWICE)
 IN_FLIGHT = r"checkpoint \d+ completed .*of it rows in flight"
-RESTORED = r"[1-9]\d* rows in flight towards totals restored"
+RESTORED = r"[1-9]\d* rows? in flight towards totals restored"
 
 
 def loaded(rig: Rig) -> Rig:

@@ -43,6 +43,7 @@ from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SAVEPOINTS
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
+from tidegate.settings.counts import render_count
 from tidegate.storage.base import StorageError
 from tidegate.storage.open import StorageOpener
 from tidegate.tables.source import read_journal
@@ -260,6 +261,6 @@ def _row(state: JournalState, entry: CheckpointEntry) -> Row:
     one = entry.checkpoint
     listed = {key_of(committable) for committable in state.committables}
     waiting = sum(key_of(committable) in listed for committable in one.committables)
-    output = f"decided, {waiting} transactions not confirmed yet" if waiting else "committed"
+    output = f"decided, {render_count(waiting, 'transaction')} not confirmed yet" if waiting else "committed"
     kind = "final" if one.final else "begin" if one.starts else "checkpoint"
     return Row(one.id, one.completed_at_ms, one.size_bytes, kind, output)

@@ -351,7 +351,7 @@ def delete(path: str, file: Path | None, force: bool, unfinished: bool) -> None:
     removed = remove_savepoint(folder, unfinished=unfinished)
     if scheme_of(path) == "file":
         remove_empty(path)
-    click.echo(f"deleted {path} ({removed} files)")
+    click.echo(f"deleted {path} ({render_count(removed, 'file')})")
 
 
 def _owners(path: str, directory: str | None) -> list[str]:

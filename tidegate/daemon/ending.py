@@ -24,6 +24,7 @@ from tidegate.ids import OperatorName
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost, TransactionToSalvage
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
+from tidegate.settings.counts import render_count
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import LostTransaction, SalvageOrder, Settlement, decide_order
 
@@ -69,7 +70,7 @@ async def _commit(services: Services, permit: CommitPermit, search: Search) -> N
     )
     now = sum(outcome is Outcome.ENDED_NOW for outcome in outcomes)
     services.metrics.transactions_ended(TransactionResult.COMMITTED, [services.clock.monotonic() - started] * now)
-    logger.info("checkpoint %d: its %d transactions are committed", permit.checkpoint, len(outcomes))
+    logger.info("checkpoint %d: %s committed", permit.checkpoint, render_count(len(outcomes), "transaction"))
 
 
 async def _salvage(

@@ -22,6 +22,7 @@ from tidegate.kafka.errors import (
     TransactionUndecidable,
 )
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
+from tidegate.settings.counts import render_count
 from tidegate.sinks.naming import derive_name
 from tidegate.sinks.outcome import Outcome, decide_from_answer, decide_from_markers
 from tidegate.sinks.salvage import LostTransaction, Settlement
@@ -214,7 +215,11 @@ class Committer:
                 more = f" and {len(ids) - REPORTED_IDS} more" if len(ids) > REPORTED_IDS else ""
                 whose = "attempts that have ended" if own else f"pipeline {pipeline} from another checkpoint directory"
                 logger.info(
-                    "aborted %d open transactions of %s: %s%s", len(ids), whose, ", ".join(ids[:REPORTED_IDS]), more
+                    "aborted %s of %s: %s%s",
+                    render_count(len(ids), "open transaction"),
+                    whose,
+                    ", ".join(ids[:REPORTED_IDS]),
+                    more,
                 )
         return [*fenced[True], *fenced[False]]
 

@@ -33,6 +33,7 @@ from tidegate.plan.evolving import evolve
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.plan.growth import BatchLimits, derive_batch_limits
 from tidegate.plan.origins import derive_origins
+from tidegate.settings.counts import render_count
 from tidegate.sinks.runtime import SinkRuntime
 from tidegate.slot.copies import NO_COPIES, Copies, open_copies
 from tidegate.slot.restored_files import RestoredFiles
@@ -419,8 +420,8 @@ class Deployment:
         said = partial(evolve, words=words, renamed=renamed) if words is not None else as_declared
         files = restore_states(name, operator.states, deploy.states, self._read_parts, share, said)
         if files:
-            count = ", ".join(f"{len(state)} entries of {one}" for one, state in operator.states.items())
-            logger.info("state of %s restored from %d files: %s", name, files, count)
+            count = ", ".join(f"{len(state)} in {one}" for one, state in operator.states.items())
+            logger.info("state of %s restored from %s: %s", name, render_count(files, "file"), count)
         return operator
 
     @property
@@ -439,7 +440,7 @@ class Deployment:
         pieces = read_replay(self._deploy.states, self._files.read_state, shapes, self._key_groups)
         if pieces:
             rows = sum(batch.frame.height for _, batch in pieces)
-            logger.info("%d rows in flight towards %s restored", rows, vertex.id)
+            logger.info("%s in flight towards %s restored", render_count(rows, "row"), vertex.id)
         return pieces
 
     def _read_parts(self, handle: StateHandle) -> Iterator[bytes]:

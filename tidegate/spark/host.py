@@ -21,6 +21,7 @@ import msgspec
 
 from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET, STANDALONE
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
+from tidegate.settings.counts import render_count
 from tidegate.settings.secrets import is_secret_key
 from tidegate.slot.bootstrap import SlotBootstrap
 from tidegate.slot.faults import lacking_module
@@ -314,7 +315,7 @@ class SparkHost:
         while True:
             offered = int(scala.maxNumConcurrentTasks(profile))
             if offered >= parallelism:
-                logger.info("Spark %s offers %d slots, %d are used", self._master, offered, parallelism)
+                logger.info("Spark %s offers %s, %d used", self._master, render_count(offered, "slot"), parallelism)
                 return
             if time.monotonic() > deadline:
                 break

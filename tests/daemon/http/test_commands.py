@@ -287,7 +287,7 @@ def test_the_list_tells_what_is_committed_and_what_is_only_decided(file: Path, t
     rows = read_rows(str(tmp_path / "checkpoints"), open_storage)
     assert [(row.id, row.kind, row.output, row.size_bytes) for row in rows] == [
         (1, "checkpoint", "committed", 10),
-        (2, "final", "decided, 1 transactions not confirmed yet", 10),
+        (2, "final", "decided, 1 transaction not confirmed yet", 10),
     ]
     result = CliRunner().invoke(checkpoints, [str(file)], catch_exceptions=False)
     assert "1970-01-01 00:00:01" in result.output
