@@ -32,7 +32,7 @@ STATES: Final = (
         "declaration.shape",
         "StateShape(declaration.shape.keys, declaration.shape.values[:1], declaration.shape.key_hash, 4)",
     ),
-    Mutant("S23", f"{VERDICT}:_judge_serializers", "if not name.startswith(TOTAL)", "if True"),
+    Mutant("S23", f"{VERDICT}:_judge_serializers", "and not name.startswith(TOTAL)", ""),
 )
 
 SNAPSHOTS: Final = (
