@@ -27,7 +27,7 @@ from tidegate.storage.base import StorageError
 from tidegate.storage.names import STATE_PREFIX, state_name
 from tidegate.storage.shared import StorageNotShared
 from tidegate.task.barriers.aligner import Aligner
-from tidegate.task.messages import Abandoned, Completed, Deploy, Trigger
+from tidegate.task.messages import Abandoned, Begin, Completed, Deploy, Trigger
 
 ROWS = {partition: [(number % 3, number) for number in range(6)] for partition in range(2)}
 COUNTED = sorted((key, count) for key in range(3) for count in range(1, 5))
@@ -47,8 +47,9 @@ def test_C01_C12_C25_a_checkpoint_goes_from_the_trigger_to_the_notice_of_every_s
         done = await world.checkpoint()
         assert sorted(world.kafka.output) == COUNTED
         for seat in world.seats:
-            deploy, trigger, completed = seat.told
+            deploy, begin, trigger, completed = seat.told
             assert isinstance(deploy, Deploy)
+            assert isinstance(begin, Begin)
             assert isinstance(trigger, Trigger)
             assert isinstance(completed, Completed)
             assert trigger.barrier.checkpoint == completed.checkpoint == done.checkpoint
@@ -356,3 +357,28 @@ def test_after_a_final_checkpoint_no_slot_can_have_written_more(monkeypatch: pyt
         assert fenced == [True]
 
     play(Loopback(plan_of("stateless"), ROWS), scene)
+
+
+def test_nothing_is_written_before_all_slots_run() -> None:
+    """One may restore for minutes. No checkpoint can complete meanwhile, so what others wrote held readers of committed
+    records of its partitions, and beyond `checkpoints.transaction_timeout` no attempt ever began.
+    """
+
+    async def run() -> None:
+        world = Loopback(plan_of("stateless"), ROWS)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tidegate.daemon.owning.CLAIM_S", 0.0)
+            life = asyncio.create_task(world._live())
+            await world.until(lambda: bool(world.seats and world.seats[0].told), "the slots are deployed")
+            world.seats[1].frozen = True
+            await world.until(lambda: len(world.runner._running) == 1, "one of them runs")
+            for _ in range(50):
+                world.turn()
+                await asyncio.sleep(0)
+            assert [sink.open for sink in world.kafka.sinks] == [[]]
+            world.seats[1].frozen = False
+            await world.until(lambda: world.runs(1), "all of them run")
+            assert len(await to_the_end(world)) == 12
+            await world.until(life.done, "the end")
+
+    asyncio.run(run())

@@ -210,7 +210,7 @@ class LoopSlot(SlotProcess):
 
     def step(self) -> None:
         """One turn, and what has come meanwhile."""
-        self.moved = self._turn()
+        self.moved = self._turn() or not self.deployment.loop.begun
         self._take_news()
 
     def fail(self, error: Exception) -> None:

@@ -52,6 +52,7 @@ from tidegate.task.letters import LetterWatch, TooManyDeadLetters
 from tidegate.task.messages import (
     Acknowledged,
     AddPartitions,
+    Begin,
     Declined,
     Deploy,
     DriverMessage,
@@ -422,6 +423,7 @@ class AttemptRunner:
         if len(self._running) == self._plan.parallelism:
             self.running_since = self._loop.time()
             self._all_running.set()
+            self._send_all(Begin())
             self._listener.on_running(self.attempt)
             self._discovery.start()
             self._end_if_finished()
@@ -460,9 +462,7 @@ class AttemptRunner:
             self.fail(derive_job_error(error))
 
     def _add_partitions(self, index: SlotIndex, order: AddPartitions) -> None:
-        for slot in self._slots:
-            if slot.index == index:
-                slot.send(order)
+        self._slots[index].send(order)
 
     def _send_all(self, message: DriverMessage) -> list[str]:
         """To every slot; returns those that cannot have it any more."""

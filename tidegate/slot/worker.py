@@ -33,6 +33,7 @@ from tidegate.state.local_directory import sweep
 from tidegate.task.messages import (
     Abandoned,
     AddPartitions,
+    Begin,
     Completed,
     Deploy,
     Heartbeat,
@@ -155,6 +156,7 @@ class SlotProcess:
             self._deploy.slot, self._deploy.peers, self._deployment.remote_inputs, self._deployment.remote_outputs
         )
         self._settle_memory()
+        self._deployment.loop.begun = False
         self._link.send(Running())
 
     @staticmethod
@@ -178,7 +180,7 @@ class SlotProcess:
         """How long nothing may happen before the next turn."""
         assert self._deployment is not None
         deadline_ms = self._deployment.loop.next_deadline_ms
-        if deadline_ms is None:
+        if deadline_ms is None or not self._deployment.loop.begun:
             return IDLE_WAIT_S
         return min(IDLE_WAIT_S, max(0.001, (deadline_ms - self._clock.now_ms()) / 1000))
 
@@ -216,6 +218,8 @@ class SlotProcess:
             except queue.Empty:
                 return
             match order:
+                case Begin():
+                    loop.begun = True
                 case Trigger():
                     loop.on_trigger(order)
                 case Completed():

@@ -110,6 +110,8 @@ class SlotLoop:
         on_bad_records: Callable[[BadRecordPolicy, str, int], None],
     ) -> None:
         self.tasks: list[VertexTask] = []
+        self.begun = True
+        """False while other slots are still being deployed: nothing moves."""
         self.counters = Counters()
         self.origins: Mapping[OperatorName, Sequence[str]] = {}
         """Topics upstream of each operator, for messages about a record."""
@@ -200,6 +202,8 @@ class SlotLoop:
 
     def turn(self) -> bool:
         """One step for everybody; True when anything moved."""
+        if not self.begun:
+            return False
         started = self._clock.elapsed_ms()
         progressed = False
         for task in reversed(self.tasks):

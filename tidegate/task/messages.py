@@ -172,6 +172,10 @@ class Deploy(msgspec.Struct, frozen=True, tag="deploy"):
     """The same for edges with rows in flight."""
 
 
+class Begin(msgspec.Struct, frozen=True, tag="begin"):
+    """All slots run. What is written before that no checkpoint can complete: it would only hold readers back."""
+
+
 class Trigger(msgspec.Struct, frozen=True, tag="trigger"):
     """Inject this barrier at the sources (C12). A slot obeys the next one of its own attempt alone (C37, C40)."""
 
@@ -219,7 +223,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Close everything and return. Prepared transactions stay prepared."""
 
 
-DriverMessage = Deploy | Trigger | Completed | Abandoned | AddPartitions | SchemaAnswer | Ping | Stop
+DriverMessage = Deploy | Begin | Trigger | Completed | Abandoned | AddPartitions | SchemaAnswer | Ping | Stop
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_slot = msgspec.msgpack.Decoder(SlotMessage).decode
