@@ -24,6 +24,9 @@ from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import Slot
 from tidegate.state.backends import choose_backend
+from tidegate.state.declaration import Serializer
+from tidegate.state.migration import derive_migration
+from tidegate.state.time_ordered import TimeOrdered
 from tidegate.task.elements import StreamStatus, Watermark
 
 COLUMNS = (("k", STRING), ("x", DOUBLE), ("name", STRING), ("day", DATE), ("at", TIMESTAMP), ("n", BIGINT))
@@ -329,6 +332,26 @@ def test_what_is_kept_is_ranked_again_where_the_ranking_is_another_one(emit: str
     tasks.watermark(9)
     assert [(row["rank"], row["x"]) for row in tasks.rows()] == [*([(1, 1.0)] if emit == "on close" else []), (2, 3.0)]
     tasks.close()
+
+
+def test_rankings_that_nothing_is_in_are_closed_as_others() -> None:
+    """A savepoint that somebody has made may have them."""
+    tasks = Subtasks(ranking(emit="on close"), ["k", "day"])
+    TimeOrdered(tasks.runtimes[0].states["rankings"]).put_many([(0, "a", None)], [((),)])
+    tasks.watermark(9)
+    assert tasks.rows() == []
+    assert tasks.runtimes[0].settled
+
+
+def test_what_is_kept_is_ranked_again_where_nobody_has_written_how_it_was() -> None:
+    """By a release that did not say so in its files."""
+    (declared,) = ranking(places=2, descending=False).states(16)
+    silent = msgspec.structs.replace(declared.shape, serializer=Serializer())
+    migration = derive_migration(silent, declared)
+    assert migration is not None
+    rows = [("a", x, None, 0, 0, 0) for x in (9.0, 5.0, 1.0)]
+    assert migration.apply([(("a", 0), (tuple(rows),))]) == [(("a", 0), ((rows[2], rows[1]),))]
+    assert derive_migration(declared.shape, declared) is None
 
 
 @pytest.mark.parametrize("descending", [True, False])

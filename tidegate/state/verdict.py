@@ -162,10 +162,12 @@ def _settle(judged: Judged, written: StateShape, declaration: StateDeclaration) 
     if settles is None:
         return judged
     before, now = (one.serializer.parameters.get(SETTLED) for one in (written, declaration.shape))
+    differences = judged.differences
     if before not in (None, now):
-        text = f"it held the {before} and holds the {now}"
-        judged = Judged((*judged.differences, (Fit.AFTER_MIGRATION, text)), change or settles)
-    return judged if change is None else Judged(judged.differences, lambda value: settles(change(value)))
+        differences = (*differences, (Fit.AFTER_MIGRATION, f"it held the {before} and holds the {now}"))
+    if change is None:  # what nobody has written down may be another one, too
+        return judged if before == now else Judged(differences, settles)
+    return Judged(differences, lambda value: settles(change(value)))
 
 
 def _judge_all(written: Sequence[StateField], wanted: Sequence[StateField], place: Place, shape: StateShape) -> Judged:

@@ -135,7 +135,7 @@ class ClosingRuntime(Runtime):
             ranks = [rank + 1 for _, value in taken for rank in range(len(value[0]))]
             times = [key[0] for key, value in taken for _ in value[0]]
             parts = list(cut_rows(rows, self._columns, self._rows_max, self._bytes_max))
-            self._at_once = min(self._at_once_max, 2 * limit) if len(parts) == 1 else max(1, limit // len(parts))
+            self._at_once = min(self._at_once_max, 2 * limit) if len(parts) <= 1 else max(1, limit // len(parts))
             for part in parts:
                 frame = frame_of(rows[part], ranks[part], self._columns)
                 out.emit(frame.with_columns(pl.Series(TIME, times[part], pl.Int64), pl.lit(0, pl.Int64).alias(BEHIND)))
