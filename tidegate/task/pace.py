@@ -6,7 +6,8 @@ run for a moment says nothing about its rows. Calls that are much shorter let th
 
 Only the time that more rows take counts: the slope of a line through the last calls. A call takes some time whatever
 its rows are, and on a machine with too little CPU that alone may be longer than `CALL_MS`: fewer rows would make no
-call shorter, and the subtask ever slower. A call of `STALL_MS` or more is put down to its rows in any case.
+call shorter, and the subtask ever slower. A call of `STALL_MS` or more is put down to its rows in any case; a limit of
+one row that came of that is tried again with two now and then, since calls of the same rows say nothing about a row.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ CALL_MS: Final = 50.0
 STALL_MS: Final = 500.0
 MEMORY: Final = 0.8
 """What a call counts when another one has come after it."""
+TRIAL: Final = 16
+"""Every so many calls of one row."""
 ORIGIN: Final = 0.1
 """What it counts that no rows take no time: all that is known while calls have the same number of rows."""
 
@@ -30,6 +33,8 @@ class Pace:
         self.rows = ROWS_MAX
         """At most so many at a time; at least 1."""
         self._long = False
+        self._single = 0
+        """Calls since the limit is one row."""
         self._forget()
 
     def observe(self, rows: int, elapsed_ms: float) -> None:
@@ -39,9 +44,12 @@ class Pace:
         row_ms = self._row_ms(rows, elapsed_ms)
         before, self._long = self._long, elapsed_ms > CALL_MS
         long = before and self._long
-        if long and row_ms * self.rows > CALL_MS:
+        self._single = self._single + 1 if self.rows == 1 else 0
+        if self._single == TRIAL:
+            self._single, self.rows = 0, 2
+        elif long and row_ms * self.rows > CALL_MS:
             self.rows = max(1, int(CALL_MS / row_ms))
-        elif (long or elapsed_ms < CALL_MS / 2) and rows >= self.rows:
+        elif (long or elapsed_ms + row_ms * rows < CALL_MS) and rows >= self.rows:
             self.rows = min(ROWS_MAX, self.rows * 2)
 
     def _forget(self) -> None:
