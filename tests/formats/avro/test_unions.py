@@ -84,6 +84,21 @@ def test_a_type_in_a_union_may_be_described_elsewhere(written: Any, read: Any) -
         assert found.frame["w"].to_list() == [{"member0": "new", "member1": None}]
 
 
+def test_records_of_one_name_in_two_namespaces_are_two_members() -> None:
+    ours, theirs = (
+        {"type": "record", "name": f"{space}.One", "fields": [{"name": name, "type": kind}]}
+        for space, name, kind in (("ours", "p", "int"), ("theirs", "q", "string"))
+    )
+    writer = record_of(("u", ["null", ours, theirs]))
+    values = [("ours.One", {"p": 1}), ("theirs.One", {"q": "z"})]
+    for reader in (writer, record_of(("u", ["null", theirs, ours]))):
+        found = decoded(decoder_of(writer, reader), [encode(writer, {"u": value}) for value in values])
+        assert failures(found) == []
+        (own, other) = found.frame["u"].to_list()
+        assert {"p": 1} in own.values()
+        assert {"q": "z"} in other.values()
+
+
 def test_a_value_that_no_member_of_the_readers_is_for_is_bad_alone() -> None:
     writer, reader = record_of(("u", ["string", ONE, "long"])), record_of(("u", ["string", ONE]))
     found = decoded(decoder_of(writer, reader), [encode(writer, {"u": value}) for value in ("a", 5, ("One", {"x": 1}))])
