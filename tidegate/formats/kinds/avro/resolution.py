@@ -137,9 +137,10 @@ def _has_name(writer: AvroType, reader: AvroType) -> bool:
 
 
 def is_alike(writer: AvroType, reader: AvroType) -> bool:
-    """Of one kind, and of one name without namespaces."""
-    names = {short_name(name) for name in (reader.name, *reader.aliases)}
-    return writer.kind == reader.kind and short_name(writer.name) in names
+    """Of one kind, and of one name without namespaces, or an alias."""
+    return _has_name(writer, reader) or (
+        writer.kind == reader.kind and short_name(writer.name) == short_name(reader.name)
+    )
 
 
 def _can_become(writer: AvroType, reader: AvroType) -> bool:
