@@ -12,9 +12,13 @@ from tests.coordinator.values import ME
 from tests.testing.changed_pipeline import HEAD, Life
 from tests.testing.test_changed_pipelines import MEANT, ORDERS, RENAMED, TOTALS
 from tidegate.cli.main import run_command
+from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.savepoint import write_savepoint
+from tidegate.coordinator.upgrade import Spoken
+from tidegate.daemon.start.expression_check import plan_file
+from tidegate.daemon.start.upgrade_check import check_upgrade, find_target
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.storage.local import LocalStorage
 
@@ -158,6 +162,20 @@ def test_a_savepoint_and_a_retained_checkpoint_can_be_asked_about(
     file = directory.file(RENAMED)
     assert run_command(["upgrade", "--check", "--from", file, file]) == 2
     assert f"{file} is not a savepoint: it is a file" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_a_running_daemon_removes_meanwhile_is_not_damaged(directory: Directory) -> None:
+    """The chart asks while the old pipeline runs, and completes checkpoints."""
+    loaded, plan = plan_file(Path(directory.file(RENAMED)), {})
+    target, storage = find_target(str(loaded.settings.checkpoints.directory), derive_opener(loaded.settings), None)
+    for state in directory.checkpoint.states:
+        (directory.path / "checkpoints" / state.path).unlink()
+    assert not check_upgrade(plan, target, storage, Spoken()).fits
+    journal = Journal(directory.storage, ME, retained=1, id_reserve=5)
+    journal.take_over(directory.identity, 2)
+    later = {"id": CheckpointId(2), "attempt": journal.state.attempt, "states": ()}
+    journal.append_checkpoint(msgspec.structs.replace(directory.checkpoint, **later))
+    assert check_upgrade(plan, target, storage, Spoken()).fits
 
 
 @pytest.mark.parametrize("how", ["shorter", "longer", "missing"])

@@ -199,6 +199,21 @@ def test_what_a_call_takes_without_its_rows_is_no_reason_for_fewer_rows(waiting:
     assert taken > whole / 4
 
 
+@pytest.mark.parametrize("fixed_ms", [0.6 * CALL_MS, 1.2 * CALL_MS])
+def test_after_a_stall_a_limit_of_one_row_does_not_stay(fixed_ms: float) -> None:
+    """Calls of one row alone say nothing about what one more row takes."""
+    pace = Pace()
+    for _ in range(10):
+        pace.observe(min(pace.rows, 3000), 14 * CALL_MS)
+    assert pace.rows <= 2
+    taken = 0
+    for _ in range(200):
+        rows = min(pace.rows, 3000)
+        pace.observe(rows, fixed_ms + 0.02 * rows)
+        taken += rows
+    assert taken > 200 * 200
+
+
 class Slow(Runtime):
     """Needs a millisecond a row."""
 

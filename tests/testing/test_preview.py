@@ -147,8 +147,11 @@ def test_a_line_of_a_format_with_schemas_is_written_with_one(name: str) -> None:
     records = parser.parse([b'{"id": 7, "at": "2026-01-31T12:00:00Z"}'])
     (found,) = Preview(loaded, plan, pytest.fail).run(records)
     assert found.record["value"] == {"id": 7, "at": "2026-01-31T12:00:00Z"}
-    with pytest.raises(RecordRefused, match="line 1 is no record"):
-        list(parser.parse([b"x"]))
+    if name == "avro":
+        with pytest.raises(RecordRefused, match="line 1 is no record"):
+            list(parser.parse([b"x"]))
+    else:  # what is wrong with it is the pipeline's to find
+        assert [one.value for one in parser.parse([b"x"])] == [b"\0\0\0\0\0x"]
 
 
 def test_records_of_a_topic_are_read_with_the_copies_of_their_schemas() -> None:

@@ -18,8 +18,9 @@ from tidegate.errors import TidegateError
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.plain import parse_json, render_json
 from tidegate.formats.registry import DEFAULT, FORMATS
+from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schema_keys import key_from_plain
-from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, SchemaText
+from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, SchemaKind, SchemaText
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
@@ -228,9 +229,12 @@ class LineParser:
 
     def _parse(self, line: bytes) -> Produced:
         if not self._whole:  # as it is, if it can be: what is wrong with it is the pipeline's to find
-            plain = self._format.schema_kind is None
-            value = line if plain else self._format.from_plain(parse_json(line), self._options)
-            return Produced(TopicPartition(self._topics[0], 0), None, value)
+            kind = self._format.schema_kind
+            if kind is SchemaKind.JSON:
+                line = prefix_of(self._options) + line
+            elif kind is not None:
+                line = self._format.from_plain(parse_json(line), self._options)
+            return Produced(TopicPartition(self._topics[0], 0), None, line)
         entry = parse_json(line)
         if not isinstance(entry, dict):
             raise TypeError("it is no object with `value`; without --records a line is the value")

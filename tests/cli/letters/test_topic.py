@@ -40,6 +40,13 @@ def test_letters_are_marked_by_partition_and_in_any_order() -> None:
     assert marks.of(letter(2)) == "again"
 
 
+def test_letters_that_two_replays_at_a_time_have_marked_stay_marked() -> None:
+    marks = Marks()
+    for offsets in ([5], range(10), [9, 10], [3]):
+        marks.note(mark(make_mark(offsets, "orders")))
+    assert [offset for offset in range(13) if marks.of(letter(offset)) is None] == [11, 12]
+
+
 def test_a_mark_of_very_many_letters_takes_no_memory_for_each() -> None:
     """Whoever may write to the topic may write such a one; the commands filled the memory."""
     marks = Marks()

@@ -84,6 +84,33 @@ def test_a_type_in_a_union_may_be_described_elsewhere(written: Any, read: Any) -
         assert found.frame["w"].to_list() == [{"member0": "new", "member1": None}]
 
 
+def test_records_of_one_name_in_two_namespaces_are_two_members() -> None:
+    ours, theirs = (
+        {"type": "record", "name": f"{space}.One", "fields": [{"name": name, "type": kind}]}
+        for space, name, kind in (("ours", "p", "int"), ("theirs", "q", "string"))
+    )
+    writer = record_of(("u", ["null", ours, theirs]))
+    values = [("ours.One", {"p": 1}), ("theirs.One", {"q": "z"})]
+    for reader in (writer, record_of(("u", ["null", theirs, ours]))):
+        found = decoded(decoder_of(writer, reader), [encode(writer, {"u": value}) for value in values])
+        assert failures(found) == []
+        (own, other) = found.frame["u"].to_list()
+        assert {"p": 1} in own.values()
+        assert {"q": "z"} in other.values()
+
+
+def test_an_alias_in_another_namespace_is_none_and_other_members_are_read() -> None:
+    old, new = (
+        {"type": "record", "name": name, "fields": [{"name": "x", "type": "int"}], **more}
+        for name, more in (("theirs.Old", {}), ("ours.New", {"aliases": ["ours.Old"]}))
+    )
+    writer = record_of(("u", ["string", old]))
+    decoder = decoder_of(writer, record_of(("u", ["string", new])))
+    found = decoded(decoder, [encode(writer, {"u": value}) for value in ("a", {"x": 1})])
+    assert [(one.row, one.kind) for one in found.failures] == [(1, "INCOMPATIBLE_SCHEMA")]
+    assert found.frame["u"].to_list() == [{"member0": "a", "member1": None}]
+
+
 def test_a_value_that_no_member_of_the_readers_is_for_is_bad_alone() -> None:
     writer, reader = record_of(("u", ["string", ONE, "long"])), record_of(("u", ["string", ONE]))
     found = decoded(decoder_of(writer, reader), [encode(writer, {"u": value}) for value in ("a", 5, ("One", {"x": 1}))])

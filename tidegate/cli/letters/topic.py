@@ -184,11 +184,20 @@ class Marks:
         """The topic that it was written to; None for an open one."""
         if not self._sorted:
             self._sorted = True
-            for ranges in self._ranges.values():
-                ranges.sort()
+            self._ranges.update({number: _disjoint(ranges) for number, ranges in self._ranges.items()})
         found = self._ranges.get(letter.partition, [])
         place = bisect_right(found, letter.offset, key=itemgetter(0)) - 1
         return found[place][2] if place >= 0 and letter.offset <= found[place][1] else None
+
+
+def _disjoint(ranges: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """In order. They overlap where two replays ran at a time."""
+    found: list[tuple[int, int, str]] = []
+    for first, last, to in sorted(ranges):
+        begin = max(first, found[-1][1] + 1) if found else first
+        if begin <= last:
+            found.append((begin, last, to))
+    return found
 
 
 def letter_of(message: ck.Message) -> Letter | None:

@@ -122,7 +122,8 @@ def check_upgrade(
     upgrade = decide_upgrade(checkpoint, identity, facts.definition, stored)
     refusals = _all_refusals(plan, storage, target, facts, upgrade, stored)
     repair = COPY_AGAIN if target.saved else f"put it back from a backup, or start with {BEGIN_ANEW}"
-    if headers and not refusals and (cut := find_cut(storage, checkpoint.states)):
+    cut = find_cut(storage, checkpoint.states) if headers and not refusals else ""
+    if cut and not _has_gone(storage, target):
         refusals = (
             Refusal(OperatorName(""), f"{target.title} is damaged: {cut}", f"{repair[:1].upper()}{repair[1:]}"),
         )
@@ -133,6 +134,13 @@ def check_upgrade(
     migrated = tuple(restore_into_scratch(storage, handles, declared, migrate)) if migrate else ()
     forecast = _forecast_of(migrated, plan) if migrated else _forecast(plan, checkpoint, storage, upgrade)
     return Report(plan.pipeline, target.title, upgrade, refusals, forecast, migrated, repair)
+
+
+def _has_gone(storage: Storage, target: Target) -> bool:
+    """A daemon that runs has completed others meanwhile, and removed this one."""
+    return not target.saved and all(
+        entry.checkpoint.id != target.checkpoint.id for entry in read_journal(storage).retained
+    )
 
 
 def _all_refusals(

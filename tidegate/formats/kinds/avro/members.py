@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any, Final
 
-from tidegate.formats.kinds.avro.resolution import PROMOTED, find_field, short_name
+from tidegate.formats.kinds.avro.resolution import choose_member, find_field, is_alike, short_name
 from tidegate.formats.kinds.avro.schema import AvroType
 
 MEMBER: Final = "__member"
@@ -104,7 +104,7 @@ class _Pairs:
         ones: dict[int, Any] = {}
         others = []
         for branch in read:
-            place = next((at for at, one in enumerate(written) if at not in ones and _alike(one, branch)), None)
+            place = next((at for at, one in enumerate(written) if at not in ones and is_alike(one, branch)), None)
             if place is None:
                 others.append(self._alone(branch))
             else:
@@ -119,7 +119,7 @@ class _Pairs:
         ones: list[Any] = []
         others: list[Any] = ["null"] if nullable else []
         for branch in writer.branches or (writer,):
-            place = _choose(branch, members)
+            place = choose_member(branch, members)
             if place is None or branch.kind == "null":
                 ones.append(self._alone(branch))
                 continue
@@ -133,16 +133,6 @@ class _Pairs:
 
     def _name(self, one: AvroType) -> str:
         return f"{short_name(one.name) or one.kind}__{next(self._numbers)}"
-
-
-def _choose(writer: AvroType, members: list[AvroType]) -> int | None:
-    alike = (at for at, one in enumerate(members) if _alike(writer, one))
-    return next(alike, next((at for at, one in enumerate(members) if one.kind in PROMOTED.get(writer.kind, ())), None))
-
-
-def _alike(writer: AvroType, reader: AvroType) -> bool:
-    names = {short_name(name) for name in (reader.name, *reader.aliases)}
-    return writer.kind == reader.kind and short_name(writer.name) in names
 
 
 def _member(name: str, place: int, kind: Any) -> Any:

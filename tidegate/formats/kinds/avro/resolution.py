@@ -7,6 +7,7 @@ the reader's schema says, and a decimal the writer's scale or none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -106,20 +107,44 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
 
 
 def _align_several(writer: AvroType, reader: AvroType, place: str) -> AvroType:
-    """Where one of them is a union of several types: each of the reader's with the writer's of its kind and name.
+    """Where one of them is a union of several types: each of the reader's with the writer's whose values it gets.
 
     Values of the writer's other types are looked at one by one.
     """
-    written = {(one.kind, short_name(one.name)): one for one in writer.branches or (writer,)}
+    members = list(reader.branches or (reader,))
+    sources: dict[int, AvroType] = {}
+    for one in writer.branches or (writer,):
+        at = choose_member(one, members)
+        if at is not None and members[at].kind == one.kind:
+            sources.setdefault(at, one)
+    aligned = tuple(align(sources[at], one, place) if at in sources else one for at, one in enumerate(members))
+    return msgspec.structs.replace(reader, branches=aligned) if reader.kind == "union" else aligned[0]
 
-    def aligned(one: AvroType) -> AvroType:
-        names = [short_name(name) for name in (one.name, *one.aliases)]
-        source = next((written[one.kind, name] for name in names if (one.kind, name) in written), None)
-        return one if source is None else align(source, one, place)
 
-    if reader.kind != "union":
-        return aligned(reader)
-    return msgspec.structs.replace(reader, branches=tuple(map(aligned, reader.branches)))
+def choose_member(writer: AvroType, members: Sequence[AvroType]) -> int | None:
+    """Which of the reader's types gets values of this one: that of the name, of the name without its namespace, or the
+    first that it can become.
+    """
+    for one_of in (_has_name, is_alike, _can_become):
+        for place, member in enumerate(members):
+            if one_of(writer, member):
+                return place
+    return None
+
+
+def _has_name(writer: AvroType, reader: AvroType) -> bool:
+    return writer.kind == reader.kind and writer.name in (reader.name, *reader.aliases)
+
+
+def is_alike(writer: AvroType, reader: AvroType) -> bool:
+    """Of one kind, and of one name without namespaces, or an alias."""
+    return _has_name(writer, reader) or (
+        writer.kind == reader.kind and short_name(writer.name) == short_name(reader.name)
+    )
+
+
+def _can_become(writer: AvroType, reader: AvroType) -> bool:
+    return reader.kind in PROMOTED.get(writer.kind, ())
 
 
 def short_name(name: str) -> str:
