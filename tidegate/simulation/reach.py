@@ -27,7 +27,7 @@ CHANCE: Final = 2.0
 FLOORS: Final[Mapping[str, int]] = {
     "acks: discarded": 25,
     "acks: duplicate": 10,
-    "acks: late": 7,
+    "acks: late": 2,
     "acks: stale": 7,
     "acks: unknown": 25,
     "cancellations: an aligner at rest": 2,
