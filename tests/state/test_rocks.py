@@ -5,14 +5,15 @@ from __future__ import annotations
 import gc
 import hashlib
 import resource
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests.state.driving import ALL, GROUPS, Files, content, declare, encoded, groups_of, make_memory, put
+from tests.support.descriptors import lowered
 from tidegate.ids import CheckpointId, StateName
 from tidegate.state import rocks
 from tidegate.state.declaration import StateDeclaration
@@ -96,15 +97,9 @@ def test_a_local_disk_that_fails_is_told_with_its_place_and_the_next_attempt_may
     state._directory.close()
 
 
-@contextmanager
-def full_disk(file_bytes: int) -> Iterator[None]:
+def full_disk(file_bytes: int) -> AbstractContextManager[None]:
     """No file grows beyond this."""
-    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, most))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    return lowered(resource.RLIMIT_FSIZE, file_bytes)
 
 
 def test_a_full_disk_keeps_nothing_from_being_removed(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
-"""A process that has no descriptors left, for a while."""
+"""A process that has a lower limit for a while: no descriptors left, for instance."""
 
 from __future__ import annotations
 
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 STANDARD: Final = 3
@@ -12,11 +12,16 @@ STANDARD: Final = 3
 
 
 @contextmanager
-def no_descriptors_left() -> Iterator[None]:
-    """Whatever this process opens meanwhile fails with EMFILE."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (STANDARD, hard))
+def lowered(limit: int, to: int) -> Iterator[None]:
+    """This limit of the process (`resource.RLIMIT_...`) is so low meanwhile."""
+    soft, hard = resource.getrlimit(limit)
+    resource.setrlimit(limit, (to, hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(limit, (soft, hard))
+
+
+def no_descriptors_left() -> AbstractContextManager[None]:
+    """Whatever this process opens meanwhile fails with EMFILE."""
+    return lowered(resource.RLIMIT_NOFILE, STANDARD)
