@@ -44,11 +44,6 @@ CANARIES: Final[dict[str, Plant]] = {
     if callable(plant) and getattr(plant, "__module__", "") == module.__name__
 }
 
-OPEN: Final = frozenset({"held_back_transactions_fenced_although_they_are_committed", "refusal_taken_for_a_loss"})
-"""No seed that was tried has caught these with the present draws. Tests leave them out; `make canaries` does not. The
-second was caught while commits asked again for what they had ended (ADR 5); now a refusal mostly is a loss.
-"""
-
 _SOUND: Final[dict[int, bool]] = {}
 
 

@@ -456,10 +456,6 @@ def fence_raises_the_epoch_just_twice(patch: Patch) -> None:
     patch.setattr("tidegate.sinks.mender.decide_verdict", decide)
 
 
-def held_back_transactions_fenced_although_they_are_committed(patch: Patch) -> None:
-    patch.setattr(Committer, "_is_committed", lambda self, committable: False)
-
-
 def topics_looked_at_before_the_journal_of_another_daemon(patch: Patch) -> None:
     """What that one has found since then is unknown."""
     real = looking.read_facts

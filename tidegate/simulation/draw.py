@@ -40,6 +40,10 @@ HURRIED: Final = 0.15
 """In this part of the schedules somebody who stops the daemon, or the grace, has no patience."""
 HURRY_S: Final = (0.0, 0.6)
 
+TAKEN: Final = 0.05
+"""In this part of the schedules the ids of a daemon that has died are used by somebody else before the next one."""
+TAKEN_AFTER_S: Final = (0.0, 3.0)
+
 RETENTIONS: Final = (1, 4)
 """How often retention removes input, where a schedule is about that."""
 WHILE_AWAY: Final = 0.7
@@ -106,7 +110,7 @@ def draw_schedule(seed: int) -> Schedule:
         faults = (*faults, *_draw_rescales(seed, workload, end_s))
     if workload.shape is not None and workload.shape.forgetful:
         faults = _draw_retentions(seed, faults, end_s)
-    faults = (*faults, *_draw_hurries(seed, end_s))
+    faults = (*faults, *_draw_hurries(seed, end_s), *_draw_taken(seed, end_s))
     last_s = max((fault.at_s for fault in faults if fault.at_s is not None), default=0.0)
     life = msgspec.structs.replace(life, faults_s=max(end_s, last_s))
     return Schedule(seed=seed, workload=workload, life=life, faults=faults)
@@ -138,6 +142,18 @@ def _draw_hurries(seed: int, end_s: float) -> tuple[Fault, ...]:
         return ()
     target, seconds = draw.choice(("", "grace")), _seconds(draw, *HURRY_S)
     return (Fault(kind="hurry", at_s=_at_moment(draw, end_s), target=target, seconds=seconds),)
+
+
+def _draw_taken(seed: int, end_s: float) -> tuple[Fault, ...]:
+    draw = generator(seed, "taken")
+    if draw.random() >= TAKEN:
+        return ()
+    at_s, after_s = _at_moment(draw, end_s), _seconds(draw, *TAKEN_AFTER_S)
+    away_s = round(after_s + _seconds(draw, *AWAY_S), 3)
+    return (
+        Fault(kind="kill", at_s=at_s, target="daemon", seconds=away_s),
+        Fault(kind="taken", at_s=round(at_s + after_s, 3)),
+    )
 
 
 def _draw_retentions(seed: int, faults: tuple[Fault, ...], end_s: float) -> tuple[Fault, ...]:

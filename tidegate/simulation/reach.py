@@ -109,6 +109,7 @@ FLOORS: Final[Mapping[str, int]] = {
     "fault: stale slot.ack": 35,
     "fault: stop": 75,
     "fault: storage-down": 95,
+    "fault: taken": 10,
     "fault: time-out": 20,
     "fault: unknown slot.ack": 25,
     "fault: unshared slot": 55,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 STEPS_MS: Final = {"ahead": 3_600_000, "back": -3_600_000, "week": 8 * 24 * 3_600_000}
 """With the last of them every idle transactional id is forgotten."""
+OWN_IDS: Final = f"{PIPELINE}."
 COPY: Final = "/copy"
 TRIED_AGAIN: Final = 0.5
 """How often somebody just starts a daemon again whose directory has vanished."""
@@ -77,6 +78,7 @@ class Striker:
             "leader-away": self._leader_away,
             "marker-delay": self._marker_delay,
             "time-out": self._time_out,
+            "taken": self._taken,
             "power-cut": self._power_cut,
             "clock": self._clock,
             "volume-lost": self._volume_lost,
@@ -321,7 +323,15 @@ class Striker:
 
     def _time_out(self, _fault: Fault) -> bool:
         """The broker aborts the pipeline's oldest open transaction before its time, prepared or not."""
-        return self._world.broker.time_out(self._now_ms(), "simulated.") is not None
+        return self._world.broker.time_out(self._now_ms(), OWN_IDS) is not None
+
+    def _taken(self, _fault: Fault) -> bool:
+        """Somebody else uses the pipeline's transactional ids. Nothing is open, but epochs go up: who committed is
+        fenced (ADR 5).
+        """
+        if self._world.broker.markers_lost:
+            return False  # with its coordinator's word gone, too, that needs a person
+        return bool(self._world.broker.take_ids(self._now_ms(), OWN_IDS))
 
     def _power_cut(self, _fault: Fault) -> bool:
         """Of everything but the brokers: what is not synced may be lost."""

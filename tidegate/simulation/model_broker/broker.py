@@ -139,6 +139,19 @@ class ModelBroker:
         self._catch_up(now_ms)
         return known
 
+    def take_ids(self, now_ms: int, prefix: str) -> list[TransactionalId]:
+        """Somebody else starts producers with the ids whose last transaction is committed; which ones."""
+        self._catch_up(now_ms)
+        entries = self._coordinator.entries
+        found = [
+            known
+            for known, entry in sorted(entries.items())
+            if known.startswith(prefix) and entry.state is CoordinatorState.COMPLETE_COMMIT
+        ]
+        for known in found:
+            self._coordinator.init(known, entries[known].timeout_ms, now_ms)
+        return found
+
     def step_clock(self, now_ms: int, ahead_ms: int) -> None:
         """Somebody sets the brokers' clocks, ahead or back: time-outs and the expiry of ids come so much sooner."""
         self._catch_up(now_ms)
