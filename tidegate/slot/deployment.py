@@ -1,6 +1,6 @@
 """Turns a Deploy message into running subtasks: channels, handlers, operators, sources, sinks, restored state.
 
-Imported only in the slot process: it pulls in Polars and the Kafka client.
+Imported only in slots and where they are forked from: it pulls in Polars and the Kafka client.
 """
 
 from __future__ import annotations
