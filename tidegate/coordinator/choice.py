@@ -239,9 +239,7 @@ def _derive_later(state: JournalState, wish: Wish) -> Offsets | None:
     return later
 
 
-def _distance(
-    chosen: CompletedCheckpoint, newest: CompletedCheckpoint, later: Offsets | None = None
-) -> tuple[int, list[str]]:
+def _distance(chosen: CompletedCheckpoint, newest: CompletedCheckpoint, later: Offsets | None) -> tuple[int, list[str]]:
     """Input records between the two cuts, and the partitions in which `chosen` lies ahead.
 
     A partition that the chosen one does not know is read from its beginning, unless it knows it by another source's
