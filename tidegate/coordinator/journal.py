@@ -197,15 +197,11 @@ class Journal:
         Raises Superseded when somebody else has taken over; StorageError when the storage failed and nothing was
         appended as far as is known (the next append settles it); AppendUnsettled when only a takeover may go on.
         """
-        if self._identity is None:
-            raise RuntimeError("the journal belongs to nobody: take_over comes first, and after every AppendUnsettled")
-        return self._append(checkpoint, self._identity)
+        return self._append(checkpoint, self._owned())
 
     def adopt(self, upgrade: Upgrade) -> None:
         """What the attempt has taken over and said is part of what its checkpoints refer to. After `take_over`."""
-        if self._identity is None:
-            raise RuntimeError("the journal belongs to nobody: take_over comes first")
-        self._identity = msgspec.structs.replace(self._identity, words=upgrade.words, begun=upgrade.begun)
+        self._identity = msgspec.structs.replace(self._owned(), words=upgrade.words, begun=upgrade.begun)
 
     def append_salvaged(self, plan: RestorePlan, committables: tuple[Committable, ...], at_ms: int) -> Appended:
         """The restored checkpoint once more, under the attempt's next id, with other transactions in its list.
@@ -266,9 +262,7 @@ class Journal:
 
         Raises what `append_checkpoint` raises. Nothing is appended where nothing is listed.
         """
-        newest = self._state.newest_checkpoint
-        if self._identity is None:
-            raise RuntimeError("the journal belongs to nobody: take_over comes first, and after every AppendUnsettled")
+        identity, newest = self._owned(), self._state.newest_checkpoint
         if newest is None or not newest.committables:
             return
         entry = EndedEntry(
@@ -278,7 +272,7 @@ class Journal:
             attempt=self._state.attempt,
             writer=self._writer,
             reserved_to=self._state.reserved_to,
-            identity=self._identity,
+            identity=identity,
             at_ms=at_ms,
             journal=self._state.journal,
             replaces=self._state.replaces,
@@ -306,8 +300,12 @@ class Journal:
     def recovery_permit(self, plan: RestorePlan) -> CommitPermit | None:
         """The permit of the checkpoint that is restored, after the own takeover; None when nothing is left to end."""
         self._check_restored(plan)
-        newest = self._state.newest_checkpoint
-        return issue_permit(newest.id, newest.committables) if newest is not None and newest.committables else None
+        return self.leaving_permit()
+
+    def _owned(self) -> Identity:
+        if self._identity is None:
+            raise RuntimeError("the journal belongs to nobody: take_over comes first, and after every AppendUnsettled")
+        return self._identity
 
     def _check_restored(self, plan: RestorePlan) -> None:
         if self._identity is None or plan.attempt != self._state.attempt:
