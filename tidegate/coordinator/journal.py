@@ -22,7 +22,7 @@ from tidegate.coordinator.entries import (
     Writer,
     encode_entry,
 )
-from tidegate.coordinator.journal_reading import journal_gone, list_entries, read_entry, read_journal
+from tidegate.coordinator.journal_reading import journal_gone, list_entries, read_entry, read_listed
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.recovery import Chosen, RestorePlan
@@ -133,7 +133,7 @@ class Journal:
                 continue
             self._seen = True
             try:
-                state, self.passed_over = read_journal(self._storage, sequences, may_repeat=self._may_repeat)
+                state, self.passed_over = read_listed(self._storage, sequences, may_repeat=self._may_repeat)
             except ObjectMissing:
                 continue  # cleaned up between the listing and the reading: there is a newer entry
             return state

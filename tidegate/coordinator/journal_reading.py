@@ -30,7 +30,7 @@ def read_entry(storage: Storage, sequence: JournalSequence) -> AnyEntry:
         raise JournalRefused(f"{place}/{refused.message}", **refused.fields) from refused
 
 
-def read_journal(
+def read_listed(
     storage: Storage, sequences: Sequence[JournalSequence], *, may_repeat: bool
 ) -> tuple[JournalState, tuple[str, ...]]:
     """What these entries say together, and what is wrong with those that a newer checkpoint makes unnecessary.
