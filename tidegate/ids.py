@@ -25,9 +25,6 @@ Attempt = NewType("Attempt", int)
 """One deployment of the whole graph. Each starts with a `takeover` entry in the journal, so the number grows across
 daemons too and an older attempt can decide nothing any more (ADR 2). The first is 1."""
 
-KeyGroup = NewType("KeyGroup", int)
-"""0 .. max_parallelism - 1; the unit in which keyed state moves between subtasks."""
-
 SlotIndex = NewType("SlotIndex", int)
 """0 .. parallelism - 1; slot i runs subtask i of every vertex (slot sharing)."""
 
@@ -41,7 +38,7 @@ StateName = NewType("StateName", str)
 """One state of an operator, named by its declaration: lower-case letters, digits and underscores."""
 
 TransactionalId = NewType("TransactionalId", str)
-"""`<pipeline>.<sink>.<subtask>.<attempt>.<pool slot>`."""
+"""`<pipeline>.<sink>.<subtask>.<attempt>-<journal>.<pool slot>`, see `sinks/naming.py`."""
 
 JournalSequence = NewType("JournalSequence", int)
 """Number of a journal entry; the first is 0."""

@@ -19,7 +19,6 @@ from tidegate.config.properties import (
     derive_client_properties,
     read_kafka_properties,
 )
-from tidegate.kafka.client_properties import REFUSED
 from tidegate.settings.secrets import REDACTED, Redactor, Text, is_secret_key, render_properties, reveal
 
 
@@ -34,7 +33,6 @@ def test_owned_properties_exist() -> None:
 
 
 def test_what_the_client_for_transactions_refuses_is_refused_in_the_file() -> None:
-    assert dict(REFUSED) == dict(UNUSABLE_KAFKA)
     for name, remedy in UNUSABLE_KAFKA.items():
         (problem,) = decide_kafka_problems({name: "x"}, "both")
         assert problem.remedy == remedy

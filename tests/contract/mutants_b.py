@@ -23,7 +23,7 @@ GATE: Final = (
         "if not len(channel) or self.handler.is_blocked(index):",
         "if self.handler.is_blocked(index):",
     ),
-    Mutant("B04", f"{HANDLER}:choose_handler", "if exactly_once else Tracker(channels)", ""),
+    Mutant("B04", "task.barriers.choice:choose_handler", "if exactly_once else Tracker(channels)", ""),
     Mutant("B05", "config.checks:_times", 'if checkpoints.mode != "exactly-once" and', "if False and"),
     Mutant("B06", "slot.deployment:Deployment._build_task", "channels=len(inputs)", "channels=1"),
     Mutant(

@@ -6,7 +6,6 @@ from typing import Final
 
 from tests.contract.planting import Mutant
 
-HANDLER: Final = "task.barriers.handler"
 ALIGNER: Final = "task.barriers.aligner:Aligner"
 PENDING: Final = "coordinator.pending:PendingCheckpoint"
 RECOVERY: Final = "coordinator.recovery"
@@ -43,7 +42,7 @@ BARRIERS: Final = (
     Mutant("F11", f"{PENDING}.acknowledge", "if not self.waiting:", "if len(self.waiting) == 1:"),
     Mutant("F13", f"{ALIGNER}.is_blocked", "return channel in self._received", "return False"),
     Mutant("F14", "task.channels:InputChannel.pop", "self._elements.popleft()", "self._elements.pop()"),
-    Mutant("F19", f"{HANDLER}:choose_handler", "if exactly_once else Tracker(channels)", ""),
+    Mutant("F19", "task.barriers.choice:choose_handler", "if exactly_once else Tracker(channels)", ""),
     Mutant(
         "F20", "task.barriers.tracker:Tracker._complete", "len(entry.channels) < self.channels", "not entry.channels"
     ),

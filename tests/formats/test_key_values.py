@@ -31,13 +31,16 @@ def written(column: pl.Series, key_format: str) -> list[bytes | None]:
     return frame.select(key_writer("k", key_format, column.dtype)).to_series().to_list()
 
 
+NO_SCHEMAS = KnownSchemas()
+
+
 def read(
     keys: Sequence[bytes | None],
     name: str,
     key_format: str,
     kind: DataType,
     options: FormatOptions = NO_OPTIONS,
-    schemas: Schemas | None = None,
+    schemas: Schemas = NO_SCHEMAS,
 ) -> ReadKeys:
     found = key_reader(name, key_format, kind, options, schemas)(keys)
     assert isinstance(found, ReadKeys)

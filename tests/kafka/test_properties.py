@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
+from tidegate.config.properties import UNUSABLE_KAFKA
 from tidegate.ids import TransactionalId
-from tidegate.kafka.client_properties import REFUSED, derive_client_arguments
+from tidegate.kafka.client_properties import derive_client_arguments
 from tidegate.kafka.errors import SinkRefused
 from tidegate.kafka.producer_properties import (
     LARGE_MESSAGE_BYTES,
@@ -102,7 +103,7 @@ def test_connection_settings_are_translated() -> None:
     }
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@pytest.mark.parametrize("name", sorted(UNUSABLE_KAFKA))
 def test_what_kafka_python_cannot_express_is_refused_by_name(name: str) -> None:
     with pytest.raises(SinkRefused, match=f"'{name}'"):
         derive_client_arguments({**SERVERS, name: "x"})

@@ -11,13 +11,15 @@ SURVIVOR = Mutant("1", "task.loop", "Loop.run", "survived", "a < b", "a <= b")
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_judged_lines_stand_in_their_modules(room: str) -> None:
+def test_judged_functions_are_in_their_modules_with_the_lines_that_were_judged(room: str) -> None:
     lost = []
     for name in read_judged(room):
         place, _, change = name.partition(": ")
-        module, old = place.split()[0], change.partition("  =>")[0]
+        (module, function), old = place.split(), change.partition("  =>")[0]
         source = (ROOT / "tidegate" / f"{module.replace('.', '/')}.py").read_text()
-        if old not in {"*", NOT_CALLED} and " ".join(old.split()) not in " ".join(source.split()):
+        there = f"def {function.rpartition('.')[2]}(" in source
+        stands = old in {"*", NOT_CALLED} or " ".join(old.split()) in " ".join(source.split())
+        if not (there and stands):
             lost.append(name)
     assert lost == []
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.ids import KeyGroup, SlotIndex, TopicPartition
-from tidegate.plan.assignment import assign_partitions, key_group_range, subtask_of_key_group
+from tidegate.ids import SlotIndex, TopicPartition
+from tidegate.plan.assignment import assign_partitions, key_group_range
 
 PARALLELISM = st.integers(1, 200).flatmap(lambda p: st.tuples(st.just(p), st.integers(p, 400)))
 
@@ -18,14 +18,6 @@ def test_ranges_cut_all_key_groups_in_order_and_evenly(sizes: tuple[int, int]) -
     ranges = [key_group_range(SlotIndex(slot), parallelism, max_parallelism) for slot in range(parallelism)]
     assert [group for part in ranges for group in part] == list(range(max_parallelism))
     assert max(map(len, ranges)) - min(map(len, ranges)) <= 1
-
-
-@given(PARALLELISM)
-def test_a_key_group_belongs_to_the_subtask_whose_range_holds_it(sizes: tuple[int, int]) -> None:
-    parallelism, max_parallelism = sizes
-    for group in range(max_parallelism):
-        slot = subtask_of_key_group(KeyGroup(group), parallelism, max_parallelism)
-        assert group in key_group_range(slot, parallelism, max_parallelism)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +55,5 @@ def test_impossible_parallelism_is_refused(parallelism: int, max_parallelism: in
 def test_what_is_out_of_range_is_refused() -> None:
     with pytest.raises(ValueError, match="slot 2"):
         key_group_range(SlotIndex(2), 2, 128)
-    with pytest.raises(ValueError, match="key group 128"):
-        subtask_of_key_group(KeyGroup(128), 2, 128)
     with pytest.raises(ValueError, match="below 1"):
         assign_partitions([], 0)

@@ -86,9 +86,9 @@ class DrivenSink:
         self.sink.write(encoded)
         self.sink.turn()
 
-    def written(self, count: int) -> None:
-        """Wait until the client has taken so many records in all."""
-        self.turn_until(lambda: self.sink.records_written >= count, f"{count} records taken")
+    def written(self) -> None:
+        """Wait until the client has taken everything."""
+        self.turn_until(lambda: self.sink._backlog.head is None, "everything is taken")
 
     def prepared(self, checkpoint: int) -> Prepared:
         """Barrier, and the finished prepare."""

@@ -33,7 +33,7 @@ def test_kills_while_writing_and_between_prepare_and_commit(
     topic = cluster.topic()
     driven = cluster.sink(topic, timeout_ms=600_000)  # it outlives two starts of the broker
     driven.write(rows(range(500)))
-    driven.written(500)
+    driven.written()
     broker.kill()
     driven.write(rows(range(500, 1000)))
     broker.start()

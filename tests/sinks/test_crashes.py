@@ -196,7 +196,7 @@ def test_zombie_transaction_on_its_own_old_id_is_fenced_by_the_janitor(cluster: 
     topic = cluster.topic(1)
     zombie = cluster.sink(topic, attempt=1)
     zombie.write(rows(range(100)))
-    zombie.written(100)
+    zombie.written()
     committer = cluster.committer
     wait_until(lambda: len(committer.fence_leftovers(cluster.pipeline, [], Attempt(2))) == 1, "the open one is fenced")
     again = cluster.sink(topic, attempt=1)

@@ -74,7 +74,7 @@ def test_an_empty_interval_has_no_committable_and_keeps_its_producer(cluster_tv2
     driven = cluster_tv2.sink(topic)
     assert driven.prepared(1).committables == ()
     driven.write(rows(range(10)))
-    driven.written(10)
+    driven.written()
     assert len(driven.prepared(2).committables) == 1
     assert driven.prepared(3).committables == ()
 
@@ -87,7 +87,7 @@ def test_B13_an_empty_interval_is_answered_behind_the_prepare_before_it(cluster_
     topic = cluster_tv2.topic()
     driven = cluster_tv2.sink(topic)
     driven.write(rows(range(5000)))
-    driven.written(5000)
+    driven.written()
     driven.sink.prepare(CheckpointId(1))
     driven.sink.prepare(CheckpointId(2))
     first = driven.poll(1).committables
@@ -191,10 +191,10 @@ def test_a_sink_takes_no_more_than_its_client_has_room_for(cluster_tv2: Cluster)
     driven.turn_until(lambda: driven.sink.room > 0, "the topic's limits are known")
     rooms = [driven.sink.room]
     driven.write(rows(range(200)))
-    driven.written(200)
+    driven.written()
     rooms.append(driven.sink.room)
     driven.sink.write(rows(range(200, 230)))
-    driven.written(230)
+    driven.written()
     rooms.append(driven.sink.room)
     assert rooms == [300, 100, 0]  # a quarter is not free any more
     assert driven.sink._writer is not None
@@ -349,7 +349,7 @@ def test_a_deleted_topic_fails_the_prepare(cluster_tv2: Cluster) -> None:
     topic = cluster_tv2.topic(1)
     driven = cluster_tv2.sink(topic, kafka={"message.timeout.ms": "3000"})
     driven.write(rows(range(10)))
-    driven.written(10)
+    driven.written()
     admin = AdminClient({"bootstrap.servers": cluster_tv2.bootstrap})
     for future in admin.delete_topics([topic]).values():
         future.result(60)
@@ -367,7 +367,7 @@ def test_a_transaction_that_was_fenced_cannot_be_prepared(cluster: Cluster, clie
     topic = cluster.topic()
     driven = cluster.sink(topic)
     driven.write(rows(range(100)))
-    driven.written(100)
+    driven.written()
     for index in range(4):
         client.fence(TransactionalId(f"{cluster.pipeline}.out.0.1.{index}"))
     with pytest.raises(SinkFailed):
@@ -381,7 +381,7 @@ def test_X06_the_age_of_the_oldest_transaction_is_measured_by_the_slot_alone(clu
     assert idle is None
     before = time.monotonic()
     driven.write(rows(range(10)))
-    driven.written(10)
+    driven.written()
     written = driven.sink.oldest_age_ms
     driven.prepared(1)
     prepared = driven.sink.oldest_age_ms

@@ -20,7 +20,7 @@ def main() -> None:
     prepared = driven.prepared(1)
     if int(following):
         driven.write(rows(range(1_000_000, 1_000_000 + int(following))))
-        driven.written(int(count) + int(following))
+        driven.written()
         _wait_until_sent(driven.sink)
     print(msgspec.json.encode(prepared.committables).decode(), flush=True)
     sys.stdin.read()

@@ -15,9 +15,9 @@ from tests.sources.scripted import P0, ScriptedClient, ScriptedTools
 from tests.waiting import wait_until
 from tidegate.clock import SystemClock
 from tidegate.ids import TopicPartition
-from tidegate.sources import reader
 from tidegate.sources.errors import SourceUnavailable
 from tidegate.sources.messages import KafkaMessages
+from tidegate.sources.outage import Outage
 from tidegate.sources.reader import FEW_RECORDS, LINGER_SECONDS, Pending, Reader, derive_linger_seconds
 from tidegate.sources.tools import SourceTools
 
@@ -79,7 +79,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_an_outage_is_told_after_4_seconds_and_once(clock: SetClock, caplog: pytest.LogCaptureFixture) -> None:
-    outage = reader._Outage("orders", clock)
+    outage = Outage("orders", clock)
     with caplog.at_level(logging.WARNING, "tidegate.sources"):
         for seconds in (0.0, 3.9):
             clock.now = 100.0 + seconds

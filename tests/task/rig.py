@@ -30,7 +30,8 @@ from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
-from tidegate.task.barriers.handler import BarrierHandler, choose_handler
+from tidegate.task.barriers.choice import choose_handler
+from tidegate.task.barriers.handler import BarrierHandler
 from tidegate.task.channels import CREDIT_BYTES, QUEUE_BYTES_MAX, InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Barrier, Batch
 from tidegate.task.inflight import derive_shapes

@@ -102,7 +102,7 @@ UNUSABLE_KAFKA: Mapping[str, str] = {
     "sasl.oauthbearer.metadata.authentication.type": "use `sasl.oauthbearer.method: oidc` with client credentials",
     "sasl.oauthbearer.config": "use `sasl.oauthbearer.method: oidc`, SCRAM, PLAIN or TLS client certificates",
 }
-"""Names -> remedy. librdkafka takes these; the client that ends transactions (`tidegate.sinks`) cannot."""
+"""Names -> remedy. librdkafka takes these; the client that ends transactions (`tidegate.kafka`) cannot."""
 
 CONNECT: Final = "the daemon is a Spark driver itself, because Spark Connect has no barrier jobs"
 OWNED_SPARK: Mapping[str, tuple[str, str]] = {

@@ -22,7 +22,7 @@ from tidegate.coordinator.upgrade import derive_identity
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition
 
-Offsets = dict[tuple[OperatorName, TopicPartition], int]
+SourceOffsets = dict[tuple[OperatorName, TopicPartition], int]
 """Where sources continue."""
 
 
@@ -225,14 +225,14 @@ def _tell(one: Committable) -> str:
     return f"transaction {one.transactional_id} of checkpoint {one.checkpoint}, {one.records} records"
 
 
-def _derive_later(state: JournalState, wish: Wish) -> Offsets | None:
+def _derive_later(state: JournalState, wish: Wish) -> SourceOffsets | None:
     """For a checkpoint of this journal: where sources were last after it, those included that it is the last to have.
 
     A source may have been renamed or given up since. None for a savepoint, of which that is not known.
     """
     if not wish.retained:
         return None
-    later: Offsets = {}
+    later: SourceOffsets = {}
     for entry in state.retained:
         if entry.checkpoint.id >= wish.checkpoint.id:
             later |= _offsets(entry.checkpoint)
@@ -240,7 +240,7 @@ def _derive_later(state: JournalState, wish: Wish) -> Offsets | None:
 
 
 def _distance(
-    chosen: CompletedCheckpoint, newest: CompletedCheckpoint, later: Offsets | None = None
+    chosen: CompletedCheckpoint, newest: CompletedCheckpoint, later: SourceOffsets | None
 ) -> tuple[int, list[str]]:
     """Input records between the two cuts, and the partitions in which `chosen` lies ahead.
 
@@ -263,6 +263,6 @@ def _distance(
     return again, ahead
 
 
-def _offsets(checkpoint: CompletedCheckpoint) -> Offsets:
+def _offsets(checkpoint: CompletedCheckpoint) -> SourceOffsets:
     merged = merge_positions(checkpoint.positions)
     return {(source, part): offset for source, (offsets, _) in merged.items() for part, offset in offsets.items()}

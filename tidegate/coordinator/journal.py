@@ -1,7 +1,8 @@
-"""The journal in storage: reading it, taking over, appending decisions, cleaning up after them.
+"""The journal in storage: taking over, appending decisions, cleaning up after them.
 
-Thin: what entries mean is in `journal_state.py`, what they look like in `entries.py`. Whoever creates entry n has
-decided; whoever finds it taken by somebody else is superseded and stops.
+Thin: what entries look like is in `entries.py`, how they are read in `journal_reading.py`, and what they mean in
+`journal_state.py`. Whoever creates entry n has decided; whoever finds it taken by somebody else is superseded and
+stops.
 """
 
 from __future__ import annotations
@@ -17,14 +18,12 @@ from tidegate.coordinator.entries import (
     CheckpointEntry,
     EndedEntry,
     Identity,
-    JournalRefused,
     Takeover,
     Writer,
-    decode_entry,
     encode_entry,
 )
-from tidegate.coordinator.journal_advice import advise, find_problem
-from tidegate.coordinator.journal_state import EMPTY, EntryMissing, JournalState, derive
+from tidegate.coordinator.journal_reading import journal_gone, list_entries, read_entry, read_listed
+from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.recovery import Chosen, RestorePlan
 from tidegate.coordinator.shared_files import decide_garbage, listed_paths
@@ -32,14 +31,13 @@ from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.coordinator.upgrade import Upgrade
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded
 from tidegate.ids import Attempt, CheckpointId, JournalSequence
-from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
+from tidegate.storage.base import ObjectMissing, Storage, StorageError
 from tidegate.storage.names import (
     JOURNAL_PREFIX,
     RESTORING_PREFIX,
     STATE_PREFIX,
     checkpoint_of_state,
     journal_name,
-    journal_sequence,
 )
 
 TAKEOVER_TRIES: Final = 20
@@ -124,20 +122,21 @@ class Journal:
         Raises StorageError, ObjectCorrupt, JournalRefused; JournalVanished when entries that it has seen are gone.
         """
         for _ in range(READ_TRIES):
-            sequences = self._sequences()
+            sequences = list_entries(self._storage)
             if not sequences:
                 if self._seen or self._state.newest is not None:
                     raise self._vanished()
                 if not self._storage.list(STATE_PREFIX):
                     return EMPTY
-                if not self._sequences():  # else another daemon has just begun
-                    raise self._journal_gone()
+                if not list_entries(self._storage):  # else another daemon has just begun
+                    raise journal_gone(self._storage)
                 continue
             self._seen = True
             try:
-                return self._derive(sequences)
+                state, self.passed_over = read_listed(self._storage, sequences, may_repeat=self._may_repeat)
             except ObjectMissing:
                 continue  # cleaned up between the listing and the reading: there is a newer entry
+            return state
         raise StorageError(
             f"{self._storage.location}: the journal changed {READ_TRIES} times while it was read; another daemon runs "
             "this pipeline: stop one of the two",
@@ -197,15 +196,11 @@ class Journal:
         Raises Superseded when somebody else has taken over; StorageError when the storage failed and nothing was
         appended as far as is known (the next append settles it); AppendUnsettled when only a takeover may go on.
         """
-        if self._identity is None:
-            raise RuntimeError("the journal belongs to nobody: take_over comes first, and after every AppendUnsettled")
-        return self._append(checkpoint, self._identity)
+        return self._append(checkpoint, self._owned())
 
     def adopt(self, upgrade: Upgrade) -> None:
         """What the attempt has taken over and said is part of what its checkpoints refer to. After `take_over`."""
-        if self._identity is None:
-            raise RuntimeError("the journal belongs to nobody: take_over comes first")
-        self._identity = msgspec.structs.replace(self._identity, words=upgrade.words, begun=upgrade.begun)
+        self._identity = msgspec.structs.replace(self._owned(), words=upgrade.words, begun=upgrade.begun)
 
     def append_salvaged(self, plan: RestorePlan, committables: tuple[Committable, ...], at_ms: int) -> Appended:
         """The restored checkpoint once more, under the attempt's next id, with other transactions in its list.
@@ -266,9 +261,7 @@ class Journal:
 
         Raises what `append_checkpoint` raises. Nothing is appended where nothing is listed.
         """
-        newest = self._state.newest_checkpoint
-        if self._identity is None:
-            raise RuntimeError("the journal belongs to nobody: take_over comes first, and after every AppendUnsettled")
+        identity, newest = self._owned(), self._state.newest_checkpoint
         if newest is None or not newest.committables:
             return
         entry = EndedEntry(
@@ -278,7 +271,7 @@ class Journal:
             attempt=self._state.attempt,
             writer=self._writer,
             reserved_to=self._state.reserved_to,
-            identity=self._identity,
+            identity=identity,
             at_ms=at_ms,
             journal=self._state.journal,
             replaces=self._state.replaces,
@@ -306,8 +299,12 @@ class Journal:
     def recovery_permit(self, plan: RestorePlan) -> CommitPermit | None:
         """The permit of the checkpoint that is restored, after the own takeover; None when nothing is left to end."""
         self._check_restored(plan)
-        newest = self._state.newest_checkpoint
-        return issue_permit(newest.id, newest.committables) if newest is not None and newest.committables else None
+        return self.leaving_permit()
+
+    def _owned(self) -> Identity:
+        if self._identity is None:
+            raise RuntimeError("the journal belongs to nobody: take_over comes first, and after every AppendUnsettled")
+        return self._identity
 
     def _check_restored(self, plan: RestorePlan) -> None:
         if self._identity is None or plan.attempt != self._state.attempt:
@@ -327,7 +324,7 @@ class Journal:
         dropped = [handle for checkpoint in self._dropped for handle in checkpoint.states]
         garbage = decide_garbage(dropped, self._referenced() | needed)
         names = sorted(handle.path for handle in garbage)
-        names += [journal_name(s) for s in self._sequences() if s < newest.floor]
+        names += [journal_name(s) for s in list_entries(self._storage) if s < newest.floor]
         self._storage.delete_all(names[:SWEPT_MAX])
         self._dropped = []
         return len(names[:SWEPT_MAX])
@@ -351,66 +348,12 @@ class Journal:
     def _referenced(self) -> frozenset[str]:
         return listed_paths(entry.checkpoint for entry in self._state.retained)
 
-    def _sequences(self) -> list[JournalSequence]:
-        found = (journal_sequence(name) for name in self._storage.list(JOURNAL_PREFIX))
-        return sorted(sequence for sequence in found if sequence is not None)
-
-    def _entry(self, sequence: JournalSequence) -> AnyEntry:
-        try:
-            return decode_entry(sequence, self._storage.get(journal_name(sequence)))
-        except JournalRefused as refused:
-            place = self._storage.location.rstrip("/")
-            raise JournalRefused(f"{place}/{refused.message}", **refused.fields) from refused
-
-    def _derive(self, sequences: list[JournalSequence]) -> JournalState:
-        try:
-            newest = self._entry(sequences[-1])
-        except ObjectCorrupt as damage:
-            before = self._checkpoint_before(sequences[:-1])
-            raise ObjectCorrupt(
-                advise(self._storage.location, damage, before, "move this file away and "), **damage.fields
-            ) from damage
-        entries: list[tuple[JournalSequence, AnyEntry]] = [(newest.sequence, newest)]
-        damages: dict[JournalSequence, ObjectCorrupt] = {}
-        for sequence in sequences[:-1]:
-            if sequence >= newest.floor:
-                try:
-                    entries.append((sequence, self._entry(sequence)))
-                except ObjectCorrupt as damage:
-                    damages[sequence] = damage
-        missing = {JournalSequence(s) for s in range(newest.floor, newest.sequence)} - set(sequences)
-        try:
-            state = derive(entries, damages.keys() | (missing if self._may_repeat else ()))
-        except EntryMissing as gap:
-            before = self._checkpoint_before(sequences)
-            raise EntryMissing(advise(self._storage.location, gap, before, ""), **gap.fields) from gap
-        except JournalRefused as refused:
-            if not damages:
-                raise JournalRefused(advise(self._storage.location, refused, None, ""), **refused.fields) from refused
-            worst = damages[max(damages)]
-            raise ObjectCorrupt(advise(self._storage.location, worst, None, ""), **worst.fields) from worst
-        self.passed_over = tuple(find_problem(damage) for damage in damages.values())
-        return state
-
-    def _checkpoint_before(self, sequences: list[JournalSequence]) -> CheckpointId | None:
-        """The newest checkpoint that can be read, when newer entries or older ones cannot."""
-        for sequence in reversed(sequences):
-            try:
-                entry = self._entry(sequence)
-            except (ObjectCorrupt, ObjectMissing, JournalRefused):
-                return None
-            if isinstance(entry, CheckpointEntry):
-                return entry.checkpoint.id
-        return None
-
-    def _journal_gone(self) -> JournalRefused:
-        name, left = JOURNAL_PREFIX.rstrip("/"), STATE_PREFIX.rstrip("/")
-        gone = JournalRefused(f"{name} has no entries, but {left} has files of checkpoints", name=name)
-        return JournalRefused(advise(self._storage.location, gone, None, ""), **gone.fields)
-
     def _create_or_lose(self, entry: CheckpointEntry | EndedEntry) -> None:
         before = JournalSequence(entry.sequence - 1)
-        if not self._storage.exists(journal_name(before)) and max(self._sequences(), default=before) <= before:
+        if (
+            not self._storage.exists(journal_name(before))
+            and max(list_entries(self._storage), default=before) <= before
+        ):
             self._identity = None
             raise self._vanished()  # a pipeline might continue from an entry that is left there
         if not self._create(entry):
@@ -444,7 +387,7 @@ class Journal:
     def _settled_sequences(self, entry: AnyEntry) -> list[JournalSequence]:
         """A clean-up may have removed entry n and a superseded writer re-created it: a later entry shows which."""
         try:
-            sequences = self._sequences()
+            sequences = list_entries(self._storage)
         except StorageError as failure:
             self._identity = None
             raise AppendUnsettled(
@@ -457,7 +400,7 @@ class Journal:
     def _lost(self, entry: CheckpointEntry | EndedEntry) -> Superseded | AppendUnsettled:
         """Why the entry's place is taken: by somebody else, or by an own append that was thought to have failed."""
         try:
-            taken = self._entry(entry.sequence)
+            taken = read_entry(self._storage, entry.sequence)
         except ObjectMissing:
             return self._superseded(entry.sequence)  # taken and already cleaned up: somebody is far ahead
         except StorageError as failure:
@@ -485,7 +428,7 @@ class Journal:
     def _superseded(self, sequence: JournalSequence) -> Superseded:
         """That somebody else has decided is known; who it was is for people, and need not be readable any more."""
         try:
-            by = self._entry(sequence)
+            by = read_entry(self._storage, sequence)
         except StorageError as failure:
             return Superseded(
                 f"superseded by another daemon ({journal_name(sequence)}: {failure.message}): this daemon stops; "

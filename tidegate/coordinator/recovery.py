@@ -126,21 +126,17 @@ def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
     now = facts.identity
     sources = {source: _assign(topics, now.parallelism) for source, topics in facts.sources.items()}
     before = state.identity.parallelism if state.identity is not None else now.parallelism
-    slots = tuple(
-        SlotRestore(
-            slot=slot,
-            key_groups=key_group_range(slot, now.parallelism, now.max_parallelism),
-            partitions={source: assigned[slot] for source, assigned in sources.items()},
-            positions=_positions_of(restored, {source: assigned[slot] for source, assigned in sources.items()}),
-            states=_states_of(restored, slot, before, now),
-        )
-        for slot in map(SlotIndex, range(now.parallelism))
-    )
+    slots = []
+    for slot in map(SlotIndex, range(now.parallelism)):
+        key_groups = key_group_range(slot, now.parallelism, now.max_parallelism)
+        partitions = {source: assigned[slot] for source, assigned in sources.items()}
+        positions, states = _positions_of(restored, partitions), _states_of(restored, slot, before, now)
+        slots.append(SlotRestore(slot, key_groups, partitions, positions, states))
     return RestorePlan(
         attempt=state.attempt,
         journal=state.journal,
         checkpoint=checkpoint,
-        slots=slots,
+        slots=tuple(slots),
         first_checkpoint=_first_of(state),
         upgrade=upgrade,
     )

@@ -132,11 +132,8 @@ class _Decision:
                 f"Put the topic back, or give the changed source a new name and start once with --drop {old}: its "
                 "positions are given up, and the new source begins at its `start`",
             )
-        self._steps.append(StepChange(name, *self._outcome(name, old), remarks=()))
-
-    def _outcome(self, name: OperatorName, old: OperatorName) -> tuple[Outcome, bool, OperatorName]:
-        source = name in self._now.sources
-        return (Outcome.KEPT, source, OperatorName("")) if name == old else (Outcome.RENAMED, source, old)
+        outcome, was = _continued(name, old)
+        self._steps.append(StepChange(name, outcome, source=True, was=was))
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -148,7 +145,7 @@ class _Decision:
         if old in now.spoken.drop:
             self._still_there(old)
         verb, spent = self._verb(name, old)
-        was = OperatorName("") if name == old else old
+        outcome, was = _continued(name, old)
         if verb == RESET:
             self._emptied.add(old)
             self._begun[name] = {WHOLE: self._checkpoint.id}
@@ -178,7 +175,7 @@ class _Decision:
             remarks.append(
                 f"kept, {other}" if changes.other else "`keep` was said, but nothing has changed that needs it"
             )
-        outcome = Outcome.REFUSED if refused else self._outcome(name, old)[0]
+        outcome = Outcome.REFUSED if refused else outcome
         self._steps.append(StepChange(name, outcome, was=was, remarks=tuple(remarks), states=states))
 
     def _reset_remarks(self, name: OperatorName) -> tuple[str, ...]:
@@ -415,6 +412,11 @@ class _Decision:
         changes: tuple[str, ...] = (),
     ) -> None:
         self._refusals.append(Refusal(name, message, remedy, dict(choices or {}), changes))
+
+
+def _continued(name: OperatorName, old: OperatorName) -> tuple[Outcome, OperatorName]:
+    """Of what goes on: how, and what it was called if that was something else."""
+    return (Outcome.KEPT, OperatorName("")) if name == old else (Outcome.RENAMED, old)
 
 
 def _in_the_file(names: Collection[OperatorName]) -> set[OperatorName]:

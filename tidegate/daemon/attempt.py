@@ -27,8 +27,9 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.triggers import Phase
 from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.attempt_cause import derive_rank, derive_slot_error
 from tidegate.daemon.attempt_settings import AttemptSettings
-from tidegate.daemon.control_server import Listener, SlotConnection, SlotLost
+from tidegate.daemon.control_server import Listener, SlotConnection
 from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.instructions import InstructionExecutor
 from tidegate.daemon.leaving import leave
@@ -37,15 +38,14 @@ from tidegate.daemon.savepoints import SavepointDone
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.stages import Recovered
 from tidegate.daemon.status import PipelineState
-from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
+from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt, OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.operators.kinds.dead_letters import DeadLetterOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.process.logs import emit_slot_record
 from tidegate.slot.bootstrap import SlotBootstrap
-from tidegate.slot.faults import ExecutorLacksModule, lacking_module
-from tidegate.spark.host import SparkJobEnded, derive_job_error
+from tidegate.spark.host import derive_job_error
 from tidegate.storage.base import StorageError
 from tidegate.storage.shared import Proof, StorageNotShared
 from tidegate.task.letters import LetterWatch, TooManyDeadLetters
@@ -75,18 +75,6 @@ CAUSE_GRACE_S: Final = 0.3
 """After a first failure: time for the real cause to arrive, since a lost slot makes its peers complain too."""
 RETURN_TIMEOUT_S: Final = 6.0
 CANCEL_TIMEOUT_S: Final = 20.0
-
-
-class SlotError(AttemptFailed):
-    """A slot gave up for a reason that another attempt may cure."""
-
-    code = "slot-failed"
-
-
-class SlotRefused(PipelineStopped):
-    """A slot met something that another attempt would meet again."""
-
-    code = "slot-refused"
 
 
 class DeploymentTimeout(AttemptFailed):
@@ -259,7 +247,7 @@ class AttemptRunner:
     def _conclude(self) -> None:
         if self._outcome.done():
             return
-        cause = min(self._failures, key=_telling)
+        cause = min(self._failures, key=derive_rank)
         self._end_with(cause)
         if self.is_finished:
             return
@@ -371,7 +359,9 @@ class AttemptRunner:
             case SchemaUnfit(id=schema_id, why=why):
                 self._services.schemas.refuse(schema_id, why)
             case SlotFailed():
-                self.fail(_slot_error(slot, message))
+                if message.traceback:
+                    logger.error("%s failed:\n%s", slot, message.traceback)
+                self.fail(derive_slot_error(slot, message))
             case Stopped():
                 slot.stopped = True
             case _:
@@ -475,26 +465,3 @@ def _bounded_sources(plan: Plan) -> set[tuple[OperatorName, SlotIndex]]:
     if any(source.until == "never" for source in sources):
         return set()
     return {(source.name, SlotIndex(slot)) for source in sources for slot in range(plan.parallelism)}
-
-
-def _telling(error: TidegateError) -> int:
-    """Rank of a cause: what needs a person first, a lost slot before those who miss it."""
-    if not error.retriable:
-        return 0
-    if isinstance(error, SlotLost):
-        return 1
-    if isinstance(error, SlotError) and error.fields.get("code") in {"peer-lost", "control-lost"}:
-        return 4
-    return 3 if isinstance(error, SparkJobEnded) else 2
-
-
-def _slot_error(slot: SlotConnection, failed: SlotFailed) -> TidegateError:
-    if failed.traceback:
-        logger.error("%s failed:\n%s", slot, failed.traceback)
-    if failed.code == StorageNotShared.code:
-        return StorageNotShared(failed.message)
-    if failed.code == ExecutorLacksModule.code:
-        return lacking_module(f"{slot} cannot run", failed.message)
-    kind = SlotError if failed.retriable else SlotRefused
-    text = f"{slot}: {failed.message}" if failed.retriable else failed.message
-    return kind(text, code=failed.code, fault=failed.fault)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tidegate import __version__
-from tidegate.daemon.control_door import HELLO_TIMEOUT_S, STRANGERS_MAX, TROUBLE, Door, read_hello, read_message
+from tidegate.daemon.control_door import STRANGERS_MAX, TROUBLE, Door, read_message
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.process.repeats import Complaints
@@ -134,15 +134,6 @@ class ControlServer:
             self._watch.cancel()
         if self._door is not None:
             self._door.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A connection that came in by another door (the simulation's)."""
-        try:
-            hello = await asyncio.wait_for(read_hello(reader.readexactly), HELLO_TIMEOUT_S)
-        except TROUBLE:
-            writer.close()
-            return
-        await self._serve_slot(hello, reader, writer)
 
     async def _serve_slot(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._admits(hello):

@@ -254,25 +254,19 @@ class InstructionExecutor:
                         return
                     left = permit.without(self._ended)
                     outcomes = await self._services.kafka.commit(left) if left.committables else []
-            except TransactionLost as error:
-                self._lost = True
-                self._services.metrics.transactions_ended(
-                    TransactionResult.LOST, [self._services.clock.monotonic() - started]
-                )
-                self._fail(TransactionToSalvage(error.message, **error.fields))
-                return
             except TidegateError as error:
-                if not error.retriable:
-                    self._services.metrics.transactions_ended(
-                        TransactionResult.LOST, [self._services.clock.monotonic() - started]
+                if error.retriable:
+                    logger.warning(
+                        "checkpoint %d: transactions are not committed yet: %s", permit.checkpoint, error.message
                     )
-                    self._fail(error)
-                    return
-                logger.warning(
-                    "checkpoint %d: transactions are not committed yet: %s", permit.checkpoint, error.message
-                )
-                await asyncio.sleep(COMMIT_RETRY_S)
-                continue
+                    await asyncio.sleep(COMMIT_RETRY_S)
+                    continue
+                elapsed_s = self._services.clock.monotonic() - started
+                self._services.metrics.transactions_ended(TransactionResult.LOST, [elapsed_s])
+                lost = isinstance(error, TransactionLost)
+                self._lost |= lost
+                self._fail(TransactionToSalvage(error.message, **error.fields) if lost else error)
+                return
             committed = [one for one, outcome in zip(left.committables, outcomes, strict=True) if outcome.committed]
             self._ended.update({one.transactional_id: one for one in committed})
             ended += len(committed)

@@ -23,14 +23,7 @@ logger = logging.getLogger(__name__)
 LEAVE_S: Final = 10.0
 
 
-async def leave(
-    plan: Plan,
-    services: Services,
-    cause: BaseException | None,
-    limit_s: float = LEAVE_S,
-    *,
-    verified: bool = True,
-) -> str:
+async def leave(plan: Plan, services: Services, cause: BaseException | None, *, verified: bool = True) -> str:
     """Clean up after this daemon's attempts, the last of which ended with `cause`. Empty when Kafka is clean; else the
     text says, for the log, what may be left and why.
 
@@ -44,9 +37,9 @@ async def leave(
     try:
         if services.kafka.away or isinstance(cause, BrokerUnavailable):
             raise BrokerUnavailable("no broker answers")
-        decided = await asyncio.wait_for(_leave(plan, services, cause, verified=verified), limit_s)
+        decided = await asyncio.wait_for(_leave(plan, services, cause, verified=verified), LEAVE_S)
     except TimeoutError:
-        why = f"not done within {limit_s:g} s"
+        why = f"not done within {LEAVE_S:g} s"
     except TidegateError as error:
         why = error.message
     if not (decided or why):

@@ -377,7 +377,7 @@ class PipelineMetrics:
             self._histogram("tidegate_record_latency_seconds", part.topic).observe(seconds)
 
     def checkpoint_failed(self, reason: str) -> None:
-        """A checkpoint was given up; `reason` is an AbortReason, not free text."""
+        """A checkpoint was given up; `reason` is a value of CheckpointFailure, not free text."""
         with self._lock:
             self._failed += 1
             self._counter("tidegate_checkpoints_total", "failed").inc()

@@ -105,13 +105,12 @@ async def clear(
 
 
 def _derive_job(plan: Plan, restore: RestorePlan, state: JournalState) -> Job:
-    subtasks = frozenset(
-        SubtaskId(vertex.id, SlotIndex(slot)) for vertex in plan.vertices for slot in range(plan.parallelism)
-    )
+    slots = [SlotIndex(slot) for slot in range(plan.parallelism)]
+    reading = [vertex for vertex in plan.vertices if isinstance(vertex.nodes[0].operator, SourceOperator)]
     return Job(
         attempt=restore.attempt,
-        sources=frozenset(subtask for subtask in subtasks if _is_source(plan, subtask)),
-        subtasks=subtasks,
+        sources=frozenset(SubtaskId(vertex.id, slot) for vertex in reading for slot in slots),
+        subtasks=frozenset(SubtaskId(vertex.id, slot) for vertex in plan.vertices for slot in slots),
         first_checkpoint=restore.first_checkpoint,
         reserved_to=state.reserved_to,
         retained=tuple(entry.checkpoint for entry in state.retained),
@@ -128,11 +127,6 @@ async def _tidy(services: Services) -> None:
     if swept or removed:
         count = swept + removed
         logger.info("removed %d old checkpoint file%s", count, "" if count == 1 else "s")
-
-
-def _is_source(plan: Plan, subtask: SubtaskId) -> bool:
-    vertex = next(vertex for vertex in plan.vertices if vertex.id == subtask.vertex)
-    return isinstance(vertex.nodes[0].operator, SourceOperator)
 
 
 def _log_restore(restore: RestorePlan, checkpoint: CompletedCheckpoint) -> None:

@@ -84,7 +84,7 @@ class OperatorStatus(OperatorFigures, frozen=True, kw_only=True):
 
     name: OperatorName
     kind: str
-    """`source`, `filter`, `select`, `aggregate`, `union` or `sink`."""
+    """Of the plan's operator: `source`, `filter`, `aggregate`, `sink` ..."""
     rows_in_per_second: float
     rows_out_per_second: float
     busy_ratio: float

@@ -22,7 +22,7 @@ from tidegate.formats.json_text import json_text
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, decode_json
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import KEY, KeySchemas, record_options
-from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, Schemas
+from tidegate.formats.schemas import FormatOptions, Schemas
 
 
 class ReadKeys(NamedTuple):
@@ -38,16 +38,10 @@ AS_THEY_ARE: Final = (keys.RAW, keys.TEXT)
 ReadKey = Callable[[Sequence[bytes | None]], ReadKeys | WaitingForSchema]
 
 
-def key_reader(
-    name: str,
-    key_format: str,
-    kind: DataType,
-    options: FormatOptions = NO_OPTIONS,
-    schemas: Schemas | None = None,
-) -> ReadKey:
+def key_reader(name: str, key_format: str, kind: DataType, options: FormatOptions, schemas: Schemas) -> ReadKey:
     """Makes the column `name` of the keys of a batch. `options` and `schemas` are for formats with schemas."""
     if key_format == keys.AVRO:
-        return SchemaKeyReader(name, kind, options, KnownSchemas() if schemas is None else schemas).read
+        return SchemaKeyReader(name, kind, options, schemas).read
     if key_format in AS_THEY_ARE:
         return lambda found: read_as_they_are(name, key_format, pl.Series(found, dtype=pl.Binary))
     decoder = JsonDecoder([(name, kind)], None, lambda record: _wrapped(name, record))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from tidegate.kafka.connection import AskAgain, BrokerConnection, error_name
+from tidegate.kafka.connection import CLUSTER_NOT_AUTHORIZED, AskAgain, BrokerConnection, error_name
 from tidegate.kafka.requests import broker_setting_request
-
-_CLUSTER_NOT_AUTHORIZED: Final = 31
 
 
 def read_id_lifetime_ms(broker: BrokerConnection, timeout_s: float) -> int | None:
@@ -17,7 +13,7 @@ def read_id_lifetime_ms(broker: BrokerConnection, timeout_s: float) -> int | Non
         node = broker.nodes(remaining_s)[0]
         request = broker_setting_request(node, "transactional.id.expiration.ms")
         result = broker.send(request, node, remaining_s).results[0]
-        if result.error_code == _CLUSTER_NOT_AUTHORIZED or (not result.error_code and not result.configs):
+        if result.error_code == CLUSTER_NOT_AUTHORIZED or (not result.error_code and not result.configs):
             return None
         if result.error_code:
             raise AskAgain(error_name(result.error_code))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tidegate.config.properties import UNUSABLE_KAFKA
 from tidegate.kafka.errors import PropertyRefused
 from tidegate.kafka.oauth import CLIENT, ENDPOINT, MECHANISM, SECRET
 
@@ -24,16 +25,6 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "sasl.password": "sasl_plain_password",
 }
 
-REFUSED: Final[Mapping[str, str]] = {
-    "ssl.keystore.location": "use ssl.certificate.location and ssl.key.location (PEM files)",
-    "ssl.keystore.password": "use ssl.certificate.location and ssl.key.location (PEM files)",
-    "ssl.certificate.pem": "put it into a file and use ssl.certificate.location",
-    "ssl.key.pem": "put it into a file and use ssl.key.location",
-    "ssl.cipher.suites": "set the ciphers at the broker or in OpenSSL's configuration file",
-    "ssl.ca.certificate.stores": "use ssl.ca.location: there are such stores on Windows only",
-    "sasl.oauthbearer.metadata.authentication.type": "use `sasl.oauthbearer.method: oidc` with client credentials",
-    "sasl.oauthbearer.config": "use `sasl.oauthbearer.method: oidc`, SCRAM, PLAIN or TLS client certificates",
-}
 _OTHERS: Final = "use SCRAM, PLAIN, OAUTHBEARER or TLS client certificates"
 
 
@@ -47,7 +38,7 @@ def derive_login(kafka: Mapping[str, str]) -> dict[str, str]:
 
 def derive_client_arguments(kafka: Mapping[str, str]) -> dict[str, object]:
     """Arguments for kafka-python's clients. Raises PropertyRefused, naming the property and what to use instead."""
-    for name, remedy in REFUSED.items():
+    for name, remedy in UNUSABLE_KAFKA.items():
         if name in kafka:
             raise PropertyRefused(f"kafka property {name!r} cannot be used with transactions; {remedy}", property=name)
     arguments: dict[str, object] = {ARGUMENTS[name]: value for name, value in kafka.items() if name in ARGUMENTS}

@@ -26,10 +26,12 @@ CONCURRENT_RETRY: Final = frozenset({7, 13, 14, 15, 16, 51})
 CONCURRENT_TRANSACTIONS: a transaction coordinator will answer otherwise a little later."""
 _COORDINATOR_MOVED: Final = frozenset({15, 16})
 TOPIC_NOT_AUTHORIZED: Final = 29
-_NOT_AUTHORIZED: Final[Mapping[int, str]] = {
+GROUP_NOT_AUTHORIZED: Final = 30
+CLUSTER_NOT_AUTHORIZED: Final = 31
+NOT_AUTHORIZED: Final[Mapping[int, str]] = {
     TOPIC_NOT_AUTHORIZED: "grant READ on the topic to this user, and WRITE on a sink's",
-    30: "grant READ on that group to this user: lag tools look there",
-    31: "grant it to this user on the cluster",
+    GROUP_NOT_AUTHORIZED: "grant READ on that group to this user: lag tools look there",
+    CLUSTER_NOT_AUTHORIZED: "grant it to this user on the cluster",
     53: "grant WRITE to this user on the transactional ids that begin with the pipeline's name and a dot",
 }
 """TOPIC_, GROUP_, CLUSTER_ and TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and what to do."""
@@ -90,7 +92,7 @@ class BrokerConnection:
                 self.interruptions += 1
                 last = str(again)
             except errors.AuthorizationError as error:
-                remedy = _NOT_AUTHORIZED.get(error.errno, "grant it to this user")
+                remedy = NOT_AUTHORIZED.get(error.errno, "grant it to this user")
                 raise SinkRefused(f"{what} at {self._bootstrap}: not authorized ({error}); {remedy}") from error
             except errors.UnknownBrokerIdError as error:
                 self.interruptions += 1
@@ -170,9 +172,9 @@ class BrokerConnection:
 
     def refuse(self, code: int, what: str) -> None:
         """Raise for a final error."""
-        if code in _NOT_AUTHORIZED:
+        if code in NOT_AUTHORIZED:
             raise SinkRefused(
-                f"{what} at {self._bootstrap}: not authorized ({error_name(code)}); {_NOT_AUTHORIZED[code]}"
+                f"{what} at {self._bootstrap}: not authorized ({error_name(code)}); {NOT_AUTHORIZED[code]}"
             )
         if code:
             raise BrokerUnavailable(f"{what} at {self._bootstrap}: the broker answered {error_name(code)}")

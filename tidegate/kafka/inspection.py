@@ -17,6 +17,7 @@ from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.channel import ClientChannel
 from tidegate.kafka.connecting import connect
+from tidegate.kafka.connection import GROUP_NOT_AUTHORIZED, NOT_AUTHORIZED
 from tidegate.kafka.requests import (
     empty_produce_request,
     end_request,
@@ -33,8 +34,6 @@ NO_PARTITION: Final = (1 << 31) - 1
 """No topic has so many."""
 THROTTLED_MAX: Final = 10
 """Answers to a Fetch without anything in them. After each the broker takes nothing from this connection for a while."""
-_NOT_AUTHORIZED: Final = frozenset({29, 30, 31, 53})
-_GROUP_NOT_AUTHORIZED: Final = 30
 
 
 class ClockReading(msgspec.Struct, frozen=True):
@@ -120,19 +119,17 @@ class Inspector:
         for _ in range(THROTTLED_MAX):
             answer = self._ask(fetch_request(TopicPartition(topic, NO_PARTITION), 0, 1))
             if answer.responses:
-                return answer.responses[0].partitions[0].error_code not in _NOT_AUTHORIZED
+                return answer.responses[0].partitions[0].error_code not in NOT_AUTHORIZED
         raise ThrottlingQuotaExceededError(f"{THROTTLED_MAX} questions about topic {topic} had no answer")
 
     def may_write(self, topic: str) -> bool:
         """WRITE on a topic."""
         answer = self._ask(empty_produce_request(TopicPartition(topic, NO_PARTITION)))
-        return answer.responses[0].partition_responses[0].error_code not in _NOT_AUTHORIZED
+        return answer.responses[0].partition_responses[0].error_code not in NOT_AUTHORIZED
 
     def may_see_settings(self, topic: str) -> bool:
         """DESCRIBE_CONFIGS on a topic."""
-        return (
-            self._ask(topic_settings_request(topic, ("cleanup.policy",))).results[0].error_code not in _NOT_AUTHORIZED
-        )
+        return self._ask(topic_settings_request(topic, ("cleanup.policy",))).results[0].error_code not in NOT_AUTHORIZED
 
     def may_see(self, topic: str) -> bool:
         """DESCRIBE on a topic: of one that this user may not see, a broker says that it is forbidden or not there."""
@@ -140,18 +137,18 @@ class Inspector:
 
         named = [MetadataRequest.MetadataRequestTopic(name=topic)]
         answer = self._ask(MetadataRequest(topics=named, allow_auto_topic_creation=False))
-        return answer.topics[0].error_code not in _NOT_AUTHORIZED
+        return answer.topics[0].error_code not in NOT_AUTHORIZED
 
     def may_mirror(self, group: str, topic: str) -> bool:
         """READ on a consumer group; `topic` is any that this user may read."""
         answer = self._ask(group_offsets_request(group, {TopicPartition(topic, NO_PARTITION): 0}, ""))
-        return bool(answer.topics[0].partitions[0].error_code != _GROUP_NOT_AUTHORIZED)
+        return bool(answer.topics[0].partitions[0].error_code != GROUP_NOT_AUTHORIZED)
 
     def may_transact(self, transactional_id: TransactionalId) -> bool:
         """WRITE on a transactional id, which nobody may have used."""
         sink, slot = OperatorName("none"), SlotIndex(0)
         nothing = Committable(sink, slot, Attempt(0), CheckpointId(0), transactional_id, 0, 0, (), 0, 0)
-        return self._ask(end_request(nothing, commit=False)).error_code not in _NOT_AUTHORIZED
+        return self._ask(end_request(nothing, commit=False)).error_code not in NOT_AUTHORIZED
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

@@ -154,14 +154,15 @@ def quorum_request() -> Any:
 
 
 ANY_EPOCH: Final = -1
-LATEST_OFFSET: Final = -1
-FIRST_OFFSET: Final = -2
+LATEST_TIMESTAMP: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+"""Kafka's words for the two, in place of a timestamp."""
 
 
 def offsets_request(
     partitions: Iterable[TopicPartition],
     committed: bool,
-    moment: int = LATEST_OFFSET,
+    moment: int = LATEST_TIMESTAMP,
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> Any:
     """ListOffsets: of the latest offset (the last stable one, or the high watermark), of the first one, or of the

@@ -35,8 +35,8 @@ from tidegate.kafka.facts import (
 )
 from tidegate.kafka.group_offsets import read_texts, write_offsets
 from tidegate.kafka.requests import (
-    FIRST_OFFSET,
-    LATEST_OFFSET,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
     end_request,
     fence_request,
     fetch_request,
@@ -308,13 +308,13 @@ class TransactionClient:
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[TopicPartition, int]:
         """Last stable offsets: where read-committed readers end."""
-        return self._list_offsets(partitions, LATEST_OFFSET, timeout_s, "reading last stable offsets")
+        return self._list_offsets(partitions, LATEST_TIMESTAMP, timeout_s, "reading last stable offsets")
 
     def first_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[TopicPartition, int]:
         """Where the logs begin."""
-        return self._list_offsets(partitions, FIRST_OFFSET, timeout_s, "reading first offsets")
+        return self._list_offsets(partitions, EARLIEST_TIMESTAMP, timeout_s, "reading first offsets")
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], at_ms: int, timeout_s: float = ANSWER_TIMEOUT_S

@@ -1,19 +1,21 @@
 """Which subtask has which key groups and which source partitions. Pure arithmetic, the same on every machine.
 
-Key groups are cut into contiguous ranges by Flink's formulas (KeyGroupRangeAssignment), so that a change of the
-parallelism moves ranges, not single groups.
+A key group, 0 .. max_parallelism - 1, is the unit in which keyed state moves between subtasks. Subtasks get contiguous
+ranges of them by Flink's formulas (KeyGroupRangeAssignment), so that a change of the parallelism moves ranges, not
+single groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tidegate.ids import KeyGroup, SlotIndex, TopicPartition
+from tidegate.ids import SlotIndex, TopicPartition
 
 
 def key_group_range(slot: SlotIndex, parallelism: int, max_parallelism: int) -> range:
     """The key groups of a subtask. Raises ValueError unless 0 <= slot < parallelism <= max_parallelism."""
-    _check(parallelism, max_parallelism)
+    if not 1 <= parallelism <= max_parallelism:
+        raise ValueError(f"parallelism {parallelism} is not within 1 .. {max_parallelism}")
     if not 0 <= slot < parallelism:
         raise ValueError(f"slot {slot} is not within 0 .. {parallelism - 1}")
     first = (slot * max_parallelism + parallelism - 1) // parallelism
@@ -24,14 +26,6 @@ def key_group_range(slot: SlotIndex, parallelism: int, max_parallelism: int) -> 
 def overlap(one: range, other: range) -> bool:
     """Whether some key group is in both."""
     return max(one.start, other.start) < min(one.stop, other.stop)
-
-
-def subtask_of_key_group(key_group: KeyGroup, parallelism: int, max_parallelism: int) -> SlotIndex:
-    """The subtask whose `key_group_range` holds the key group. Raises ValueError when it is out of range."""
-    _check(parallelism, max_parallelism)
-    if not 0 <= key_group < max_parallelism:
-        raise ValueError(f"key group {key_group} is not within 0 .. {max_parallelism - 1}")
-    return SlotIndex(key_group * parallelism // max_parallelism)
 
 
 def assign_partitions(partitions: Iterable[TopicPartition], parallelism: int) -> tuple[tuple[TopicPartition, ...], ...]:
@@ -59,8 +53,3 @@ def assign_added(
         slot = min(range(len(current)), key=lambda index: len(current[index]) + len(added[index]))
         added[slot].append(partition)
     return tuple(map(tuple, added))
-
-
-def _check(parallelism: int, max_parallelism: int) -> None:
-    if not 1 <= parallelism <= max_parallelism:
-        raise ValueError(f"parallelism {parallelism} is not within 1 .. {max_parallelism}")

@@ -98,7 +98,7 @@ def quiet() -> Iterator[Workers]:
             os.sched_setaffinity(0, processors)
 
 
-def play_seeds(first: int, count: int, *, shrink: bool = True, windows: bool = False) -> Tally:
+def play_seeds(first: int, count: int, *, windows: bool = False) -> Tally:
     """Seeds `first` to `first + count - 1`, in this process; with `windows` only those that have windows."""
     tally = Tally()
     with quiet() as workers:
@@ -107,7 +107,7 @@ def play_seeds(first: int, count: int, *, shrink: bool = True, windows: bool = F
             tally = tally.plus(Tally(drawn=1))
             if windows and schedule.workload.windows is None:
                 continue
-            tally = tally.plus(_count(play(schedule, workers), workers, shrink=shrink))
+            tally = tally.plus(_count(play(schedule, workers), workers))
     return tally
 
 
@@ -189,12 +189,12 @@ def decode_schedule(text: str | bytes) -> Schedule:
     return msgspec.json.decode(text, type=Schedule)
 
 
-def _count(result: Result, workers: Workers, *, shrink: bool) -> Tally:
+def _count(result: Result, workers: Workers) -> Tally:
     failed: tuple[int, ...] = ()
     stories: tuple[str, ...] = ()
     faults = sum(fault.kind not in ORDINARY for fault in result.fired)
     if result.problems:
-        smallest = Shrinker(lambda s: bool(play(s, workers).problems)).shrink(result.schedule) if shrink else None
+        smallest = Shrinker(lambda s: bool(play(s, workers).problems)).shrink(result.schedule)
         failed, stories = (result.schedule.seed,), (tell(result, smallest),)
     return Tally(
         played=1,

@@ -13,6 +13,7 @@ from tidegate.coordinator.job import Job
 from tidegate.coordinator.restart import RestartStrategy
 from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.choosing import RestoreOption, StartOptions
+from tidegate.daemon.control_door import HELLO_TIMEOUT_S, TROUBLE, read_hello
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.services import Services, SlotHost
@@ -242,7 +243,16 @@ class SimControlServer(ControlServer):
         reader = asyncio.StreamReader(limit=1 << 20, loop=self._daemon.loop)
         end.on_data = reader.feed_data
         end.on_end = reader.feed_eof
-        self._daemon.loop.create_task(self._serve(reader, cast("Any", SimStream(end))))
+        self._daemon.loop.create_task(self._greet(reader, cast("Any", SimStream(end))))
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """See Door."""
+        try:
+            hello = await asyncio.wait_for(read_hello(reader.readexactly), HELLO_TIMEOUT_S)
+        except TROUBLE:
+            writer.close()
+            return
+        await self._serve_slot(hello, reader, writer)
 
 
 class SimStream:

@@ -30,17 +30,17 @@ class Client(Protocol):
         """Ask the coordinator."""
 
 
-def find_fates(client: Client, committables: Sequence[Committable], timeout_s: float = TIMEOUT_S) -> dict[Key, Fate]:
+def find_fates(client: Client, committables: Sequence[Committable]) -> dict[Key, Fate]:
     """What the broker says; changes nothing. Raises BrokerUnavailable."""
-    return {key_of(one): _find_fate(client, one, timeout_s) for one in committables}
+    return {key_of(one): _find_fate(client, one) for one in committables}
 
 
-def abort_all(client: Client, committables: Sequence[Committable], timeout_s: float = TIMEOUT_S) -> None:
+def abort_all(client: Client, committables: Sequence[Committable]) -> None:
     """Ask for their abort. One that was committed before stays so, and one without an answer may stay open:
     `find_fates` shows it afterwards.
     """
     for one in committables:
-        client.end_transaction(one, commit=False, timeout_s=timeout_s)
+        client.end_transaction(one, commit=False, timeout_s=TIMEOUT_S)
 
 
 def decide_fate(
@@ -66,10 +66,10 @@ def decide_fate(
     return Fate.ABORTED if set(markers) == {Marker.ABORT} else Fate.UNKNOWN
 
 
-def _find_fate(client: Client, one: Committable, timeout_s: float) -> Fate:
-    told = client.describe(one.transactional_id, timeout_s=timeout_s)
+def _find_fate(client: Client, one: Committable) -> Fate:
+    told = client.describe(one.transactional_id, timeout_s=TIMEOUT_S)
     fate = decide_fate(one, told, ())
     if fate is None:
-        markers = [client.outcome(part, one.producer, timeout_s=timeout_s) for part in one.written]
+        markers = [client.outcome(part, one.producer, timeout_s=TIMEOUT_S) for part in one.written]
         fate = decide_fate(one, told, markers)
     return fate or Fate.UNKNOWN

@@ -81,8 +81,6 @@ class KafkaSink:
         max_concurrent: int = 1,
         tools: KafkaTools = KAFKA_TOOLS,
     ) -> None:
-        self.records_written = 0
-        self.bytes_written = 0
         self._tools = tools
         self._clock = tools.clock
         self._operator = operator
@@ -170,11 +168,9 @@ class KafkaSink:
             place = self._backlog.place
             done = writer.write(head, place)
             progressed |= done > place
-            self.records_written += done - place
             if not self._backlog.advance(done):
                 writer.poll()
                 break
-            self.bytes_written += head.size_bytes
         if self._writer is not None and not self._flushing and not self.room:
             self._watch_drain(self._writer)
         return progressed

@@ -1,6 +1,6 @@
 """Turns a Deploy message into running subtasks: channels, handlers, operators, sources, sinks, restored state.
 
-Imported only in the slot process: it pulls in Polars and the Kafka client.
+Imported only in slots and where they are forked from: it pulls in Polars and the Kafka client.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tidegate.state.base import Share
 from tidegate.state.local_directory import sweep
 from tidegate.storage.open import open_storage
 from tidegate.storage.shared import Proof
-from tidegate.task.barriers.handler import choose_handler
+from tidegate.task.barriers.choice import choose_handler
 from tidegate.task.channels import InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Batch
 from tidegate.task.inflight import derive_shapes, read_replay

@@ -21,7 +21,7 @@ _NONE = -1
 
 
 class OffsetClient(Protocol):
-    """What is asked of the brokers; see sinks.transactions.TransactionClient."""
+    """What is asked of the brokers; see kafka.transactions.TransactionClient."""
 
     def first_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Where the logs begin."""

@@ -191,8 +191,8 @@ class OutputChannel(Protocol):
         """Have the receiver's questions reported, whether the sender is still idle."""
 
 
-class _Questions:
-    """The receiver's questions."""
+class _Asked:
+    """A sending end whose receiver asks whether the sender is still idle."""
 
     def __init__(self) -> None:
         self._asked: Callable[[int], None] | None = None
@@ -207,7 +207,7 @@ class _Questions:
             self._asked(question)
 
 
-class LocalOutput(_Questions):
+class LocalOutput(_Asked):
     """To a subtask of the same slot: no serialisation. The receiver's queue is the channel, so nothing waits here."""
 
     next_deadline_ms: int | None = None
@@ -266,7 +266,7 @@ class _Waiting:
             self.kind, self.body = encode_element(self.barrier)
 
 
-class RemoteOutput(_Questions):
+class RemoteOutput(_Asked):
     """To a subtask of another slot: encoded at once, sent as credit allows. `sequence` numbers the frames."""
 
     def __init__(self, edge: int, credit_bytes: int = CREDIT_BYTES, queue_bytes_max: int = QUEUE_BYTES_MAX) -> None:

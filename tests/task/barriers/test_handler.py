@@ -7,7 +7,8 @@ import pytest
 from tidegate.ids import CheckpointId
 from tidegate.task.barriers.aligner import Aligner
 from tidegate.task.barriers.alternating import Alternating
-from tidegate.task.barriers.handler import AbortReason, choose_handler, start_delay_ms
+from tidegate.task.barriers.choice import choose_handler
+from tidegate.task.barriers.handler import AbortReason, start_delay_ms
 from tidegate.task.barriers.tracker import Tracker
 from tidegate.task.elements import Barrier
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.ids import CheckpointId
-from tidegate.task.barriers.handler import Abort, BarrierHandler, Notify, choose_handler
+from tidegate.task.barriers.choice import choose_handler
+from tidegate.task.barriers.handler import Abort, BarrierHandler, Notify
 from tidegate.task.elements import Barrier, CancelMarker
 
 Record = tuple[int, int]

@@ -91,13 +91,13 @@ def decide_order(headers: Mapping[str, str], names: Collection[str], token: str,
     )
 
 
-def decide_reader(headers: Mapping[str, str], tokens: Collection[str], caller: Caller | None = None) -> Refusal | None:
+def decide_reader(headers: Mapping[str, str], tokens: Collection[str], caller: Caller) -> Refusal | None:
     """None when a request may read what is no probe; it needs one of `tokens`, or a certificate that may read."""
     given = headers.get("Authorization", "")
-    if any(_is_token(given, token) for token in tokens) or (caller is not None and (caller.reads or caller.operates)):
+    if any(_is_token(given, token) for token in tokens) or caller.reads or caller.operates:
         return None
     what = "a token that is not this daemon's" if given else "no token"
-    if caller is not None and caller.encrypted:
+    if caller.encrypted:
         message = f"the request has {what}, and no certificate of http.tls.client_ca that may read"
     else:
         message = f"the request has {what}: send that of http.read_token_file as a bearer token"

@@ -19,21 +19,16 @@ AGAIN_S: Final = 1.0
 T = TypeVar("T")
 
 
-async def patiently(
-    ask: Callable[[], Awaitable[T]],
-    patience_s: float,
-    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    elapsed: Callable[[], float] = time.monotonic,
-) -> T:
+async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float) -> T:
     """What is answered within the time; the log says once what is waited for. Raises RegistryAway after it."""
-    deadline, told = elapsed() + patience_s, False
+    deadline, told = time.monotonic() + patience_s, False
     while True:
         try:
             return await ask()
         except RegistryAway as away:
-            if elapsed() >= deadline:
+            if time.monotonic() >= deadline:
                 raise
             if not told:
                 logger.warning("waiting for the registry, %g s at most: %s", patience_s, away.message)
             told = True
-            await pause(AGAIN_S)
+            await asyncio.sleep(AGAIN_S)

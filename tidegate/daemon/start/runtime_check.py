@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -29,17 +29,17 @@ from tidegate.spark.versions import (
 _PYTHON = "spark.pyspark.python"
 
 
-def find_runtime_problems(loaded: LoadedPipeline, environ: Mapping[str, str] = os.environ) -> list[StartProblem]:
+def find_runtime_problems(loaded: LoadedPipeline) -> list[StartProblem]:
     """At their places in the file, where they have any. Runs the slots' interpreter, if it is on this machine."""
     spark = read_spark()
-    problem = decide_spark_problem(spark, environ)
+    problem = decide_spark_problem(spark, os.environ)
     if problem is not None:
         return [_place(loaded, problem)]
     try:
         java = read_java_version(find_java())
     except JavaMissing as error:
         return [StartProblem(loaded.problem(("spark",), error.message), error.exit_code, error)]
-    program = reveal(loaded.settings.spark).get(_PYTHON) or environ.get("PYSPARK_PYTHON", "")
+    program = reveal(loaded.settings.spark).get(_PYTHON) or os.environ.get("PYSPARK_PYTHON", "")
     workers = read_python(program) if program and loaded.settings.spark_master.startswith("local") else ""
     found = [_place(loaded, one) for one in decide_language_problems(spark.library, java, here(), workers)]
     return [*found, *find_address_problems(loaded)]

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from tidegate.dev.demo.orders import Order
+
+READ_S: Final = 60.0
 
 
 class PaidOrder(msgspec.Struct, frozen=True):
@@ -55,7 +57,7 @@ class Verdict(msgspec.Struct):
             self.examples.append(what)
 
 
-def read_topic(bootstrap: str, topic: str, timeout_s: float = 60.0) -> list[list[tuple[bytes | None, bytes]]]:
+def read_topic(bootstrap: str, topic: str) -> list[list[tuple[bytes | None, bytes]]]:
     """(key, value) of all that is committed, per partition in log order. Raises TimeoutError before the end."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
@@ -72,7 +74,7 @@ def read_topic(bootstrap: str, topic: str, timeout_s: float = 60.0) -> list[list
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
     rows: list[list[tuple[bytes | None, bytes]]] = [[] for _ in partitions]
     ended: set[int] = set()
-    deadline = time.monotonic() + timeout_s
+    deadline = time.monotonic() + READ_S
     try:
         while len(ended) < len(partitions):
             if time.monotonic() > deadline:

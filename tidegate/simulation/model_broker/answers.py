@@ -24,8 +24,8 @@ T = TypeVar("T")
 END_VERSION_MAX: Final = 4
 """What a newer one means (it raises the epoch) is not modelled: nobody may send it."""
 PORT: Final = 9092
-FIRST_OFFSET: Final = -2
-LATEST_OFFSET: Final = -1
+EARLIEST_TIMESTAMP: Final = -2
+LATEST_TIMESTAMP: Final = -1
 
 
 def name_of(request: Any) -> str:
@@ -319,7 +319,7 @@ def _list_offsets(at: _Node, asked: Any) -> Any:
         if moment >= 0:
             return at.broker.offset_at(at.now_ms, partition, moment, committed=committed)
         bounds = at.broker.offsets(at.now_ms, partition)
-        if moment == FIRST_OFFSET:
+        if moment == EARLIEST_TIMESTAMP:
             return bounds.start
         return bounds.stable if committed else bounds.end
 

@@ -1,4 +1,4 @@
-"""What every barrier handler takes and returns, and which handler a pipeline gets.
+"""What every barrier handler takes and returns.
 
 A handler sees the control elements of all input channels of one subtask (B06: summed over its edges) and answers with
 actions. It holds no channel, clock or socket: the caller passes the time in and carries the actions out, in order.
@@ -167,18 +167,3 @@ class ConsumingHandler:
 def start_delay_ms(barrier: Barrier, now_ms: int) -> int:
     """Time between the trigger and the first barrier here, never negative (B08)."""
     return max(0, now_ms - barrier.timestamp_ms)
-
-
-def choose_handler(*, exactly_once: bool, unaligned: bool, channels: int) -> BarrierHandler:
-    """The handler of a subtask with `channels` inputs (B04); at-least-once with unaligned is refused (B05)."""
-    from tidegate.task.barriers.aligner import Aligner
-    from tidegate.task.barriers.alternating import Alternating
-    from tidegate.task.barriers.tracker import Tracker
-
-    if channels < 1:
-        raise ValueError("a barrier handler needs at least one channel")
-    if unaligned and not exactly_once:
-        raise ValueError("checkpoints.unaligned needs mode: exactly-once")
-    if unaligned:
-        return Alternating(channels)
-    return Aligner(channels) if exactly_once else Tracker(channels)

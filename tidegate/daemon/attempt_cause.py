@@ -1,0 +1,44 @@
+"""Why an attempt has failed: what a slot's report means, and which of several errors is the cause. Pure."""
+
+from __future__ import annotations
+
+from tidegate.daemon.control_server import SlotConnection, SlotLost
+from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
+from tidegate.slot.faults import ExecutorLacksModule, lacking_module
+from tidegate.spark.host import SparkJobEnded
+from tidegate.storage.shared import StorageNotShared
+from tidegate.task.messages import SlotFailed
+
+
+class SlotError(AttemptFailed):
+    """A slot gave up for a reason that another attempt may cure."""
+
+    code = "slot-failed"
+
+
+class SlotRefused(PipelineStopped):
+    """A slot met something that another attempt would meet again."""
+
+    code = "slot-refused"
+
+
+def derive_rank(error: TidegateError) -> int:
+    """Rank of a cause: what needs a person first, a lost slot before those who miss it."""
+    if not error.retriable:
+        return 0
+    if isinstance(error, SlotLost):
+        return 1
+    if isinstance(error, SlotError) and error.fields.get("code") in {"peer-lost", "control-lost"}:
+        return 4
+    return 3 if isinstance(error, SparkJobEnded) else 2
+
+
+def derive_slot_error(slot: SlotConnection, failed: SlotFailed) -> TidegateError:
+    """What a slot has reported: worth another attempt, or not."""
+    if failed.code == StorageNotShared.code:
+        return StorageNotShared(failed.message)
+    if failed.code == ExecutorLacksModule.code:
+        return lacking_module(f"{slot} cannot run", failed.message)
+    kind = SlotError if failed.retriable else SlotRefused
+    text = f"{slot}: {failed.message}" if failed.retriable else failed.message
+    return kind(text, code=failed.code, fault=failed.fault)

@@ -1,0 +1,19 @@
+"""Which barrier handler a subtask gets. Pure."""
+
+from __future__ import annotations
+
+from tidegate.task.barriers.aligner import Aligner
+from tidegate.task.barriers.alternating import Alternating
+from tidegate.task.barriers.handler import BarrierHandler
+from tidegate.task.barriers.tracker import Tracker
+
+
+def choose_handler(*, exactly_once: bool, unaligned: bool, channels: int) -> BarrierHandler:
+    """The handler of a subtask with `channels` inputs (B04); at-least-once with unaligned is refused (B05)."""
+    if channels < 1:
+        raise ValueError("a barrier handler needs at least one channel")
+    if unaligned and not exactly_once:
+        raise ValueError("checkpoints.unaligned needs mode: exactly-once")
+    if unaligned:
+        return Alternating(channels)
+    return Aligner(channels) if exactly_once else Tracker(channels)
