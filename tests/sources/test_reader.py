@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka as ck
+import msgspec
 import pytest
 
 from tests.sources.kafka_topics import NEW, source_operator
@@ -15,9 +17,9 @@ from tests.sources.scripted import P0, ScriptedClient, ScriptedTools
 from tests.waiting import wait_until
 from tidegate.clock import SystemClock
 from tidegate.ids import TopicPartition
-from tidegate.sources import reader
 from tidegate.sources.errors import SourceUnavailable
 from tidegate.sources.messages import KafkaMessages
+from tidegate.sources.outage import Outage
 from tidegate.sources.reader import FEW_RECORDS, LINGER_SECONDS, Pending, Reader, derive_linger_seconds
 from tidegate.sources.tools import SourceTools
 
@@ -79,7 +81,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_an_outage_is_told_after_4_seconds_and_once(clock: SetClock, caplog: pytest.LogCaptureFixture) -> None:
-    outage = reader._Outage("orders", clock)
+    outage = Outage("orders", clock)
     with caplog.at_level(logging.WARNING, "tidegate.sources"):
         for seconds in (0.0, 3.9):
             clock.now = 100.0 + seconds
@@ -132,6 +134,20 @@ def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second
     ]
 
 
+def test_a_client_in_trouble_whose_certificates_were_replaced_is_made_again(clock: SetClock) -> None:
+    """It has read them once: when they expire, no broker lets it in any more, or some do not."""
+    stamp = ["former"]
+    outage = Outage("orders", clock, lambda: list(stamp))
+    outage.on_error(DOWN)
+    outage.check()
+    stamp[0] = "later"
+    outage.check()
+    outage.on_error(DOWN)
+    outage.end()  # a record of another broker's partition
+    with pytest.raises(SourceUnavailable, match=r"; its certificates were replaced .* another attempt takes"):
+        outage.check()
+
+
 @pytest.fixture
 def client() -> ScriptedClient:
     made = ScriptedClient()
@@ -146,6 +162,25 @@ def reading(client: ScriptedClient) -> Iterator[Reader]:
     yield made
     made.close(5.0)
     assert client.closed
+
+
+def test_a_reader_in_trouble_whose_certificates_were_replaced_ends_its_attempt(
+    client: ScriptedClient, tmp_path: Path
+) -> None:
+    authorities = tmp_path / "ca.pem"
+    authorities.write_text("former")
+    operator = source_operator("127.0.0.1:9", "orders")
+    named = msgspec.structs.replace(operator, kafka={**operator.kafka, "ssl.ca.location": str(authorities)})
+    reading = Reader(named, (P0,), NEW, "tests", lambda: None, ScriptedTools(client))
+    reading.start()
+    try:
+        authorities.write_text("the later ones")
+        reading._outage.on_error(DOWN)
+        wait_until(lambda: reading._failure is not None, "the reader has failed")
+        with pytest.raises(SourceUnavailable, match="its certificates were replaced"):
+            reading.take(10)
+    finally:
+        reading.close(5.0)
 
 
 def failing(reading: Reader, client: ScriptedClient) -> BaseException:

@@ -10,21 +10,23 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 
 import confluent_kafka as ck
 import msgspec
 
-from tidegate.clock import Clock
 from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
+from tidegate.kafka.tls import stamp_tls_files
 from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, SourceOperator
 from tidegate.sources.caught_up import CaughtUp, Due
 from tidegate.sources.consumer_properties import derive_consumer_properties
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.fetching import Event, Fetcher
 from tidegate.sources.messages import NO_RECORDS, Records
+from tidegate.sources.outage import LOOK_SECONDS, Outage
 from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
 from tidegate.task.elements import BYTES_MAX
@@ -43,8 +45,6 @@ REQUEST_SECONDS = 3.0
 """Requests are repeated, so this only bounds how long a source takes to close."""
 _IDLE_SECONDS = 0.1
 _RETRY_SECONDS = 0.5
-_OUTAGE_REPORT_SECONDS = 4.0
-_LOOK_SECONDS = 1.0
 _STABLE_SECONDS = 1.0
 """For the question whether a partition is still caught up: it is asked again."""
 _NEW_TOPIC_SECONDS = 5.0
@@ -142,7 +142,7 @@ class Reader:
         self._added_retry_at = 0.0
         self._mean_bytes = 256.0
         self._handed_at, self._handed_records = 0.0, 0
-        self._outage = _Outage(operator.name, tools.clock)
+        self._outage = Outage(operator.name, tools.clock, partial(stamp_tls_files, operator.kafka))
         self._caught_up = CaughtUp()
         self._thread = tools.helper(f"source-{operator.name}", self._on_bug)
 
@@ -304,6 +304,7 @@ class Reader:
 
     def _read(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """One round: wait for room, take what the client has, hand it over."""
+        self._outage.check()
         if self._added:
             self._assign_added(consumer, fetcher)
         room = self._wait_for_room(consumer)
@@ -347,7 +348,7 @@ class Reader:
         if not self._outage.due():
             return
         try:
-            consumer.list_topics(self._any_topic, timeout=_LOOK_SECONDS)
+            consumer.list_topics(self._any_topic, timeout=LOOK_SECONDS)
         except ck.KafkaException as error:
             self._outage.on_error(error.args[0])
         else:
@@ -456,44 +457,3 @@ class Reader:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-
-class _Outage:
-    """Reports once that the brokers do not answer, and once that they do again; librdkafka keeps trying for ever.
-
-    Its errors say when to begin to look: it repeats them seldom, and an idle topic never says that all is well.
-    """
-
-    def __init__(self, source: str, clock: Clock) -> None:
-        self._source = source
-        self._clock = clock
-        self._since: float | None = None
-        self._told = False
-        self._looked = 0.0
-        self.last = "no error was reported"
-
-    def due(self) -> bool:
-        """Whether to look again whether somebody answers."""
-        now = self._clock.monotonic()
-        if self._since is None or now - self._looked < _LOOK_SECONDS:
-            return False
-        self._looked = now
-        return True
-
-    def on_error(self, error: ck.KafkaError) -> None:
-        """An error that waiting may cure."""
-        now = self._clock.monotonic()
-        self.last = error.str()
-        if self._since is None:
-            self._since = now
-        if not self._told and now - self._since >= _OUTAGE_REPORT_SECONDS:
-            self._told = True
-            seconds = now - self._since
-            _LOG.warning("source %s: no answer from its brokers for %.0f s: %s", self._source, seconds, self.last)
-
-    def end(self) -> None:
-        """Somebody answers, or a record came."""
-        if self._told and self._since is not None:
-            away = self._clock.monotonic() - self._since
-            _LOG.warning("source %s: its brokers answer again, after %.0f s", self._source, away)
-        self._since, self._told = None, False

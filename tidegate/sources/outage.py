@@ -1,0 +1,72 @@
+"""Brokers that do not answer a source, and certificates that were replaced meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import confluent_kafka as ck
+
+from tidegate.clock import Clock
+from tidegate.sources.errors import SourceUnavailable
+
+_LOG = logging.getLogger("tidegate.sources")
+
+LOOK_SECONDS: Final = 1.0
+_REPORT_SECONDS: Final = 4.0
+
+
+class Outage:
+    """Reports once that the brokers do not answer, and once that they do again; librdkafka keeps trying for ever.
+
+    Its errors say when to begin to look: it repeats them seldom, and an idle topic never says that all is well.
+    `files` is a stamp of the certificates that a client reads when it is made, and never again.
+    """
+
+    def __init__(self, source: str, clock: Clock, files: Callable[[], object] = lambda: None) -> None:
+        self._source = source
+        self._clock = clock
+        self._files = files
+        self._files_before = files()
+        self._renewed = False
+        self._since: float | None = None
+        self._told = False
+        self._looked = 0.0
+        self.last = "no error was reported"
+
+    def due(self) -> bool:
+        """Whether to look again whether somebody answers."""
+        now = self._clock.monotonic()
+        if self._since is None or now - self._looked < LOOK_SECONDS:
+            return False
+        self._looked = now
+        return True
+
+    def check(self) -> None:
+        """Raises SourceUnavailable when there was an error and the certificates are others than the client's."""
+        if self._renewed:
+            raise SourceUnavailable(
+                f"source {self._source}: {self.last}; its certificates were replaced after its client had read them: "
+                "another attempt takes the new ones",
+                source=self._source,
+            )
+
+    def on_error(self, error: ck.KafkaError) -> None:
+        """An error that waiting may cure."""
+        now = self._clock.monotonic()
+        self.last = error.str()
+        self._renewed = self._renewed or self._files() != self._files_before
+        if self._since is None:
+            self._since = now
+        if not self._told and now - self._since >= _REPORT_SECONDS:
+            self._told = True
+            seconds = now - self._since
+            _LOG.warning("source %s: no answer from its brokers for %.0f s: %s", self._source, seconds, self.last)
+
+    def end(self) -> None:
+        """Somebody answers, or a record came."""
+        if self._told and self._since is not None:
+            away = self._clock.monotonic() - self._since
+            _LOG.warning("source %s: its brokers answer again, after %.0f s", self._source, away)
+        self._since, self._told = None, False
