@@ -322,9 +322,9 @@ class Daemon:
 
     def _make_host(self) -> SlotHost:
         settings, runtime = self._settings, self._settings.runtime
-        properties = {name: value for name, value in reveal(settings.spark).items() if name != "master"}
+        properties = {name: value for name, value in settings.spark.items() if name != "master"}
         master = reveal(settings.spark).get("master", f"local[{settings.parallelism}]")
-        address = find_driver_host(master, properties)
+        address = find_driver_host(master, reveal(properties))
         spark = SparkHost(
             settings.name,
             master,
