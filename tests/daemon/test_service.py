@@ -146,6 +146,32 @@ def test_a_directory_that_hangs_holds_neither_the_loop_nor_the_end_of_the_proces
     assert error is None or error.message in caplog.text
 
 
+def test_a_savepoint_into_a_directory_that_hangs_does_not_hold_the_end_of_the_process(
+    daemon: Closing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the loop waits for the thread that copies it; what fails then sets no other limit."""
+    monkeypatch.setattr("tidegate.daemon.service.CLOSE_S", 0.05)
+    answers = threading.Event()
+
+    async def scene() -> None:
+        copying = asyncio.ensure_future(asyncio.to_thread(answers.wait, PATIENCE_S))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(daemon._close(AttemptFailed("no broker")))
+
+        def answer() -> None:
+            wait_until(lambda: bool(daemon.codes) or closing.done(), "the end")
+            answers.set()
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        await closing
+        answering.join()
+        await copying
+
+    asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))
+    assert daemon.codes == [1]
+
+
 def test_what_closes_in_time_ends_nothing(daemon: Closing, monkeypatch: pytest.MonkeyPatch) -> None:
     timers: list[Any] = []
 

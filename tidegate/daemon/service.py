@@ -275,6 +275,7 @@ class Daemon:
             await asyncio.to_thread(self._services.journal_thread.shutdown)
             await asyncio.to_thread(self._host.spark.stop)
             self._work_dir.remove()
+            await asyncio.get_running_loop().shutdown_default_executor()  # else the loop's end waits, without a limit
         finally:
             limit.cancel()
 
