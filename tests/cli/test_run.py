@@ -20,7 +20,7 @@ class Ended:
     def __init__(self, *arguments):
         pass
     async def run(self):
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             service.asyncio.get_running_loop().add_signal_handler(number, lambda: None)
 
 def stop(self, stop=http.HttpServer.stop):
@@ -34,7 +34,7 @@ main(["run", sys.argv[2]])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_to_a_daemon_that_has_ended_does_not_change_its_exit_code(tmp_path: Path, name: str) -> None:
     file = tmp_path / "pipeline.yaml"
     words = {"servers": "127.0.0.1:9", "directory": tmp_path, "timeout": "15m", "start": "earliest"}
