@@ -125,6 +125,9 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     except TidegateError as error:
         logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - reported once, without a traceback
         return error.exit_code
+    except Exception:
+        logger.exception("internal error: the daemon ends")
+        return 1
     finally:
         on_ended()
         display.stop()
