@@ -14,6 +14,8 @@ from tidegate.storage.stamps import stamp_files
 
 logger = logging.getLogger(__name__)
 
+RENEWAL_S: Final = 10.0
+"""For files that are replaced one after the other: until then a certificate may not be that of its key."""
 _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.crl.location")
 
 
@@ -38,6 +40,11 @@ def read_tls_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
         load: Callable[[], None] = lambda: context.load_cert_chain(certificate, key, lambda: password)  # noqa: E731  # one of several steps
         _load(load, "ssl.certificate.location", f"{certificate} with the key {key}")
     return context
+
+
+def names_tls_files(kafka: Mapping[str, str]) -> bool:
+    """Whether a client reads any when it is made."""
+    return not kafka.keys().isdisjoint(_FILES)
 
 
 def stamp_tls_files(kafka: Mapping[str, str]) -> object:

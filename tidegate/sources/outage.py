@@ -9,6 +9,7 @@ from typing import Final
 import confluent_kafka as ck
 
 from tidegate.clock import Clock
+from tidegate.kafka.tls import RENEWAL_S
 from tidegate.sources.errors import SourceUnavailable
 
 _LOG = logging.getLogger("tidegate.sources")
@@ -29,7 +30,8 @@ class Outage:
         self._clock = clock
         self._files = files
         self._files_before = files()
-        self._renewed = False
+        self._renewal: tuple[object, float] | None = None
+        """The files as they were at an error, or at a later look, and when; None as long as they are the client's."""
         self._since: float | None = None
         self._told = False
         self._looked = 0.0
@@ -44,19 +46,30 @@ class Outage:
         return True
 
     def check(self) -> None:
-        """Raises SourceUnavailable when there was an error and the certificates are others than the client's."""
-        if self._renewed:
-            raise SourceUnavailable(
-                f"source {self._source}: {self.last}; its certificates were replaced after its client had read them: "
-                "another attempt takes the new ones",
-                source=self._source,
-            )
+        """Raises SourceUnavailable when there was an error and the certificates are others than the client's, all of
+        them by now.
+        """
+        if self._renewal is None:
+            return
+        (files, since), now = self._renewal, self._clock.monotonic()
+        if now - since < RENEWAL_S:
+            return
+        found = self._files()
+        if found != files:
+            self._renewal = None if found == self._files_before else (found, now)
+            return
+        raise SourceUnavailable(
+            f"source {self._source}: {self.last}; its certificates were replaced after its client had read them: "
+            "another attempt takes the new ones",
+            source=self._source,
+        )
 
     def on_error(self, error: ck.KafkaError) -> None:
         """An error that waiting may cure."""
         now = self._clock.monotonic()
         self.last = error.str()
-        self._renewed = self._renewed or self._files() != self._files_before
+        if self._renewal is None and (files := self._files()) != self._files_before:
+            self._renewal = (files, now)
         if self._since is None:
             self._since = now
         if not self._told and now - self._since >= _REPORT_SECONDS:

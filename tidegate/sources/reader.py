@@ -19,7 +19,7 @@ import msgspec
 from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
-from tidegate.kafka.tls import stamp_tls_files
+from tidegate.kafka.tls import RENEWAL_S, names_tls_files, stamp_tls_files
 from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, SourceOperator
 from tidegate.sources.caught_up import CaughtUp, Due
 from tidegate.sources.consumer_properties import derive_consumer_properties
@@ -258,11 +258,18 @@ class Reader:
         self._fail(SourceUnavailable(f"source {name}: {type(error).__name__}: {error}", source=name))
 
     def _open(self) -> Consumer:
-        try:
-            return self._tools.consumer(self._config, self._outage.on_error)
-        except (ck.KafkaException, ValueError, TypeError) as error:
-            name = self._operator.name
-            raise SourceFailed(f"source {name}: the Kafka client refuses its settings: {error}", source=name) from error
+        """Files that are being replaced are waited for."""
+        name, kafka = self._operator.name, self._operator.kafka
+        patient_until = self._clock.monotonic() + (RENEWAL_S if names_tls_files(kafka) else 0.0)
+        while True:
+            try:
+                return self._tools.consumer(self._config, self._outage.on_error)
+            except (ck.KafkaException, ValueError, TypeError) as error:
+                if self._stopping or self._clock.monotonic() >= patient_until:
+                    text = f"source {name}: the Kafka client refuses its settings: {error}"
+                    raise SourceFailed(text, source=name) from error
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)
 
     def _prepare(self, consumer: Consumer, fetcher: Fetcher) -> bool:
         """Find the positions and assign; repeats what a broker outage prevents. False when asked to stop."""
