@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.small_pipeline import TEXT
+from tests.support.command import tidegate
 
 PROGRAM = """\
 import os, signal, sys
@@ -20,7 +22,7 @@ class Ended:
     def __init__(self, *arguments):
         pass
     async def run(self):
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             service.asyncio.get_running_loop().add_signal_handler(number, lambda: None)
 
 def stop(self, stop=http.HttpServer.stop):
@@ -34,7 +36,7 @@ main(["run", sys.argv[2]])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_to_a_daemon_that_has_ended_does_not_change_its_exit_code(tmp_path: Path, name: str) -> None:
     file = tmp_path / "pipeline.yaml"
     words = {"servers": "127.0.0.1:9", "directory": tmp_path, "timeout": "15m", "start": "earliest"}
@@ -43,3 +45,24 @@ def test_a_signal_to_a_daemon_that_has_ended_does_not_change_its_exit_code(tmp_p
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert "Traceback" not in ran.stderr, ran.stderr
     assert (ran.returncode, ran.stdout) == (0, "signal sent\n")
+
+
+class Broken:
+    """A daemon with an error that nobody has thought of."""
+
+    def __init__(self, *_: object) -> None:
+        raise KeyError("opensesame-1 is no number")
+
+
+def test_an_internal_error_is_in_the_log_without_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It went past the log to stderr, as Python prints it: no line of JSON, and with whatever its text holds."""
+    monkeypatch.setattr("tidegate.daemon.service.Daemon", Broken)
+    file = tmp_path / "pipeline.yaml"
+    words = {"servers": "127.0.0.1:9", "directory": tmp_path, "timeout": "15m", "start": "earliest"}
+    more = "http: {port: 0}\nspark: {spark.executorEnv.PASSWORD: opensesame-1}\n"
+    file.write_text(TEXT.format(**words, source="in", sink="out") + more)
+    ended = tidegate("run", file)
+    line = json.loads(ended.text.splitlines()[-1])
+    assert (ended.code, line["level"]) == (1, "error")
+    assert "KeyError: '*** is no number'" in line["exception"]
+    assert "opensesame" not in ended.text

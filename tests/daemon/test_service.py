@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,6 +21,7 @@ from tidegate.daemon.service import Daemon
 from tidegate.daemon.start.start_problems import StartProblem, StartRefused
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
+from tidegate.process.signals import ending_signals
 
 
 class Closing(Daemon):
@@ -97,6 +100,52 @@ def test_a_signal_ends_a_process_that_does_not_close(daemon: Closing, monkeypatc
     assert daemon.codes == [0]
 
 
+class Signalled(Closing):
+    """Gets a signal while it starts, and fails."""
+
+    def __init__(self, directory: Path, number: signal.Signals) -> None:
+        super().__init__()
+        self.number, self.heard = number, asyncio.Event()
+        self._work_dir = cast("Any", SimpleNamespace(remove=lambda: None, path=directory))
+        self._http = cast("Any", SimpleNamespace(port=1, commands=SimpleNamespace(serve=lambda *_: None)))
+        self._settings.http = cast("Any", SimpleNamespace(token_file=None))
+
+    async def _beat(self) -> None:
+        """Nobody looks."""
+
+    def _look_at_state(self) -> None:
+        """Nobody asks."""
+
+    async def _open(self) -> None:
+        os.kill(os.getpid(), self.number)
+        await self.heard.wait()
+        raise AttemptFailed("enough")
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        assert number is self.number
+        self.heard.set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_asks_for_the_end(tmp_path: Path, number: signal.Signals) -> None:
+    """A terminal that is closed, too: open transactions hold readers back."""
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        with pytest.raises(AttemptFailed, match="enough"):
+            asyncio.run(asyncio.wait_for(Signalled(tmp_path, number).run(), PATIENCE_S))
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_closed_terminal_is_nothing_to_a_daemon_that_is_to_survive_it() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # `nohup`
+    try:
+        assert signal.SIGHUP not in ending_signals()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signal.SIGHUP in ending_signals()
+
+
 @pytest.mark.parametrize("copying", [True, False])
 def test_a_second_signal_before_that_ends_the_daemon_with_its_own_code(
     daemon: Closing, caplog: pytest.LogCaptureFixture, copying: bool
@@ -144,6 +193,32 @@ def test_a_directory_that_hangs_holds_neither_the_loop_nor_the_end_of_the_proces
     assert (daemon.codes, turned) == ([code], [True])
     assert "not everything could be closed within 0.05 s" in caplog.text
     assert error is None or error.message in caplog.text
+
+
+def test_a_savepoint_into_a_directory_that_hangs_does_not_hold_the_end_of_the_process(
+    daemon: Closing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the loop waits for the thread that copies it; what fails then sets no other limit."""
+    monkeypatch.setattr("tidegate.daemon.service.CLOSE_S", 0.05)
+    answers = threading.Event()
+
+    async def scene() -> None:
+        copying = asyncio.ensure_future(asyncio.to_thread(answers.wait, PATIENCE_S))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(daemon._close(AttemptFailed("no broker")))
+
+        def answer() -> None:
+            wait_until(lambda: bool(daemon.codes) or closing.done(), "the end")
+            answers.set()
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        await closing
+        answering.join()
+        await copying
+
+    asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))
+    assert daemon.codes == [1]
 
 
 def test_what_closes_in_time_ends_nothing(daemon: Closing, monkeypatch: pytest.MonkeyPatch) -> None:

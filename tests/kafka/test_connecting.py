@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from tests.conftest import SessionBroker
 from tests.support.descriptors import no_descriptors_left
 from tidegate.ids import TransactionalId
-from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.kafka.errors import BrokerUnavailable, PropertyRefused
+from tidegate.kafka.tls import RENEWAL_S
+from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.transactions import TransactionClient
 
 CONNECT_S = 60.0
@@ -27,6 +30,33 @@ def test_X30_a_client_for_which_no_descriptor_is_left_is_told_and_may_be_tried_a
     with no_descriptors_left(), pytest.raises(BrokerUnavailable, match=r"Too many open files.*ulimit -n") as told:
         TransactionClient({"bootstrap.servers": "127.0.0.1:1"}, 0.0)
     assert told.value.retriable
+
+
+class Renewing(KafkaTools):
+    """Clients whose files cannot be used for so long, and a clock that only sleep moves."""
+
+    def __init__(self, unusable_s: float) -> None:
+        self.now = 0.0
+        self.unusable_s = unusable_s
+        self.clock: Any = self
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def connect(self, kafka: Mapping[str, str], timeout_s: float) -> Any:
+        if self.now < self.unusable_s:
+            raise PropertyRefused("the key is not that of the certificate")
+        return "a client"
+
+
+def test_a_slot_waits_for_files_that_are_being_replaced() -> None:
+    """A certificate and its key are two files; the pipeline stopped for good where a slot began in between."""
+    assert Renewing(RENEWAL_S / 2).connect_again({}, 1.0) == "a client"
+    with pytest.raises(PropertyRefused, match="the key"):
+        Renewing(RENEWAL_S * 2).connect_again({}, 1.0)
 
 
 @pytest.mark.slow

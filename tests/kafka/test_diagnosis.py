@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ssl
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
-from tidegate.kafka.diagnosis import _split
+from tidegate.kafka.diagnosis import _split, _Stopped, _Way
 
 
 @pytest.mark.parametrize(
@@ -19,3 +23,31 @@ from tidegate.kafka.diagnosis import _split
 )
 def test_an_address_is_a_host_and_a_port_that_may_be_left_out(server: str, address: tuple[str, int]) -> None:
     assert _split(server) == address
+
+
+def ssl_error(kind: type[ssl.SSLError], reason: str) -> ssl.SSLError:
+    error = kind(1, reason)
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "final", "text"),
+    [
+        (ssl_error(ssl.SSLError, "TLSV13_ALERT_CERTIFICATE_REQUIRED"), True, "it asks for a client certificate"),
+        (ssl_error(ssl.SSLEOFError, "UNEXPECTED_EOF_WHILE_READING"), False, "it closes the connection"),
+        (ssl_error(ssl.SSLZeroReturnError, ""), False, "it closes the connection"),
+        (ssl_error(ssl.SSLError, "WRONG_VERSION_NUMBER"), False, "it closes the connection"),
+    ],
+)
+def test_only_an_alert_is_a_word_about_certificates(error: ssl.SSLError, final: bool, text: str) -> None:
+    """A broker that is killed, or a proxy without one, was said to ask for a certificate: code 2 at a start."""
+
+    def sendall(_: bytes) -> None:
+        raise error
+
+    way = _Way("kafka:9093", "ssl", "", cast("Any", SimpleNamespace(sendall=sendall)))
+    with pytest.raises(_Stopped) as stopped:
+        way.greet()
+    assert stopped.value.obstacle.final is final
+    assert text in stopped.value.obstacle.text

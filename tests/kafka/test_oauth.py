@@ -10,6 +10,7 @@ import confluent_kafka as ck
 import pytest
 from kafka.errors import KafkaConnectionError
 
+from tests.support.loopback_http import LoopbackHandler, LoopbackServer
 from tests.support.secured_broker import Right
 from tests.support.tokens import TokenBroker, TokenServer
 from tests.waiting import wait_until
@@ -100,6 +101,24 @@ def test_an_endpoint_that_is_no_address_is_the_property_to_correct(server: Token
     assert obstacle is not None
     assert (obstacle.property, obstacle.final) == ("sasl.oauthbearer.token.endpoint.url", True)
     assert obstacle.text == f"{url} is no address of HTTP"
+
+
+class _BreaksOff(LoopbackHandler):
+    def do_POST(self) -> None:
+        self.send_response(503)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"40\r\nupstr")
+        self.close_connection = True
+
+
+def test_a_refusal_that_breaks_off_is_an_endpoint_that_is_away() -> None:
+    """Of a proxy in front of it, say: the last token is good for as long as it was, and a start has no traceback."""
+    with LoopbackServer(_BreaksOff) as server:
+        named = {f"sasl.oauthbearer.{word}": "x" for word in ("client.id", "client.secret")}
+        with pytest.raises(TokenUnavailable, match=r"/token answers 503: .*is it the token endpoint") as told:
+            fetch_token({**named, "sasl.oauthbearer.token.endpoint.url": f"{server.endpoint}/token"})
+    assert told.value.fields["final"] is False
 
 
 @pytest.mark.slow  # an RSA key

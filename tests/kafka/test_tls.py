@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.support.certificates import Authority
+from tests.support.certificates import Authority, Identity
+from tests.waiting import PATIENCE_S
+from tidegate.daemon.http.tls import names_of
 from tidegate.kafka.errors import SinkRefused
-from tidegate.kafka.tls import read_tls_context, uses_tls
+from tidegate.kafka.tls import RenewedContext, read_tls_context, uses_tls
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +79,54 @@ def test_a_file_that_cannot_be_used_is_told_with_its_property(tmp_path: Path, te
     with pytest.raises(SinkRefused, match=r"'ssl\.ca\.location': .*ca\.pem cannot be used") as caught:
         read_tls_context({"ssl.ca.location": str(place)})
     assert caught.value.fields["property"] == "ssl.ca.location"
+
+
+def shake_hands(client: RenewedContext, server: ssl.SSLContext) -> str:
+    """The common name that the server sees; a connection of its own."""
+    ours, theirs = socket.socketpair()
+
+    def accept() -> str:
+        with server.wrap_socket(theirs, server_side=True) as accepted:
+            accepted.settimeout(PATIENCE_S)
+            (name,) = names_of(accepted.getpeercert() or {}) - {"127.0.0.1"}
+            return name
+
+    with ThreadPoolExecutor(1) as thread:
+        accepting = thread.submit(accept)
+        with client.wrap_socket(ours, server_hostname="127.0.0.1"):
+            return accepting.result(PATIENCE_S)
+
+
+def serve(authority: Authority) -> ssl.SSLContext:
+    """A broker that asks for a certificate of its authority."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    own = authority.sign("broker")
+    context.load_cert_chain(own.certificate, own.key)
+    context.load_verify_locations(authority.file)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def test_a_connection_has_the_files_as_they_are_now(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A daemon runs for longer than its certificate, and maybe than the brokers' authority."""
+    former, later = (Authority(tmp_path / name, name) for name in ("former", "later"))
+    given = {
+        "ssl.ca.location": str(tmp_path / "ca.pem"),
+        "ssl.certificate.location": str(tmp_path / "me.pem"),
+        "ssl.key.location": str(tmp_path / "me-key.pem"),
+    }
+
+    def write(authority: Authority, me: Identity) -> None:
+        for source, name in ((authority.file, "ca.pem"), (me.certificate, "me.pem"), (me.key, "me-key.pem")):
+            shutil.copy(source, tmp_path / name)
+
+    write(former, former.sign("me"))
+    client, servers = RenewedContext(given), (serve(former), serve(later))
+    assert shake_hands(client, servers[0]) == "me"
+
+    write(later, Identity(later.sign("me too").certificate, former.sign("me").key))  # half of it is written
+    assert shake_hands(client, servers[0]) == "me"
+    assert "the former ones stay in use" in caplog.text
+
+    write(later, later.sign("me too"))
+    assert shake_hands(client, servers[1]) == "me too"

@@ -1,16 +1,20 @@
-"""How a writer opens where brokers have just started, and know of nothing yet."""
+"""How a writer opens where brokers have just started, and know of nothing yet; and while its files are replaced."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
 
+from tests.support.certificates import Authority
 from tidegate.kafka.errors import SinkRefused
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.tls import RENEWAL_S
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.writer import Writer
 
@@ -64,3 +68,50 @@ def test_a_topic_that_stays_unknown_is_refused() -> None:
 def test_a_topic_that_is_forbidden_is_refused_at_once() -> None:
     with pytest.raises(SinkRefused, match="topic orders"):
         opened(1.0, ck.KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+class Renewing(KafkaTools):
+    """Real producers, and a clock that only sleep moves: when it is `at_s`, the second file is replaced, too."""
+
+    def __init__(self, at_s: float, key: Path, by: Path) -> None:
+        self.now = 0.0
+        self.at_s = at_s
+        self.key, self.by = key, by
+        self.clock: Any = self
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now >= self.at_s:
+            shutil.copy(self.by, self.key)
+
+
+def renewed(directory: Path, at_s: float) -> None:
+    """Make a producer whose certificate was replaced, and whose key is not yet."""
+    authority = Authority(directory / "authority")
+    former, later = authority.sign("former"), authority.sign("later")
+    certificate, key = directory / "me.pem", directory / "me-key.pem"
+    shutil.copy(later.certificate, certificate)
+    shutil.copy(former.key, key)
+    user = {
+        "bootstrap.servers": "127.0.0.1:9",
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(authority.file),
+        "ssl.certificate.location": str(certificate),
+        "ssl.key.location": str(key),
+    }
+    tools = Renewing(at_s, key, later.key)
+    properties = derive_producer_properties(user, None, 60_000)
+    Writer("out", {"orders": TopicLimits()}, properties, tools)._make_producer(lambda: False)
+
+
+def test_files_that_are_being_replaced_are_waited_for(tmp_path: Path) -> None:
+    """A certificate and its key are two files: in between no producer is made, and the pipeline stopped for good."""
+    renewed(tmp_path, RENEWAL_S / 2)
+
+
+def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SinkRefused, match=r"refuses its settings: .*ssl\.key"):
+        renewed(tmp_path, RENEWAL_S * 2)

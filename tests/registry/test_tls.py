@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,36 @@ def test_a_server_may_ask_who_the_client_is(
 ) -> None:
     ping(mutual, tmp_path, ca=authority.file, certificate=client.certificate, key=client.key)
     assert mutual.asked == [("GET", "/schemas/types")]
+
+
+def test_a_connection_has_the_files_as_they_are_now(
+    authority: Authority, other: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A daemon runs for longer than its certificate, and maybe than the registry's authority."""
+    names = {word: str(tmp_path / word) for word in ("ca", "certificate", "key")}
+
+    def write(given: Authority, me: Identity, key: Path) -> None:
+        for source, word in ((given.file, "ca"), (me.certificate, "certificate"), (key, "key")):
+            shutil.copy(source, names[word])
+
+    former, later = authority.sign("former"), other.sign("later")
+    with FakeRegistry(mutual_context(authority)) as before, FakeRegistry(mutual_context(other)) as after:
+        write(authority, former, former.key)
+        made = RegistrySettings.model_validate({"url": [before.url, after.url], **names})
+
+        async def inside() -> None:
+            async with Transport(made) as client:
+                await client.ask("GET", "/schemas/types")
+                write(other, later, former.key)  # half of it is written
+                await client.ask("GET", "/schemas/types")
+                assert (len(before.asked), len(after.asked)) == (2, 0)
+                write(other, later, later.key)
+                client._first = 1
+                await client.ask("GET", "/schemas/types")
+
+        asyncio.run(inside())
+        assert (len(before.asked), len(after.asked)) == (2, 1)
+    assert "the former ones stay in use" in caplog.text
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka as ck
+import msgspec
 import pytest
 
 from tests.sources.kafka_topics import NEW, source_operator
 from tests.sources.scripted import P0, ScriptedClient, ScriptedTools
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 from tidegate.clock import SystemClock
 from tidegate.ids import TopicPartition
-from tidegate.sources.errors import SourceUnavailable
+from tidegate.kafka.tls import RENEWAL_S
+from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.outage import Outage
 from tidegate.sources.reader import FEW_RECORDS, LINGER_SECONDS, Pending, Reader, derive_linger_seconds
-from tidegate.sources.tools import SourceTools
+from tidegate.sources.tools import Consumer, SourceTools
 
 DOWN = ck.KafkaError(ck.KafkaError._ALL_BROKERS_DOWN)
 
@@ -132,6 +136,28 @@ def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second
     ]
 
 
+def test_a_client_in_trouble_whose_certificates_were_replaced_is_made_again(clock: SetClock) -> None:
+    """It has read them once: when they expire, no broker lets it in any more, or some do not."""
+    stamp = ["former"]
+    outage = Outage("orders", clock, lambda: list(stamp))
+    outage.on_error(DOWN)
+    clock.now += RENEWAL_S
+    outage.check()
+    stamp[0] = "half"
+    clock.now += RENEWAL_S
+    outage.check()  # without an error it is good as it is
+    outage.on_error(DOWN)
+    outage.end()  # a record of another broker's partition
+    stamp[0] = "later"
+    clock.now += RENEWAL_S
+    outage.check()  # the other file has come meanwhile: maybe there is one more
+    clock.now += RENEWAL_S - 1
+    outage.check()
+    clock.now += 1
+    with pytest.raises(SourceUnavailable, match=r"; its certificates were replaced .* another attempt takes"):
+        outage.check()
+
+
 @pytest.fixture
 def client() -> ScriptedClient:
     made = ScriptedClient()
@@ -146,6 +172,60 @@ def reading(client: ScriptedClient) -> Iterator[Reader]:
     yield made
     made.close(5.0)
     assert client.closed
+
+
+def test_a_reader_in_trouble_whose_certificates_were_replaced_ends_its_attempt(
+    client: ScriptedClient, tmp_path: Path
+) -> None:
+    authorities = tmp_path / "ca.pem"
+    authorities.write_text("former")
+    operator = source_operator("127.0.0.1:9", "orders")
+    named = msgspec.structs.replace(operator, kafka={**operator.kafka, "ssl.ca.location": str(authorities)})
+    tools = ScriptedTools(client)
+    reading = Reader(named, (P0,), NEW, "tests", lambda: None, tools)
+    reading.start()
+    try:
+        authorities.write_text("the later ones")
+        reading._outage.on_error(DOWN)
+        tools.set_clock.now += RENEWAL_S
+        wait_until(lambda: reading._failure is not None, "the reader has failed")
+        with pytest.raises(SourceUnavailable, match="its certificates were replaced"):
+            reading.take(10)
+    finally:
+        reading.close(5.0)
+
+
+class RefusingTools(ScriptedTools):
+    """Its client does not take its settings for so long; each try lasts for half of the patience."""
+
+    def __init__(self, client: ScriptedClient, refuses_s: float) -> None:
+        super().__init__(client)
+        self.taken_at = self.set_clock.now + refuses_s
+
+    def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Consumer:
+        self.set_clock.now += RENEWAL_S / 2
+        if self.set_clock.now < self.taken_at:
+            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._INVALID_ARG))
+        return super().consumer(config, on_error)
+
+
+@pytest.mark.parametrize(
+    ("refuses_s", "files", "refused"), [(RENEWAL_S, True, False), (60.0, True, True), (RENEWAL_S, False, True)]
+)
+def test_files_that_are_being_replaced_are_waited_for(
+    client: ScriptedClient, refuses_s: float, files: bool, refused: bool
+) -> None:
+    """A certificate and its key are two files: in between there is no client, and the pipeline stopped for good."""
+    operator = source_operator("127.0.0.1:9", "orders")
+    if files:
+        operator = msgspec.structs.replace(operator, kafka={**operator.kafka, "ssl.key.location": "/no/key.pem"})
+    reading = Reader(operator, (P0,), NEW, "tests", lambda: None, RefusingTools(client, refuses_s))
+    reading.start()
+    try:
+        with pytest.raises(SourceFailed, match="refuses its settings") if refused else contextlib.nullcontext():
+            reading.wait_initial(PATIENCE_S)
+    finally:
+        reading.close(5.0)
 
 
 def failing(reading: Reader, client: ScriptedClient) -> BaseException:

@@ -15,10 +15,12 @@ from typing import Any, cast
 import pytest
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JNetworkError
+from pydantic import SecretStr
 from pyspark import SparkContext
 
 from tests.waiting import PATIENCE_S, wait_until
 from tidegate.ids import Attempt
+from tidegate.settings.secrets import Text
 from tidegate.slot.bootstrap import SlotBootstrap
 from tidegate.spark.host import NotEnoughSlots, SparkHost, SparkJob
 from tidegate.spark.master import SparkUnavailable
@@ -80,13 +82,18 @@ def test_X34_secrets_are_not_on_the_command_line_of_the_jvm(tmp_path: Path, monk
 
     monkeypatch.setattr("pyspark.java_gateway.launch_gateway", launch)
     monkeypatch.setattr(SparkHost, "_prepare_environment", lambda *_: None)
-    given = {"spark.hadoop.fs.s3a.access.key": "s3-key", "spark.driver.memory": "600m"}
+    account = "spark.hadoop.fs.azure.account.key.shop.dfs.core.windows.net"  # a name that does not say what it is
+    given: dict[str, Text] = {
+        "spark.hadoop.fs.s3a.access.key": "s3-key",
+        account: SecretStr("account-key"),
+        "spark.driver.memory": SecretStr("600m"),
+    }
     made = SparkHost("shop", "local-cluster[2,1,512]", given, tmp_path, encrypted=True)
     with pytest.raises(SparkUnavailable, match="not here"):
         made.start(2)
     assert launched["spark.driver.memory"] == "600m"
     assert launched["spark.authenticate"] == "true"
-    assert not launched.keys() & {"spark.hadoop.fs.s3a.access.key", "spark.authenticate.secret"}
+    assert not launched.keys() & {"spark.hadoop.fs.s3a.access.key", account, "spark.authenticate.secret"}
 
 
 @pytest.mark.parametrize(("master", "named"), [("spark://master:7077", True), ("yarn", False)])

@@ -68,7 +68,7 @@ class _Both(io.StringIO):
 @contextlib.contextmanager
 def _process_of_its_own(environ: Mapping[str, str]) -> Iterator[None]:
     """Without Spark; what belongs to a whole process is as before afterwards: environment, signals, logging."""
-    signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:

@@ -44,7 +44,7 @@ def run(
     reset: tuple[str, ...],
     drop: tuple[str, ...],
 ) -> None:
-    """Run the pipeline of FILE until its input ends, or until SIGTERM or SIGINT.
+    """Run the pipeline of FILE until its input ends, or until SIGTERM, SIGINT or SIGHUP.
 
     The run continues from the newest checkpoint. Exit codes: see `tidegate docs operations`.
     """
@@ -66,7 +66,9 @@ def run(
 
 def _keep_exit_code() -> None:
     """The daemon has ended, the process takes a moment more: a late second signal must not look like its reason."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    from tidegate.process.signals import ending_signals
+
+    for number in ending_signals():
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -123,6 +125,9 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     except TidegateError as error:
         logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - reported once, without a traceback
         return error.exit_code
+    except Exception:
+        logger.exception("internal error: the daemon ends")
+        return 1
     finally:
         on_ended()
         display.stop()

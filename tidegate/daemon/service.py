@@ -1,7 +1,7 @@
 """The daemon: one process, one pipeline. Brings everything up, runs attempts, ends cleanly.
 
 One asyncio loop carries the control server and the attempts; blocking things have threads of their own: Spark's
-session and job, the journal, Kafka, HTTP. SIGTERM and SIGINT ask for a final checkpoint; a second one ends at once.
+session and job, the journal, Kafka, HTTP. A signal asks for a final checkpoint; a second one ends at once.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from tidegate.plan.graph import Plan
 from tidegate.process.channel_key import accepting_context
 from tidegate.process.logs import LogContext
 from tidegate.process.service_manager import open_service_manager
+from tidegate.process.signals import ending_signals
 from tidegate.settings.secrets import reveal
 from tidegate.slot.copies import sweep_copies
 from tidegate.spark.host import SparkHost
@@ -110,7 +111,7 @@ class Daemon:
     async def run(self) -> None:
         """Until the pipeline has ended. Raises TidegateError."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ending_signals():
             loop.add_signal_handler(number, self._on_signal, number)
         tasks = [loop.create_task(self._beat())]
         ended: BaseException | None = None
@@ -275,6 +276,7 @@ class Daemon:
             await asyncio.to_thread(self._services.journal_thread.shutdown)
             await asyncio.to_thread(self._host.spark.stop)
             self._work_dir.remove()
+            await asyncio.get_running_loop().shutdown_default_executor()  # else the loop's end waits, without a limit
         finally:
             limit.cancel()
 
@@ -322,9 +324,9 @@ class Daemon:
 
     def _make_host(self) -> SlotHost:
         settings, runtime = self._settings, self._settings.runtime
-        properties = {name: value for name, value in reveal(settings.spark).items() if name != "master"}
+        properties = {name: value for name, value in settings.spark.items() if name != "master"}
         master = reveal(settings.spark).get("master", f"local[{settings.parallelism}]")
-        address = find_driver_host(master, properties)
+        address = find_driver_host(master, reveal(properties))
         spark = SparkHost(
             settings.name,
             master,

@@ -13,7 +13,7 @@ from tidegate.kafka.client_properties import derive_client_arguments
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
 from tidegate.kafka.oauth import MECHANISM, make_provider
-from tidegate.kafka.tls import read_tls_context, uses_tls
+from tidegate.kafka.tls import RenewedContext, uses_tls
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -56,7 +56,7 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
 
     arguments = derive_client_arguments(kafka)
     if uses_tls(kafka):
-        arguments["ssl_context"] = read_tls_context(kafka)
+        arguments["ssl_context"] = RenewedContext(kafka)
     if arguments.get("sasl_mechanism") == MECHANISM:
         arguments["sasl_oauth_token_provider"] = make_provider(kafka)
     bootstrap = kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", ""))

@@ -24,6 +24,8 @@ _SASL_UNSUPPORTED: Final = 33
 _SASL_UNEXPECTED: Final = 34
 _OTHER_NAME: Final = frozenset({62, 64})
 """OpenSSL's codes: the certificate is for another host name, or another address."""
+_ALERT: Final = "ALERT"
+"""In the reason of an error of TLS that the other end has sent; others are of a connection that has broken."""
 
 
 class Obstacle(msgspec.Struct, frozen=True):
@@ -187,11 +189,11 @@ class _Way:
             if size > FRAME_BYTES_MAX:
                 raise self._stop("it does not speak Kafka's protocol", remedy, "security.protocol", final=False)
             return answer.decode(self._read(size), version=version, header=True)
-        except ssl.SSLError as error:
-            raise self._refused_certificate(error) from error
         except TimeoutError as error:
             raise self._silent() from error
         except OSError as error:
+            if isinstance(error, ssl.SSLError) and _ALERT in str(error.reason):
+                raise self._refused_certificate(error) from error
             raise self._stop(
                 f"it closes the connection: {_reason(error)}", remedy, "security.protocol", final=False
             ) from error

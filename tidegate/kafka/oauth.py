@@ -149,7 +149,7 @@ def fetch_token(kafka: Mapping[str, str]) -> Grant:
         with opener.open(request, timeout=ANSWER_S) as answer:
             return read_grant(answer.read(ANSWER_BYTES_MAX), url)
     except urllib.error.HTTPError as error:
-        words = error.read(ANSWER_BYTES_MAX).decode(errors="replace").strip()[:WORDS_CHARACTERS_MAX]
+        words = _read_words(error)
         refused = error.code in (400, 401, 403)
         remedy = f"correct `{CLIENT}`, `{SECRET}` or `{SCOPE}`" if refused else "is it the token endpoint?"
         raise _unavailable(
@@ -159,6 +159,15 @@ def fetch_token(kafka: Mapping[str, str]) -> Grant:
         reason = getattr(error, "reason", None) or error
         remedy = "is it reachable, and is its certificate of `https.ca.location`?"
         raise _unavailable(f"no token from {url}: {reason}", remedy, ENDPOINT, final=False) from error
+
+
+def _read_words(refusal: urllib.error.HTTPError) -> str:
+    """What it says; nothing where that breaks off."""
+    try:
+        with refusal:
+            return refusal.read(ANSWER_BYTES_MAX).decode(errors="replace").strip()[:WORDS_CHARACTERS_MAX]
+    except (OSError, http.client.HTTPException):
+        return refusal.reason
 
 
 def read_grant(body: bytes, url: str) -> Grant:

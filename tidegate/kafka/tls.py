@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from socket import socket
+from typing import Any, Final
 
 from tidegate.kafka.errors import PropertyRefused
+from tidegate.storage.stamps import stamp_files
+
+logger = logging.getLogger(__name__)
+
+RENEWAL_S: Final = 10.0
+"""For files that are replaced one after the other: until then a certificate may not be that of its key."""
+_FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.crl.location")
 
 
 def uses_tls(kafka: Mapping[str, str]) -> bool:
@@ -30,6 +40,38 @@ def read_tls_context(kafka: Mapping[str, str]) -> ssl.SSLContext:
         load: Callable[[], None] = lambda: context.load_cert_chain(certificate, key, lambda: password)  # noqa: E731  # one of several steps
         _load(load, "ssl.certificate.location", f"{certificate} with the key {key}")
     return context
+
+
+def names_tls_files(kafka: Mapping[str, str]) -> bool:
+    """Whether a client reads any when it is made."""
+    return not kafka.keys().isdisjoint(_FILES)
+
+
+def stamp_tls_files(kafka: Mapping[str, str]) -> object:
+    """Differs when a file that the properties name has changed."""
+    return stamp_files(kafka[name] for name in _FILES if name in kafka)
+
+
+class RenewedContext:
+    """What kafka-python takes for a context: every new connection has the files as they are then.
+
+    Those that cannot be used (half of them are written) leave the former ones in use. Raises PropertyRefused.
+    """
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._kafka = kafka
+        self._stamp = stamp_tls_files(kafka)
+        self._context = read_tls_context(kafka)
+
+    def wrap_socket(self, sock: socket, **how: Any) -> ssl.SSLSocket:
+        """See ssl.SSLContext."""
+        stamp = stamp_tls_files(self._kafka)
+        if stamp != self._stamp:
+            try:
+                self._context, self._stamp = read_tls_context(self._kafka), stamp
+            except PropertyRefused as refused:
+                logger.warning("%s; the former ones stay in use", refused.message)
+        return self._context.wrap_socket(sock, **how)
 
 
 class _ClosingSocket(ssl.SSLSocket):

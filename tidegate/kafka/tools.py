@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.kafka.channel import Channel, open_client_channel
-from tidegate.kafka.connecting import STEP_S
+from tidegate.kafka.connecting import PAUSE_S, STEP_S
 from tidegate.kafka.diagnosis import diagnose
-from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
+from tidegate.kafka.errors import BrokerUnavailable, LoginRefused, PropertyRefused
+from tidegate.kafka.tls import RENEWAL_S
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.threads import Threads
 
@@ -93,14 +94,21 @@ class KafkaTools(Threads):
         return open_client_channel(kafka, timeout_s)
 
     def connect_again(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
-        """For slots: the daemon was let in, so a refusal may pass, and another attempt is tried.
+        """For slots: the daemon was let in, so a refusal may pass, and another attempt is tried. Files that are being
+        replaced are waited for.
 
         Raises BrokerUnavailable, SinkRefused.
         """
-        try:
-            return self.connect(kafka, timeout_s)
-        except LoginRefused as refused:
-            raise BrokerUnavailable(refused.message, **refused.fields) from refused
+        patient_until = self.clock.monotonic() + RENEWAL_S
+        while True:
+            try:
+                return self.connect(kafka, timeout_s)
+            except LoginRefused as refused:
+                raise BrokerUnavailable(refused.message, **refused.fields) from refused
+            except PropertyRefused:
+                if self.clock.monotonic() >= patient_until:
+                    raise
+            self.clock.sleep(PAUSE_S)
 
     def explain(self, kafka: Mapping[str, str], silence: BrokerUnavailable) -> None:
         """Look what is in the way, if anything. Raises BrokerUnavailable, which names it, with `text` as a field."""

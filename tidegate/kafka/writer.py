@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from tidegate.ids import NO_PRODUCER, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, SinkFailed, SinkRefused, refused_record
 from tidegate.kafka.producer_properties import fit_batches, largest_record
+from tidegate.kafka.tls import RENEWAL_S, names_tls_files
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools, Producer
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Writer:
         """
         deadline = self._clock.monotonic() + OPEN_TIMEOUT_S
         if client is None:
-            self._producer = self._make_producer()
+            self._producer = self._make_producer(stopping)
         else:
             self._initialise(client, deadline, stopping)
             left = max(CALL_TIMEOUT_S, deadline - self._clock.monotonic())
@@ -175,7 +176,7 @@ class Writer:
             raise SinkFailed(f"{error.message}; {self._describe(client)}", **error.fields) from error
 
     def _initialise_once(self, deadline: float, stopping: Callable[[], bool]) -> None:
-        self._producer = self._make_producer()
+        self._producer = self._make_producer(stopping)
         self._patiently(lambda: self._producer.list_topics(timeout=CALL_TIMEOUT_S), deadline, stopping)
         self._patiently(lambda: self._producer.init_transactions(CALL_TIMEOUT_S), deadline, stopping)
 
@@ -205,19 +206,23 @@ class Writer:
                 )
             self._clock.sleep(RETRY_PAUSE_S)
 
-    def _make_producer(self) -> Producer:
+    def _make_producer(self, stopping: Callable[[], bool]) -> Producer:
         # An explicit value per record costs nothing; `delivery.report.only.error` needs a real bool.
         config: dict[str, Any] = {
             **fit_batches(self._properties, [one.batch_bytes for one in self._topics.values()]),
             "delivery.report.only.error": True,
             "on_delivery": self._on_delivery,
         }
-        try:
-            return self._tools.producer(config)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise SinkRefused(
-                f"sink {self._sink}: the Kafka client refuses its settings: {error}", sink=self._sink
-            ) from error
+        patient_until = self._clock.monotonic() + (RENEWAL_S if names_tls_files(self._properties) else 0.0)
+        while True:
+            try:
+                return self._tools.producer(config)
+            except (KafkaException, TypeError, ValueError) as error:
+                if stopping() or self._clock.monotonic() >= patient_until:
+                    raise SinkRefused(
+                        f"sink {self._sink}: the Kafka client refuses its settings: {error}", sink=self._sink
+                    ) from error
+            self._clock.sleep(RETRY_PAUSE_S)
 
     @property
     def _names(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import os
 import ssl
 from types import TracebackType
@@ -22,6 +23,9 @@ from tidegate import __version__
 from tidegate.errors import UNDECODABLE
 from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
 from tidegate.settings.schemas import RegistrySettings
+from tidegate.storage.stamps import stamp_files
+
+logger = logging.getLogger(__name__)
 
 BODY_BYTES_MAX: Final = 4 << 20
 CONNECTIONS_MAX: Final = 8
@@ -54,6 +58,8 @@ class Transport:
         """Raises RegistryRefused for certificates that cannot be used."""
         self._urls = settings.url
         self._timeout_s = settings.timeout_ms / 1000
+        self._settings = settings
+        self._stamp = _stamp(settings)
         self._tls = _tls(settings)
         self._headers = {
             "Accept": f"{MEDIA}, application/json",
@@ -69,7 +75,7 @@ class Transport:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=self._tls),
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=self._timeout_s),
@@ -115,7 +121,7 @@ class Transport:
         target = URL(f"{url}{path}", encoded=True)
         try:
             async with self._session.request(
-                method, target, data=data, headers=headers, allow_redirects=False
+                method, target, data=data, headers=headers, allow_redirects=False, ssl=self._renewed_tls()
             ) as response:
                 return _judge(
                     where, path, response.status, response.headers.get("Location"), await _read(where, response)
@@ -128,6 +134,16 @@ class Transport:
                 remedy = "check `ca`, `certificate` and the host's name"
                 raise RegistryRefused(f"{where}: {refusal}", remedy=remedy) from error
             raise RegistryAway(f"{where} cannot be reached: {_network_reason(error)}") from error
+
+    def _renewed_tls(self) -> ssl.SSLContext | bool:
+        """Of the files as they are now; those that cannot be used leave the former ones in use."""
+        stamp = _stamp(self._settings)
+        if stamp != self._stamp:
+            try:
+                self._tls, self._stamp = _tls(self._settings), stamp
+            except RegistryRefused as refused:
+                logger.warning("registry: %s; the former ones stay in use", refused.message)
+        return self._tls
 
 
 async def _read(where: str, response: aiohttp.ClientResponse) -> bytes:
@@ -179,6 +195,11 @@ def _authorization(settings: RegistrySettings) -> dict[str, str]:
         return {}
     pair = f"{settings.username}:{settings.password.get_secret_value()}"
     return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+
+def _stamp(settings: RegistrySettings) -> object:
+    """Differs when a file has changed."""
+    return stamp_files(file for file in (settings.ca, settings.certificate, settings.key) if file is not None)
 
 
 def _tls(settings: RegistrySettings) -> ssl.SSLContext | bool:

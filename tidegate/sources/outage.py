@@ -1,30 +1,38 @@
-"""That brokers do not answer, as a source's client says it: reported once, and once when they do again."""
+"""Brokers that do not answer a source, and certificates that were replaced meanwhile."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import confluent_kafka as ck
 
 from tidegate.clock import Clock
+from tidegate.kafka.tls import RENEWAL_S
+from tidegate.sources.errors import SourceUnavailable
 
 _LOG = logging.getLogger("tidegate.sources")
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks while nobody answers; no look waits longer."""
-_OUTAGE_REPORT_SECONDS: Final = 4.0
+_REPORT_SECONDS: Final = 4.0
 
 
 class Outage:
-    """Of one source. librdkafka keeps trying for ever.
+    """Reports once that the brokers do not answer, and once that they do again; librdkafka keeps trying for ever.
 
     Its errors say when to begin to look: it repeats them seldom, and an idle topic never says that all is well.
+    `files` is a stamp of the certificates that a client reads when it is made, and never again.
     """
 
-    def __init__(self, source: str, clock: Clock) -> None:
+    def __init__(self, source: str, clock: Clock, files: Callable[[], object] = lambda: None) -> None:
         self._source = source
         self._clock = clock
+        self._files = files
+        self._files_before = files()
+        self._renewal: tuple[object, float] | None = None
+        """The files as they were at an error, or at a later look, and when; None as long as they are the client's."""
         self._since: float | None = None
         self._told = False
         self._looked = 0.0
@@ -38,13 +46,34 @@ class Outage:
         self._looked = now
         return True
 
+    def check(self) -> None:
+        """Raises SourceUnavailable when there was an error and the certificates are others than the client's, all of
+        them by now.
+        """
+        if self._renewal is None:
+            return
+        (files, since), now = self._renewal, self._clock.monotonic()
+        if now - since < RENEWAL_S:
+            return
+        found = self._files()
+        if found != files:
+            self._renewal = None if found == self._files_before else (found, now)
+            return
+        raise SourceUnavailable(
+            f"source {self._source}: {self.last}; its certificates were replaced after its client had read them: "
+            "another attempt takes the new ones",
+            source=self._source,
+        )
+
     def on_error(self, error: ck.KafkaError) -> None:
         """An error that waiting may cure."""
         now = self._clock.monotonic()
         self.last = error.str()
+        if self._renewal is None and (files := self._files()) != self._files_before:
+            self._renewal = (files, now)
         if self._since is None:
             self._since = now
-        if not self._told and now - self._since >= _OUTAGE_REPORT_SECONDS:
+        if not self._told and now - self._since >= _REPORT_SECONDS:
             self._told = True
             seconds = now - self._since
             _LOG.warning("source %s: no answer from its brokers for %.0f s: %s", self._source, seconds, self.last)

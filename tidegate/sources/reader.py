@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 
 import confluent_kafka as ck
@@ -18,6 +19,7 @@ import msgspec
 from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
+from tidegate.kafka.tls import RENEWAL_S, names_tls_files, stamp_tls_files
 from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, SourceOperator
 from tidegate.sources.caught_up import CaughtUp, Due
 from tidegate.sources.consumer_properties import derive_consumer_properties
@@ -140,7 +142,7 @@ class Reader:
         self._added_retry_at = 0.0
         self._mean_bytes = 256.0
         self._handed_at, self._handed_records = 0.0, 0
-        self._outage = Outage(operator.name, tools.clock)
+        self._outage = Outage(operator.name, tools.clock, partial(stamp_tls_files, operator.kafka))
         self._caught_up = CaughtUp()
         self._thread = tools.helper(f"source-{operator.name}", self._on_bug)
 
@@ -256,11 +258,18 @@ class Reader:
         self._fail(SourceUnavailable(f"source {name}: {type(error).__name__}: {error}", source=name))
 
     def _open(self) -> Consumer:
-        try:
-            return self._tools.consumer(self._config, self._outage.on_error)
-        except (ck.KafkaException, ValueError, TypeError) as error:
-            name = self._operator.name
-            raise SourceFailed(f"source {name}: the Kafka client refuses its settings: {error}", source=name) from error
+        """Files that are being replaced are waited for."""
+        name, kafka = self._operator.name, self._operator.kafka
+        patient_until = self._clock.monotonic() + (RENEWAL_S if names_tls_files(kafka) else 0.0)
+        while True:
+            try:
+                return self._tools.consumer(self._config, self._outage.on_error)
+            except (ck.KafkaException, ValueError, TypeError) as error:
+                if self._stopping or self._clock.monotonic() >= patient_until:
+                    text = f"source {name}: the Kafka client refuses its settings: {error}"
+                    raise SourceFailed(text, source=name) from error
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)
 
     def _prepare(self, consumer: Consumer, fetcher: Fetcher) -> bool:
         """Find the positions and assign; repeats what a broker outage prevents. False when asked to stop."""
@@ -302,6 +311,7 @@ class Reader:
 
     def _read(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """One round: wait for room, take what the client has, hand it over."""
+        self._outage.check()
         if self._added:
             self._assign_added(consumer, fetcher)
         room = self._wait_for_room(consumer)

@@ -22,7 +22,7 @@ import msgspec
 from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET, STANDALONE
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.settings.counts import render_count
-from tidegate.settings.secrets import is_secret_key
+from tidegate.settings.secrets import Text, is_secret_key, reveal
 from tidegate.slot.bootstrap import SlotBootstrap
 from tidegate.slot.faults import lacking_module
 from tidegate.spark.channel_key import make_key
@@ -140,7 +140,7 @@ class SparkHost:
         self,
         application: str,
         master: str,
-        properties: Mapping[str, str],
+        properties: Mapping[str, Text],
         work_dir: Path,
         start_timeout_s: float = START_TIMEOUT_S,
         *,
@@ -152,7 +152,8 @@ class SparkHost:
         self._start_timeout_s = start_timeout_s
         self._application = application
         self._master = master
-        self._properties = dict(properties)
+        self._properties = reveal(properties)
+        self._from_files = {name for name, value in properties.items() if not isinstance(value, str)}
         self._work_dir = work_dir
         self._context: SparkContext | None = None
         self._lost = threading.Event()
@@ -178,7 +179,7 @@ class SparkHost:
             self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j, more)
         settings = derive_settings(self._application, self._master, self._properties, encrypted=self._encrypted)
         launched, conf = SparkConf(loadDefaults=False), SparkConf(loadDefaults=False)
-        launched.setAll([(name, value) for name, value in settings.items() if not is_secret_key(name)])
+        launched.setAll([(name, value) for name, value in settings.items() if not self._is_secret(name)])
         conf.setAll(list(settings.items()))
         output = self._output
         try:
@@ -266,6 +267,10 @@ class SparkHost:
         """Whether the gateway JVM runs jobs, as far as is known; when not, only a new daemon process helps."""
         process = getattr(getattr(self._context, "_gateway", None), "proc", None)
         return not self._lost.is_set() and (process is None or process.poll() is None)
+
+    def _is_secret(self, name: str) -> bool:
+        """By its name, or as the pipeline file has it from another file; of these a JVM starts with the driver's."""
+        return is_secret_key(name) or (name in self._from_files and not name.startswith("spark.driver."))
 
     def _make_files(self) -> tuple[Path, Path]:
         """What the log of the JVMs is to be, and a directory for their temporary files. Raises SparkUnavailable."""

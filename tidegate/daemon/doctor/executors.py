@@ -20,7 +20,6 @@ from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.settings.counts import render_count
-from tidegate.settings.secrets import reveal
 from tidegate.spark.host import SparkHost
 from tidegate.storage.base import StorageError
 from tidegate.storage.open import Opener
@@ -74,7 +73,7 @@ def _problem(text: str) -> Finding:
 
 
 def _make_host(settings: PipelineSettings, work: WorkDirectory) -> SparkHost:
-    properties = {name: value for name, value in reveal(settings.spark).items() if name != "master"}
+    properties = {name: value for name, value in settings.spark.items() if name != "master"}
     master = settings.spark_master
     return SparkHost(
         f"{settings.name}-doctor",

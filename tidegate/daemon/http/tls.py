@@ -15,6 +15,7 @@ import msgspec
 from tidegate.errors import TidegateError
 from tidegate.process.repeats import Complaints
 from tidegate.settings.serving import HttpTlsSettings
+from tidegate.storage.stamps import stamp_files
 
 LOOK_S: Final = 10.0
 """Between two looks at the files: certificates are replaced while a daemon runs for years."""
@@ -122,12 +123,4 @@ def _try(word: str, file: str, step: Callable[[], object], remedy: str) -> None:
 
 def _stamp(settings: HttpTlsSettings) -> tuple[object, ...]:
     """Differs when a file has changed."""
-    return tuple(_look(file) for file in (settings.certificate, settings.key, settings.client_ca) if file is not None)
-
-
-def _look(file: str) -> tuple[int, int, int]:
-    try:
-        found = Path(file).stat()
-    except OSError:
-        return (0, 0, 0)
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return stamp_files(file for file in (settings.certificate, settings.key, settings.client_ca) if file is not None)
