@@ -189,6 +189,26 @@ def _number_of(value: Any, kind: DataType) -> Decimal:
 
 
 _NAMES: Final[dict[type, str]] = {list: "array", dict: "object"}
+_TYPES: Final = re.compile("`[a-z]+(?: [|] [a-z]+)*`")
+_IN_WORDS: Final = {
+    "bool": "boolean",
+    "bytes": "binary",
+    "datetime": "timestamp",
+    "decimal": "number",
+    "float": "number",
+    "int": "integer",
+    "str": "string",
+}
+
+
+def in_words(reason: str) -> str:
+    """A reason of msgspec's with JSON's types, or those of columns, in place of Python's."""
+    what, at, place = reason.partition(" - at ")
+    return _TYPES.sub(lambda found: re.sub("[a-z]+", _word, found[0]), what) + at + place
+
+
+def _word(found: re.Match[str]) -> str:
+    return _IN_WORDS.get(found[0], found[0])
 
 
 def _shown(value: Any) -> str:
