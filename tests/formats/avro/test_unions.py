@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.formats.avro.any_avro import decoder_of, encode, record_of
+from tests.formats.avro.any_avro import PREFIX, decoder_of, encode, record_of
 from tests.formats.avro.test_decoder import COLOURS, DECIMAL, POINT, decoded, failures
 from tests.formats.batches import messages_of
 from tests.formats.memory_batches import InMemory
@@ -202,3 +202,12 @@ def test_a_schema_of_which_not_even_a_null_can_be_read_is_refused_as_a_whole() -
     assert failures(found) == [
         (row, f"INCOMPATIBLE_SCHEMA: schema 7 cannot be read: at `u`: {SCALES}") for row in (0, 1)
     ]
+
+
+@pytest.mark.parametrize("kind", [SYMBOL, ["null", "string"], ["null", "string", "long"]])
+def test_a_number_that_no_symbol_and_no_type_has_is_called_that(kind: Any) -> None:
+    schema = record_of(("u", kind))
+    message = (
+        "an enum or a union has a number that none of its symbols or types has; it was written with another schema"
+    )
+    assert failures(decoded(decoder_of(schema), [PREFIX + b"\x0a\x00"])) == [(0, f"MALFORMED_AVRO: {message}, or cut")]

@@ -116,7 +116,9 @@ def _failure(row: int, error: Exception) -> RecordFailure:
     if isinstance(error, _Unfit):
         return RecordFailure(row, error.kind, str(error))
     if isinstance(error, EOFError | LookupError) or not str(error):
-        what = "the bytes end within the record" if isinstance(error, EOFError) else first_line(error)
+        what = "the bytes end within the record"
+        if isinstance(error, LookupError):
+            what = "an enum or a union has a number that none of its symbols or types has"
         return RecordFailure(row, FailureKind.MALFORMED_AVRO, f"{what}; it was written with another schema, or cut")
     return RecordFailure(row, FailureKind.MALFORMED_AVRO, first_line(error))
 
