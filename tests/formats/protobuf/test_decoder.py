@@ -182,6 +182,19 @@ def test_a_string_of_proto2_that_is_not_utf8_makes_its_record_bad(*, read: bool)
     assert found.frame["id"].to_list() == [1]
 
 
+@pytest.mark.parametrize("read", [True, False])
+@pytest.mark.parametrize("entry", [b"\x0a\x01\xff\x12\x00", b"\x0a\x01a\x12\x01\xff"])
+def test_a_map_of_proto2_that_is_not_utf8_makes_its_record_bad(entry: bytes, *, read: bool) -> None:
+    file = file_of({"R": [("id", "int32"), ("m", ("string", "string"))]}, syntax="proto2")
+    decoder = decoder_of(file, output=None if read else (("id", INT),))
+    good = PREFIX + b"\x08\x01\x12\x06\x0a\x01a\x12\x01b"
+    found = decode(decoder, good, PREFIX + b"\x12" + bytes([len(entry)]) + entry, good)
+    (failure,) = found.failures
+    assert (failure.row, failure.kind) == (1, FailureKind.NOT_UTF8)
+    assert failure.message.startswith("`m`: ")
+    assert found.frame["id"].to_list() == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("value", "kind", "said"),
     [
