@@ -35,6 +35,21 @@ def test_every_problem_has_a_remedy_and_a_place_in_the_file(path: Path) -> None:
         assert 1 <= problem.column <= len(lines[problem.line - 1]) + 1
 
 
+def test_aliases_cannot_be_nested_deeper_than_brackets() -> None:
+    lines = ["x0: &x0 " + "[" * 28 + "1" + "]" * 28]
+    lines += [f"x{i}: &x{i} " + "[" * 28 + f"*x{i - 1}" + "]" * 28 for i in range(1, 150)]
+    with pytest.raises(ConfigErrors, match="nested deeper than 32 levels; write fewer aliases"):
+        parse_pipeline("\n".join(lines), "deep.yaml", {})
+
+
+@pytest.mark.parametrize("path", broken_files(), ids=lambda path: path.stem)
+def test_a_problem_is_one_line_that_can_be_shown(path: Path) -> None:
+    for problem in problems(path):
+        assert str(problem).isprintable()
+        assert len(problem.message) < 1000
+        assert len(problem.path) < 200
+
+
 def look_at(text: str) -> None:
     """Check a text as a pipeline file; only ConfigErrors may come out."""
     try:

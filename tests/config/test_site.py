@@ -82,3 +82,10 @@ def test_a_site_file_that_cannot_be_read_is_named(tmp_path: Path, site: str) -> 
 def test_a_site_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigErrors, match=r"none\.yaml:1:1: cannot be read: No such file"):
         parse_pipeline(PIPELINE, "orders.yaml", {"TIDEGATE_SITE": str(tmp_path / "none.yaml")})
+
+
+def test_a_site_of_aliases_of_aliases_is_refused_at_once(tmp_path: Path) -> None:
+    lines = ["  x0: &x0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"  x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 10)}]" for i in range(1, 10)]
+    with pytest.raises(ConfigErrors, match=rf"{tmp_path}/site\.yaml:\d+:\d+: more than 50000 values"):
+        loaded(tmp_path, "\n".join(["kafka:", *lines, ""]))

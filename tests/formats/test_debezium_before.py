@@ -93,7 +93,7 @@ LACKS = f"INCOMPLETE_CHANGE: the row in `before` has no `name`, and has to be ta
         (update([1]), "WRONG_TYPE: Expected `object`, got `array` - at `$.before`"),
         (update(OLD, [1]), "WRONG_TYPE: Expected `object`, got `array` - at `$.after`"),
         (update({"id": 1}, [1]), "WRONG_TYPE: Expected `object`, got `array` - at `$.after`"),
-        (update({"id": "1", "name": "a"}), "WRONG_TYPE: Expected `int | null`, got `str` - at `$.before.id`"),
+        (update({"id": "1", "name": "a"}), "WRONG_TYPE: Expected `integer | null`, got `string` - at `$.before.id`"),
         (
             update({"id": 1, "name": UNAVAILABLE}),
             (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.formats.typed_values import TYPES, values_of
 from tidegate.datatypes import DataType
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.kinds.json.reader import JsonDecoder
+from tidegate.formats.kinds.json.types import SCALARS
 from tidegate.formats.kinds.json.writer import json_objects
 from tidegate.settings.columns import derive_type
 
@@ -99,7 +101,7 @@ def test_a_decimal_is_exactly_what_the_record_says(name: str, text: str, value: 
         ("map<string, decimal(5,2)>", '{"k":1e-9999999999999999999}', "OUT_OF_RANGE: the exponent of a number"),
         ("decimal(5,2)", '"1e9999999999999999999"', "OUT_OF_RANGE: '1e9999999999999999999' does not fit"),
         ("decimal(5,2)", "1" * 10_000, "OUT_OF_RANGE"),
-        ("decimal(5,2)", "true", "WRONG_TYPE: Expected `decimal(5,2) | null`, got `bool` - at `$.v`"),
+        ("decimal(5,2)", "true", "WRONG_TYPE: Expected `decimal(5,2) | null`, got `boolean` - at `$.v`"),
         ("decimal(5,2)", "[1]", "got `array`"),
         ("decimal(5,2)", '"1_0"', "WRONG_TYPE: Expected `decimal(5,2)`, got the text '1_0'"),
         ("decimal(5,2)", '" 1"', "WRONG_TYPE"),
@@ -172,3 +174,17 @@ def test_keys_of_maps_are_texts_of_their_type_and_the_last_of_equal_ones_counts(
 )
 def test_decimals_are_numbers_and_maps_are_objects(name: str, value: object, text: str) -> None:
     assert written(derive_type(name), value) == text
+
+
+VALUES = ("1", "1.5", "true", '"x"', "[]", "{}", '[["x"]]', '{"x":[true]}', '{"x":"y"}', "1e400")
+
+
+@pytest.mark.parametrize(
+    "name", [*SCALARS, "decimal(5,2)", "array<double>", "map<string, binary>", "struct<x: double>"]
+)
+def test_reasons_have_the_words_of_json(name: str) -> None:
+    _, failures = JsonDecoder([("v", derive_type(name))]).decode_values([b'{"v":%b}' % one.encode() for one in VALUES])
+    assert failures
+    for failure in failures:
+        what = failure.message.partition(" - at ")[0]
+        assert not re.search(r"`[^`]*\b(str|int|bool|float|bytes|dict|list|datetime|decimal(?![(]))\b[^`]*`", what)

@@ -97,7 +97,7 @@ def _late_sinks(settings: PipelineSettings, values: dict[str, Value]) -> Iterato
             named[late] = str(step.get("name"))
             if isinstance(sinks, dict) and late not in sinks:
                 remedy = derive_suggestion(late, sinks, otherwise="add it under `sinks:`, without `from`")
-                yield PathProblem(("steps", index, "late"), f"there is no sink `{late}`", remedy)
+                yield PathProblem(("steps", index, "late"), f"there is no sink `{late[:60]}`", remedy)
     for name, sink in settings.sinks.items():
         if sink.from_ is None and name not in named:
             remedy = "add it: source or step to write; a list writes all of them"

@@ -82,12 +82,12 @@ class DocumentBroken(Exception):
         self.problem = problem
 
 
-def derive_tree(text: str) -> tuple[Node | None, list[TextProblem]]:
+def derive_tree(text: str, file: str = "") -> tuple[Node | None, list[TextProblem]]:
     """The tree of the only document (None when there is none) and what is wrong with it but does not stop reading.
 
-    Raises DocumentBroken where the YAML cannot be read.
+    `file` is for the marks. Raises DocumentBroken where the YAML cannot be read.
     """
-    builder = _Builder(_Lines(text))
+    builder = _Builder(_Lines(text, file))
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             builder.take(event)
@@ -117,13 +117,14 @@ def _flow_remedy(text: str, place: Mark) -> str:
 class _Lines:
     """Places as editors show them: libyaml begins lines after U+0085, U+2028 and U+2029, too."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, file: str = "") -> None:
+        self._file = file
         self._starts = [0, *(found.end() for found in re.finditer("[\r\n]", text))]
 
     def place(self, mark: Any) -> Mark:
         """Of a mark of libyaml's."""
         line = bisect.bisect_right(self._starts, mark.index)
-        return Mark(line, mark.index - self._starts[line - 1] + 1, mark.index)
+        return Mark(line, mark.index - self._starts[line - 1] + 1, mark.index, self._file)
 
 
 class _Builder:

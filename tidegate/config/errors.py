@@ -35,14 +35,22 @@ class Problem(msgspec.Struct, frozen=True, order=True):
         place = f"{self.file}:{self.line}:{self.column}: "
         kind = "" if self.severity == "error" else f"{self.severity}: "
         path = f"{self.path}: " if self.path else ""
-        return f"{place}{kind}{path}{join_remedy(self.message, self.remedy)}"
+        return in_one_line(f"{place}{kind}{path}{join_remedy(self.message, self.remedy)}")
 
 
 def join_remedy(message: str, remedy: str) -> str:
     """`problem; remedy`, or a sentence after others where the message ends with a full stop."""
     if not remedy:
         return message
-    return f"{message}{' ' if message.endswith('.') else '; '}{remedy}"
+    sentence = message.endswith(".") and not message.endswith("...")
+    return f"{message}{' ' if sentence else '; '}{remedy}"
+
+
+def in_one_line(text: str) -> str:
+    """With escapes in place of what ends a line, is an order to a terminal, or cannot be seen."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 class PathProblem(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
-from typing import Any
+from typing import Any, Final
 
 from pydantic import SecretStr
 
@@ -29,6 +29,8 @@ from tidegate.config.values import Place, Reader, Value, derive_place_inside
 from tidegate.formats.schemas import SchemaText
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.secrets import Redactor
+
+_NAME_SHOWN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> Loaded
         tree, in_text = derive_tree(source)
         root = _root(tree)
         if site is not None:
-            root, wrong = lay_over(root, *site)
+            root, wrong = lay_over(root, site)
             in_text += wrong
         values = reader.read_mapping(root)
     except DocumentBroken as error:
@@ -126,18 +128,18 @@ def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> Loaded
     return replace(loaded, problems=tuple(sorted(set(problems))))
 
 
-def _read_site(file: str) -> tuple[MappingNode, str] | None:
-    """The site's settings and where they stand; None without any. Raises ConfigErrors."""
+def _read_site(file: str) -> MappingNode | None:
+    """The site's settings; None without any. Raises ConfigErrors."""
     if not file:
         return None
     try:
-        tree, problems = derive_tree(_read_text(FilePath(file)))
+        tree, problems = derive_tree(_read_text(FilePath(file)), file)
         root = _root(tree)
     except DocumentBroken as error:
         raise ConfigErrors([_text_problem(file, "", error.problem)]) from error
     if problems:
         raise ConfigErrors([_text_problem(file, "", problem) for problem in problems])
-    return root, file
+    return root
 
 
 def _at_path(loaded: LoadedPipeline, problem: PathProblem) -> Problem:
@@ -193,7 +195,7 @@ def _display(path: Path, values: Value) -> str:
         else:
             below = below.get(str(step)) if isinstance(below, dict) else None
             words.append(str(step))
-    return ".".join(words)
+    return ".".join(word if len(word) <= _NAME_SHOWN else f"{word[:_NAME_SHOWN]}..." for word in words)
 
 
 def _text_problem(file: str, path: str, problem: TextProblem) -> Problem:

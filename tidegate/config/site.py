@@ -6,10 +6,9 @@ differs from place to place: the site file has that, in the same words, and what
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from tidegate.config.document import MappingNode, Node, ScalarNode, SequenceNode, TextProblem
+from tidegate.config.document import MappingNode, Node, TextProblem
 from tidegate.settings.suggest import derive_suggestion
 
 VARIABLE: Final = "TIDEGATE_SITE"
@@ -22,11 +21,11 @@ SECTIONS: Final = frozenset(
 """What a site file may have. None of it says what becomes of a record."""
 
 
-def lay_over(tree: MappingNode, site: MappingNode, file: str) -> tuple[MappingNode, list[TextProblem]]:
-    """`tree` with the settings of `site`, whose marks name `file`; what is wrong with the latter."""
+def lay_over(tree: MappingNode, site: MappingNode) -> tuple[MappingNode, list[TextProblem]]:
+    """`tree` with the settings of `site`, whose marks name its file; what is wrong with the latter."""
     problems = [
         TextProblem(
-            replace(key.mark, file=file),
+            key.mark,
             f"`{key.text[:100]}` is not of a site file ({VARIABLE})",
             derive_suggestion(key.text, SECTIONS, otherwise="what happens to records is in the pipeline file"),
         )
@@ -34,7 +33,7 @@ def lay_over(tree: MappingNode, site: MappingNode, file: str) -> tuple[MappingNo
         if key.text not in SECTIONS
     ]
     own = MappingNode(site.mark, [(key, value) for key, value in site.entries if key.text in SECTIONS])
-    return _merged(tree, _named(own, file)), problems
+    return _merged(tree, own), problems
 
 
 def _merged(below: Node, above: Node) -> MappingNode:
@@ -52,17 +51,3 @@ def _merged(below: Node, above: Node) -> MappingNode:
         else:
             entries.append(found)
     return MappingNode(below.mark, [*entries, *over.values()])
-
-
-def _named(node: Node, file: str) -> Node:
-    """The same with the file in every mark."""
-    mark = replace(node.mark, file=file)
-    if isinstance(node, ScalarNode):
-        return replace(node, mark=mark)
-    if isinstance(node, SequenceNode):
-        return SequenceNode(mark, [_named(item, file) for item in node.items])
-    return MappingNode(mark, [(_scalar(key, file), _named(value, file)) for key, value in node.entries])
-
-
-def _scalar(key: ScalarNode, file: str) -> ScalarNode:
-    return replace(key, mark=replace(key.mark, file=file))

@@ -42,6 +42,7 @@ _SECTIONS: tuple[Path, ...] = (
     ("registry",),
 )
 
+_NAMES = ("Kafka", "Spark")
 _PARTS: Mapping[str, type[Settings]] = {"a source": SourceSettings, "a step": StepSettings, "a sink": SinkSettings}
 
 
@@ -77,7 +78,8 @@ def _missing_remedy(path: Path) -> str:
     model = model_at(path[:-1])
     for name, info in model.model_fields.items() if model else ():
         if (info.alias or name) == path[-1] and info.description:
-            return f"add it: {info.description[0].lower()}{info.description[1:].rstrip('.')}"
+            first, _, rest = info.description.rstrip(".").partition(" ")
+            return f"add it: {first if first in _NAMES else first.lower()} {rest}"
     return "add it"
 
 

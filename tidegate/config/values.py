@@ -13,6 +13,7 @@ from typing import Self
 from pydantic import SecretStr
 
 from tidegate.config.document import (
+    MAX_DEPTH,
     MAX_NODES,
     DocumentBroken,
     MappingNode,
@@ -82,6 +83,9 @@ class Reader:
 
     def read(self, node: Node, path: Path = (), key: Mark | None = None) -> Value:
         """The value of a node and of everything below it."""
+        if len(path) > MAX_DEPTH:
+            message = f"nested deeper than {MAX_DEPTH} levels"
+            raise DocumentBroken(TextProblem(node.mark, message, "write fewer aliases: no setting is that deep"))
         if len(self.places) > MAX_NODES:
             raise DocumentBroken(TextProblem(node.mark, f"more than {MAX_NODES} values", "write fewer aliases"))
         self.places[path] = Place(node.mark, key, node)

@@ -55,7 +55,7 @@ def find_schema(
             return RecordFailure(0, FailureKind.NULL_VALUE, "a tombstone holds no value")
         return RecordFailure(0, FailureKind.EMPTY_VALUE, "the value is empty")
     if len(prefix) < PREFIX_BYTES or prefix[0]:
-        what = f"the value begins with {prefix!r}, not with a zero byte and the id of a schema"
+        what = f"the value begins with {repr(prefix)[1:]}, not with a zero byte and the id of a schema"
         return RecordFailure(0, malformed, what)
     schema_id = schema_id_of(prefix)
     try:

@@ -106,7 +106,7 @@ class _TypeReader:
         token, column = self._next()
         if token not in wanted:
             raise TypeProblem(
-                f"expected `{'` or `'.join(wanted)}` here, got {f'`{token}`' if token else 'the end'}",
+                f"expected `{'` or `'.join(wanted)}` here, got {f'`{token[:60]}`' if token else 'the end'}",
                 "write array<string>, map<string, int> or struct<a: int, b: string>",
                 column,
             )
@@ -116,7 +116,7 @@ class _TypeReader:
         """Nothing may follow a type."""
         token, column = self._next()
         if token:
-            raise TypeProblem(f"`{token}` does not belong here", "a column has one type", column)
+            raise TypeProblem(f"`{token[:60]}` does not belong here", "a column has one type", column)
 
     def type(self, depth: int) -> DataType:
         """One type at the current token."""
@@ -140,7 +140,7 @@ class _TypeReader:
         if name in LATER:
             remedy = "write `string`" if name in TEXTS else f"use {_KNOWN}"
             raise TypeProblem(f"the type `{token}` is not supported yet", remedy, column)
-        message = f"`{token}` is not a type" if token else "a type is missing"
+        message = f"`{token[:60]}` is not a type" if token else "a type is missing"
         raise TypeProblem(message, _other_type(token.lower()), column)
 
     def _map(self, depth: int) -> DataType:
@@ -170,7 +170,7 @@ class _TypeReader:
         token, place = self._next()
         if not token.isdecimal() or not least <= int(token) <= most:
             raise TypeProblem(
-                f"{what} is a number from {least} to {most}" + (f", not `{token}`" if token else ""),
+                f"{what} is a number from {least} to {most}" + (f", not `{token[:60]}`" if token else ""),
                 "write decimal(18,2): 18 digits, 2 of them after the point",
                 place,
             )
@@ -185,7 +185,7 @@ class _TypeReader:
             if not name or (name in "<>(),:" and not quoted):
                 raise TypeProblem("a field needs a name", "write struct<a: int, b: string>", place)
             if name in fields:
-                raise TypeProblem(f"the field `{name}` is given twice", "remove one", place)
+                raise TypeProblem(f"the field `{name[:60]}` is given twice", "remove one", place)
             self._expect(":")
             fields[name] = self.type(depth + 1)
             if self._expect(",", ">") == ">":

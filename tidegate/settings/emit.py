@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from tidegate.settings.fields import Check, duration, refusal, require_text
+from tidegate.settings.fields import Check, check_below, duration, refusal, require_text
 from tidegate.settings.suggest import derive_suggestion
 
 EACH: Final = "each"
@@ -35,7 +35,7 @@ def _emit(value: object) -> str | EmitEvery:
     unknown = [str(key) for key in value if key != "every"]
     if unknown or not value:
         raise refusal("unknown key" if unknown else "the mapping is empty", _REMEDY, at=unknown[0] if unknown else "")
-    return EmitEvery(_DURATION.check(value["every"]))
+    return EmitEvery(check_below("every", _DURATION.check, value["every"]))
 
 
 EmitWord = Annotated[

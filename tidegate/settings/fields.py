@@ -62,6 +62,15 @@ def refusal(message: str, remedy: str = "", at: str = "", column: int = 0) -> Py
     return PydanticCustomError(CONFIG, "{message}", context)
 
 
+def check_below(key: str, check: Callable[[Any], Any], value: object) -> Any:
+    """A value at a key of the one that is checked: what is wrong with it is said at that key."""
+    try:
+        return check(value)
+    except PydanticCustomError as error:
+        context = error.context or {}
+        raise refusal(**{**context, "at": key}) from error
+
+
 def describe_value(value: object) -> str:
     """A value for a message, short and without secrets."""
     if isinstance(value, SecretStr):
@@ -88,14 +97,19 @@ def require_text(value: object, what: str, remedy: str = "") -> str:
 
 def choice(*words: str, later: Mapping[str, str] | None = None) -> Check:
     """A word out of a few. `later` are words of the file format that this version refuses by name."""
+    what = "one of " + ", ".join(words) if words[1:] else words[0]
+
+    def suggested(word: str) -> str:
+        return derive_suggestion(word, words) if words[1:] else f"only `{words[0]}` is supported"
 
     def check(value: object) -> str:
-        text = require_text(value, "one of " + ", ".join(words), derive_suggestion("", words))
+        text = require_text(value, what, suggested(""))
         if text in words:
             return text
-        if later and text.split(maxsplit=1)[0] in later:
-            raise refusal(f"`{text[:60]}` is not supported yet", later[text.split(maxsplit=1)[0]])
-        raise refusal(f"`{text[:60]}` is not one of the choices", derive_suggestion(text, words))
+        first = text.partition(" ")[0]
+        if later and first in later:
+            raise refusal(f"`{text[:60]}` is not supported yet", later[first])
+        raise refusal(f"`{text[:60]}` is not one of the choices", suggested(text))
 
     return Check(check, {"type": "string", "enum": list(words)})
 

@@ -9,7 +9,16 @@ from pydantic import Discriminator, Field, Tag
 
 from tidegate.datatypes import DataType
 from tidegate.settings.base import Settings
-from tidegate.settings.fields import Check, Column, ColumnType, ExpressionText, choice, refusal, require_text
+from tidegate.settings.fields import (
+    Check,
+    Column,
+    ColumnType,
+    ExpressionText,
+    check_below,
+    choice,
+    refusal,
+    require_text,
+)
 from tidegate.settings.schemas import COLUMNS, NAMED, NamedSchema, form_of
 
 ALL: Final = "all"
@@ -41,7 +50,7 @@ def _passed(value: object) -> str | tuple[str, ...]:
 def _renamed(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping) or not value:
         raise refusal("expected a mapping of headers to their new names", "write {old: new}")
-    return {_name(old): _name(new) for old, new in value.items()}
+    return {_name(old): check_below(old, _name, new) for old, new in value.items()}
 
 
 def _key_schema(value: object) -> DataType:
@@ -53,7 +62,10 @@ def _key_schema(value: object) -> DataType:
         return found
     if not value:
         raise refusal("is empty", "name the fields of the key, for instance {id: bigint}")
-    return DataType("struct", fields=tuple((name.check(field), kind.check(text)) for field, text in value.items()))
+    return DataType(
+        "struct",
+        fields=tuple((name.check(field), check_below(field, kind.check, text)) for field, text in value.items()),
+    )
 
 
 _NAMES_SCHEMA: Final = {"type": "array", "items": {"type": "string"}, "minItems": 1}

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from tidegate.settings.fields import (
     Check,
+    check_below,
     check_column,
     check_columns,
     check_step_name,
@@ -62,15 +63,17 @@ def _was(value: object) -> Was:
     if not value:
         raise refusal("the mapping is empty", _WAS_REMEDY)
     columns = value.get("columns", {})
-    if not isinstance(columns, Mapping) or ("columns" in value and not columns):
+    if not isinstance(columns, Mapping):
         raise refusal(f"expected a mapping, got {describe_value(columns)}", "write {new: old}", at="columns")
+    if "columns" in value and not columns:
+        raise refusal("the mapping is empty", "write {new: old}", at="columns")
     named = {check_column(new): check_column(old) for new, old in columns.items()}
     for new, old in named.items():
         if new == old:
             raise refusal(f"`{new}` is its name already", "write {new: old}, or remove it", at="columns")
         if list(named.values()).count(old) > 1:
             raise refusal(f"two columns were `{old}`", "one of them is new: remove it here", at="columns")
-    return Was(check_step_name(value["step"]) if "step" in value else "", named)
+    return Was(check_below("step", check_step_name, value["step"]) if "step" in value else "", named)
 
 
 def _state(value: object) -> StateWord:
@@ -95,11 +98,16 @@ def _state(value: object) -> StateWord:
             raise refusal(f"a state that is reset has nothing left for `{key}`", f"remove `{key}`", at=key)
     note = ""
     if verb:
-        note = require_text(value[verb], "a note", "say why, and when: the word counts once for each note")
-        if len(note) > NOTE_MAX:
-            raise refusal(f"the note has {len(note)} characters", f"at most {NOTE_MAX}", at=verb)
-    drop = check_columns(value["drop"]) if "drop" in value else ()
+        note = check_below(verb, _note, value[verb])
+    drop = check_below("drop", check_columns, value["drop"]) if "drop" in value else ()
     return StateWord(verb, note, drop, _defaults(value.get("defaults", {})))
+
+
+def _note(value: object) -> str:
+    note = require_text(value, "a note", "say why, and when: the word counts once for each note")
+    if len(note) > NOTE_MAX:
+        raise refusal(f"the note has {len(note)} characters", f"at most {NOTE_MAX}")
+    return note
 
 
 def _defaults(value: object) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from tidegate.settings.fields import Check, duration, refusal
+from tidegate.settings.fields import Check, check_below, duration, refusal
 from tidegate.settings.suggest import derive_suggestion
 from tidegate.settings.units import render_duration
 
@@ -40,7 +40,7 @@ def _ttl(value: object) -> Ttl:
     if len(value) != 1:
         raise refusal("the mapping needs one time", _REMEDY)
     ((clock, text),) = value.items()
-    return Ttl(_DURATION.check(text), processing=clock == "processing_time")
+    return Ttl(check_below(clock, _DURATION.check, text), processing=clock == "processing_time")
 
 
 _TIME: Final = dict(_DURATION.schema)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from tidegate.settings.fields import Check, check_column, refusal, require_text
+from tidegate.settings.fields import Check, check_below, check_column, refusal, require_text
 from tidegate.settings.suggest import derive_suggestion
 
 _WORDS = ("skip", "fail")
@@ -35,7 +35,7 @@ def _unknown(value: object) -> Unknown:
     others = [str(key) for key in value if key != "keep"]
     if others or not value:
         raise refusal("unknown key" if others else "the mapping is empty", _REMEDY, at=others[0] if others else "")
-    return Unknown("keep", check_column(value["keep"]))
+    return Unknown("keep", check_below("keep", check_column, value["keep"]))
 
 
 UnknownWord = Annotated[

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import Field
 
 from tidegate.settings.base import Settings
-from tidegate.settings.fields import Check, check_column, choice, refusal, require_text
+from tidegate.settings.fields import Check, check_below, check_column, choice, refusal, require_text
 from tidegate.settings.suggest import derive_suggestion
 
 _UNITS: Final = ("ms", "us", "ns")
@@ -31,15 +31,15 @@ def _timestamp_units(value: object) -> TimestampUnits:
         return TimestampUnits(_unit(value))
     if not value:
         raise refusal("the mapping is empty", _REMEDY)
-    return TimestampUnits(by_column=tuple((check_column(name), _unit(unit, str(name))) for name, unit in value.items()))
+    return TimestampUnits(
+        by_column=tuple((check_column(name), check_below(name, _unit, unit)) for name, unit in value.items())
+    )
 
 
-def _unit(value: object, column: str = "") -> str:
+def _unit(value: object) -> str:
     text = require_text(value, f"one of {', '.join(_UNITS)}", _REMEDY)
     if text not in _UNITS:
-        raise refusal(
-            f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _UNITS, otherwise=_REMEDY), at=column
-        )
+        raise refusal(f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _UNITS, otherwise=_REMEDY))
     return text
 
 

@@ -51,8 +51,8 @@ def test_every_bad_value_is_bad_alone_and_the_others_keep_their_order() -> None:
     assert failures(found) == [
         (1, "NULL_VALUE: a tombstone holds no value"),
         (3, "EMPTY_VALUE: the value is empty"),
-        (4, "MALFORMED_AVRO: the value begins with b'{\"id\"', not with a zero byte and the id of a schema"),
-        (5, "MALFORMED_AVRO: the value begins with b'\\x00\\x00\\x00', not with a zero byte and the id of a schema"),
+        (4, "MALFORMED_AVRO: the value begins with '{\"id\"', not with a zero byte and the id of a schema"),
+        (5, "MALFORMED_AVRO: the value begins with '\\x00\\x00\\x00', not with a zero byte and the id of a schema"),
         (6, "MALFORMED_AVRO: the bytes end within the record; it was written with another schema, or cut"),
         (7, "MALFORMED_AVRO: 1 more bytes than the record has"),
     ]

@@ -47,7 +47,7 @@ REMEDY = "(PostgreSQL writes it with `REPLICA IDENTITY FULL`, MySQL with `binlog
         ),
         (None, "NULL_VALUE: a tombstone holds no value"),
         (b"", "EMPTY_VALUE: the value is empty"),
-        (b"{op:c}", "MALFORMED_AVRO: the value begins with b'{op:c', not with a zero byte and the id of a schema"),
+        (b"{op:c}", "MALFORMED_AVRO: the value begins with '{op:c', not with a zero byte and the id of a schema"),
         (b"\0\0\0\0\7", "MALFORMED_AVRO: the bytes end within the record; it was written with another schema, or cut"),
         (event_of("c", None, OLD) + b"x", "MALFORMED_AVRO: 1 more bytes than the record has"),
         (b"\0\0\0\1\0", "UNKNOWN_SCHEMA: the registry has no schema with the id 256"),

@@ -165,6 +165,7 @@ def test_a_time_beyond_its_range_makes_its_record_bad_whoever_reads_it(
     decoder = decoder_of(file, output=None if read else (("id", INT),))
     found = decode(decoder, write(file, id=1), write(file, **{name: part}), write(file, id=2))
     assert [(one.row, one.kind) for one in found.failures] == [(1, FailureKind.OUT_OF_RANGE)]
+    assert found.failures[0].message.startswith(f"`{name}`: ")
     assert found.frame["id"].to_list() == [1, 2]
 
 
@@ -173,8 +174,25 @@ def test_a_string_of_proto2_that_is_not_utf8_makes_its_record_bad(*, read: bool)
     file = file_of({"R": [("id", "int32"), ("s", "string"), ("l", "string", "repeated")]}, syntax="proto2")
     decoder = decoder_of(file, output=None if read else (("id", INT),))
     found = decode(decoder, PREFIX + b"\x08\x01", PREFIX + b"\x12\x01\xff", PREFIX + b"\x1a\x01\xff")
-    assert [(one.row, one.kind) for one in found.failures] == [(1, FailureKind.NOT_UTF8), (2, FailureKind.NOT_UTF8)]
+    assert [str(one) for one in found.failures] == [
+        "NOT_UTF8: `s`: a string is not UTF-8",
+        "NOT_UTF8: `l`: a string is not UTF-8",
+    ]
+    assert [one.row for one in found.failures] == [1, 2]
     assert found.frame["id"].to_list() == [1]
+
+
+@pytest.mark.parametrize("read", [True, False])
+@pytest.mark.parametrize("entry", [b"\x0a\x01\xff\x12\x00", b"\x0a\x01a\x12\x01\xff"])
+def test_a_map_of_proto2_that_is_not_utf8_makes_its_record_bad(entry: bytes, *, read: bool) -> None:
+    file = file_of({"R": [("id", "int32"), ("m", ("string", "string"))]}, syntax="proto2")
+    decoder = decoder_of(file, output=None if read else (("id", INT),))
+    good = PREFIX + b"\x08\x01\x12\x06\x0a\x01a\x12\x01b"
+    found = decode(decoder, good, PREFIX + b"\x12" + bytes([len(entry)]) + entry, good)
+    (failure,) = found.failures
+    assert (failure.row, failure.kind) == (1, FailureKind.NOT_UTF8)
+    assert failure.message.startswith("`m`: ")
+    assert found.frame["id"].to_list() == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_answers_that_do_not_fit_are_failures_with_column_value_and_remedy() -> 
     step.poll()
     (batch,) = step.out.batches
     assert batch.select("n", "text").rows() == [(4, None), (5, "5")]
-    name, seen = "tests.operators.calls.manual:resolve", "(Expected `str | null`, got `int` - at `$.text`)"
+    name, seen = "tests.operators.calls.manual:resolve", "(Expected `string | null`, got `integer` - at `$.text`)"
     assert [(one.row, one.kind, one.message) for one in step.out.failures] == [
         (
             0,

@@ -18,7 +18,7 @@ import polars as pl
 from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, MAX_PRECISION, DataType
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Columns
-from tidegate.formats.kinds.avro.resolution import find_field
+from tidegate.formats.kinds.avro.resolution import find_field, has_unread
 from tidegate.formats.kinds.avro.schema import AvroField, AvroType
 from tidegate.formats.kinds.avro.values import DAY, MICROS, default_series
 from tidegate.formats.kinds.avro.wire import NotVectorised, Wire, container_head, read_block, wired, write_block
@@ -42,6 +42,8 @@ class FastReader:
 
     def __init__(self, writer: AvroType, reader: AvroType, columns: Columns, prefix: bytes) -> None:
         """Raises NotVectorised."""
+        if has_unread(reader):
+            raise NotVectorised("a type that cannot be read")
         self._wire = Wire(writer, prefix)
         kinds = dict(columns)
         self._names = list(kinds)

@@ -13,7 +13,7 @@ import polars as pl
 from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, DataType
 from tidegate.formats.contract import Columns
 from tidegate.formats.kinds.avro.columns import column_type
-from tidegate.formats.kinds.avro.resolution import find_field
+from tidegate.formats.kinds.avro.resolution import find_field, has_unread
 from tidegate.formats.kinds.avro.schema import AvroType
 from tidegate.formats.kinds.avro.values import DAY, MICROS, default_series
 from tidegate.native.avro import NO_NULL, PASSED_OVER, BodyDecoder, Step
@@ -34,6 +34,8 @@ class CertainReader:
 
     def __init__(self, library: Library, writer: AvroType, reader: AvroType, columns: Columns, prefix: bytes) -> None:
         """Raises NotInC."""
+        if has_unread(reader):
+            raise NotInC("a type that cannot be read")
         wanted = dict(columns)
         self._names = list(wanted)
         self._constants: list[pl.Series] = []

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any, Final
 
-from tidegate.formats.kinds.avro.resolution import choose_member, find_field, is_alike, short_name
+from tidegate.formats.kinds.avro.resolution import choose_member, find_field, is_alike, is_of_numbers, short_name
 from tidegate.formats.kinds.avro.schema import AvroType
 
 MEMBER: Final = "__member"
@@ -25,14 +25,7 @@ Both = tuple[Any, Any]
 
 def has_several(one: AvroType) -> bool:
     """Whether there is a union of several types in it."""
-    inside = [field.type for field in one.fields] + list(one.branches) + ([one.items] if one.items else [])
-    return (one.kind == "union" and one.bare is one) or any(map(has_several, inside))
-
-
-def is_of_numbers(one: AvroType) -> bool:
-    """Whether a union of several types becomes one number."""
-    kinds = {each.kind for each in one.branches} - {"null"}
-    return kinds in ({"int", "long"}, {"float", "double"})
+    return (one.kind == "union" and one.bare is one) or any(map(has_several, one.inside))
 
 
 def member_of(value: Any) -> tuple[int, Any] | None:
@@ -54,6 +47,8 @@ class _Pairs:
         self._numbers = count()
 
     def both(self, writer: AvroType, reader: AvroType) -> Both:
+        if reader.unread:  # whoever gets such a value refuses it
+            return (one := self._alone(writer)), one
         if reader.kind == "union" and reader.bare is reader and not is_of_numbers(reader):
             return self._members(writer, reader)
         if "union" in (writer.kind, reader.kind):
@@ -104,7 +99,10 @@ class _Pairs:
         ones: dict[int, Any] = {}
         others = []
         for branch in read:
-            place = next((at for at, one in enumerate(written) if at not in ones and is_alike(one, branch)), None)
+            left = [(at, one) for at, one in enumerate(written) if at not in ones]
+            place = next((at for at, one in left if is_alike(one, branch)), None)
+            if place is None and branch.unread:
+                place = next((at for at, one in left if one.kind != "null"), None)
             if place is None:
                 others.append(self._alone(branch))
             else:

@@ -86,7 +86,8 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
     if any(one.kind == "union" and one.bare is one for one in (writer, reader)):
         return _align_several(writer, reader, place)
     if reader.kind == "union":
-        aligned = align(writer.bare, reader.bare, place)
+        both = writer.nullable and reader.nullable
+        aligned = (_align_member if both else align)(writer.bare, reader.bare, place)
         return msgspec.structs.replace(
             reader, branches=tuple(each if each.kind == "null" else aligned for each in reader.branches)
         )
@@ -106,6 +107,25 @@ def align(writer: AvroType, reader: AvroType, place: str = "") -> AvroType:
     return _align_logical(one, reader, place)
 
 
+def _align_member(writer: AvroType, reader: AvroType, place: str) -> AvroType:
+    """As `align`, where values of other types can be read all the same: the refusal is for those of this one."""
+    try:
+        return align(writer, reader, place)
+    except AvroRefusal as refusal:
+        return msgspec.structs.replace(reader, unread=str(refusal))
+
+
+def has_unread(one: AvroType) -> bool:
+    """Whether there is a type in it of which nothing can be read."""
+    return bool(one.unread) or any(map(has_unread, one.inside))
+
+
+def is_of_numbers(one: AvroType) -> bool:
+    """Whether a union of several types becomes one number."""
+    kinds = {each.kind for each in one.branches} - {"null"}
+    return kinds in ({"int", "long"}, {"float", "double"})
+
+
 def _align_several(writer: AvroType, reader: AvroType, place: str) -> AvroType:
     """Where one of them is a union of several types: each of the reader's with the writer's whose values it gets.
 
@@ -117,7 +137,9 @@ def _align_several(writer: AvroType, reader: AvroType, place: str) -> AvroType:
         at = choose_member(one, members)
         if at is not None and members[at].kind == one.kind:
             sources.setdefault(at, one)
-    aligned = tuple(align(sources[at], one, place) if at in sources else one for at, one in enumerate(members))
+    several = writer.kind == reader.kind == "union" and not is_of_numbers(reader)
+    fit = _align_member if several else align
+    aligned = tuple(fit(sources[at], one, place) if at in sources else one for at, one in enumerate(members))
     return msgspec.structs.replace(reader, branches=aligned) if reader.kind == "union" else aligned[0]
 
 

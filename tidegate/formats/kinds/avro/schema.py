@@ -82,6 +82,14 @@ class AvroType(msgspec.Struct, frozen=True):
     chosen: tuple[int, int] = (-1, -1)
     """Of a union of which one type is written (`written.py`): that one's index in the schema, and null's, or -1."""
 
+    unread: str = ""
+    """Of a reader's type in a union: why what was written as such a one cannot be read; empty: it can."""
+
+    @property
+    def inside(self) -> list[AvroType]:
+        """The types that it is made of."""
+        return [field.type for field in self.fields] + list(self.branches) + ([self.items] if self.items else [])
+
     @property
     def nullable(self) -> bool:
         """A union of null and one other type."""

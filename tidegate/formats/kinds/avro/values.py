@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from decimal import Context, Decimal
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -22,8 +23,8 @@ from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import make_series, polars_type
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.kinds.avro.members import Both, has_several, is_of_numbers, member_of, show_members
-from tidegate.formats.kinds.avro.resolution import find_field
+from tidegate.formats.kinds.avro.members import Both, has_several, member_of, show_members
+from tidegate.formats.kinds.avro.resolution import find_field, has_unread, is_of_numbers
 from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType, as_json
 
 Convert = Callable[[Any], Any]
@@ -55,7 +56,7 @@ class ReferenceReader:
         """`same`: the reader's schema is the writer's."""
         self._defaults: dict[str, Any] = {}
         """Of fields that fastavro is not asked for."""
-        by_name = None if has_several(reader) else _by_name(writer, reader)
+        by_name = None if has_several(reader) or has_unread(reader) else _by_name(writer, reader)
         written, read = by_name or show_members(writer, reader)
         if by_name is None:
             self._defaults = {one.name: one.default for one in reader.fields if find_field(writer, one) is None}
@@ -115,7 +116,9 @@ def _failure(row: int, error: Exception) -> RecordFailure:
     if isinstance(error, _Unfit):
         return RecordFailure(row, error.kind, str(error))
     if isinstance(error, EOFError | LookupError) or not str(error):
-        what = "the bytes end within the record" if isinstance(error, EOFError) else first_line(error)
+        what = "the bytes end within the record"
+        if isinstance(error, LookupError):
+            what = "an enum or a union has a number that none of its symbols or types has"
         return RecordFailure(row, FailureKind.MALFORMED_AVRO, f"{what}; it was written with another schema, or cut")
     return RecordFailure(row, FailureKind.MALFORMED_AVRO, first_line(error))
 
@@ -143,6 +146,8 @@ def _field_converter(name: str, one: AvroType) -> Convert | None:
 
 def _converter(one: AvroType) -> Convert | None:
     """None: values stay as they are."""
+    if one.unread:
+        return partial(_refuse, one.unread)
     if one.kind == "union":
         return _union(one)
     if one.kind == "record":
@@ -158,6 +163,10 @@ def _converter(one: AvroType) -> Convert | None:
     if one.kind == "int":
         return lambda value: _within(value, -(2**31), 2**31 - 1, "an int")
     return _bytes if one.kind in ("bytes", "fixed") else None
+
+
+def _refuse(why: str, _value: Any) -> Any:
+    raise SchemaResolutionError(why)
 
 
 def _record(one: AvroType) -> Convert:

@@ -34,12 +34,12 @@ from tidegate.formats.schemas import FormatOptions
 
 T = TypeVar("T")
 
-_WHOLE_NUMBER: Final = "Expected `timestamp | null`, got `int`"
+_WHOLE_NUMBER: Final = "Expected `timestamp | null`, got `integer`"
 _REWORDED: Final = {
     _WHOLE_NUMBER: f"{_WHOLE_NUMBER}: `written_as` says what it counts",
-    "Expected `timestamp`, got `int`": f"{_WHOLE_NUMBER}: `written_as` says what it counts",
-    "Expected `float | str | null`": "Expected `float | null`",
-    "Invalid enum value": "Expected `float | null`, got the text",
+    "Expected `timestamp`, got `integer`": f"{_WHOLE_NUMBER}: `written_as` says what it counts",
+    "Expected `number | string | null`": "Expected `number | null`",
+    "Invalid enum value": "Expected `number | null`, got the text",
 }
 """By how a reason begins: msgspec names what may stand in a record, people look for the type of their column."""
 SCHEMAS_MAX: Final = 64

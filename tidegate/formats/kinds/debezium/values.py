@@ -17,7 +17,16 @@ import msgspec
 
 from tidegate.datatypes import DataType
 from tidegate.formats.kinds.debezium.schemas import NOTHING, Said
-from tidegate.formats.kinds.json.types import NUMBER, SCALARS, OwnType, OwnTypes, convert, exact_decimal, own_type
+from tidegate.formats.kinds.json.types import (
+    NUMBER,
+    SCALARS,
+    OwnType,
+    OwnTypes,
+    convert,
+    exact_decimal,
+    own_type,
+    shown,
+)
 from tidegate.formats.schemas import FormatOptions
 
 _WORDS: Final = frozenset({"Infinity"})
@@ -28,7 +37,6 @@ UNITS_OF: Final[dict[str, tuple[int, int]]] = {"ms": (1000, 1), "us": (1, 1), "n
 """Microseconds of so many; what is less than one is cut off."""
 _NOT_FINITE: Final = Literal["NaN", "Infinity", "-Infinity"]
 """How Connect's converter writes them, as texts."""
-_SHOWN_MAX: Final = 40
 _DIGITS_MAX: Final = 64
 """Of a text of base64: 48 bytes hold more than any decimal."""
 
@@ -73,7 +81,7 @@ def _decimals(kind: DataType, written_as: str, scale: int) -> Callable[[Any], De
             case {"scale": int(own), "value": str(text)} if len(value) == 2:
                 unscaled = _unscaled(text)
                 if unscaled is None or isinstance(own, bool) or abs(own) > _DIGITS_MAX:
-                    raise ValueError(f"Expected `{kind}`, got {shown(text)} of scale {own}")
+                    raise ValueError(f"Expected `{kind}`, got {shown(text)} of scale {shown(own)}")
                 return exact(scaled(unscaled, own))
         return exact(value)
 
@@ -123,7 +131,7 @@ def read_date(value: Any) -> dt.date:
     try:
         return _FIRST_DAY + dt.timedelta(days=value)
     except OverflowError as error:
-        raise ValueError(f"Number out of range: {value} days since 1970 are no date from 1 to 9999") from error
+        raise ValueError(f"Number out of range: {shown(value)} days since 1970 are no date from 1 to 9999") from error
 
 
 def read_moment(value: Any) -> dt.datetime:
@@ -148,7 +156,7 @@ def _timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) ->
         try:
             moment = _EPOCH + dt.timedelta(microseconds=value * unit[0] // unit[1])
         except OverflowError as error:
-            raise ValueError(f"Number out of range: {value} is no timestamp from the year 1 to 9999") from error
+            raise ValueError(f"Number out of range: {shown(value)} is no timestamp from the year 1 to 9999") from error
         return moment if of_text is read_moment else moment.replace(tzinfo=None)
 
     return read
@@ -160,8 +168,3 @@ def _json(value: Any, kind: Any) -> Any:
         return msgspec.convert(value, kind, dec_hook=convert)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from error
-
-
-def shown(text: str) -> str:
-    """A text in a message."""
-    return repr(text) if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]!r}..."

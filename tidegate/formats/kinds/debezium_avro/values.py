@@ -32,10 +32,10 @@ from tidegate.formats.kinds.debezium.envelopes import (
     UNAVAILABLE_UUID,
 )
 from tidegate.formats.kinds.debezium.schemas import NAMED, UNITS, VARIABLE
-from tidegate.formats.kinds.debezium.values import LOCAL, UNITS_OF, read_date, read_local, read_moment, scaled, shown
+from tidegate.formats.kinds.debezium.values import LOCAL, UNITS_OF, read_date, read_local, read_moment, scaled
 from tidegate.formats.kinds.debezium_avro.schemas import plain
 from tidegate.formats.kinds.json.reader import make_moments
-from tidegate.formats.kinds.json.types import DOES_NOT_FIT, exact_decimal
+from tidegate.formats.kinds.json.types import DOES_NOT_FIT, exact_decimal, in_words, shown
 from tidegate.formats.lists import cut_lists
 
 
@@ -249,7 +249,7 @@ def _texts(read: Read, make: Callable[[pl.Series], pl.Series], series: pl.Series
                 if text is not None:
                     read(text)
             except ValueError as error:
-                what = str(error).replace("`datetime", "`timestamp")
+                what = in_words(str(error))
                 unfit.append(Unfit(row, FailureKind.WRONG_TYPE, f"{what}, got the text {shown(text)}"))
         for one in unfit:
             texts[one.row] = None

@@ -34,7 +34,7 @@ from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.json.in_memory import find_memory_decoder
-from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnTypes, convert, keep_rest, record_type
+from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnTypes, convert, in_words, keep_rest, record_type
 from tidegate.formats.nested import make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
 
@@ -249,9 +249,10 @@ def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFa
         return RecordFailure(row, FailureKind.OUT_OF_RANGE, "the exponent of a number is larger than any type holds")
     if isinstance(error, TypeError):
         raise error  # only a null value has no bytes; anything else is our mistake
-    text = str(error).replace("`datetime", "`timestamp")
+    text = str(error)
     if text.startswith(_UNKNOWN_FIELD):
         return RecordFailure(row, FailureKind.UNKNOWN_FIELD, text)
     if not isinstance(error, msgspec.ValidationError):
         return RecordFailure(row, FailureKind.MALFORMED_JSON, text)
-    return RecordFailure(row, FailureKind.OUT_OF_RANGE if _BOUND.search(text) else FailureKind.WRONG_TYPE, text)
+    kind = FailureKind.OUT_OF_RANGE if _BOUND.search(text) else FailureKind.WRONG_TYPE
+    return RecordFailure(row, kind, in_words(text))

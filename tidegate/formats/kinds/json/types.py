@@ -135,7 +135,7 @@ class _BooleanKey(metaclass=_Own):
         if isinstance(value, bool):
             return value
         if value not in _TRUTHS:
-            raise ValueError(f"Expected `true` or `false`, got {_shown(value)}")
+            raise ValueError(f"Expected `true` or `false`, got {shown(value)}")
         return _TRUTHS[value]
 
 
@@ -168,7 +168,7 @@ def _decimal_type(kind: DataType) -> _Own:
             held = _NAN
         if held.is_finite():  # NaN comes from the user's code
             return held
-        raise ValueError(f"{_shown(value)} {DOES_NOT_FIT}{kind}")
+        raise ValueError(f"{shown(value)} {DOES_NOT_FIT}{kind}")
 
     return own_type(str(kind), exact)
 
@@ -184,13 +184,35 @@ def _number_of(value: Any, kind: DataType) -> Decimal:
         case str() if NUMBER.fullmatch(value):
             return Decimal(value)
         case str():
-            raise ValueError(f"Expected `{kind}`, got the text {_shown(value)}")
+            raise ValueError(f"Expected `{kind}`, got the text {shown(value)}")
     raise ValueError(f"Expected `{kind} | null`, got `{_NAMES.get(type(value), type(value).__name__)}`")
 
 
 _NAMES: Final[dict[type, str]] = {list: "array", dict: "object"}
+_TYPES: Final = re.compile("`[a-z]+(?: [|] [a-z]+)*`")
+_IN_WORDS: Final = {
+    "bool": "boolean",
+    "bytes": "binary",
+    "datetime": "timestamp",
+    "decimal": "number",
+    "float": "number",
+    "int": "integer",
+    "str": "string",
+}
 
 
-def _shown(value: Any) -> str:
-    text = repr(value) if isinstance(value, str) else str(value)
-    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
+def in_words(reason: str) -> str:
+    """A reason of msgspec's with JSON's types, or those of columns, in place of Python's."""
+    what, at, place = reason.partition(" - at ")
+    return _TYPES.sub(lambda found: re.sub("[a-z]+", _word, found[0]), what) + at + place
+
+
+def _word(found: re.Match[str]) -> str:
+    return _IN_WORDS.get(found[0], found[0])
+
+
+def shown(value: Any) -> str:
+    """A value in a reason, of a long one its beginning."""
+    text = str(value)
+    begin = text[:_SHOWN_MAX]
+    return (repr(begin) if isinstance(value, str) else begin) + ("..." if len(text) > _SHOWN_MAX else "")

@@ -83,13 +83,13 @@ class MessageReader:
         if self._missing is not None and not self._missing[0](message):
             lacking = ", ".join(self._missing[1](message))[:200]
             return FailureKind.MALFORMED_PROTOBUF, f"required fields are missing: {lacking}"
-        try:
-            for each in (*self._checked, *self._columns):
+        for each in (*self._checked, *self._columns):
+            try:
                 each.values((message,))
-        except NotUtf8 as error:
-            return FailureKind.NOT_UTF8, str(error)
-        except OutOfRange as error:
-            return FailureKind.OUT_OF_RANGE, str(error)
+            except NotUtf8 as error:
+                return FailureKind.NOT_UTF8, f"`{each.name}`: {error}"
+            except OutOfRange as error:
+                return FailureKind.OUT_OF_RANGE, f"`{each.name}`: {error}"
         strange = None if self._strict is None else self._strict.find(message)
         return None if strange is None else (FailureKind.UNKNOWN_FIELD, strange)
 

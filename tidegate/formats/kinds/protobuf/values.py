@@ -134,7 +134,10 @@ def _map_reader(field: Any, kind: DataType, get: Read) -> Read:
     value = _converter(field.message_type.fields_by_name["value"], kind.element)
 
     def read(one: Any) -> Any:
-        entries: Any = get(one).items()
+        try:
+            entries: Any = list(get(one).items())
+        except UnicodeDecodeError as error:  # of a key; the bytes of other strings are given
+            raise NotUtf8("a key of a map is not UTF-8") from error
         if key is not None:
             entries = [(key(name), each) for name, each in entries]
         entries = sorted(entries) if value is None else sorted((name, value(each)) for name, each in entries)

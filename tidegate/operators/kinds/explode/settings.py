@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from tidegate.settings.base import Settings
-from tidegate.settings.fields import Check, Column, describe_value, refusal
+from tidegate.settings.fields import Check, check_below, check_column, describe_value, refusal
 
 _WORDS: Final = ("position", "outer", "keep")
 _REMEDY: Final = "write {column: item}, or {column: [key, value]} for a map"
-_COLUMN: Final[TypeAdapter[str]] = TypeAdapter(Column)
 
 
 class Explode(msgspec.Struct, frozen=True):
@@ -45,19 +44,19 @@ def _explode(value: object) -> Explode:
         if not isinstance(value.get(word, False), bool):
             raise refusal(f"expected true or false, got {describe_value(value[word])}", f"write {word}: true", at=word)
     column = columns[0]
-    made = _made(column, value[column])
-    position = _COLUMN.validate_python(value["position"]) if "position" in value else ""
+    made = check_below(column, _made, value[column])
+    position = check_below("position", check_column, value["position"]) if "position" in value else ""
     found = Explode(column, made, position, value.get("outer", False), value.get("keep", False))
     if twice := [name for name in found.new if found.new.count(name) > 1]:
         raise refusal(f"two columns would be named `{twice[0]}`", "choose another name for one of them")
     return found
 
 
-def _made(column: str, names: object) -> tuple[str, ...]:
+def _made(names: object) -> tuple[str, ...]:
     listed = names if isinstance(names, list) else [names]
     if not 1 <= len(listed) <= 2:
-        raise refusal("one name is needed, or two for a map", _REMEDY, at=column)
-    return tuple(_COLUMN.validate_python(name) for name in listed)
+        raise refusal("one name is needed, or two for a map", _REMEDY)
+    return tuple(check_column(name) for name in listed)
 
 
 _NAME: Final = {"type": "string"}

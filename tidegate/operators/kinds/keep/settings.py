@@ -9,7 +9,7 @@ import msgspec
 from pydantic import Field
 
 from tidegate.operators.late import LateSettings
-from tidegate.settings.fields import Check, GroupKeys, choice, integer, refusal, require_text
+from tidegate.settings.fields import Check, GroupKeys, check_below, choice, integer, refusal, require_text
 from tidegate.settings.suggest import derive_suggestion
 
 EACH: Final = "each"
@@ -45,10 +45,10 @@ def _keep(value: object) -> Keep:
         if key not in value:
             raise refusal(f"`{key}` is missing", f"add it, for instance {_REMEDY.partition(', or ')[2]}")
     return Keep(
-        require_text(value["by"], "a column name"),
-        _PLACES.check(value["n"]),
-        _ORDER.check(value.get("order", "desc")) == "desc",
-        _EMIT.check(value["emit"]) if "emit" in value else "",
+        check_below("by", lambda name: require_text(name, "a column name"), value["by"]),
+        check_below("n", _PLACES.check, value["n"]),
+        check_below("order", _ORDER.check, value.get("order", "desc")) == "desc",
+        check_below("emit", _EMIT.check, value["emit"]) if "emit" in value else "",
     )
 
 
