@@ -24,6 +24,10 @@ from tidegate.ids import OperatorName
 from tidegate.operators.kinds.aggregate import ChangesOperator
 from tidegate.operators.kinds.aggregate.changes.runtime import INCOMPLETE, UNKNOWN
 from tidegate.operators.runtime import BatchTooLarge
+from tidegate.plan.evolving import evolve, state_columns
+from tidegate.plan.graph import StepWords
+from tidegate.state.fit import Fit
+from tidegate.state.verdict import judge
 
 MONEY = decimal_of(10, 2)
 TABLE: dict[str, DataType] = {
@@ -80,6 +84,16 @@ def frame_of(rows: Sequence[tuple[int, tuple[Any, ...]]], columns: Mapping[str, 
     frame = make_frame(columns, [row for _, row in rows])
     offsets = pl.Series("__offset", range(len(rows)), dtype=pl.Int64)
     return frame.with_columns(pl.Series(ROW_KIND, [kind for kind, _ in rows], dtype=pl.Int8), offsets)
+
+
+@pytest.mark.parametrize("name", ["rows", "count", "value", "aggregate"])
+def test_totals_may_be_called_as_what_is_kept_beside_them(name: str) -> None:
+    more: dict[str, tuple[str, str | None]] = {"low": ("min", "i")}
+    old, new = (operator_of({total: ("max", "i"), **more}) for total in (name, "other"))
+    words = StepWords(columns={"other": name})
+    for before, now in zip(old.states(4), new.states(4), strict=True):
+        assert judge(before.shape, evolve(now, words)).fit is not Fit.INCOMPATIBLE
+        assert state_columns([now.shape]).keys() <= {"k", "other", "low"}
 
 
 # -- the oracle: the table itself --------------------------------------------------------------------------------------

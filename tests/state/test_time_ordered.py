@@ -151,6 +151,17 @@ def test_what_is_put_with_an_earlier_time_is_taken_next(held: TimeOrdered) -> No
     assert held.first_ms == 9
 
 
+def test_what_comes_and_goes_before_a_far_time_leaves_nothing(held: TimeOrdered) -> None:
+    far = [(10**9, "a"), (10**9, "b")]
+    held.put_many(far, [(0,), (0,)])
+    assert held.first_ms == 10**9
+    for time in range(1000):
+        held.put_many([(time, "b")], [(1,)])
+        assert held.take_due(time, 9) == [((time, "b"), (1,))]
+    assert len(held._heap) <= 4 * GROUPS  # memory, which nothing outside shows
+    assert [row for row, _ in held.take_due(10**9, 9)] == far
+
+
 def test_keys_of_one_time_may_be_null_where_every_group_has_entries(held: TimeOrdered) -> None:
     held.put_many([(5, chr(ord("a") + number)) for number in range(GROUPS)], [(0,)] * GROUPS)
     assert held.first_ms == 5

@@ -88,6 +88,15 @@ def test_values_are_read_as_the_column_is() -> None:
     assert query.key_groups == range(group, group + 1)
 
 
+def test_a_key_column_may_have_the_name_of_one_that_the_operator_puts_before_it() -> None:
+    shape = StateShape((StateField("time", BIGINT), StateField("time", STRING)), (), KEY_HASH, GROUPS, prefix=1)
+    table = StateTable(shape)
+    assert [column.name for column in table.columns] == ["time", "time_2", "__key_group"]
+    assert Query(shape, table, {"time": "7"}, None).key_groups is None
+    (group,) = key_groups_of_keys([("7",)], [STRING], GROUPS)
+    assert Query(shape, table, {"time_2": "7"}, None).key_groups == range(group, group + 1)
+
+
 @pytest.mark.parametrize(
     ("where", "keys", "words"),
     [

@@ -16,17 +16,20 @@ from tidegate.coordinator.savepoint import METADATA, check_whole, read_savepoint
 from tidegate.coordinator.savepoint_care import examine_savepoint
 from tidegate.coordinator.stored_state import read_state
 from tidegate.coordinator.types import StateHandle
-from tidegate.ids import OperatorName, SlotIndex
+from tidegate.datatypes import BIGINT, STRING
+from tidegate.ids import OperatorName, SlotIndex, StateName
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.plan.meaning import derive_meanings
 from tidegate.state.backends import choose_backend
 from tidegate.state.base import Share
+from tidegate.state.declaration import StateDeclaration, StateField, StateShape
+from tidegate.state.keygroups import KEY_HASH
 from tidegate.storage.base import StorageError
 from tidegate.storage.checksum import unseal
 from tidegate.storage.local import LocalStorage
-from tidegate.tables.files import choose_state, read_files
+from tidegate.tables.files import GroupEntries, choose_state, read_files
 from tidegate.tables.rows import RowsRefused, StateRows, read_input
 from tidegate.tables.source import open_snapshot
 from tidegate.tables.table import StateTable, read_frames
@@ -215,6 +218,16 @@ def test_rows_that_do_not_fit_are_refused_by_name(plan: Plan, step: str, frame: 
         check_rows(plan, [StepRows(step, frame)])
     assert words in caught.value.message
     assert caught.value.exit_code == 2
+
+
+def test_a_total_may_be_called_as_what_is_kept_beside_it() -> None:
+    fields = (StateField("rows", BIGINT, nullable=False), StateField("rows.count", BIGINT))
+    declaration = StateDeclaration(StateName("groups"), StateShape((StateField("k", STRING),), fields, KEY_HASH, 4))
+    table = StateTable(declaration.shape)
+    frame = table.make_frame([GroupEntries(0, [(("a",), (2, 1))])])
+    assert frame.to_dicts() == [{"k": "a", "rows": 2, "rows.count": 1, "__key_group": 0}]
+    rows = StateRows(declaration, "step")
+    assert [entries for _, entries in rows.entries(rows.read(frame))] == [[(("a",), (2, 1))]]
 
 
 def test_a_step_has_one_input(plan: Plan) -> None:

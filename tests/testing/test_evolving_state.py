@@ -113,6 +113,17 @@ def test_totals_of_windows_are_added_renamed_and_given_up(window: str) -> None:
             assert {name: row[name] for name in names} == {name: begun[key][name] for name in names}
 
 
+@pytest.mark.parametrize("name", ["start", "count", "rows"])
+def test_totals_may_be_called_as_what_sessions_are_kept_with(name: str) -> None:
+    head = "name: it, from: orders, key: customer, window: {session: 20s}"
+    words = f"was: {{columns: {{first: {name}}}}}, state: {{keep: end, drop: [time]}}"
+    old = f"{{{head}, aggregate: {{{name}: min(id), time: max(id)}}}}"
+    new = f"{{{head}, {words}, aggregate: {{first: min(id), end: count(*)}}}}"
+    _, snapshot, _, log = play(old, FIRST)
+    found, whole = by_key(play(new, SECOND, snapshot, log)[2]), by_key(play(new, [*FIRST, *SECOND])[2])
+    assert {key: row["first"] for key, row in found.items()} == {key: row["first"] for key, row in whole.items()}
+
+
 @pytest.mark.slow
 def test_running_totals_are_added_renamed_and_given_up() -> None:
     head = "name: it, from: orders, key: customer"

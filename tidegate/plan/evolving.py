@@ -16,7 +16,7 @@ from tidegate.datatypes import DataType
 from tidegate.ids import OperatorName
 from tidegate.operators.spec import Operator
 from tidegate.plan.graph import StepWords
-from tidegate.state.declaration import Evolution, StateDeclaration, StateShape
+from tidegate.state.declaration import SETTLED, Evolution, StateDeclaration, StateShape
 
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -28,11 +28,15 @@ def state_columns(shapes: Iterable[StateShape]) -> dict[str, DataType | None]:
     """
     found: dict[str, DataType | None] = {}
     for shape in shapes:
-        fields = [(field.name, field.type) for field in shape.keys]
+        keys = shape.keys[shape.prefix : len(shape.keys) - shape.suffix]  # the others are the operator's
+        fields = [(field.name, field.type) for field in keys]
         for field in shape.values:
-            rows = field.type.element if "." not in field.name else None  # what an operator keeps rows in
-            held = rows.fields if rows is not None and rows.kind == "struct" else ()
-            fields += [(field.name, field.type), *held]
+            rows = field.type.element
+            if "." in field.name:
+                fields.append((field.name, field.type))
+            elif rows is not None and rows.kind == "struct":  # what an operator keeps rows in
+                columns = SETTLED in shape.serializer.parameters
+                fields += [one for one in rows.fields if columns or "." in one[0]]
         for name, kind in fields:
             aggregate, dot, _ = name.rpartition(".")
             if dot:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any, Final
 
@@ -27,6 +27,10 @@ TIME: Final = StateField("time", BIGINT, nullable=False)
 Timed = tuple[Row, Value]
 """A key, whose first column is its time, and its value."""
 
+_PASSED_OVER_MAX: Final = 4
+"""The heap has so many times and groups for each group at most: what comes and goes before a far time leaves another
+note of that each time.
+"""
 _READ_LEAST: Final = 16
 _READ_MOST: Final = 4096
 """Entries that are read from a group at a time."""
@@ -151,6 +155,9 @@ class TimeOrdered:
     def _note(self, first: dict[int, int], group: int, time: int) -> None:
         first[group] = time
         heappush(self._heap, (time, group))
+        if len(self._heap) > _PASSED_OVER_MAX * len(self._groups):
+            self._heap = [(one, other) for other, one in first.items()]
+            heapify(self._heap)
 
     def _earliest(self, first: dict[int, int]) -> tuple[int, int] | None:
         """Time and group of the group that comes first."""

@@ -83,9 +83,10 @@ class Query:
     def _derive_groups(self) -> range | None:
         """One where all columns that count for the key group are given."""
         shape = self._shape
-        counting = shape.keys[shape.prefix : len(shape.keys) - shape.suffix]
-        if not counting or shape.key_hash != KEY_HASH or any(field.name not in self._keys for field in counting):
+        counted = slice(shape.prefix, len(shape.keys) - shape.suffix)
+        counting, names = shape.keys[counted], self._table.keys[counted]
+        if not counting or shape.key_hash != KEY_HASH or any(name not in self._keys for name in names):
             return None
-        row = tuple(plain_values(self._keys[field.name])[0] for field in counting)
+        row = tuple(plain_values(self._keys[name])[0] for name in names)
         (group,) = key_groups_of_keys([row], [field.type for field in counting], shape.max_parallelism)
         return range(group, group + 1)

@@ -56,7 +56,7 @@ class StateRows:
             for field in parts:
                 self._fields[self._table.names[field.name]] = field
             if owner and len(parts) == 1:
-                self._fields[owner] = parts[0]
+                self._fields.setdefault(owner, parts[0])
             elif owner:
                 self._several[owner] = [field.name for field in parts]
 

@@ -72,6 +72,11 @@ class StateTable:
         return {column.name: column.type for column in self.columns}
 
     @property
+    def keys(self) -> Sequence[str]:
+        """What the columns of the state's key columns are called, in their order."""
+        return self._keys
+
+    @property
     def names(self) -> dict[str, str]:
         """Of the state's fields, what their columns are called."""
         return {field.name: name for name, field in zip(self._values, self._shape.values, strict=True)}
@@ -103,7 +108,7 @@ class StateTable:
         for owner, group in groupby(named, lambda one: _owner_of(one[1].name)):
             parts = list(group)
             result = derive_result(owner, [field for _, field in parts]) if owner and not raw else None
-            if result is not None and owner not in self._keys:
+            if result is not None and owner not in self._keys and owner not in self._values:
                 self._results[owner] = result
                 yield TableColumn(owner, result.type, Role.RESULT, result.function)
             else:

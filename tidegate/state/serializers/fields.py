@@ -2,7 +2,8 @@
 
 A field goes on under its name, or under the one that `was` gave it. A field that is new has the default that was given,
 or NULL; one that is gone is only given up when it is named. The parts of an accumulator, `net.sum`, belong to their
-column `net`: they come and go together, and begin as their operator says.
+column `net`: they come and go together, and begin as their operator says. What an operator keeps besides them, as the
+start of a session, is no column, whatever its name is.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def column_of(field: str) -> str:
 
 def judge_fields(old: Sequence[Written], new: Sequence[tuple[StateField, ValueSerializer]], place: Place) -> Judged:
     """How tuples of the old fields become tuples of the new ones."""
-    columns = {column_of(one.field.name) for one in old}
+    own = _find_own([*(one.field for one in old), *(field for field, _ in new)], place)
+    columns = {column_of(one.field.name) for one in old if one.field.name not in own}
     renames = place.renames
     twisted = find_twisted(renames)
     if twisted:
@@ -43,7 +45,7 @@ def judge_fields(old: Sequence[Written], new: Sequence[tuple[StateField, ValueSe
     taken: set[int] = set()
     for field, serializer in new:
         column = column_of(field.name)
-        before = former.get(column, "" if column in former.values() else column)
+        before = former.get(column, "" if column in former.values() else column) if field.name not in own else column
         index = index_of.get(before + field.name[len(column) :])
         if index is None:
             difference, value = _begin(field, place, known=before in columns)
@@ -57,7 +59,8 @@ def judge_fields(old: Sequence[Written], new: Sequence[tuple[StateField, ValueSe
         differences += judged
         steps.append((index, convert))
         taken.add(index)
-    differences += _judge_gone(old, taken, place, {column_of(field.name) for field, _ in new})
+    gone = [one.field.name for index, one in enumerate(old) if index not in taken]
+    differences += _judge_gone(gone, former, place, {column_of(field.name) for field, _ in new} - own)
     kept = [index for index, _ in steps if index < len(old)]
     if kept != sorted(kept):
         differences.append((Fit.AFTER_MIGRATION, f"{place.path or 'the columns'} are in another order"))
@@ -83,7 +86,19 @@ def _judge_field(
 def _holds_rows(field: StateField, place: Place) -> bool:
     """Whether it is what an operator keeps rows in: it has no name for users, their columns are its fields."""
     element = field.type.element
-    return place.holds_rows and "." not in field.name and element is not None and element.kind == "struct"
+    return place.holds_rows and "." not in field.name and element is not None and element.kind in ("struct", "binary")
+
+
+def _find_own(fields: Sequence[StateField], place: Place) -> set[str]:
+    """Names of those that are the operator's: what it keeps rows in, what is beside accumulators, and what is never
+    NULL, as columns may be.
+    """
+    among = any("." in one.name for one in fields) if place.holds_rows else bool(place.begins)
+    return {
+        one.name
+        for one in fields
+        if "." not in one.name and (among or (place.holds_rows and not one.nullable) or _holds_rows(one, place))
+    }
 
 
 def _begin(field: StateField, place: Place, *, known: bool) -> tuple[Difference, Any]:
@@ -105,11 +120,9 @@ def _begin(field: StateField, place: Place, *, known: bool) -> tuple[Difference,
 
 
 def _judge_gone(
-    old: Sequence[Written], taken: Collection[int], place: Place, wanted: Collection[str]
+    names: Sequence[str], former: Mapping[str, str], place: Place, wanted: Collection[str]
 ) -> Iterator[Difference]:
     """Fields that nothing continues, by column."""
-    names = [one.field.name for index, one in enumerate(old) if index not in taken]
-    former = derive_former(place.renames, {column_of(one.field.name) for one in old})
     renamed = {before: now for now, before in former.items()}
     for column in dict.fromkeys(map(column_of, names)):
         name, now = place.name(column), renamed.get(column, column)
