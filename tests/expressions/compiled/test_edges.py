@@ -74,6 +74,34 @@ def test_the_least_numbers_have_two_digits_as_in_java() -> None:
     assert evaluate("to_json(named_struct('a', a))", "a float", *floats) == ([*objects, "{}"], [])
 
 
+def test_nan_may_have_a_sign_and_a_double_no_delete_character_at_its_end() -> None:
+    rows = [("NaN",), ("nAn",), ("+NaN",), (" -NaN",), ("+nan",), ("1\x7f",), ("\x1f1",)]
+    for kind in ("double", "float"):
+        found, failures = evaluate(f"cast(s as {kind})", "s string", *rows)
+        assert (list(map(str, found)), failures) == (
+            ["nan"] * 4 + ["1.0"],
+            ["4 CAST_INVALID_INPUT", "5 CAST_INVALID_INPUT"],
+        )
+        assert evaluate(f"isnan(cast('-NaN' as {kind}))", "s string", ("",)) == ([True], [])
+        with pytest.raises(ExpressionError, match="is not a"):
+            parse_expression(f"cast('1\x7f' as {kind})", {})
+    assert evaluate("cast(s as int)", "s string", ("1\x7f",)) == ([1], [])
+
+
+def test_a_fraction_may_have_fewer_digits_than_its_pattern() -> None:
+    rows = [("2026-01-31 00:00:00.7",), ("2026-01-31 00:00:00.789",), ("2026-01-31 00:00:00.",), (LAST + ".7891",)]
+    found, failures = evaluate("unix_millis(to_timestamp(s, 'yyyy-MM-dd HH:mm:ss.SSS'))", "s string", *rows)
+    assert (found, failures) == (
+        [1769817600700, 1769817600789],
+        ["2 CANNOT_PARSE_TIMESTAMP", "3 CANNOT_PARSE_TIMESTAMP"],
+    )
+    compact = [("202601310000007",), ("20260131000000789",), ("20260131000000",)]
+    found, failures = evaluate("unix_millis(to_timestamp(s, 'yyyyMMddHHmmssSSS'))", "s string", *compact)
+    assert (found, failures) == ([1769817600700, 1769817600789], ["2 CANNOT_PARSE_TIMESTAMP"])
+    with pytest.raises(ExpressionError, match="`yyyy` after a fraction; write a character"):
+        parse_expression("to_timestamp(s, 'MMddSSSyyyy')", {"s": STRING})
+
+
 FIRST, LAST = "0001-01-01 00:00:00", "9999-12-31 23:59:59"
 
 

@@ -127,8 +127,9 @@ Different at run time:
   `collect_list`, `first`, `last`, `min_by` and `max_by` go by event time and value, where Spark takes what comes
   first. `collect_set` is sorted. `percentile_approx` has an error of the value, in Spark one of the rank.
 - Dates and timestamps end at 0001-01-01 and 9999-12-31: what would leave them fails its record, where Spark accepts it.
-- Text with a region as time zone (`Europe/Paris`), years of more or fewer than four digits, or a time without a date
-  is not a timestamp here.
+- Text with a time zone other than Z, UTC, GMT and offsets of hours and minutes (`Europe/Paris`, `UT`, `UTC+1`), years
+  of more or fewer than four digits, or a time without a date is not a timestamp here. Hexadecimal text (`0x1p3`) is not
+  a double.
 - Results of text functions are limited to 16 MiB (see above), in Spark to 2 GiB.
 - Bytes that are not UTF-8 fail a cast to string (and what casts by itself: `upper(value)`, `value like ...`), and
   `try_cast` makes them NULL; Spark keeps them.
