@@ -108,9 +108,10 @@ Refused at validation, because the result could differ or the engine has no way 
   can match nothing, and the first with a group of a pattern that has `^`, `\\b` or `\\z`.
 - Patterns, search texts, units, lengths of padding and rounding that are not literals.
 - Regular expressions with look-around, back-references, possessive quantifiers, flags other than a leading `(?i)` or
-  `(?s)`, classes inside classes, `\\Z`, `\\p{...}` other than Java's POSIX classes; `$` other than at the end, and in
-  `regexp_replace` and `split` at all (use `'\\\\z'`); patterns that can match nothing in `regexp_replace` and `split`;
-  repetitions inside one another that multiply to more than 100,000 steps.
+  `(?s)`, classes inside classes, `\\Z`, `\\p{...}` other than Java's POSIX classes; `$` other than at the end, in
+  the group that `regexp_extract` gives, and in `regexp_replace` and `split` at all (use `'\\\\z'`); patterns that can
+  match nothing in `regexp_replace` and `split`; repetitions inside one another that multiply to more than 100,000
+  steps.
 - Text columns beside values of other types without a cast (see above), and keys of another type than those of a map;
   `map` and `map_from_entries` with keys of type float or double.
 - `substring`, `left` and `reverse` of binary, which count bytes in Spark.
