@@ -28,6 +28,18 @@ def evaluate(text: str, columns: str, *rows: tuple[object, ...]) -> tuple[list[o
     return found["r"].to_list(), [f"{failure.row} {failure.kind}" for failure in failures]
 
 
+@pytest.mark.parametrize("function", ["array_distinct({a})", "array_union({a}, {a})", "array_intersect({a}, {a})"])
+def test_zeros_inside_of_different_values_are_positive(function: str) -> None:
+    for made in ("array(x)", "named_struct('q', x)", "named_struct('p', array(x), 'q', 1)"):
+        text = f"to_json({function.format(a=f'transform(a, x -> {made})')})"
+        (found,), (wanted,) = (evaluate(text, "a array<double>", ([zero],))[0] for zero in (-0.0, 0.0))
+        assert found == wanted
+
+
+def test_the_least_double_is_formatted_by_javas_two_digits() -> None:
+    assert evaluate("format_string('%e %.0e', a, a)", "a double", (5e-324,)) == (["4.900000e-324 5e-324"], [])
+
+
 @pytest.mark.parametrize(
     ("number", "digits", "rounded"),
     [

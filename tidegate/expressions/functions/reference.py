@@ -134,9 +134,10 @@ Different at run time:
 - Results of text functions are limited to 16 MiB (see above), in Spark to 2 GiB.
 - Bytes that are not UTF-8 fail a cast to string (and what casts by itself: `upper(value)`, `value like ...`), and
   `try_cast` makes them NULL; Spark keeps them.
-- Of text that is no JSON, `from_json` keeps nothing; Spark may keep the fields before the fault. JSON text that is
-  nested deeper than 200 fails its record (`TOO_DEEP`), in Spark beyond 1,000; so does an object with a key twice that
-  becomes a map (`DUPLICATED_MAP_KEY`), where Spark makes a map with both.
+- Of text that is no JSON, `from_json` keeps nothing; Spark may keep the fields before the fault. Text such as `"1"`
+  is no date in JSON; Spark counts days since 1970. JSON text that is nested deeper than 200 fails its record
+  (`TOO_DEEP`), in Spark beyond 1,000; so does an object with a key twice that becomes a map (`DUPLICATED_MAP_KEY`),
+  where Spark makes a map with both.
 - `exp`, `ln`, `log10`, `log2`, `cbrt` and `power` may differ in the last digit of a double.
 - `round` of a double keeps numbers whose digits exceed 2^52 after scaling as they are.
 - `\\b` in a pattern knows letters of all alphabets, as Java did before version 19.
