@@ -36,6 +36,10 @@ from tidegate.expressions.java_regex import RegexRefused, derive_like_regex, der
         (r"\h", r"\h"),
         (r"\p{L}", r"\p{L}"),
         ("a$b", r"`$` before the end"),
+        ("(a$)b", r"`$` before the end"),
+        ("(?:a|b$)c", r"`$` before the end"),
+        ("a|(?:(b$)) ", r"`$` before the end"),
+        ("(a$)?", r"`$` in a group that is repeated"),
         ("(?m)^a", "flags"),
         ("a(?i)b", "flags"),
         ("a\\", "backslash"),
@@ -65,6 +69,16 @@ def test_whether_a_pattern_can_match_nothing(pattern: str, nullable: bool) -> No
 
 def test_groups_are_counted() -> None:
     assert derive_rust_regex("(a)(?:b)(?<name>c)").groups == 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ending"),
+    [("(a)$", ()), ("(a)(,|$)", (2,)), ("(a)(?:,|$)", ()), ("a|((b)|c$)", (1,)), ("(?<x>a(b$|c)|d)", (1, 2))],
+)
+def test_groups_in_which_the_text_ends_are_known(pattern: str, ending: tuple[int, ...]) -> None:
+    found = derive_rust_regex(pattern)
+    assert found.ends
+    assert found.ending == set(ending)
 
 
 @pytest.mark.parametrize(

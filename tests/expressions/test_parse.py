@@ -225,6 +225,12 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("left(unhex(name), 1)", 6, "`left` of bytes is not supported", "cast it to string"),
         ("name rlike qty", 12, "needs a string literal", "quotes"),
         ("regexp_replace(name, 'a*', '')", 22, "match nothing", "+ instead"),
+        (
+            "regexp_extract(name, 'a(b|$)')",
+            22,
+            "`$` in group 1 is not supported by `regexp_extract`",
+            "after the group",
+        ),
         ("regexp_extract(name, '(a)', 2)", 22, "1 groups, so no group 2", "group 0"),
         ("date_trunc('eon', at)", 12, "`eon` is not a unit", "year"),
         ("at + interval 1 fortnight", 6, "not a unit of an interval", "week"),

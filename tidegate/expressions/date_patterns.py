@@ -26,7 +26,7 @@ WIDTHS = {
     "yy": 2,
     "hh": 2,
 }
-"""Numbers of so many digits."""
+"""Numbers of so many digits; to read, a fraction has them or fewer."""
 VARIABLE = ("M", "d", "H", "h", "m", "s")
 """Numbers of as many digits as there are."""
 NAMES = ("MMM", "MMMM", "E", "EE", "EEE", "EEEE", "a")
@@ -75,8 +75,8 @@ def derive_date_pattern(pattern: str) -> tuple[Part, ...]:
 def check_parsing(parts: tuple[Part, ...]) -> None:
     """Check that text can be read by a pattern in one way only.
 
-    :raises PatternRefused: names of days (Spark refuses them, too), numbers side by side of which one has no fixed
-        width, or hours of half a day without their half.
+    :raises PatternRefused: names of days (Spark refuses them, too), numbers side by side of which the first, or one
+        that is no fraction, has no fixed width, or hours of half a day without their half.
     """
     letters = {part.field[:1] for part in parts}
     if "E" in letters:
@@ -89,3 +89,5 @@ def check_parsing(parts: tuple[Part, ...]) -> None:
             raise PatternRefused(
                 f"`{part.field}` beside `{following.field}`; write {part.field * 2}{following.field * 2}"
             )
+        if part.field.startswith("SS") and following.field in numbers:
+            raise PatternRefused(f"`{following.field}` after a fraction; write a character between them")

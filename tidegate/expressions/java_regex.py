@@ -41,12 +41,15 @@ class RegexRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """`nullable`: it can match nothing; `ends`: it uses `$`; `groups`: capturing groups."""
+    """`nullable`: it can match nothing; `ends`: it uses `$`; `groups`: capturing groups; `ending`: those with `$` in
+    them, which may have a line end more than Java's.
+    """
 
     pattern: str
     nullable: bool
     ends: bool
     groups: int
+    ending: frozenset[int]
 
 
 def derive_rust_regex(pattern: str) -> Translation:
@@ -60,15 +63,16 @@ def derive_rust_regex(pattern: str) -> Translation:
         raise RegexRefused(f"unmatched `{reader.rest[0]}`")
     if found.steps > _MAX_STEPS:
         raise RegexRefused(f"repetitions that multiply to more than {_MAX_STEPS:,} steps")
-    return Translation(found.text, found.nullable, reader.ends, reader.groups)
+    return Translation(found.text, found.nullable, found.ends, reader.groups, frozenset(reader.ending))
 
 
 class _Part(NamedTuple):
-    """Translated text; whether it can match nothing; how many steps the engine makes of it."""
+    """Translated text; whether it can match nothing; how many steps the engine makes of it; whether it uses `$`."""
 
     text: str
     nullable: bool
     steps: int = 1
+    ends: bool = False
 
 
 class _Reader:
@@ -83,7 +87,8 @@ class _Reader:
             self._at = flags.end()
         self._pattern = pattern
         self.groups = 0
-        self.ends = False
+        self.ending = set[int]()
+        self._open: list[int] = []
 
     @property
     def rest(self) -> str:
@@ -100,32 +105,39 @@ class _Reader:
         branches = [self._sequence()]
         while self._take("|"):
             branches.append(self._sequence())
-        nullable = any(branch.nullable for branch in branches)
-        return _Part("|".join(branch.text for branch in branches), nullable, sum(branch.steps for branch in branches))
+        return _Part(
+            "|".join(branch.text for branch in branches),
+            any(branch.nullable for branch in branches),
+            sum(branch.steps for branch in branches),
+            any(branch.ends for branch in branches),
+        )
 
     def _sequence(self) -> _Part:
         parts: list[_Part] = []
         while self.rest and self.rest[0] not in "|)":
             if self._take("$"):
-                self._check_end()
-                parts.append(_Part(rf"(?:\r\n|{LINE_END})?\z", nullable=True))
+                self.ending.update(self._open)
+                parts.append(_Part(rf"(?:\r\n|{LINE_END})?\z", nullable=True, ends=True))
             else:
                 parts.append(self._quantified())
-        nullable = all(part.nullable for part in parts)
-        return _Part("".join(part.text for part in parts), nullable, sum(part.steps for part in parts))
-
-    def _check_end(self) -> None:
-        self.ends = True
-        if self.rest and self.rest[0] not in "|)":
-            raise RegexRefused("`$` before the end of the pattern")
+            if parts[-1].ends and self.rest and self.rest[0] not in "|)":
+                raise RegexRefused("`$` before the end of the pattern")
+        return _Part(
+            "".join(part.text for part in parts),
+            all(part.nullable for part in parts),
+            sum(part.steps for part in parts),
+            any(part.ends for part in parts),
+        )
 
     def _quantified(self) -> _Part:
-        text, nullable, steps = self._atom()
+        part = self._atom()
         quantifier = _QUANTIFIER.match(self._pattern, self._at)
         if quantifier is None:
             if self.rest.startswith("{"):
                 raise RegexRefused("`{` that is not a quantifier", r"write '\\{'")
-            return _Part(text, nullable, steps)
+            return part
+        if part.ends:
+            raise RegexRefused("`$` in a group that is repeated")
         self._at = quantifier.end()
         least, most = int(quantifier[1] or 0), int(quantifier[3] or 0)
         if max(least, most) > _MAX_REPEAT:
@@ -134,7 +146,8 @@ class _Reader:
         lazy = self._take("?")
         if self.rest[:1] in ("+", "*", "?") and self.rest:
             raise RegexRefused("a possessive or doubled quantifier")
-        return _Part(text + quantifier[0] + "?" * lazy, nullable or optional, steps * max(least, most, 1))
+        text = part.text + quantifier[0] + "?" * lazy
+        return _Part(text, part.nullable or optional, part.steps * max(least, most, 1))
 
     def _atom(self) -> _Part:
         character = self._pattern[self._at]
@@ -169,7 +182,11 @@ class _Reader:
         else:
             self.groups += 1
             opening = "("
+        outside = list(self._open)
+        if opening != "(?:":
+            self._open.append(self.groups)
         inner = self.alternation()
+        self._open = outside
         if not self._take(")"):
             raise RegexRefused("a group that is not closed")
         return inner._replace(text=f"{opening}{inner.text})")

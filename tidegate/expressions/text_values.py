@@ -1,7 +1,7 @@
 """What a text is as a number, a boolean, a date or a timestamp: Spark's grammar in ANSI mode.
 
 Once for all: literals are converted here, and the casts of columns use the same patterns (Python's and Rust's `re`
-agree on them). A text is taken without `BLANKS` at both ends.
+agree on them). A text is taken without `BLANKS` at both ends, that of a double or decimal without `JAVA_BLANKS`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from typing import Final
 
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
 
-BLANKS: Final = "".join(map(chr, range(33))) + "\x7f"
+JAVA_BLANKS: Final = "".join(map(chr, range(33)))
+BLANKS: Final = JAVA_BLANKS + "\x7f"
 INTEGER: Final = r"^[+-]?[0-9]+$"
 DOUBLE: Final = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
 DECIMAL: Final = r"[+-]?(?:(?P<w>\d+)\.?(?P<f>\d*)|\.(?P<p>\d+))(?:[eE](?P<e>[+-]?\d{1,10}))?"
 """Digits of any alphabet, as Java takes them."""
 INFINITE: Final = r"^[+-]?inf(inity)?$"
 """In lower case, as `nan`."""
+SIGNED_NAN: Final = ("+NaN", "-NaN")
+"""As they stand here only."""
 TRUE: Final = ("t", "true", "y", "yes", "1")
 FALSE: Final = ("f", "false", "n", "no", "0")
 """In lower case."""
 
-_JAVA_BLANKS: Final = "".join(map(chr, range(33)))
 _JAVA_INT_LIMIT: Final = 1 << 31
 DIGITS_MAX: Final = 30
 """More than any type has."""
@@ -55,9 +57,10 @@ def integer_of_text(text: str) -> int | None:
 
 def double_of_text(text: str) -> float | None:
     """The number, with NaN and the infinities; None when the text is none."""
-    text = text.strip(BLANKS).lower()
-    if text == "nan":
+    text = text.strip(JAVA_BLANKS)
+    if text in SIGNED_NAN or text.lower() == "nan":
         return math.nan
+    text = text.lower()
     if re.fullmatch(INFINITE, text):
         return -math.inf if text.startswith("-") else math.inf
     return float(text.rstrip("df")) if re.fullmatch(DOUBLE, text) else None
@@ -65,7 +68,7 @@ def double_of_text(text: str) -> float | None:
 
 def decimal_of_text(text: str) -> Decimal | None:
     """The exact number; None when the text is none, which no text with a suffix, NaN or an infinity is."""
-    match = re.fullmatch(DECIMAL, text.strip(_JAVA_BLANKS))
+    match = re.fullmatch(DECIMAL, text.strip(JAVA_BLANKS))
     if match is None or (not text.isascii() and max(text) > "\uffff"):
         return None
     scale = len(match["f"] or match["p"] or "") - int(match["e"] or 0)

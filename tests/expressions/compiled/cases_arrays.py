@@ -84,6 +84,14 @@ CASES = (
         INTS,
     ),
     Case(_EACH, "a array<double>, b array<double>, v double", DOUBLES),
+    Case(
+        (
+            "array_distinct(transform(a, x -> array(x)))",
+            "array_union(transform(a, x -> named_struct('x', x)), transform(b, x -> named_struct('x', x)))",
+        ),
+        "a array<double>, b array<double>, v double",
+        DOUBLES,
+    ),
     Case(_EACH, "a array<string>, b array<string>, v string", TEXTS),
     Case(
         ("array_distinct(a)", "array_sort(a)", "array_max(a)", "array_position(a, v)", "array_append(a, v)"),

@@ -130,6 +130,10 @@ TEXTS = tuple(
         "\x001",
         "\u00a01",
         None,
+        "+NaN",
+        " -NaN",
+        "-nan",
+        "1\x7f",
     )
 )
 NUMERIC = ("tinyint", "smallint", "int", "bigint", "float", "double", "boolean", "string")

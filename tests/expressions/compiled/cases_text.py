@@ -278,6 +278,7 @@ CASES = (
             "regexp_extract(s, '\\\\d+', 0)",
             "regexp_extract(s, '(x)|(y)', 2)",
             "regexp_extract(s, '^(.*)$', 1)",
+            "regexp_extract(s, '([a-z]+)(,|$)', 1)",
             "regexp_extract(s, '(\\\\d+)\\\\D*$', 1)",
             "regexp_extract(s, '(.)(.)(.)', 3)",
         ),

@@ -28,6 +28,18 @@ def evaluate(text: str, columns: str, *rows: tuple[object, ...]) -> tuple[list[o
     return found["r"].to_list(), [f"{failure.row} {failure.kind}" for failure in failures]
 
 
+@pytest.mark.parametrize("function", ["array_distinct({a})", "array_union({a}, {a})", "array_intersect({a}, {a})"])
+def test_zeros_inside_of_different_values_are_positive(function: str) -> None:
+    for made in ("array(x)", "named_struct('q', x)", "named_struct('p', array(x), 'q', 1)"):
+        text = f"to_json({function.format(a=f'transform(a, x -> {made})')})"
+        (found,), (wanted,) = (evaluate(text, "a array<double>", ([zero],))[0] for zero in (-0.0, 0.0))
+        assert found == wanted
+
+
+def test_the_least_double_is_formatted_by_javas_two_digits() -> None:
+    assert evaluate("format_string('%e %.0e', a, a)", "a double", (5e-324,)) == (["4.900000e-324 5e-324"], [])
+
+
 @pytest.mark.parametrize(
     ("number", "digits", "rounded"),
     [
@@ -72,6 +84,34 @@ def test_the_least_numbers_have_two_digits_as_in_java() -> None:
     assert evaluate("cast(a as string)", "a float", *floats) == ([*texts, None], [])
     objects = [f'{{"a":{text}}}' for text in texts]
     assert evaluate("to_json(named_struct('a', a))", "a float", *floats) == ([*objects, "{}"], [])
+
+
+def test_nan_may_have_a_sign_and_a_double_no_delete_character_at_its_end() -> None:
+    rows = [("NaN",), ("nAn",), ("+NaN",), (" -NaN",), ("+nan",), ("1\x7f",), ("\x1f1",)]
+    for kind in ("double", "float"):
+        found, failures = evaluate(f"cast(s as {kind})", "s string", *rows)
+        assert (list(map(str, found)), failures) == (
+            ["nan"] * 4 + ["1.0"],
+            ["4 CAST_INVALID_INPUT", "5 CAST_INVALID_INPUT"],
+        )
+        assert evaluate(f"isnan(cast('-NaN' as {kind}))", "s string", ("",)) == ([True], [])
+        with pytest.raises(ExpressionError, match="is not a"):
+            parse_expression(f"cast('1\x7f' as {kind})", {})
+    assert evaluate("cast(s as int)", "s string", ("1\x7f",)) == ([1], [])
+
+
+def test_a_fraction_may_have_fewer_digits_than_its_pattern() -> None:
+    rows = [("2026-01-31 00:00:00.7",), ("2026-01-31 00:00:00.789",), ("2026-01-31 00:00:00.",), (LAST + ".7891",)]
+    found, failures = evaluate("unix_millis(to_timestamp(s, 'yyyy-MM-dd HH:mm:ss.SSS'))", "s string", *rows)
+    assert (found, failures) == (
+        [1769817600700, 1769817600789],
+        ["2 CANNOT_PARSE_TIMESTAMP", "3 CANNOT_PARSE_TIMESTAMP"],
+    )
+    compact = [("202601310000007",), ("20260131000000789",), ("20260131000000",)]
+    found, failures = evaluate("unix_millis(to_timestamp(s, 'yyyyMMddHHmmssSSS'))", "s string", *compact)
+    assert (found, failures) == ([1769817600700, 1769817600789], ["2 CANNOT_PARSE_TIMESTAMP"])
+    with pytest.raises(ExpressionError, match="`yyyy` after a fraction; write a character"):
+        parse_expression("to_timestamp(s, 'MMddSSSyyyy')", {"s": STRING})
 
 
 FIRST, LAST = "0001-01-01 00:00:00", "9999-12-31 23:59:59"

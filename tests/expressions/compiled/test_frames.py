@@ -103,6 +103,26 @@ def test_a_constant_that_fails_is_met_only_where_it_is_evaluated() -> None:
     assert failures == [RecordFailure(0, FailureKind.DIVIDE_BY_ZERO, "division by zero in `1 div 0`")]
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("element_at(l, 3)", FailureKind.INVALID_ARRAY_INDEX_IN_ELEMENT_AT),
+        ("l[2]", FailureKind.INVALID_ARRAY_INDEX),
+        ("map(e, a, cast('0.5' as decimal(2,1)), a)", FailureKind.NULL_MAP_KEY),
+    ],
+)
+def test_what_one_constant_fails_for_another_is_said_of_every_row(text: str, kind: FailureKind) -> None:
+    """For a constant before a column that has one value in all rows Polars gives one row."""
+    first = compile_projection(
+        [(name, parse_expression(part, COLUMNS)) for name, part in (("a", "a"), ("l", "array('x', 'y')"))]
+    )
+    frame = first.apply(FRAME)[0].with_columns(pl.lit(None, pl.Decimal(2, 1)).alias("e"))
+    columns = {"a": BIGINT, "l": DataType("array", element=STRING), "e": decimal_of(2, 1)}
+    found, failures = compile_projection([("r", parse_expression(text, columns))]).apply(frame)
+    assert found.height == 0
+    assert [(failure.row, failure.kind) for failure in failures] == [(row, kind) for row in range(4)]
+
+
 def test_an_empty_frame_stays_empty() -> None:
     found, failures = compile_projection([("q", parse_expression("a div b", COLUMNS))]).apply(
         FRAME.clear(), ["__offset"]

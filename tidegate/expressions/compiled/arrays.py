@@ -101,11 +101,19 @@ def _without(array: List, value: object) -> List:
 
 
 def _distinct_first(values: Iterable[Any]) -> List:
-    """Each value where it is first; Spark makes zeros positive here."""
+    """Each value where it is first; Spark makes zeros positive here, also inside of values."""
     seen: dict[Hashable, Any] = {}
     for value in values:
-        seen.setdefault(identity(value), 0.0 if isinstance(value, float) and value == 0 else value)
+        seen.setdefault(identity(value), _with_positive_zeros(value))
     return list(seen.values())
+
+
+def _with_positive_zeros(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(map(_with_positive_zeros, value))
+    if isinstance(value, dict):
+        return {name: _with_positive_zeros(one) for name, one in value.items()}
+    return 0.0 if isinstance(value, float) and value == 0 else value
 
 
 def _union(left: List, right: List) -> List:

@@ -12,7 +12,7 @@ from tidegate.expressions.compiled.decimal_casts import decimal_of, of_decimal, 
 from tidegate.expressions.compiled.json_text import java_double
 from tidegate.expressions.compiled.time_text import date_of_text, text_of_timestamp, timestamp_of_text
 from tidegate.expressions.expression import Cast, cast_can_fail
-from tidegate.expressions.text_values import BLANKS, DOUBLE, FALSE, INFINITE, INTEGER, TRUE
+from tidegate.expressions.text_values import BLANKS, DOUBLE, FALSE, INFINITE, INTEGER, JAVA_BLANKS, SIGNED_NAN, TRUE
 from tidegate.formats.columns import TIMESTAMP, polars_type
 from tidegate.formats.failures import FailureKind
 
@@ -122,11 +122,11 @@ def _java_texts(numbers: pl.Series) -> pl.Series:
 def _from_text(value: pl.Expr, after: str, kind: pl.DataType) -> pl.Expr:
     if after == "binary":
         return value.cast(kind)
+    if after in FRACTIONAL:
+        return _double_of_text(value.str.strip_chars(JAVA_BLANKS), kind)
     text = value.str.strip_chars(BLANKS)
     if after in LIMITS:
         return pl.when(text.str.contains(INTEGER)).then(text.str.strip_prefix("+")).cast(kind, strict=False)
-    if after in FRACTIONAL:
-        return _double_of_text(text, kind)
     if after == "boolean":
         lower = text.str.to_lowercase()
         true, false = (lower.is_in(pl.Series(words).implode()) for words in (TRUE, FALSE))
@@ -143,7 +143,7 @@ def _double_of_text(text: pl.Expr, kind: pl.DataType) -> pl.Expr:
     return (
         pl.when(lower.str.contains(INFINITE))
         .then(infinite)
-        .when(lower == "nan")
+        .when((lower == "nan") | text.is_in(pl.Series(SIGNED_NAN).implode()))
         .then(pl.lit(float("nan"), kind))
         .otherwise(digits.cast(kind, strict=False))
     )

@@ -40,7 +40,7 @@ def _element_at(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     zero = (FailureKind.INVALID_INDEX_OF_ZERO, (index == 0) & array.is_not_null())
     if call.function == "try_element_at":
         return strict(call, arguments, value, zero)
-    outside = index.abs() > array.list.len().cast(pl.Int64)
+    outside = array.list.len().cast(pl.Int64) < index.abs()  # as in `compared`: an index may be a constant
     return strict(call, arguments, value, zero, (FailureKind.INVALID_ARRAY_INDEX_IN_ELEMENT_AT, outside))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 import polars as pl
 
 from tidegate.datatypes import DataType
+from tidegate.expressions.compiled.comparisons import compared
 from tidegate.expressions.compiled.compiled import Compiled, FailingRows, compiles, eager, strict
 from tidegate.expressions.compiled.sizes import fitting, total_bytes
 from tidegate.expressions.expression import Call, Literal, can_be_too_large
@@ -75,7 +77,7 @@ def _map(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     keys = [key.value for key in arguments[::2]]
     if all(isinstance(key, Literal) for key in call.arguments[::2]):
         return built  # compared already
-    twice = [one == other for index, one in enumerate(keys) for other in keys[:index]]
+    twice = [compared("=", one, other) for one, other in combinations(arguments[::2], 2)]
     nameless = pl.any_horizontal([key.is_null() for key in keys])
     checks = (
         FailingRows.of(FailureKind.NULL_MAP_KEY, call, nameless),

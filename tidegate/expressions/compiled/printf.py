@@ -84,7 +84,7 @@ def _number(piece: Piece, value: Any) -> tuple[bool, str]:
     grouped = "," if "," in piece.flags else ""
     if piece.conversion == "d":
         return value < 0, format(abs(value), f"{grouped}d")
-    shortest = Decimal(repr(abs(value)))  # a float as the double that it is, as in Java
+    shortest = Decimal(java_double(abs(value)))  # a float as the double that it is, as in Java
     digits = 6 if piece.precision is None else piece.precision
     negative = math.copysign(1, value) < 0
     if piece.conversion == "f":

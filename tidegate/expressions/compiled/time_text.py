@@ -127,7 +127,8 @@ def _part_regex(part: Part) -> str:
     if part.field == "a":
         return "(?P<ap>(?i:am|pm))"
     name = {"yy": "yy", "h": "half", "hh": "half"}.get(part.field) or _FIELDS.get(part.field, "f")
-    digits = "1,18" if part.field in VARIABLE else str(len(part.field))
+    most = 18 if part.field in VARIABLE else len(part.field)
+    digits = f"1,{most}" if part.field in VARIABLE or name == "f" else str(most)
     return f"(?P<{name}>[0-9]{{{digits}}})"
 
 

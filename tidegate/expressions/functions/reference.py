@@ -108,9 +108,10 @@ Refused at validation, because the result could differ or the engine has no way 
   can match nothing, and the first with a group of a pattern that has `^`, `\\b` or `\\z`.
 - Patterns, search texts, units, lengths of padding and rounding that are not literals.
 - Regular expressions with look-around, back-references, possessive quantifiers, flags other than a leading `(?i)` or
-  `(?s)`, classes inside classes, `\\Z`, `\\p{...}` other than Java's POSIX classes; `$` other than at the end, and in
-  `regexp_replace` and `split` at all (use `'\\\\z'`); patterns that can match nothing in `regexp_replace` and `split`;
-  repetitions inside one another that multiply to more than 100,000 steps.
+  `(?s)`, classes inside classes, `\\Z`, `\\p{...}` other than Java's POSIX classes; `$` other than at the end, in
+  the group that `regexp_extract` gives, and in `regexp_replace` and `split` at all (use `'\\\\z'`); patterns that can
+  match nothing in `regexp_replace` and `split`; repetitions inside one another that multiply to more than 100,000
+  steps.
 - Text columns beside values of other types without a cast (see above), and keys of another type than those of a map;
   `map` and `map_from_entries` with keys of type float or double.
 - `substring`, `left` and `reverse` of binary, which count bytes in Spark.
@@ -127,14 +128,16 @@ Different at run time:
   `collect_list`, `first`, `last`, `min_by` and `max_by` go by event time and value, where Spark takes what comes
   first. `collect_set` is sorted. `percentile_approx` has an error of the value, in Spark one of the rank.
 - Dates and timestamps end at 0001-01-01 and 9999-12-31: what would leave them fails its record, where Spark accepts it.
-- Text with a region as time zone (`Europe/Paris`), years of more or fewer than four digits, or a time without a date
-  is not a timestamp here.
+- Text with a time zone other than Z, UTC, GMT and offsets of hours and minutes (`Europe/Paris`, `UT`, `UTC+1`), years
+  of more or fewer than four digits, or a time without a date is not a timestamp here. Hexadecimal text (`0x1p3`) is not
+  a double.
 - Results of text functions are limited to 16 MiB (see above), in Spark to 2 GiB.
 - Bytes that are not UTF-8 fail a cast to string (and what casts by itself: `upper(value)`, `value like ...`), and
   `try_cast` makes them NULL; Spark keeps them.
-- Of text that is no JSON, `from_json` keeps nothing; Spark may keep the fields before the fault. JSON text that is
-  nested deeper than 200 fails its record (`TOO_DEEP`), in Spark beyond 1,000; so does an object with a key twice that
-  becomes a map (`DUPLICATED_MAP_KEY`), where Spark makes a map with both.
+- Of text that is no JSON, `from_json` keeps nothing; Spark may keep the fields before the fault. Text such as `"1"`
+  is no date in JSON; Spark counts days since 1970. JSON text that is nested deeper than 200 fails its record
+  (`TOO_DEEP`), in Spark beyond 1,000; so does an object with a key twice that becomes a map (`DUPLICATED_MAP_KEY`),
+  where Spark makes a map with both.
 - `exp`, `ln`, `log10`, `log2`, `cbrt` and `power` may differ in the last digit of a double.
 - `round` of a double keeps numbers whose digits exceed 2^52 after scaling as they are.
 - `\\b` in a pattern knows letters of all alphabets, as Java did before version 19.

@@ -134,6 +134,12 @@ def _extract(site: Site, arguments: tuple[Argument, ...]) -> Expression:
             f"the pattern has {found.groups} groups, so no group {number}",
             "add brackets or ask for group 0",
         )
+    if number in found.ending:
+        raise Refusal(
+            arguments[1].start,
+            f"`$` in group {number} is not supported by `regexp_extract`",
+            r"write it after the group, or '\\z' for the end of the text",
+        )
     return Call("regexp_extract", (site.text(arguments[0]), pattern, group), STRING)
 
 
