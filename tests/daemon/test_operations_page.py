@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import logging
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 import tidegate
+from tests.tidy.tree import PACKAGE, python_files
+from tidegate.daemon.checkpoint_summary import PHASES
 from tidegate.daemon.http.commands import COMMAND_PATHS
 from tidegate.daemon.http.server import ALIASES, BEAT_LIMIT_S, PATHS
 from tidegate.daemon.metric_catalogue import CATALOGUE, render_metrics_table
+from tidegate.daemon.metrics import MARKER_ENDS, TransactionResult
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.formats.failures import FailureKind
@@ -54,6 +58,34 @@ def test_the_table_of_metrics_is_the_catalogue() -> None:
 def test_expressions_name_metrics_that_exist() -> None:
     named = set(re.findall(r"tidegate_[a-z_]+", section("Metrics")))
     assert {name.removesuffix("_bucket") for name in named} - {"tidegate_"} <= set(CATALOGUE)
+
+
+def gauge_names() -> set[str]:
+    """Keys of what operators answer to `gauges`."""
+    return {
+        key.value
+        for file in python_files(PACKAGE / "operators")
+        for function in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef) and function.name == "gauges"
+        for found in ast.walk(function)
+        if isinstance(found, ast.Dict)
+        for key in found.keys
+        if isinstance(key, ast.Constant)
+    }
+
+
+@pytest.mark.parametrize(
+    ("metric", "values"),
+    [
+        ("tidegate_operator_entries", gauge_names()),
+        ("tidegate_checkpoint_duration_seconds", PHASES),
+        ("tidegate_transactions_total", TransactionResult),
+        ("tidegate_missing_markers_written_total", MARKER_ENDS),
+    ],
+)
+def test_values_of_a_label_are_named_where_they_are_few(metric: str, values: Iterable[str]) -> None:
+    assert set(values)
+    assert set(values) - set(re.findall(r"\w+", CATALOGUE[metric].help)) == set()
 
 
 @pytest.mark.slow

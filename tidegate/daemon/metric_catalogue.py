@@ -179,7 +179,8 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_operator_entries",
             _G,
-            "What an operator holds, by kind (open_windows, timers).",
+            "What an operator holds, by kind: open_windows and timers of windows, remembered keys of dedup, "
+            "open_rankings of keep, calls that wait for their answer.",
             ("step", "subtask", "kind"),
         ),
         MetricSpec("tidegate_queue_batches", _G, "Batches waiting in the queues of a slot.", ("subtask",)),
@@ -194,8 +195,8 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_checkpoint_duration_seconds",
             _H,
-            "Duration of completed checkpoints: phase total is trigger to the end of the commit, the others are the "
-            "slowest subtask's.",
+            "Duration of completed checkpoints by phase: total (from the trigger to the end of the commit), those of "
+            "the slowest subtask (start_delay, alignment, snapshot, upload, prepare), and journal and commit.",
             ("phase",),
             SECONDS_BUCKETS,
         ),
@@ -256,7 +257,10 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             ("end",),
         ),
         MetricSpec(
-            "tidegate_restarts_total", _C, "Attempts that failed and were followed by another, by cause.", ("cause",)
+            "tidegate_restarts_total",
+            _C,
+            "Attempts that failed and were followed by another, by code of the error.",
+            ("cause",),
         ),
         MetricSpec("tidegate_attempt", _G, "Number of the running attempt; it grows across daemons."),
         MetricSpec("tidegate_pipeline_state", _G, "1 for the state the pipeline is in, 0 for all others.", ("state",)),
