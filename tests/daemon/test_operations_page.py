@@ -10,16 +10,18 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tidegate
 from tests.tidy.tree import PACKAGE, python_files
+from tidegate.coordinator.history import CheckpointRecord, FailureRecord, HistorySummary, SubtaskPhases
 from tidegate.daemon.checkpoint_summary import PHASES
 from tidegate.daemon.http.commands import COMMAND_PATHS
 from tidegate.daemon.http.server import ALIASES, BEAT_LIMIT_S, PATHS
 from tidegate.daemon.metric_catalogue import CATALOGUE, render_metrics_table
 from tidegate.daemon.metrics import MARKER_ENDS, TransactionResult
-from tidegate.daemon.status import PipelineState
+from tidegate.daemon.status import CheckpointStatus, OperatorStatus, PipelineState, SlotStatus, Status
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import Attempt
@@ -126,3 +128,15 @@ def test_all_fields_of_a_log_line_are_documented() -> None:
     assert set(first_cells(text)) - {"field", "---"} == set(re.findall(r'"(\w+)":', line)) - {"slot"}
     assert f"{MESSAGE_CHARACTERS_MAX:,} characters" in text
     assert all(f"`{style}`" in text for style in FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("title", "answers"),
+    [
+        ("Status as JSON", (Status, CheckpointStatus, OperatorStatus, SlotStatus, HistorySummary)),
+        ("History", (CheckpointRecord, SubtaskPhases, FailureRecord)),
+    ],
+)
+def test_all_fields_of_an_answer_are_documented(title: str, answers: tuple[type[msgspec.Struct], ...]) -> None:
+    documented = set(re.findall(r"`([a-z_]+)`", section(title)))
+    assert {field for answer in answers for field in answer.__struct_fields__} - documented == set()
