@@ -97,7 +97,7 @@ def test_the_page_makes_what_the_unit_relies_on() -> None:
     assert f"/var/cache/{unit['CacheDirectory']}" in page
     assert (unit["ProtectSystem"], unit["PrivateTmp"]) == ("strict", "yes")
     assert all(
-        each in page for each in (f"`/var/lib/{unit['StateDirectory']}`", "`ReadWritePaths=`", "`http.token_file`")
+        each in page for each in (f"`/var/lib/{unit['StateDirectory']}`", "`ReadWritePaths=`", "`http.token_file: ")
     )
     assert unit["ExecStart"].split()[0] == "/opt/tidegate/bin/tidegate"
     assert "python3 -m venv /opt/tidegate" in page
