@@ -65,7 +65,7 @@ def test_expressions_name_metrics_that_exist() -> None:
 def gauge_names() -> set[str]:
     """Keys of what operators answer to `gauges`."""
     return {
-        key.value
+        str(key.value)
         for file in python_files(PACKAGE / "operators")
         for function in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(function, ast.FunctionDef) and function.name == "gauges"
