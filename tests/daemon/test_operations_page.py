@@ -118,6 +118,14 @@ def test_all_paths_and_aliases_are_documented() -> None:
     assert all(f"`{state.value}`" in text for state in PipelineState)
 
 
+def test_variables_of_our_own_are_documented() -> None:
+    named = {
+        name for file in python_files(PACKAGE) for name in re.findall(r'"(TIDEGATE_[A-Z_]+)"', file.read_text("utf-8"))
+    }
+    documented = set(re.findall(r"`(TIDEGATE_[A-Z_]+)`", section("Environment variables")))
+    assert documented == named
+
+
 def test_all_fields_of_a_log_line_are_documented() -> None:
     attributes = {"name": "x", "levelno": 40, "levelname": "ERROR", "msg": "m", "checkpoint": 1, "subtask": 0}
     record = logging.makeLogRecord(
