@@ -21,9 +21,14 @@ PAGE = (Path(__file__).parents[2] / "docs" / "messages.md").read_text("utf-8")
 TOOLS = (
     *("tidegate.dev.", "tidegate.simulation.", "tidegate.tables.", "tidegate.testing.", "tidegate.expressions."),
     *("tidegate.cli.letters.", "tidegate.cli.docs", "tidegate.cli.reach", "tidegate.daemon.start.dry_run"),
-    *("tidegate.spark.state_source", "tidegate.spark.class_archive"),
+    *(
+        "tidegate.spark.state_source",
+        "tidegate.spark.class_archive",
+        "tidegate.daemon.ordered",
+        "tidegate.daemon.savepoints",
+    ),
 )
-"""Rooms whose errors end a command, in whose terminal the message is."""
+"""Rooms whose errors end a command, in whose terminal the message is, or are in an answer that a command reports."""
 PIECE = re.compile(r"\s*\.\.\.\s*")
 VALUE = re.compile(r"%(?:\.?\d+)?[a-z]")
 
