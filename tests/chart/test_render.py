@@ -276,6 +276,15 @@ def test_hooks_have_the_account_and_the_labels_by_which_a_cloud_knows_the_daemon
         assert pod["metadata"]["labels"]["azure.workload.identity/use"] == "yes"
 
 
+def test_the_check_of_an_upgrade_that_makes_the_account_does_without_it() -> None:
+    """It runs before anything is made: a pod of an account that is not there would wait until the deadline."""
+    upgrade = render(*ON_KUBERNETES, "--is-upgrade")  # without a cluster there is no account
+    assert find(upgrade, "Job", "-check")["spec"]["template"]["spec"]["serviceAccountName"] == "default"
+    assert find(upgrade, "Job", "-test")["spec"]["template"]["spec"]["serviceAccountName"] == "rel-tidegate"
+    given = render(*ON_KUBERNETES, "--is-upgrade", "--set", "serviceAccount.create=false,serviceAccount.name=mine")
+    assert find(given, "Job", "-check")["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
+
+
 def test_executors_have_the_account_that_the_chart_did_not_make() -> None:
     own = render("-f", CHART / "ci" / "configmap-values.yaml")
     assert site(own, "orders-site")["spark"][EXECUTORS] == "streams"

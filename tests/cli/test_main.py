@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -56,6 +57,26 @@ def test_help_is_quick_and_imports_no_engine() -> None:
     code = "import sys, tidegate.cli.main; print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
     assert not any(f"'{name}'" in loaded for name in ("polars", "pyspark", "kafka", "confluent_kafka", "pydantic"))
+
+
+def every_command(group: click.Group, *path: str) -> Iterator[tuple[str, click.Command]]:
+    """All commands and those within them, by what a user types."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield " ".join([*path, name]), command
+        if isinstance(command, click.Group):
+            yield from every_command(command, *path, name)
+
+
+@pytest.mark.slow
+def test_no_help_shows_marks_of_its_layout() -> None:
+    shown = {name: command.get_help(click.Context(command)) for name, command in every_command(cli.tidegate)}
+    assert len(shown) > 30
+    assert [name for name, text in shown.items() if "\\" in text] == []
+    lines = [line.split()[0] for line in shown["completion"].splitlines() if "tidegate completion" in line]
+    assert lines == ["bash:", "zsh:", "fish:"]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle, WrittenRange
 from tidegate.daemon.broker_watch import Sign
 from tidegate.daemon.checkpoint_summary import derive_committed
-from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
+from tidegate.daemon.metric_catalogue import CATALOGUE, LATENCY_BUCKETS, MetricKind
 from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult
 from tidegate.daemon.rates import CounterWindow
 from tidegate.daemon.status import PipelineState
@@ -72,7 +73,19 @@ def completed(checkpoint: int, *committables: Committable) -> CompletedCheckpoin
     return CompletedCheckpoint(CheckpointId(checkpoint), FIRST, 500_000, 500_250, positions, states, committables)
 
 
+def test_limits_of_the_file_are_there_for_alerts_and_latency_is_measured_up_to_an_interval_of_an_hour() -> None:
+    metrics = make_metrics()
+    metrics.limits(interval_ms=600_000, min_pause_ms=0, transaction_timeout_ms=900_000)
+    assert value(metrics, "checkpoint_interval_seconds") == 600
+    assert value(metrics, "transaction_timeout_seconds") == 900
+    metrics.limits(interval_ms=1000, min_pause_ms=30_000, transaction_timeout_ms=900_000)
+    assert value(metrics, "checkpoint_interval_seconds") == 30
+    assert LATENCY_BUCKETS[-1] > 300 + 2 * 3600
+    assert all(above <= 300 + 2 * below for below, above in pairwise(LATENCY_BUCKETS) if below >= 60)
+
+
 def fill(metrics: PipelineMetrics) -> None:
+    metrics.limits(interval_ms=1000, min_pause_ms=0, transaction_timeout_ms=900_000)
     """At least one sample in every family."""
     metrics.state(PipelineState.RUNNING)
     metrics.registry_says("", 0)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import logging
 import pkgutil
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tidegate
+from tests.tidy.tree import PACKAGE, python_files
+from tidegate.coordinator.history import CheckpointRecord, FailureRecord, HistorySummary, SubtaskPhases
+from tidegate.daemon.checkpoint_summary import PHASES
 from tidegate.daemon.http.commands import COMMAND_PATHS
 from tidegate.daemon.http.server import ALIASES, BEAT_LIMIT_S, PATHS
 from tidegate.daemon.metric_catalogue import CATALOGUE, render_metrics_table
-from tidegate.daemon.status import PipelineState
+from tidegate.daemon.metrics import MARKER_ENDS, TransactionResult
+from tidegate.daemon.status import CheckpointStatus, OperatorStatus, PipelineState, SlotStatus, Status
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import Attempt
@@ -56,6 +62,34 @@ def test_expressions_name_metrics_that_exist() -> None:
     assert {name.removesuffix("_bucket") for name in named} - {"tidegate_"} <= set(CATALOGUE)
 
 
+def gauge_names() -> set[str]:
+    """Keys of what operators answer to `gauges`."""
+    return {
+        str(key.value)
+        for file in python_files(PACKAGE / "operators")
+        for function in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef) and function.name == "gauges"
+        for found in ast.walk(function)
+        if isinstance(found, ast.Dict)
+        for key in found.keys
+        if isinstance(key, ast.Constant)
+    }
+
+
+@pytest.mark.parametrize(
+    ("metric", "values"),
+    [
+        ("tidegate_operator_entries", gauge_names()),
+        ("tidegate_checkpoint_duration_seconds", PHASES),
+        ("tidegate_transactions_total", TransactionResult),
+        ("tidegate_missing_markers_written_total", MARKER_ENDS),
+    ],
+)
+def test_values_of_a_label_are_named_where_they_are_few(metric: str, values: Iterable[str]) -> None:
+    assert set(values)
+    assert set(values) - set(re.findall(r"\w+", CATALOGUE[metric].help)) == set()
+
+
 @pytest.mark.slow
 def test_every_exit_code_of_an_error_is_documented() -> None:
     for module in pkgutil.walk_packages(tidegate.__path__, "tidegate."):
@@ -84,6 +118,14 @@ def test_all_paths_and_aliases_are_documented() -> None:
     assert all(f"`{state.value}`" in text for state in PipelineState)
 
 
+def test_variables_of_our_own_are_documented() -> None:
+    named = {
+        name for file in python_files(PACKAGE) for name in re.findall(r'"(TIDEGATE_[A-Z_]+)"', file.read_text("utf-8"))
+    }
+    documented = set(re.findall(r"`(TIDEGATE_[A-Z_]+)`", section("Environment variables")))
+    assert documented == named
+
+
 def test_all_fields_of_a_log_line_are_documented() -> None:
     attributes = {"name": "x", "levelno": 40, "levelname": "ERROR", "msg": "m", "checkpoint": 1, "subtask": 0}
     record = logging.makeLogRecord(
@@ -94,3 +136,15 @@ def test_all_fields_of_a_log_line_are_documented() -> None:
     assert set(first_cells(text)) - {"field", "---"} == set(re.findall(r'"(\w+)":', line)) - {"slot"}
     assert f"{MESSAGE_CHARACTERS_MAX:,} characters" in text
     assert all(f"`{style}`" in text for style in FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("title", "answers"),
+    [
+        ("Status as JSON", (Status, CheckpointStatus, OperatorStatus, SlotStatus, HistorySummary)),
+        ("History", (CheckpointRecord, SubtaskPhases, FailureRecord)),
+    ],
+)
+def test_all_fields_of_an_answer_are_documented(title: str, answers: tuple[type[msgspec.Struct], ...]) -> None:
+    documented = set(re.findall(r"`([a-z_]+)`", section(title)))
+    assert {field for answer in answers for field in answer.__struct_fields__} - documented == set()

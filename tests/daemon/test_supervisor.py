@@ -12,10 +12,12 @@ import pytest
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.restart import RestartStrategy
+from tidegate.daemon.attempt import SlotError
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.supervisor import JvmDied, ShutdownIncomplete, Supervisor
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
+from tidegate.process.logs import JsonFormatter, LogContext
 from tidegate.sinks.hanging import MendReport
 
 SETTINGS = RestartStrategy(initial_ms=60_000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
@@ -82,6 +84,20 @@ def test_an_end_without_a_final_checkpoint_is_no_success(deploying: bool) -> Non
     (failure,) = attempts.failures
     assert (failure.code, failure.cause, failure.attempt) == ("attempt-failed", "the storage is full", None)
     assert (failure.followed_by, failure.restart_after_ms) == (FollowedBy.RESTART, 1 if deploying else 60_000)
+
+
+def test_the_log_line_of_an_attempt_that_failed_has_the_code_and_the_fields_of_the_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As the line of a daemon that ends has them: `docs/messages.md` explains codes."""
+    attempts = Planned(deploying=True)
+    attempts.error = SlotError("slot 1: the broker is away", code="broker-unavailable", fault="")
+    with pytest.raises(ShutdownIncomplete):
+        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+    (record,) = [record for record in caplog.records if "attempt failed" in record.getMessage()]
+    line = JsonFormatter(LogContext("shop")).format(record)
+    assert '"code":"slot-failed"' in line
+    assert '"fields":{"code":"broker-unavailable"' in line
 
 
 @pytest.mark.parametrize("deploying", [False, True])

@@ -81,7 +81,7 @@ def test_a_user_with_just_the_listed_rights_runs_a_pipeline_over_tls_exactly_onc
     assert f"sources.orders.topic: the user of `kafka:` may not see the topic `{rig.topic['orders']}`" in words
     orders = next(one for one in examine(rig, 1) if one["subject"] == f"topic {rig.topic['orders']}")
     assert (orders["level"], orders["path"]) == ("problem", "sources.orders.topic")
-    assert f"--operation Read --operation DescribeConfigs --topic {rig.topic['orders']}" in orders["mend"]
+    assert f"--operation Read --operation DescribeConfigs --topic {rig.topic['orders']}" in orders["remedy"]
     secured.grant(USER, rights[:1])
     code, words = validate(rig)
     assert (code, words.count("\n")) == (0, 2), words

@@ -84,6 +84,25 @@ def test_the_unit_waits_as_long_as_the_daemon_needs() -> None:
     assert seconds(unit["WatchdogSec"]) > BEAT_LIMIT_S
 
 
+def test_the_page_makes_what_the_unit_relies_on() -> None:
+    """Without its user a service ends with status 217; outside of its directories it may write nothing."""
+    page = (
+        (ROOT / "docs" / "deploy.md")
+        .read_text(encoding="utf-8")
+        .partition("## Without Kubernetes")[2]
+        .partition("\n## ")[0]
+    )
+    unit = service()
+    assert re.search(rf"^useradd --system .* {unit['User']}$", page, re.MULTILINE)
+    assert f"/var/cache/{unit['CacheDirectory']}" in page
+    assert (unit["ProtectSystem"], unit["PrivateTmp"]) == ("strict", "yes")
+    assert all(
+        each in page for each in (f"`/var/lib/{unit['StateDirectory']}`", "`ReadWritePaths=`", "`http.token_file: ")
+    )
+    assert unit["ExecStart"].split()[0] == "/opt/tidegate/bin/tidegate"
+    assert "python3 -m venv /opt/tidegate" in page
+
+
 def test_an_executor_is_what_spark_says_by_variables(tmp_path: Path) -> None:
     ran = run_entrypoint(tmp_path, "executor", environ=EXECUTOR)
     lines = ran.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""Files that comments, docstrings and documents name are there: a file that moves takes its name along."""
+"""Files that comments, docstrings and documents name are there, and tests that pages name."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ def test_every_named_file_is_there() -> None:
     report(
         complaints(
             [file for file in files if file.name != "test_named_files.py"], lambda text: find_missing(text, ends)
+        )
+    )
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    there = {
+        name
+        for file in python_files(TESTS)
+        for name in re.findall(r"^ *(?:async )?def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    report(
+        complaints(
+            [file for file in text_files() if file.suffix == ".md" and "conformance" not in file.parts],
+            lambda text: [f"there is no {name}" for name in re.findall(r"`(test_\w+)`", text) if name not in there],
         )
     )
 

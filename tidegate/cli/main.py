@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     ),
     "validate": LazyCommand("tidegate.cli.config", "validate", "Check a pipeline file; with --connect the broker too."),
     "doctor": LazyCommand(
-        "tidegate.cli.doctor", "doctor", "Say whether a deployment can keep its promise, or what mends it."
+        "tidegate.cli.doctor", "doctor", "Say whether a deployment can keep its promise, or how to fix it."
     ),
     "explain": LazyCommand("tidegate.cli.config", "explain", "Show the graph, state and settings of a pipeline file."),
     "test": LazyCommand("tidegate.cli.testing", "test", "Run the tests in a pipeline file, without Kafka and Spark."),

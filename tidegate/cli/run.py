@@ -103,7 +103,9 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
         settings.name, getattr(logging, settings.logging.level.upper()), settings.logging.format, terminal=terminal
     )
     raise_descriptor_limit()
-    metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan), guarantee=settings.checkpoints.mode)
+    checkpoints = settings.checkpoints
+    metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan), guarantee=checkpoints.mode)
+    metrics.limits(checkpoints.interval_ms, checkpoints.min_pause_ms, checkpoints.transaction_timeout_ms)
     http: HttpServer | None = None
     display = ProgressDisplay(console, lambda: redact_status(metrics.snapshot()))
     tracing = start_tracing(settings.name, lambda: metrics.checkpoints, os.environ)

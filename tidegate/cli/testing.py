@@ -137,7 +137,8 @@ def preview(
     """Run the pipeline of FILE over the lines of a file, without Kafka and Spark, and print what would come out.
 
     A line is the value of a record; with --records it is a record, as `tidegate topic read --format json` prints it.
-    The input ends with the file. Bad records are reported on standard error, and left out if the source says `skip`.
+    The input ends with the file. Bad records are reported on standard error, and left out unless the source
+    says `fail`.
     """
     loaded, plan = plan_file(file, os.environ)
     from tidegate.daemon.start.registry_access import copies_of

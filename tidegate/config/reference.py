@@ -133,17 +133,20 @@ def _section(title: str, path: str, model: type[Settings]) -> str:
     lines += ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     for name, info in model.model_fields.items():
         key = f"{path}.{info.alias or name}".lstrip(".")
-        cells = (f"`{key}`", _kind(name, info), _default(name, info), info.description or "")
+        cells = (f"`{key}`", _kind(info), _default(name, info), info.description or "")
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     if model.LATER:
         lines += ["", "Not supported yet: " + ", ".join(f"`{word}`" for word in sorted(model.LATER)) + "."]
     return "\n".join(lines) + "\n"
 
 
-def _kind(name: str, info: FieldInfo) -> str:
-    schema = next((item.schema for item in info.metadata if isinstance(item, Check)), None)
-    if schema is None:
+def _kind(info: FieldInfo) -> str:
+    check = next((item for item in info.metadata if isinstance(item, Check)), None)
+    if check is None:
         return _shape(info.annotation)
+    schema = check.schema
+    if check.bounds is not None:
+        return " to ".join(check.bounds)
     if "enum" in schema:
         return ", ".join(f"`{word}`" for word in schema["enum"])
     words, others = _ways(schema.get("anyOf", ()))
@@ -151,10 +154,6 @@ def _kind(name: str, info: FieldInfo) -> str:
         return ", ".join([*words, "mapping"])
     if schema.get("type") == "boolean":
         return "`true` or `false`"
-    if name.endswith("_ms"):
-        return "duration"
-    if name.endswith("_bytes") and schema.get("type") == "string":
-        return "size"
     if "maximum" in schema:
         low, high = schema["minimum"], schema["maximum"]
         return f"{low} to {high}" if low < high else f"`{low}`"

@@ -35,6 +35,9 @@ class MetricSpec(msgspec.Struct, frozen=True):
 
 SECONDS_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
 
+LATENCY_BUCKETS: Final = (*SECONDS_BUCKETS, 1200.0, 2400.0, 4800.0, 9600.0)
+"""Records wait for a checkpoint, so its interval is in their latency: up to an hour can be judged."""
+
 _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 
 CATALOGUE: Final[Mapping[str, MetricSpec]] = {
@@ -91,7 +94,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             _H,
             "From a record's timestamp to the end of the commit that covers it, of one record a second and partition.",
             ("topic",),
-            SECONDS_BUCKETS,
+            LATENCY_BUCKETS,
         ),
         MetricSpec(
             "tidegate_source_position_offset",
@@ -176,7 +179,8 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_operator_entries",
             _G,
-            "What an operator holds, by kind (open_windows, timers).",
+            "What an operator holds, by kind: open_windows and timers of windows, remembered keys of dedup, "
+            "open_rankings of keep, calls that wait for their answer.",
             ("step", "subtask", "kind"),
         ),
         MetricSpec("tidegate_queue_batches", _G, "Batches waiting in the queues of a slot.", ("subtask",)),
@@ -191,10 +195,15 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_checkpoint_duration_seconds",
             _H,
-            "Duration of completed checkpoints: phase total is trigger to the end of the commit, the others are the "
-            "slowest subtask's.",
+            "Duration of completed checkpoints by phase: total (from the trigger to the end of the commit), those of "
+            "the slowest subtask (start_delay, alignment, snapshot, upload, prepare), and journal and commit.",
             ("phase",),
             SECONDS_BUCKETS,
+        ),
+        MetricSpec(
+            "tidegate_checkpoint_interval_seconds",
+            _G,
+            "`checkpoints.interval` of the file, or `checkpoints.min_pause` where that is longer.",
         ),
         MetricSpec("tidegate_checkpoint_last_id", _G, "Id of the newest completed checkpoint, 0 before the first."),
         MetricSpec("tidegate_checkpoint_last_duration_seconds", _G, "Duration of the newest completed checkpoint."),
@@ -227,6 +236,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             _G,
             "Age of the oldest transaction that is not ended, 0 when there is none.",
         ),
+        MetricSpec("tidegate_transaction_timeout_seconds", _G, "`checkpoints.transaction_timeout` of the file."),
         MetricSpec("tidegate_schemas_waiting", _G, "Schemas that records name and the registry has not given yet."),
         MetricSpec(
             "tidegate_schemas_unfit",
@@ -247,7 +257,10 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             ("end",),
         ),
         MetricSpec(
-            "tidegate_restarts_total", _C, "Attempts that failed and were followed by another, by cause.", ("cause",)
+            "tidegate_restarts_total",
+            _C,
+            "Attempts that failed and were followed by another, by code of the error.",
+            ("cause",),
         ),
         MetricSpec("tidegate_attempt", _G, "Number of the running attempt; it grows across daemons."),
         MetricSpec("tidegate_pipeline_state", _G, "1 for the state the pipeline is in, 0 for all others.", ("state",)),

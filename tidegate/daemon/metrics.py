@@ -277,6 +277,11 @@ class PipelineMetrics:
         self.oldest_transaction(None)  # the recovery has ended what was open
         self._gauge("tidegate_attempt").set(attempt)
 
+    def limits(self, interval_ms: int, min_pause_ms: int, transaction_timeout_ms: int) -> None:
+        """What `checkpoints` of the file says, for alerts that go by it."""
+        self._gauge("tidegate_checkpoint_interval_seconds").set(max(interval_ms, min_pause_ms) / 1000)
+        self._gauge("tidegate_transaction_timeout_seconds").set(transaction_timeout_ms / 1000)
+
     def state(self, state: PipelineState, reason: str = "") -> None:
         """The pipeline is in `state` now; `reason` is for people and goes to the status and the readiness probe."""
         with self._lock:

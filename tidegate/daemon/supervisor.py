@@ -175,8 +175,8 @@ class Supervisor:
                 await self._cut()
         except TimeoutError:
             logger.warning(
-                "not everything that was open could be aborted within %g s: readers of committed records may stand "
-                "still until the next start, or `checkpoints.transaction_timeout`",
+                "not everything that was open could be aborted within %g s: readers of committed records may be "
+                "blocked until the next start, or `checkpoints.transaction_timeout`",
                 HURRY_S,
             )
 
@@ -300,7 +300,11 @@ class Supervisor:
         metrics.restarted(error.code)
         metrics.state(PipelineState.RESTARTING, error.message)
         logger.warning(
-            "attempt failed after %.1f s: %s; another one in %.1f s", now - started, error.message, delay_ms / 1000
+            "attempt failed after %.1f s: %s; another one in %.1f s",
+            now - started,
+            error.message,
+            delay_ms / 1000,
+            extra={"error": error},
         )
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stop_requested.wait(), delay_ms / 1000)

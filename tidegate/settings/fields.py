@@ -45,6 +45,8 @@ class Check:
 
     check: Callable[[Any], Any]
     schema: Mapping[str, Any]
+    bounds: tuple[str, str] | None = None
+    """Least and greatest, as they are written, where the schema cannot say it."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.check)
@@ -138,7 +140,7 @@ def duration(low: str, high: str) -> Check:
         return milliseconds
 
     schema = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d))+$", "examples": ["500ms", "10s", "1m30s"]}
-    return Check(check, schema)
+    return Check(check, schema, (low, high))
 
 
 def size(low: str, high: str) -> Check:
@@ -158,7 +160,7 @@ def size(low: str, high: str) -> Check:
         return size_bytes
 
     schema = {"type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)$", "examples": ["64MiB", "2GiB"]}
-    return Check(check, schema)
+    return Check(check, schema, (low, high))
 
 
 UNQUOTED: Final = "a value in quotes is a text: write it without quotes, a variable outside of braces and brackets"

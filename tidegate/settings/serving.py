@@ -15,13 +15,13 @@ class HttpTlsSettings(Settings):
     have changed.
     """
 
-    certificate: Annotated[File, Field(description="The daemon's certificate, with what leads to its authority.")]
+    certificate: Annotated[File, Field(description="The daemon's certificate, with the chain to its authority.")]
     key: Annotated[File, Field(description="Its private key, not encrypted; for the daemon's user only.")]
     client_ca: Annotated[
         File | None,
         Field(
-            description="Authorities of clients' certificates. With it every question but the probes needs a "
-            "certificate of theirs, or a token."
+            description="Authorities of clients' certificates. With it everything but the probes needs a certificate "
+            "of theirs, or a token."
         ),
     ] = None
     read: Annotated[
@@ -45,16 +45,17 @@ class HttpSettings(Settings):
     token_file: Annotated[
         File | None,
         Field(
-            description="File with the token that `checkpoint`, `savepoint` and `stop` need; made, with mode 0600, "
-            "when it is not there. Else the daemon makes a token at every start, and the commands find it as its user "
-            "on its machine."
+            description="File with the token that `checkpoint`, `savepoint` and `stop` need; created, with mode 0600, "
+            "if it does not exist. Without it the daemon makes a token at every start, which commands of its user on "
+            "its machine find."
         ),
     ] = None
     read_token_file: Annotated[
         File | None,
         Field(
-            description="File with a token that every question but the probes needs (or that of commands); made, with "
-            "mode 0600, when it is not there. Without it whoever can connect may read, and nothing else."
+            description="File with the token for reading: everything but the probes needs it, or the token of "
+            "commands; created, with mode 0600, if it does not exist. Without it everybody who can connect may read, "
+            "and nothing else."
         ),
     ] = None
     tls: Annotated[

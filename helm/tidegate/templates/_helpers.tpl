@@ -66,6 +66,16 @@ annotations:
 {{- end -}}
 {{- end -}}
 
+{{/* Of the check before an upgrade: the daemon's, but for the upgrade that makes it. */}}
+{{- define "tidegate.checkAccount" -}}
+{{- $name := include "tidegate.serviceAccountName" . -}}
+{{- if and .Values.serviceAccount.create .Release.IsUpgrade (not (lookup "v1" "ServiceAccount" .Release.Namespace $name)) -}}
+default
+{{- else -}}
+{{ $name }}
+{{- end -}}
+{{- end -}}
+
 {{- define "tidegate.onKubernetes" -}}
 {{- if eq .Values.spark.mode "kubernetes" -}}true{{- end -}}
 {{- end -}}
@@ -212,14 +222,15 @@ annotations:
 {{ include "tidegate.sharedMounts" . }}
 {{- end -}}
 
-{{/* The pod of a hook: {root, suffix, infix, command, args}. A cloud gives it the daemon's role by account and labels. */}}
+{{/* The pod of a hook: {root, suffix, infix, account, command, args}. A cloud gives it the daemon's role by account and
+labels. */}}
 {{- define "tidegate.hookPod" -}}
 metadata:
   labels:
     {{- include "tidegate.podLabels" (dict "root" .root "component" .suffix "labels" .root.Values.podLabels) | nindent 4 }}
 spec:
   restartPolicy: Never
-  serviceAccountName: {{ include "tidegate.serviceAccountName" .root | quote }}
+  serviceAccountName: {{ .account | quote }}
   automountServiceAccountToken: false
   enableServiceLinks: false
   {{- with .root.Values.image.pullSecrets }}

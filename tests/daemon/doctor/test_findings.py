@@ -47,7 +47,7 @@ def test_the_table_has_what_is_what_should_be_and_the_command_unbroken() -> None
     assert lines[0].split(None, 2) == ["ok", "Brokers", "3"]
     assert lines[1].startswith("problem  Retention")
     assert lines[2].strip() == "should be: more than 36m"
-    assert lines[3].strip() == f"mend: {long.mend}".strip()
+    assert lines[3].strip() == f"fix: {long.mend}".strip()
 
 
 def test_json_has_every_finding_with_its_place() -> None:
@@ -56,6 +56,7 @@ def test_json_has_every_finding_with_its_place() -> None:
     assert [row["level"] for row in document["findings"]] == ["ok", "problem"]
     row = document["findings"][1]
     assert (row["path"], row["line"], row["check"], row["subject"]) == ("sinks.out.topic", 11, "retention", "out")
+    assert row["remedy"] == WRONG.mend, "as `validate --format json` calls it"
 
 
 def test_github_gets_problems_as_errors_at_their_lines() -> None:

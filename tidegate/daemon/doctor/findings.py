@@ -45,7 +45,7 @@ class Finding(msgspec.Struct, frozen=True):
     """What is."""
     wanted: str = ""
     """What should be."""
-    mend: str = ""
+    mend: str = msgspec.field(default="", name="remedy")
     """The command that mends it, or what a person has to do."""
     path: Path = ()
     """In the pipeline file, of what needs it."""

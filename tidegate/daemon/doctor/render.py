@@ -37,7 +37,7 @@ def _table(findings: Sequence[Finding]) -> list[str]:
         lines += _wrapped(head, text)
         if one.level is not Level.OK:
             lines += _wrapped(" " * len(head) + "should be: ", one.wanted) if one.wanted else []
-            lines += [" " * len(head) + f"mend: {one.mend}"] if one.mend else []
+            lines += [" " * len(head) + f"fix: {one.mend}"] if one.mend else []
     return lines
 
 

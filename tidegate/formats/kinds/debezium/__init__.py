@@ -43,8 +43,8 @@ does so, too, and cannot be asked not to.)
 | `t` (truncate), `m` (logical message), any other | none: the record is bad (`UNSUPPORTED_CHANGE`) | |
 
 The tombstone that Debezium sends after a delete is left out and counted as filtered, since the delete was a row
-already; with `on_null: bad` it is a bad record. A truncate is no row, and to leave it out would keep what the table
-has not any more: Debezium's `skipped.operations=t`, its default, leaves it out knowingly.
+already; with `on_null: bad` it is a bad record. A truncate is no row, and to leave it out would keep rows that the
+table no longer has: Debezium's `skipped.operations=t`, its default, leaves it out knowingly.
 
 A copy of the table in a compacted topic:
 

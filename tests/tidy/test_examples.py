@@ -1,0 +1,41 @@
+"""Every YAML example of the pages can be run: pipeline files and their fragments, values of the chart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.packaging.test_chart_files import problems
+from tests.tidy.examples import find_examples, find_modules
+from tests.tidy.pages import USED
+from tests.tidy.tree import ROOT, report
+from tidegate.config.errors import render_problems
+from tidegate.daemon.start.expression_check import check_file
+from tidegate.daemon.start.schemas import Ask
+
+ELSEWHERE = ("there is no copy here",)
+"""What an example needs that only the user has: schemas of a registry."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", USED, ids=lambda page: page.stem)
+def test_every_example_of_a_page_is_valid(page: Path, tmp_path: Path) -> None:
+    wrong, text = [], page.read_text(encoding="utf-8")
+    for name, module in find_modules(text):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(module, encoding="utf-8")
+    for example in find_examples(text):
+        place = f"{page.relative_to(ROOT)}:{example.line}"
+        if example.pipeline is None:
+            wrong += [f"{place}: {problem}" for problem in problems(example.values)]
+            continue
+        file = tmp_path / "page.yaml"
+        file.write_text(yaml.safe_dump(example.pipeline, sort_keys=False), encoding="utf-8")
+        _, found = check_file(file, {}, Ask.COPY)
+        errors = tuple(
+            one for one in found if one.severity == "error" and not any(each in one.message for each in ELSEWHERE)
+        )
+        wrong += [f"{place}: {render_problems(errors, 'text')}"] if errors else []
+    report(wrong)

@@ -1,0 +1,57 @@
+"""What pages name is there: files and headings that they link to, commands with their options."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from tests.tidy.pages import PAGES, find_anchors, find_dead_links, find_wrong_commands
+from tests.tidy.tree import PACKAGE, ROOT, complaints, python_files, report, text_files
+from tidegate.cli.main import tidegate
+
+
+def test_every_link_leads_somewhere() -> None:
+    report(
+        [
+            f"{page.relative_to(ROOT)}: {dead}"
+            for page in PAGES
+            for dead in find_dead_links(page.read_text(encoding="utf-8"), page.parent)
+        ]
+    )
+
+
+@pytest.mark.slow
+def test_every_command_that_is_named_exists_with_its_options() -> None:
+    files = [file for file in text_files() if file.suffix in (".md", ".txt", ".yaml") and "adr" not in file.parts]
+    report(complaints([*files, *python_files(PACKAGE)], lambda text: find_wrong_commands(text, tidegate)))
+
+
+@pytest.mark.parametrize(
+    ("line", "dead"),
+    [
+        ("[tree](tree.py), [one](#a-heading-code)", []),
+        ("[gone](gone.py)", ["line 3: there is no gone.py"]),
+        ("[none](#a-heading)", ["line 3: there is no heading #a-heading"]),
+        ("```\n[none](#a-heading)\n```", []),
+    ],
+)
+def test_a_link_is_followed(line: str, dead: list[str]) -> None:
+    assert find_dead_links(f"# A heading: `code`\n\n{line}\n", ROOT / "tests" / "tidy") == dead
+
+
+def test_headings_of_one_name_are_numbered() -> None:
+    assert find_anchors("# One\n## One\n### [Two](x.md) of `it`\n") == {"one", "one-1", "two-of-it"}
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("    tidegate do FILE --twice   # a comment with --other", []),
+        ("run `tidegate do FILE --thrice`", ["line 1: `tidegate do` has no --thrice"]),
+        ("$ tidegate undo", ["line 1: there is no command undo"]),
+        ("prose: tidegate undo is not a command", []),
+    ],
+)
+def test_a_command_is_known_by_its_options(line: str, wrong: list[str]) -> None:
+    known = click.Command("do", params=[click.Option(["--twice"]), click.Argument(["file"])])
+    assert find_wrong_commands(line, click.Group("tidegate", {"do": known})) == wrong
