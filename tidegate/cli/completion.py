@@ -13,17 +13,21 @@ VARIABLE: Final = "_TIDEGATE_COMPLETE"
 """By which the shell asks the program."""
 
 
-@click.command()
+HELP: Final = """Print the completion of commands and options for SHELL.
+
+\b
+bash:  eval "$(tidegate completion bash)"             in ~/.bashrc
+zsh:   eval "$(tidegate completion zsh)"              in ~/.zshrc
+fish:  tidegate completion fish > ~/.config/fish/completions/tidegate.fish
+"""
+"""With click's mark, a backspace, before lines that it is not to join: a docstring has no escapes."""
+
+
+@click.command(help=HELP)
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    r"""Print the completion of commands and options for SHELL.
-
-    \b
-    bash:  eval "$(tidegate completion bash)"             in ~/.bashrc
-    zsh:   eval "$(tidegate completion zsh)"              in ~/.zshrc
-    fish:  tidegate completion fish > ~/.config/fish/completions/tidegate.fish
-    """
+    """Print the script that SHELL evaluates."""
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all of them"
     click.echo(kind(ctx.find_root().command, {}, PROGRAM, VARIABLE).source())
