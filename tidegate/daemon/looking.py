@@ -104,7 +104,7 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
         newest = before.newest_checkpoint
         if options.begin_anew and options.restore is None and newest is not None and first and verify:
             logger.warning(
-                "--begin-anew begins nothing anew: %s has checkpoints, and the newest, %d, is continued from; to begin "
+                "--begin-anew changes nothing: %s has checkpoints, and the newest, %d, is continued from; to begin "
                 "as `start` says stop the pipeline, empty the directory, and start it so again; else remove the option",
                 place,
                 newest.id,
