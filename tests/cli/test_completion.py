@@ -27,6 +27,12 @@ def test_another_shell_is_refused_with_those_that_there_are() -> None:
     assert "'bash', 'zsh', 'fish'" in result.output
 
 
+def test_help_has_a_line_for_each_shell() -> None:
+    lines = CliRunner().invoke(tidegate, ["completion", "--help"]).output.splitlines()
+    assert [line.split(":")[0].strip() for line in lines if "tidegate completion " in line][-3:] == list(SHELLS)
+    assert not any("\\" in line for line in lines)
+
+
 def answers(words: str, *, check: str = "") -> list[str]:
     """What bash is offered for the last word."""
     program = f"import sys; from tidegate.cli.main import main\ntry:\n    main()\nfinally:\n    {check or 'pass'}"

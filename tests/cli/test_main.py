@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -113,6 +115,21 @@ def test_validate_for_machines(bad: Path, good: Path, capsys: pytest.CaptureFixt
     assert json.loads(capsys.readouterr().out) == []
     assert run_command(["validate", "--format", "github", str(bad)]) == 2
     assert capsys.readouterr().out.startswith("::error file=")
+
+
+def test_a_file_without_permission_to_read_it_is_a_problem_of_the_file(
+    good: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also for machines: the command line's own check would end it with a usage in words."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    monkeypatch.setattr(Path, "open", refuse)
+    assert run_command(["validate", "--format", "json", str(good)]) == 2
+    (problem,) = json.loads(capsys.readouterr().out)
+    assert problem["message"] == "cannot be read: Permission denied"
 
 
 def test_an_interrupt_while_the_command_is_loaded_ends_it_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,6 +158,16 @@ def test_the_old_file_goes_back_to_its_own_checkpoint_although_the_newest_is_of_
     assert caplog.text.count("--restore changes nothing") == 1
 
 
+def test_begin_anew_says_that_it_continues_from_what_the_directory_has(caplog: pytest.LogCaptureFixture) -> None:
+    shop = Shop()
+    asyncio.run(shop.start(RestoreOption(str(shop.numbers[0]), repeat_output=True)))
+    assert "changes nothing" not in caplog.text
+    asyncio.run(shop.start(None))
+    newest = shop.journal.state.newest_checkpoint
+    assert newest is not None
+    assert f"has checkpoints, and the newest, {newest.id}, is continued from" in caplog.text
+
+
 def test_what_another_daemon_has_done_after_the_look_is_not_done_again_and_is_restored() -> None:
     shop = Shop()
     wanted = RestoreOption(str(shop.numbers[0]), repeat_output=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.compatibility.debezium.kinds import schema_of
 from tests.formats.any_records import RECORDS
+from tests.support.descriptors import lowered
 from tests.tidy.tree import ROOT
 from tidegate.config.draft import render_draft, withheld_secrets
 from tidegate.config.load import LoadedPipeline, parse_pipeline
@@ -170,6 +172,15 @@ def test_a_file_that_exists_is_left_alone_before_any_broker_is_asked(tmp_path: P
     result = CliRunner().invoke(init, [str(file), "--topic", "orders", "--bootstrap", "127.0.0.1:9"])
     assert (result.exit_code, file.read_text()) == (1, "mine")
     assert "exists; choose another name" in result.output
+
+
+def test_a_file_that_the_disk_does_not_take_is_not_left_behind(tmp_path: Path) -> None:
+    """The next try, with room, must not find that it exists."""
+    file = tmp_path / "orders.yaml"
+    with lowered(resource.RLIMIT_FSIZE, 100):
+        result = CliRunner().invoke(init, [str(file)])
+    assert "cannot be written: File too large" in result.output
+    assert not file.exists()
 
 
 def test_a_name_that_no_topic_has_is_refused_before_any_broker_is_asked() -> None:

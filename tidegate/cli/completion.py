@@ -18,6 +18,7 @@ bash:  eval "$(tidegate completion bash)"             in ~/.bashrc
 zsh:   eval "$(tidegate completion zsh)"              in ~/.zshrc
 fish:  tidegate completion fish > ~/.config/fish/completions/tidegate.fish
 """
+"""With click's mark, a backspace, before lines that it is not to join."""
 
 
 @click.command(help=HELP)

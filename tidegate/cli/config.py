@@ -17,7 +17,7 @@ from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.registry.errors import RegistryAway
 
-_FILE = click.argument("file", type=click.Path(path_type=Path))
+_FILE = click.argument("file", type=click.Path(readable=False, path_type=Path))
 
 
 @click.command()

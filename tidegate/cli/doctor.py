@@ -25,7 +25,7 @@ from tidegate.plan.graph import Plan
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(readable=False, path_type=Path))
 @click.option(
     "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the findings."
 )

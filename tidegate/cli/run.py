@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(readable=False, path_type=Path))
 @click.option("--restore", metavar="ID|PATH", help="Continue from this retained checkpoint or savepoint, once.")
 @click.option("--repeat-output", is_flag=True, help="With --restore: output after it may be written again.")
 @click.option(

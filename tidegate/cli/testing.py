@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidegate.testing.command import Outcome
     from tidegate.testing.preview import Previewed
 
-_FILE = click.argument("file", type=click.Path(path_type=Path))
+_FILE = click.argument("file", type=click.Path(readable=False, path_type=Path))
 
 
 @click.command()

@@ -34,7 +34,7 @@ REFUSED = 4
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(readable=False, path_type=Path))
 @click.option("--check", is_flag=True, help="Only look: this is all that the command does.")
 @click.option("--from", "target", metavar="ID|PATH", help="A retained checkpoint or savepoint; default: the newest.")
 @click.option(

@@ -101,6 +101,14 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
             logger.info("the journal has moved on while it was looked at: %s", refusal.message)
             if tries_left:
                 continue
+        newest = before.newest_checkpoint
+        if options.begin_anew and options.restore is None and newest is not None and first and verify:
+            logger.warning(
+                "--begin-anew changes nothing: %s has checkpoints, and the newest, %d, is continued from; to begin "
+                "as `start` says stop the pipeline, empty the directory, and start it so again; else remove the option",
+                place,
+                newest.id,
+            )
         used = choosing.used
         if known.record is not None:  # of this journal, too, where the directory is an old copy
             used = Used(max(used.attempt, known.record.attempt), max(used.checkpoint, known.record.checkpoint))

@@ -11,6 +11,8 @@ import logging
 
 from tidegate.coordinator.lost_input import derive_lost, derive_positions, derive_skipped
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
+from tidegate.coordinator.types import LostRange
+from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.services import Services
 from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, SourceOperator
 from tidegate.plan.graph import Plan
@@ -18,14 +20,24 @@ from tidegate.plan.graph import Plan
 logger = logging.getLogger(__name__)
 
 
+async def find_lost_input(
+    plan: Plan, kafka: KafkaEdge, restore: RestorePlan, *, going_on: bool
+) -> tuple[LostRange, ...]:
+    """What is gone already, of sources that go on after it or of those that do not.
+
+    Raises BrokerUnavailable, SinkRefused.
+    """
+    sources = {
+        one.name for one in plan.operators(SourceOperator) if (one.on_lost_input == ON_LOST_CONTINUE) == going_on
+    }
+    positions = derive_positions(restore, sources)
+    partitions = {part for one in positions.values() for part, _ in one.next_offsets}
+    return derive_lost(positions, await kafka.first_offsets(partitions)) if partitions else ()
+
+
 async def skip_lost_input(plan: Plan, services: Services, restore: RestorePlan, facts: RestoreFacts) -> RestorePlan:
     """The same where nothing is lost. Raises BrokerUnavailable, SinkRefused, and what the journal raises."""
-    going_on = {one.name for one in plan.operators(SourceOperator) if one.on_lost_input == ON_LOST_CONTINUE}
-    positions = derive_positions(restore, going_on)
-    partitions = {part for one in positions.values() for part, _ in one.next_offsets}
-    if not partitions:
-        return restore
-    lost = derive_lost(positions, await services.kafka.first_offsets(partitions))
+    lost = await find_lost_input(plan, services.kafka, restore, going_on=True)
     if not lost:
         return restore
     journal = services.journal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from itertools import islice
@@ -139,6 +140,9 @@ def _write(file: Path | None, text: str) -> None:
         with file.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except OSError as error:
+        if not isinstance(error, FileExistsError):  # then it is ours, or not there
+            with contextlib.suppress(OSError):
+                file.unlink()
         raise click.ClickException(
             f"{file} cannot be written: {error.strerror or error}; choose another name"
         ) from error

@@ -18,12 +18,14 @@ from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
+import confluent_kafka as ck
 import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.conftest import TopicMaker
 from tests.daemon.start.shop import SPARK, Document, Shop, set_in
+from tests.sources.kafka_topics import produce_transaction
 from tests.waiting import wait_until
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.choosing import RestoreOption, StartOptions
@@ -64,6 +66,21 @@ def test_X17_another_topic_or_cluster_is_refused_alike_before_spark(shop: Shop, 
     code, (problem,) = shop.validate()
     assert (code, shop.run()) == (4, 4)
     assert words[kind] in problem
+
+
+def test_X17_input_that_retention_has_removed_is_told_alike_before_spark(shop: Shop) -> None:
+    orders = shop.document["sources"]["orders"]["topic"]
+    shop.checkpoint()
+    client = AdminClient({"bootstrap.servers": shop.bootstrap})
+    produce_transaction(shop.bootstrap, orders, [b"{}"] * 7)
+    (removed,) = client.delete_records([ck.TopicPartition(orders, 0, 5)]).values()
+    removed.result(30)
+    code, (problem,) = shop.validate()
+    assert (code, shop.run()) == (4, 4)
+    assert f"sources.orders: {orders}[0]: offset 0 is gone, the log now starts at 5" in problem
+    shop.document["sources"]["orders"]["on_lost_input"] = "continue"
+    assert shop.validate() == (0, [])
+    assert shop.run() == SPARK
 
 
 def topic_id(shop: Shop, topic: str) -> str:

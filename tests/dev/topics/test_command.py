@@ -14,6 +14,7 @@ from tests.sources.kafka_topics import produce_transaction
 from tests.support.secured_broker import Right, SecuredBroker
 from tidegate.cli import main as cli
 from tidegate.config.load import read_pipeline
+from tidegate.dev.topics import command as topic_command
 from tidegate.dev.topics.client import TopicReader, TopicRefused, TopicWriter, find_topic
 from tidegate.dev.topics.command import _write
 from tidegate.dev.topics.records import LineReader, render_text
@@ -178,6 +179,19 @@ def test_what_comes_is_followed(shell: Shell, broker: SessionBroker, topics: Top
         assert render_text(next(coming)).endswith("  2")
         shell.run("topic", "produce", name, stdin=b"3\n")
         assert render_text(next(coming)).endswith("  3")
+
+
+def test_ctrl_c_says_nothing_of_what_the_topic_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have records all the same: nobody has waited for the end of it."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(topic_command, "find_topic", lambda *_: 1)
+    monkeypatch.setattr(TopicReader, "bounds", interrupt)
+    shell = Shell("127.0.0.1:1")
+    assert shell.run("topic", "read", "orders", "--follow") == ""
+    assert shell.error == ""
 
 
 def test_init_writes_a_file_that_reads_the_topic(shell: Shell, topics: TopicMaker, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tidegate.config.load import read_pipeline
 from tidegate.formats.letters.letter import Letter
 from tidegate.settings.counts import render_count
 
-_FILE = click.argument("file", type=click.Path(path_type=Path))
+_FILE = click.argument("file", type=click.Path(readable=False, path_type=Path))
 _FORM = click.option(
     "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
 )

@@ -28,7 +28,7 @@ PATIENCE_S: Final = 10.0
 
 @click.command()
 @click.argument("savepoint")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(readable=False, path_type=Path))
 @click.option("--step", "steps", multiple=True, required=True, metavar="NAME", help="Whose state the next --input is.")
 @click.option(
     "--input", "inputs", multiple=True, required=True, metavar="PATH", help="Parquet, or JSON lines (.jsonl)."

@@ -15,11 +15,13 @@ from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.recovery import RestoreRefused, merge_positions
+from tidegate.coordinator.recovery import RestoreRefused, decide_restore, merge_positions
+from tidegate.coordinator.types import LostRange
 from tidegate.coordinator.upgrade import Outcome, Refusal, Upgrade
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.doctor.examine import examine, refuse_findings
 from tidegate.daemon.looking import look_first
+from tidegate.daemon.lost_input import find_lost_input
 from tidegate.daemon.start.registrations import check_registrations
 from tidegate.daemon.start.runtime_check import find_runtime_problems
 from tidegate.daemon.start.start_problems import StartLook, StartProblem, StartRefused
@@ -39,6 +41,7 @@ from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.settings.base import Path
 from tidegate.settings.secrets import reveal
+from tidegate.sources.positions import describe_out_of_range
 from tidegate.storage.base import Storage, StorageError
 from tidegate.storage.problems import is_lasting
 
@@ -172,11 +175,20 @@ async def _compare(loaded: LoadedPipeline, plan: Plan, stores: Stores, options: 
                 lambda: refuse_unfit_state(stores.storage, newest, identity, look.facts)
             )
             _log_given_up(upgrade)
+            restore = decide_restore(look.before, look.facts)
+            lost = await find_lost_input(plan, stores.kafka, restore, going_on=False)
+            return [_lost_problem(loaded, one) for one in lost]
     except RestoreRefused as error:
         return [_refused_upgrade(loaded, error, one) for one in error.refusals] or [_journal_problem(loaded, error)]
     except TidegateError as error:
         return [_journal_problem(loaded, error)]
     return []
+
+
+def _lost_problem(loaded: LoadedPipeline, lost: LostRange) -> StartProblem:
+    """A slot would stop at it, as soon as Spark has brought it up."""
+    message = describe_out_of_range(lost.partition, lost.from_offset, lost.to_offset, lost.to_offset)
+    return StartProblem(loaded.problem(("sources", lost.source), message), exit_code=4)
 
 
 def _log_given_up(upgrade: Upgrade) -> None:

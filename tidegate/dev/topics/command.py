@@ -152,8 +152,8 @@ def read(
         for record in _choose(reader, from_beginning=from_beginning, follow=follow, limit=limit):
             click.echo(render(record))
             shown += 1
-    if not shown:
-        click.echo(f"{name}: no {'records' if uncommitted else 'committed records'}", err=True)
+        if not shown:
+            click.echo(f"{name}: no {'records' if uncommitted else 'committed records'}", err=True)
 
 
 def _choose(reader: TopicReader, *, from_beginning: bool, follow: bool, limit: int | None) -> Iterator[SeenRecord]:
