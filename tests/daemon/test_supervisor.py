@@ -12,7 +12,7 @@ import pytest
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.restart import RestartStrategy
-from tidegate.daemon.attempt import SlotError
+from tidegate.daemon.attempt_cause import SlotError
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.supervisor import JvmDied, ShutdownIncomplete, Supervisor
