@@ -46,8 +46,8 @@ class OneBatch(SourceRuntime):
 class Parts(LoopParts):
     """The source returns one batch: three rows of five records."""
 
-    def make_source(self, spec: SourceOperator, *arguments: Any) -> SourceRuntime:
-        source = OneBatch(spec, (), SourcePositions(spec.name, ()), *arguments[2:5])
+    def make_source(self, spec: SourceOperator, deploy: Deploy, *arguments: Any) -> SourceRuntime:
+        source = OneBatch(spec, (), SourcePositions(spec.name, ()), deploy.settings.group_id, *arguments[:2])
         source.batches = [SourceBatch(frame_of([(1, 1), (1, 2), (2, 3)]), 5, 50, [])]
         return source
 

@@ -75,28 +75,20 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
         before = await services.in_journal_thread(journal.read)
         facts = msgspec.structs.replace(await read_facts(plan, services, before), spoken=options.spoken)
         choosing = Choosing(services, facts, options.restore, verify=verify)
+        wish: Wish | None = None
         replaced: tuple[str, ...] = ()
-        choosing_now, wish = False, None
         try:
-            if options.restore is None:
-                decide_restore(before, facts)
-            choosing_now = options.restore is not None
-            found = await choosing.look(before)
-            choosing_now = False
-            wish = found if isinstance(found, Wish) else None
-            if options.restore is not None:
-                decide_newest(before, facts, replaced=wish is not None)
-                if wish is None and first and verify:  # once: not for a check, nor for the attempts that follow
-                    target = options.restore.target
-                    logger.info("--restore changes nothing: the newest checkpoint already continues from %s", target)
+            wish = await _find_wish(services, before, facts, choosing, options)
+            if wish is None and options.restore is not None and first and verify:  # once: not for a check, nor later
+                target = options.restore.target
+                logger.info("--restore changes nothing: the newest checkpoint already continues from %s", target)
             place, word = services.storage.location, options if first else NO_OPTIONS
             replaced = _decide_owner(before, known, wish, word, place)
-        except TidegateError as error:
-            refusal = error if choosing_now else await _look_into(services, before, facts, error)
+        except TidegateError as refusal:
             moved = (await services.in_journal_thread(journal.read)).next_sequence != before.next_sequence
             last = options.restore is not None and not tries_left
             if refusal.retriable or not moved or last or refusal.message == said:
-                raise refusal from error
+                raise
             said = refusal.message
             logger.info("the journal has moved on while it was looked at: %s", refusal.message)
             if tries_left:
@@ -113,6 +105,25 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
         if known.record is not None:  # of this journal, too, where the directory is an old copy
             used = Used(max(used.attempt, known.record.attempt), max(used.checkpoint, known.record.checkpoint))
         return Look(before, facts, choosing, replaced, used, goes_back=wish is not None)
+
+
+async def _find_wish(
+    services: Stores, before: JournalState, facts: RestoreFacts, choosing: Choosing, options: StartOptions
+) -> Wish | None:
+    """The choice that takes the place of the newest checkpoint; else the newest, or what is left of damage, can be
+    restored. Raises what `recover` raises.
+    """
+    wish: Wish | None = None
+    if options.restore is not None:
+        found = await choosing.look(before)
+        wish = found if isinstance(found, Wish) else None
+    try:
+        decide_newest(before, facts, replaced=wish is not None)
+        if options.restore is None:
+            await choosing.look(before)
+    except TidegateError as error:
+        raise await _look_into(services, before, facts, error) from error
+    return wish
 
 
 def decide_newest(state: JournalState, facts: RestoreFacts, *, replaced: bool) -> RestorePlan:

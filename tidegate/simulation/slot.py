@@ -28,7 +28,7 @@ from tidegate.simulation.observers import WatchedInput, WatchedOutput, watch_loo
 from tidegate.simulation.port import BrokerPort
 from tidegate.simulation.threads import SimHelper, SimUploads
 from tidegate.slot.control_link import ControlLost
-from tidegate.slot.deployment import Deployment, SlotParts
+from tidegate.slot.deployment import Deployment, SlotParts, reading_of
 from tidegate.slot.transport import DataTransport
 from tidegate.slot.worker import SlotProcess
 from tidegate.sources.kafka import SourceBatch
@@ -58,7 +58,6 @@ from tidegate.threads import Condition, HelperThread, Threads
 if TYPE_CHECKING:
     import confluent_kafka as ck
 
-    from tidegate.coordinator.types import SourcePositions
     from tidegate.kafka.channel import Channel
     from tidegate.kafka.errors import BrokerUnavailable
     from tidegate.simulation.reach import Reach
@@ -184,18 +183,11 @@ class SimParts(SlotParts):
         return lambda operator, declaration, groups_of: disks.open(process, operator, declaration, groups_of, retained)
 
     def make_source(
-        self,
-        spec: SourceOperator,
-        partitions: Sequence[TopicPartition],
-        restored: SourcePositions,
-        group_id: str,
-        wake: Callable[[], None],
-        bad_record: BadRecord,
-        schemas: Schemas,
+        self, spec: SourceOperator, deploy: Deploy, wake: Callable[[], None], bad_record: BadRecord, schemas: Schemas
     ) -> SourceRuntime:
         """See SlotParts."""
         tools = SimSourceTools(self._world, self._process, self.tools.port)
-        source = SimSource(spec, partitions, restored, group_id, wake, bad_record, tools, schemas)
+        source = SimSource(spec, *reading_of(deploy, spec.name), wake, bad_record, tools, schemas)
         source.note_idle(self._world.reach)
         return source
 

@@ -105,17 +105,10 @@ class SlotParts:
         return choose_backend(name, retained)
 
     def make_source(
-        self,
-        spec: SourceOperator,
-        partitions: Sequence[TopicPartition],
-        restored: SourcePositions,
-        group_id: str,
-        wake: Callable[[], None],
-        bad_record: BadRecord,
-        schemas: Schemas,
+        self, spec: SourceOperator, deploy: Deploy, wake: Callable[[], None], bad_record: BadRecord, schemas: Schemas
     ) -> SourceRuntime:
         """A source subtask that reads on its own thread."""
-        return SourceRuntime(spec, partitions, restored, group_id, wake, bad_record, schemas=schemas)
+        return SourceRuntime(spec, *reading_of(deploy, spec.name), wake, bad_record, schemas=schemas)
 
     def make_sink(self, spec: SinkOperator, deploy: Deploy, wake: Callable[[], None]) -> SinkRuntime:
         """A sink subtask that writes to Kafka."""
@@ -371,16 +364,7 @@ class Deployment:
         )
 
     def _build_source(self, spec: SourceOperator, limits: BatchLimits) -> SourceRuntime:
-        deploy = self._deploy
-        source = self._parts.make_source(
-            spec,
-            deploy.partitions.get(spec.name, ()),
-            positions_of(deploy, spec.name),
-            deploy.settings.group_id,
-            self._wake,
-            self.loop.bad_record,
-            self.schemas,
-        )
+        source = self._parts.make_source(spec, self._deploy, self._wake, self.loop.bad_record, self.schemas)
         source.batch_bytes_max = limits.size_bytes
         self._sources.append(source)
         return source
@@ -455,6 +439,11 @@ def _by_operator(
     for (operator, kind), count in list(counts.items()):
         found.setdefault(operator, {})[kind] = count
     return found
+
+
+def reading_of(deploy: Deploy, source: OperatorName) -> tuple[Sequence[TopicPartition], SourcePositions, str]:
+    """What one source reads here, where it continues, and its consumer group."""
+    return deploy.partitions.get(source, ()), positions_of(deploy, source), deploy.settings.group_id
 
 
 def positions_of(deploy: Deploy, source: OperatorName) -> SourcePositions:

@@ -21,7 +21,7 @@ from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.sinks.runtime import SinkRuntime
-from tidegate.slot.deployment import SlotParts
+from tidegate.slot.deployment import SlotParts, reading_of
 from tidegate.slot.uploads import Uploads
 from tidegate.sources.fetching import Fetcher
 from tidegate.sources.positions import Positions
@@ -327,9 +327,7 @@ class BenchParts(SlotParts):
     def make_source(
         self,
         spec: SourceOperator,
-        partitions: Sequence[TopicPartition],
-        restored: SourcePositions,
-        group_id: str,
+        deploy: Deploy,
         wake: Callable[[], None],
         bad_record: BadRecord,
         schemas: Schemas,  # noqa: ARG002 - there is no registry
@@ -337,7 +335,7 @@ class BenchParts(SlotParts):
         """See SlotParts."""
         tools = LogTools(self.log, self._clock)
         known = plain_schemas(spec, self.log.schema, self.log.copies)
-        source = LogSource(spec, partitions, restored, group_id, wake, bad_record, tools, known)
+        source = LogSource(spec, *reading_of(deploy, spec.name), wake, bad_record, tools, known)
         self.sources.append(source)
         return source
 
