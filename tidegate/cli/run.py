@@ -18,7 +18,10 @@ from tidegate.cli.words import add_words, read_words
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
+    from tidegate.config.models import PipelineSettings
     from tidegate.daemon.choosing import StartOptions
+    from tidegate.daemon.metrics import PipelineMetrics
+    from tidegate.plan.graph import Plan
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +75,16 @@ def _keep_exit_code() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+def _make_metrics(settings: PipelineSettings, plan: Plan) -> PipelineMetrics:
+    from tidegate.daemon.metrics import PipelineMetrics
+    from tidegate.daemon.operator_accounts import derive_kinds
+
+    checkpoints = settings.checkpoints
+    metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan), guarantee=checkpoints.mode)
+    metrics.limits(checkpoints.interval_ms, checkpoints.min_pause_ms, checkpoints.transaction_timeout_ms)
+    return metrics
+
+
 def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Callable[[], None] = lambda: None) -> int:
     """Exit code of the daemon. Errors are reported once, without a traceback.
 
@@ -81,8 +94,6 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     from tidegate.config.errors import ConfigErrors
     from tidegate.daemon.http.redaction import redact_status
     from tidegate.daemon.http.server import HttpServer
-    from tidegate.daemon.metrics import PipelineMetrics
-    from tidegate.daemon.operator_accounts import derive_kinds
     from tidegate.daemon.order_token import provide_read_token
     from tidegate.daemon.start.expression_check import plan_file
     from tidegate.daemon.start.schemas import Ask
@@ -99,13 +110,10 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     set_secrets([*loaded.secrets.values, *find_header_secrets(os.environ)])
     console = open_console()
     terminal = TerminalLogHandler(console) if console is not None else None
-    logs = configure_logging(
-        settings.name, getattr(logging, settings.logging.level.upper()), settings.logging.format, terminal=terminal
-    )
+    level = getattr(logging, settings.logging.level.upper())
+    logs = configure_logging(settings.name, level, settings.logging.format, terminal=terminal)
     raise_descriptor_limit()
-    checkpoints = settings.checkpoints
-    metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan), guarantee=checkpoints.mode)
-    metrics.limits(checkpoints.interval_ms, checkpoints.min_pause_ms, checkpoints.transaction_timeout_ms)
+    metrics = _make_metrics(settings, plan)
     http: HttpServer | None = None
     display = ProgressDisplay(console, lambda: redact_status(metrics.snapshot()))
     tracing = start_tracing(settings.name, lambda: metrics.checkpoints, os.environ)

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 async def find_lost_input(
     plan: Plan, kafka: KafkaEdge, restore: RestorePlan, *, going_on: bool
 ) -> tuple[LostRange, ...]:
-    """What is gone already, of sources that go on after it or of those that do not.
+    """What is gone already, of sources that continue without it or of those that do not.
 
     Raises BrokerUnavailable, SinkRefused.
     """
