@@ -195,6 +195,7 @@ def test_init_writes_a_valid_sample_and_overwrites_nothing(tmp_path: Path, capsy
         (["savepoint", "FILE", "--http", "http://host:70000"], "http://host:70000 is not the address of a daemon"),
         (["stop", "FILE", "--http", "http://[::1"], "http://[::1 is not the address of a daemon"),
         (["stop", "FILE", "--http", "http://a..b:9095"], "http://a..b:9095 is not the address of a daemon"),
+        (["stop", "FILE", "--http", "http://a b:9095"], "http://a b:9095 is not the address of a daemon"),
         (["topic", "list", "--bootstrap", "a..b:9092"], "`a..b` is not a host"),
         (["topic", "list", "--bootstrap", ""], "`` is not a broker address; write host:port"),
         (["topic", "create", "a b"], "`a b` is not a topic name; Kafka takes 1 to 249 letters, digits"),

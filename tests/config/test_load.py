@@ -83,6 +83,13 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
     assert loaded.secrets("hunter2hunter2 opensesame") == "*** ***"
 
 
+def test_a_secret_that_is_no_text_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "password").write_bytes(b"\xff\xfe")
+    text = sample(("kafka:    ", f"kafka:\n  sasl.password: ${{file:{tmp_path}/password}}\n  #"))
+    (problem,) = parse_pipeline(text, "p.yaml", {}).problems
+    assert problem.message == f"the file `{tmp_path}/password` cannot be used: it is not UTF-8 text"
+
+
 def test_a_secret_in_a_message_is_redacted() -> None:
     text = sample(
         ("  bootstrap.servers", "  sasl.password: sesame\n  client.id: sesame\n  acks: sesame\n  bootstrap.servers")

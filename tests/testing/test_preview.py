@@ -175,6 +175,14 @@ def test_a_line_without_an_end_is_not_read_to_the_end(monkeypatch: pytest.Monkey
         list(parser.read(stream))
 
 
+def test_an_input_that_cannot_be_read_is_named() -> None:
+    loaded, _ = load("", ORDERS.replace("tests:\n", ""))
+    parser = LineParser(loaded.settings.sources["lines"], whole=False, file="/proc/self/mem")
+    with Path("/proc/self/mem").open("rb") as stream, pytest.raises(RecordRefused) as refused:
+        list(parser.read(stream))
+    assert str(refused.value) == "/proc/self/mem: the file cannot be read: Input/output error"
+
+
 def test_the_source_must_be_named_where_there_are_several() -> None:
     loaded, _ = load("", ORDERS.replace("tests:\n", ""))
     assert choose_source(loaded, "lines") == "lines"

@@ -106,8 +106,9 @@ def ask_daemon(
             raise DaemonGone(
                 f"the daemon at {reach} has ended before it answered ({error}): look at its log"
             ) from error
+        reason = getattr(error, "strerror", None) or error
         raise DaemonUnreachable(
-            f"no daemon answers at {reach} ({error}); is the pipeline running on this machine, and is this its "
+            f"no daemon answers at {reach} ({reason}); is the pipeline running on this machine, and is this its "
             "http.host and http.port?"
         ) from error
     finally:

@@ -104,6 +104,6 @@ def _read(path: str, read_file: Callable[[str], str], problems: list[tuple[str, 
         problems.append((f"the file `{path}` cannot be read: {reason}", remedy))
         return ""
     except ValueError as error:
-        problems.append((f"the file `{path}` cannot be used: {error}", "a secret is one short UTF-8 text"))
+        problems.append((f"the file `{path}` cannot be used: {error}", "a secret is one short text in UTF-8"))
         return ""
     return text.removesuffix("\n").removesuffix("\r")

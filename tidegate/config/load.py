@@ -132,13 +132,14 @@ def _read_site(file: str) -> MappingNode | None:
     """The site's settings; None without any. Raises ConfigErrors."""
     if not file:
         return None
+    text = _read_text(FilePath(file), VARIABLE)
     try:
-        tree, problems = derive_tree(_read_text(FilePath(file)), file)
-        root = _root(tree)
+        tree, problems = derive_tree(text, file)
+        root = _root(tree, f"write settings of this place, or unset {VARIABLE}")
     except DocumentBroken as error:
-        raise ConfigErrors([_text_problem(file, "", error.problem)]) from error
+        raise ConfigErrors([_text_problem(file, VARIABLE, error.problem)]) from error
     if problems:
-        raise ConfigErrors([_text_problem(file, "", problem) for problem in problems])
+        raise ConfigErrors([_text_problem(file, VARIABLE, problem) for problem in problems])
     return root
 
 
@@ -149,11 +150,11 @@ def _at_path(loaded: LoadedPipeline, problem: PathProblem) -> Problem:
     return loaded.problem(problem.path, problem.message, problem.remedy, at_key=problem.at_key)
 
 
-def _root(tree: Node | None) -> MappingNode:
+def _root(tree: Node | None, remedy: str = "`tidegate init` writes a sample") -> MappingNode:
     if isinstance(tree, MappingNode):
         return tree
     mark = tree.mark if tree else Mark(1, 1, 0)
-    raise DocumentBroken(TextProblem(mark, "the file holds no settings", "`tidegate init` writes a sample"))
+    raise DocumentBroken(TextProblem(mark, "the file holds no settings", remedy))
 
 
 def _secrets(settings: PipelineSettings) -> set[str]:
@@ -203,9 +204,9 @@ def _text_problem(file: str, path: str, problem: TextProblem) -> Problem:
     return Problem(mark.file or file, mark.line, mark.column, path, problem.message, problem.remedy)
 
 
-def _read_text(path: FilePath) -> str:
-    def refused(message: str, remedy: str) -> ConfigErrors:
-        return ConfigErrors([Problem(str(path), 1, 1, "", message, remedy)])
+def _read_text(path: FilePath, named_by: str = "") -> str:
+    def refused(message: str, remedy: str, line: int = 1, column: int = 1) -> ConfigErrors:
+        return ConfigErrors([Problem(str(path), line, column, named_by, message, remedy)])
 
     try:
         with path.open("rb") as stream:
@@ -219,8 +220,7 @@ def _read_text(path: FilePath) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         column = error.start - data.rfind(b"\n", 0, error.start)
-        problem = Problem(str(path), line, column, "", "is not UTF-8 text", "save the file as UTF-8")
-        raise ConfigErrors([problem]) from error
+        raise refused("is not UTF-8 text", "save the file as UTF-8", line, column) from error
     return text.replace("\r\n", "\n")
 
 
@@ -229,4 +229,7 @@ def _read_secret(path: str) -> str:
         data = stream.read(MAX_SECRET_BYTES + 1)
     if len(data) > MAX_SECRET_BYTES:
         raise ValueError(f"it is larger than {MAX_SECRET_BYTES >> 10} KiB")
-    return data.decode("utf-8")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError("it is not UTF-8 text") from error

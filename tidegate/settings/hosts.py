@@ -8,9 +8,9 @@ REMEDY: Final = "between its dots a host has 1 to 63 characters: is a dot there 
 
 
 def can_be_host(text: str) -> bool:
-    """Whether it can be looked up: `a..b` cannot."""
+    """Whether it can be looked up: `a..b` and `a b` cannot."""
     try:
         text.encode("idna")
     except UnicodeError:
         return False
-    return True
+    return text.isprintable() and " " not in text

@@ -199,9 +199,15 @@ class LineParser:
         except ValueError as error:
             raise self._unreadable(error) from error
         if found is None:
-            return self.parse(iter(lambda: stream.readline(LINE_BYTES_MAX + 1), b""))
+            return self.parse(self._lines(stream))
         self.schema = found.schema
         return self._of_file(found.values)
+
+    def _lines(self, stream: BinaryIO) -> Iterator[bytes]:
+        try:
+            yield from iter(lambda: stream.readline(LINE_BYTES_MAX + 1), b"")
+        except OSError as error:
+            raise self._unreadable(error.strerror or error) from error
 
     def _of_file(self, values: Iterator[bytes]) -> Iterator[Produced]:
         try:
@@ -210,7 +216,7 @@ class LineParser:
         except ValueError as error:
             raise self._unreadable(error) from error
 
-    def _unreadable(self, error: ValueError) -> RecordRefused:
+    def _unreadable(self, error: object) -> RecordRefused:
         return RecordRefused(f"{self._file}the file cannot be read: {error}")
 
     def parse(self, lines: Iterable[bytes]) -> Iterator[Produced]:

@@ -258,7 +258,7 @@ def test_a_daemon_that_is_not_there_is_told_with_the_address(file: Path, server:
     server.stop()
     result = CliRunner().invoke(savepoint, [str(file)])
     assert isinstance(result.exception, TidegateError)
-    assert f"no daemon answers at {server.address}" in result.exception.message
+    assert f"no daemon answers at {server.address} (Connection refused); is" in result.exception.message
 
 
 def test_port_0_must_be_named(tmp_path: Path) -> None:
