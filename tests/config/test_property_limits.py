@@ -97,8 +97,8 @@ def test_what_goes_together_is_taken(properties: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("properties", "names"),
     [
-        ({"queue.buffering.max.kbytes": "976"}, ["queue.buffering.max.kbytes"]),
-        ({"queue.buffering.max.kbytes": "977"}, []),
+        ({"queue.buffering.max.kbytes": "1024"}, ["queue.buffering.max.kbytes"]),
+        ({"queue.buffering.max.kbytes": "1025"}, []),
         ({"queue.buffering.max.kbytes": "10000", "message.max.bytes": "10240001"}, ["queue.buffering.max.kbytes"]),
         ({"queue.buffering.max.kbytes": "10000", "message.max.bytes": "10240000"}, []),
         ({"message.max.bytes": "900000000"}, []),

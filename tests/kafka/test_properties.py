@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from tidegate.config.properties import UNUSABLE_KAFKA
+from tidegate.config.property_limits import RECORD_BYTES
 from tidegate.ids import TransactionalId
 from tidegate.kafka.client_properties import derive_client_arguments
 from tidegate.kafka.errors import SinkRefused
@@ -14,6 +15,7 @@ from tidegate.kafka.producer_properties import (
     TRANSACTION_LINGER_MS,
     derive_producer_properties,
     fit_batches,
+    largest_record,
 )
 
 SERVERS = {"bootstrap.servers": "a:1, SSL://b:2"}
@@ -47,6 +49,12 @@ def test_nothing_outlives_its_transaction(timeout_ms: int) -> None:
     assert int(properties["message.timeout.ms"]) == min(120_000, timeout_ms)
     assert int(properties["socket.timeout.ms"]) == min(15_000, timeout_ms)
     Producer({**properties, "bootstrap.servers": "127.0.0.1:1", "log_level": 0})  # librdkafka takes them together
+
+
+def test_a_record_may_be_as_large_as_a_topic_takes_it_by_default() -> None:
+    """Kafka's default; librdkafka's is 1,000,000, and a Java client writes up to 1,048,576."""
+    assert largest_record(SERVERS) == largest_record(derive_producer_properties(SERVERS, IDENTITY, 60_000)) == 1_048_588
+    assert RECORD_BYTES == 1_048_588
 
 
 def test_a_queue_holds_several_of_the_largest_messages() -> None:

@@ -17,6 +17,8 @@ from tidegate.settings.units import render_duration
 RECONNECT_MAX_MS: Final = 10_000
 RECONNECT_MS: Final = 100
 MESSAGE_BYTES: Final = 1_000_000
+RECORD_BYTES: Final = 1_048_588
+"""Of a sink's producer, by our own default."""
 FETCH_BYTES: Final = 52_428_800
 PREFETCH_KB: Final = 16_384
 RECEIVE_MORE_BYTES: Final = 512
@@ -84,7 +86,7 @@ def _producing(properties: Mapping[str, Text], transaction_ms: int) -> Iterator[
 
 def _queueing(properties: Mapping[str, Text]) -> Iterator[PathProblem]:
     """The client takes these, and then a record, or any, never has room in its queue: the sink would wait for ever."""
-    name, record = "queue.buffering.max.kbytes", _number(properties, "message.max.bytes", MESSAGE_BYTES)
+    name, record = "queue.buffering.max.kbytes", _number(properties, "message.max.bytes", RECORD_BYTES)
     queue_kb = _number(properties, name, record)
     if 1024 * queue_kb < record:
         message = f"{queue_kb:.0f} kB are less than `message.max.bytes`, {record:.0f} bytes: no such record has room"

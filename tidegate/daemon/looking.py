@@ -98,7 +98,7 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
             logger.warning(
                 "--begin-anew changes nothing: %s has checkpoints, and the newest, %d, is continued from; to begin "
                 "as `start` says stop the pipeline, empty the directory, and start it so again; else remove the option",
-                place,
+                services.storage.location,
                 newest.id,
             )
         used = choosing.used

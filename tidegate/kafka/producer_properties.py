@@ -10,6 +10,7 @@ from tidegate.ids import TransactionalId
 DEFAULTS: Final[Mapping[str, str]] = {
     "linger.ms": "5",  # without transactions; with them see TRANSACTION_LINGER_MS
     "batch.size": str(1 << 20),
+    "message.max.bytes": "1048588",  # as a topic takes by default: what Java clients wrote has room; by default less
     "partitioner": "murmur2_random",  # as the Java clients: a key has the same partition from everywhere
     "queue.buffering.max.messages": "100000",
     "queue.buffering.max.kbytes": "16384",  # per open transaction; at most two are filled at a time
@@ -35,7 +36,7 @@ ENGINE_OWNED: Final[Mapping[str, str]] = {
 
 def largest_record(properties: Mapping[str, str]) -> int:
     """What the client itself refuses: bytes of key and value, before compression."""
-    return int(properties.get("message.max.bytes", "1000000"))
+    return int(properties.get("message.max.bytes", DEFAULTS["message.max.bytes"]))
 
 
 def fit_batches(properties: Mapping[str, str], topics_bytes_max: Iterable[int | None]) -> dict[str, str]:
