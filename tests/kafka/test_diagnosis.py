@@ -51,3 +51,20 @@ def test_only_an_alert_is_a_word_about_certificates(error: ssl.SSLError, final: 
         way.greet()
     assert stopped.value.obstacle.final is final
     assert text in stopped.value.obstacle.text
+
+
+@pytest.mark.parametrize("answer", [b"\0\0\0\0", b"\0\0\0\4\0\0\0\1", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_what_is_no_answer_of_kafka_is_called_that(answer: bytes) -> None:
+    """Short ones were a traceback."""
+    left = bytearray(answer)
+
+    def recv(count: int) -> bytes:
+        taken = bytes(left[:count])
+        del left[:count]
+        return taken
+
+    way = _Way("other:9092", "plaintext", "", cast("Any", SimpleNamespace(sendall=lambda _: None, recv=recv)))
+    with pytest.raises(_Stopped) as stopped:
+        way.greet()
+    assert stopped.value.obstacle.text == "other:9092: it does not speak Kafka's protocol"
+    assert not stopped.value.obstacle.final

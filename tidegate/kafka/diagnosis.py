@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, Final
@@ -186,9 +187,10 @@ class _Way:
         try:
             self._link.sendall(len(frame).to_bytes(4, "big") + frame)
             size = int.from_bytes(self._read(4), "big")
-            if size > FRAME_BYTES_MAX:
-                raise self._stop("it does not speak Kafka's protocol", remedy, "security.protocol", final=False)
-            return answer.decode(self._read(size), version=version, header=True)
+            if size <= FRAME_BYTES_MAX:
+                return answer.decode(self._read(size), version=version, header=True)
+        except (struct.error, ValueError, LookupError):
+            pass  # an answer, but none to this
         except TimeoutError as error:
             raise self._silent() from error
         except OSError as error:
@@ -197,6 +199,7 @@ class _Way:
             raise self._stop(
                 f"it closes the connection: {_reason(error)}", remedy, "security.protocol", final=False
             ) from error
+        raise self._stop("it does not speak Kafka's protocol", remedy, "security.protocol", final=False)
 
     def _refused_certificate(self, error: ssl.SSLError) -> _Stopped:
         """With TLS 1.3 the broker's verdict on our certificate comes after the handshake, as an alert."""
