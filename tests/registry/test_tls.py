@@ -94,6 +94,19 @@ def test_a_server_of_another_authority_is_refused_before_anything_is_sent(
     assert trusting.asked == []
 
 
+def test_a_server_without_tls_is_refused_in_plain_words(authority: Authority) -> None:
+    with FakeRegistry() as plain:
+        made = RegistrySettings.model_validate({"url": f"https://127.0.0.1:{plain.port}", "ca": str(authority.file)})
+
+        async def inside() -> None:
+            async with Transport(made) as client:
+                await client.ask("GET", "/schemas/types")
+
+        with pytest.raises(RegistryRefused, match=r"WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE") as caught:
+            asyncio.run(inside())
+    assert " object at 0x" not in caught.value.message
+
+
 def test_a_server_of_another_name_is_refused(authority: Authority, tmp_path: Path) -> None:
     context = server_context(authority.sign("elsewhere", "DNS:registry.example"))
     with FakeRegistry(context) as elsewhere:

@@ -6,8 +6,10 @@ when a connection has failed.
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
+import struct
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, Final
@@ -26,6 +28,8 @@ _OTHER_NAME: Final = frozenset({62, 64})
 """OpenSSL's codes: the certificate is for another host name, or another address."""
 _ALERT: Final = "ALERT"
 """In the reason of an error of TLS that the other end has sent; others are of a connection that has broken."""
+_VERDICT: Final = re.compile("ALERT_.*(CERTIFICATE|UNKNOWN_CA)")
+"""An alert in the handshake may be of versions and ciphers, too."""
 
 
 class Obstacle(msgspec.Struct, frozen=True):
@@ -127,6 +131,8 @@ class _Way:
         except TimeoutError as error:
             raise self._silent() from error
         except OSError as error:
+            if isinstance(error, ssl.SSLError) and _VERDICT.search(str(error.reason)):
+                raise self._refused_certificate(error) from error
             text = f"no TLS handshake: {_reason(error)}"
             remedy = f"is this its port for TLS? `security.protocol` is `{self._protocol}`"
             raise self._stop(text, remedy, "security.protocol", final=False) from error
@@ -184,11 +190,12 @@ class _Way:
         request.with_header(correlation_id=1, client_id="tidegate")
         frame = bytes(request.encode(header=True))
         try:
-            self._link.sendall(len(frame).to_bytes(4, "big") + frame)
+            self._send(len(frame).to_bytes(4, "big") + frame)
             size = int.from_bytes(self._read(4), "big")
-            if size > FRAME_BYTES_MAX:
-                raise self._stop("it does not speak Kafka's protocol", remedy, "security.protocol", final=False)
-            return answer.decode(self._read(size), version=version, header=True)
+            if size <= FRAME_BYTES_MAX:
+                return answer.decode(self._read(size), version=version, header=True)
+        except (struct.error, ValueError, LookupError):
+            pass  # an answer, but none to this
         except TimeoutError as error:
             raise self._silent() from error
         except OSError as error:
@@ -197,9 +204,17 @@ class _Way:
             raise self._stop(
                 f"it closes the connection: {_reason(error)}", remedy, "security.protocol", final=False
             ) from error
+        raise self._stop("it does not speak Kafka's protocol", remedy, "security.protocol", final=False)
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._link.sendall(data)
+        except OSError:
+            self._read(1)  # what it has said before it has hung up is still there
+            raise
 
     def _refused_certificate(self, error: ssl.SSLError) -> _Stopped:
-        """With TLS 1.3 the broker's verdict on our certificate comes after the handshake, as an alert."""
+        """The broker's verdict on our certificate is an alert; with TLS 1.3 it comes after the handshake."""
         if self._certificate:
             text = f"it does not accept the client certificate {self._certificate}: {_reason(error)}"
             return self._stop(text, "give one that its authority has signed", "ssl.certificate.location", final=True)

@@ -225,11 +225,9 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext | bool:
 
 def _tls_refusal(error: BaseException) -> BaseException | None:
     """Why one of the two does not trust the other. With TLS 1.3 a client hears of it when it reads the answer."""
-    if isinstance(error, aiohttp.ClientSSLError):
-        return error
     found: BaseException | None = error
-    while found is not None and not isinstance(found, ssl.SSLError):
-        found = found.__cause__
+    while found is not None and (isinstance(found, aiohttp.ClientError) or not isinstance(found, ssl.SSLError)):
+        found = found.__cause__  # those of aiohttp show the context, as an object
     return None if isinstance(found, _BROKEN_OFF) else found
 
 
