@@ -28,6 +28,12 @@ def evaluate(text: str, columns: str, *rows: tuple[object, ...]) -> tuple[list[o
     return found["r"].to_list(), [f"{failure.row} {failure.kind}" for failure in failures]
 
 
+def test_letters_in_a_pattern_are_read_in_either_case() -> None:
+    rows = [("2026-01-31t01:02:03z",), ("2026-01-31T01:02:03Z",), ("2026-01-31x01:02:03Z",)]
+    text = "cast(try_to_timestamp(s, \"yyyy-MM-dd'T'HH:mm:ssX\") as string)"
+    assert evaluate(text, "s string", *rows) == (["2026-01-31 01:02:03", "2026-01-31 01:02:03", None], [])
+
+
 @pytest.mark.parametrize("function", ["array_distinct({a})", "array_union({a}, {a})", "array_intersect({a}, {a})"])
 def test_zeros_inside_of_different_values_are_positive(function: str) -> None:
     for made in ("array(x)", "named_struct('q', x)", "named_struct('p', array(x), 'q', 1)"):
