@@ -34,6 +34,14 @@ def test_letters_in_a_pattern_are_read_in_either_case() -> None:
     assert evaluate(text, "s string", *rows) == (["2026-01-31 01:02:03", "2026-01-31 01:02:03", None], [])
 
 
+def test_text_that_is_no_number_is_null_in_a_trying_operator() -> None:
+    rows = [("7",), ("x",), (None,)]
+    for text, wanted in (("try_add(s, 1)", 8), ("try_mod(5, s)", 5), ("try_multiply(s, 1.5)", 10.5)):
+        assert evaluate(text, "s string", *rows) == ([wanted, None, None], [])
+    assert evaluate("try_divide(14, s)", "s string", *rows) == ([2.0, None, None], [])
+    assert evaluate("try_add(cast(s as int), 1)", "s string", *rows) == ([8, None], ["1 CAST_INVALID_INPUT"])
+
+
 @pytest.mark.parametrize("function", ["array_distinct({a})", "array_union({a}, {a})", "array_intersect({a}, {a})"])
 def test_zeros_inside_of_different_values_are_positive(function: str) -> None:
     for made in ("array(x)", "named_struct('q', x)", "named_struct('p', array(x), 'q', 1)"):
