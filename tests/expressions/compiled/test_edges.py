@@ -42,6 +42,22 @@ def test_text_that_is_no_number_is_null_in_a_trying_operator() -> None:
     assert evaluate("try_add(cast(s as int), 1)", "s string", *rows) == ([8, None], ["1 CAST_INVALID_INPUT"])
 
 
+def test_nothing_after_a_null_that_is_written_is_evaluated() -> None:
+    for text in ("cast(null as int) + cast(s as int)", "date_add(null, cast(s as int))", "null = cast(s as int)"):
+        assert evaluate(text, "s string", ("x",), ("1",)) == ([None, None], [])
+    assert evaluate("cast(s as int) + cast(null as int)", "s string", ("x",), ("1",)) == (
+        [None],
+        ["0 CAST_INVALID_INPUT"],
+    )
+
+
+@pytest.mark.parametrize("text", ["concat(a, b[k])", "array_union(a, b[k])", "concat(a, a, b[k])"])
+def test_an_array_after_another_fails_its_record_all_the_same(text: str) -> None:
+    rows = [([1], [[2]], 0), ([1], [[2]], 5), (None, [[2]], 5), ([1], [None], 0)]
+    found, failures = evaluate(text, "a array<int>, b array<array<int>>, k int", *rows)
+    assert (found[1:], failures) == ([None, None], ["1 INVALID_ARRAY_INDEX"])
+
+
 @pytest.mark.parametrize("function", ["array_distinct({a})", "array_union({a}, {a})", "array_intersect({a}, {a})"])
 def test_zeros_inside_of_different_values_are_positive(function: str) -> None:
     for made in ("array(x)", "named_struct('q', x)", "named_struct('p', array(x), 'q', 1)"):
