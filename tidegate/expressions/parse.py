@@ -15,6 +15,7 @@ from tidegate.expressions.aggregates import AGGREGATES, derive_aggregate_names, 
 from tidegate.expressions.errors import ExpressionError, Refusal
 from tidegate.expressions.expression import AggregateCall, Call, Cast, Column, Expression, Field, Lambda, Literal
 from tidegate.expressions.functions import REGISTRY, Argument, Function, Site
+from tidegate.expressions.intervals import MONTHS
 from tidegate.expressions.syntax import derive_syntax
 from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Star, Syntax
 from tidegate.expressions.typing_rules import derive_output_type, with_type
@@ -219,7 +220,10 @@ class _Scope:
                 if function is None:
                     raise _unknown_function(start, name)
                 typed = tuple(self._argument(function, argument) for argument in arguments)
-                return function.resolve(Site(name, start), typed)
+                found = function.resolve(Site(name, start), typed)
+                if isinstance(found, Call) and any(argument.type == MONTHS for argument in found.arguments):
+                    raise Refusal(start, "months and years have no place here", "add them to a date or a timestamp")
+                return found
             case Arrow(start=start):
                 raise Refusal(start, "a lambda function cannot stand here", "name a column")
 

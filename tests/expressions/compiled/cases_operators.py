@@ -287,6 +287,11 @@ CASES = (
             "try_divide(d, d)",
             "try_add(i div j, 1)",
             "try_add('5', i)",
+            "try_add(substring('1x', 1, i), 1)",
+            "try_multiply(1.5, substring('7.x', 1, i))",
+            "try_divide(substring('1x', 1, i), j)",
+            "try_divide(j, substring('0x', 1, i))",
+            "try_mod(substring('7x', 1, i), 5)",
         ),
         "t tinyint, s smallint, i int, j int, l bigint, d double",
         (

@@ -28,6 +28,36 @@ def evaluate(text: str, columns: str, *rows: tuple[object, ...]) -> tuple[list[o
     return found["r"].to_list(), [f"{failure.row} {failure.kind}" for failure in failures]
 
 
+def test_letters_in_a_pattern_are_read_in_either_case() -> None:
+    rows = [("2026-01-31t01:02:03z",), ("2026-01-31T01:02:03Z",), ("2026-01-31x01:02:03Z",)]
+    text = "cast(try_to_timestamp(s, \"yyyy-MM-dd'T'HH:mm:ssX\") as string)"
+    assert evaluate(text, "s string", *rows) == (["2026-01-31 01:02:03", "2026-01-31 01:02:03", None], [])
+
+
+def test_text_that_is_no_number_is_null_in_a_trying_operator() -> None:
+    rows = [("7",), ("x",), (None,)]
+    for text, wanted in (("try_add(s, 1)", 8), ("try_mod(5, s)", 5), ("try_multiply(s, 1.5)", 10.5)):
+        assert evaluate(text, "s string", *rows) == ([wanted, None, None], [])
+    assert evaluate("try_divide(14, s)", "s string", *rows) == ([2.0, None, None], [])
+    assert evaluate("try_add(cast(s as int), 1)", "s string", *rows) == ([8, None], ["1 CAST_INVALID_INPUT"])
+
+
+def test_nothing_after_a_null_that_is_written_is_evaluated() -> None:
+    for text in ("cast(null as int) + cast(s as int)", "date_add(null, cast(s as int))", "null = cast(s as int)"):
+        assert evaluate(text, "s string", ("x",), ("1",)) == ([None, None], [])
+    assert evaluate("cast(s as int) + cast(null as int)", "s string", ("x",), ("1",)) == (
+        [None],
+        ["0 CAST_INVALID_INPUT"],
+    )
+
+
+@pytest.mark.parametrize("text", ["concat(a, b[k])", "array_union(a, b[k])", "concat(a, a, b[k])"])
+def test_an_array_after_another_fails_its_record_all_the_same(text: str) -> None:
+    rows = [([1], [[2]], 0), ([1], [[2]], 5), (None, [[2]], 5), ([1], [None], 0)]
+    found, failures = evaluate(text, "a array<int>, b array<array<int>>, k int", *rows)
+    assert (found[1:], failures) == ([None, None], ["1 INVALID_ARRAY_INDEX"])
+
+
 @pytest.mark.parametrize("function", ["array_distinct({a})", "array_union({a}, {a})", "array_intersect({a}, {a})"])
 def test_zeros_inside_of_different_values_are_positive(function: str) -> None:
     for made in ("array(x)", "named_struct('q', x)", "named_struct('p', array(x), 'q', 1)"):

@@ -136,6 +136,8 @@ def sequence(arguments: Sequence[Compiled]) -> list[FailingRows]:
     """The failures of arguments that are evaluated from the left until one is NULL."""
     failures: list[FailingRows] = []
     for index, argument in enumerate(arguments):
+        if argument.is_null_literal:
+            break
         if not argument.failures:
             continue
         before = [one.value.is_not_null() for one in arguments[:index] if not isinstance(one.source, Literal)]

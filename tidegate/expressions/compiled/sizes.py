@@ -29,12 +29,13 @@ def fitting(
     :param size: bytes of the result, NULL where it is NULL.
     :param masked: arguments that become NULL so that nothing is made; one is enough where NULL makes the result NULL.
     """
-    fits = size <= MAX_VALUE_BYTES
+    large = size > MAX_VALUE_BYTES
+    fits = large.ne_missing(True)  # where the size is unknown, an argument after the first may fail
     inputs = list(arguments)
     for index in masked:
         inputs[index] = replace(arguments[index], value=pl.when(fits).then(arguments[index].value))
     built = build(inputs)
-    failures = (*built.failures, FailingRows.of(FailureKind.RESULT_TOO_LARGE, source, ~fits))
+    failures = (*built.failures, FailingRows.of(FailureKind.RESULT_TOO_LARGE, source, large))
     return replace(built, failures=failures)
 
 

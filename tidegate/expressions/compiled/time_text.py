@@ -118,7 +118,8 @@ def _offset(groups: pl.Expr, *, minutes: bool) -> pl.Expr:
 
 def _part_regex(part: Part) -> str:
     if not part.field:
-        return "".join(f"\\x{{{ord(character):x}}}" for character in part.text)
+        characters = "".join(f"\\x{{{ord(character):x}}}" for character in part.text)
+        return f"(?i:{characters})"
     if part.field in ZONES:
         return _zone_regex(part.field)
     if part.field in ("MMM", "MMMM"):

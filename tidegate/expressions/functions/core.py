@@ -114,14 +114,16 @@ class Site:
 
     def fixed_text(self, argument: Argument) -> Expression:
         """A string literal: what must be known before the first record."""
-        if not isinstance(argument.expression, Literal) or argument.type.kind != "string":
+        expression = argument.expression
+        if not isinstance(expression, Literal) or argument.type.kind != "string" or expression.value is None:
             raise Refusal(argument.start, f"`{self.function}` needs a string literal here", "write the text in quotes")
-        return argument.expression
+        return expression
 
     def fixed_integer(self, argument: Argument) -> Expression:
         """An integer literal."""
         expression = argument.expression
-        if not isinstance(expression, Literal) or argument.type.kind not in ("tinyint", "smallint", "int"):
+        integral = argument.type.kind in ("tinyint", "smallint", "int")
+        if not isinstance(expression, Literal) or not integral or expression.value is None:
             raise Refusal(argument.start, f"`{self.function}` needs an integer literal here", "write the number itself")
         return with_type(argument.start, expression, INT)
 

@@ -15,7 +15,7 @@ from tidegate.datatypes import (
     DataType,
 )
 from tidegate.expressions.errors import Refusal, with_article
-from tidegate.expressions.expression import Call, Expression, Literal
+from tidegate.expressions.expression import Call, Cast, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple, unify
 from tidegate.expressions.functions.decimals import decimal_arithmetic, decimal_operand
 from tidegate.expressions.intervals import DAYS, MAX_MONTHS, MONTHS
@@ -248,12 +248,15 @@ def _try_divide(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         raise Refusal(site.start, "`try_divide` needs numbers", "cast them")
     if quotient.type.kind == "decimal":
         return Call("try_divide", quotient.arguments, quotient.type)
-    zero = Call("=", (quotient.arguments[1], Literal(0.0, DOUBLE)), BOOLEAN)
-    return Call("case", (zero, Literal(None, DOUBLE), quotient), DOUBLE)
+    operands = _attempted(quotient.arguments, arguments)
+    zero = Call("=", (operands[1], Literal(0.0, DOUBLE)), BOOLEAN)
+    return Call("case", (zero, Literal(None, DOUBLE), Call("/", operands, DOUBLE)), DOUBLE)
 
 
 def _try(name: str) -> Resolve:
-    """`try_add` and the like: the operator, NULL where it has no result. Its operands may fail all the same."""
+    """`try_add` and the like: the operator, NULL where it has no result or a text is no number. Operands that fail by
+    themselves fail all the same.
+    """
     sign = _TRIED[name]
 
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
@@ -263,9 +266,24 @@ def _try(name: str) -> Resolve:
         found = _arithmetic(sign)(Site(sign, site.start), arguments)
         if not isinstance(found, Call) or found.function != sign:
             raise Refusal(site.start, f"`{name}` of these types is not supported", f"write a {sign} b")
-        return Call(name, found.arguments, found.type)
+        return Call(name, _attempted(found.arguments, arguments), found.type)
 
     return resolve
+
+
+def _attempted(operands: tuple[Expression, ...], arguments: tuple[Argument, ...]) -> tuple[Expression, ...]:
+    """The operands with NULL for text that is no number, where it is cast because it stands beside one."""
+    return tuple(
+        _attempt(operand, argument.expression) if argument.type == STRING else operand
+        for operand, argument in zip(operands, arguments, strict=True)
+    )
+
+
+def _attempt(operand: Expression, text: Expression) -> Expression:
+    if not isinstance(operand, Cast):
+        return operand
+    inner = operand.operand if operand.operand is text else _attempt(operand.operand, text)
+    return Cast(inner, operand.type, attempt=True)
 
 
 _TRIED = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_mod": "%"}
