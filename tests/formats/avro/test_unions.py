@@ -12,7 +12,7 @@ from tests.formats.avro.any_avro import PREFIX, decoder_of, encode, record_of
 from tests.formats.avro.test_decoder import COLOURS, DECIMAL, POINT, decoded, failures
 from tests.formats.batches import messages_of
 from tests.formats.memory_batches import InMemory
-from tidegate.formats.contract import Decoded, Messages
+from tidegate.formats.contract import Decoded
 
 
 def test_a_union_is_a_struct_of_which_one_field_is_set() -> None:
