@@ -18,6 +18,8 @@ from tidegate.cli.main import main
 from tidegate.daemon import service
 from tidegate.daemon.http import server as http
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have it ignored
+
 class Ended:
     def __init__(self, *arguments):
         pass

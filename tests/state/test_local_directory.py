@@ -34,6 +34,41 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_what_lives_stays(
     assert list(tmp_path.iterdir()) == [unfinished]
 
 
+class Killed(BaseException):
+    """The process is gone at this call."""
+
+
+@pytest.mark.parametrize("calls", range(5))
+def test_what_a_process_left_that_was_killed_while_it_removed_it_is_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """An attempt that ends removes its state when Spark kills the slot: the lock went first, and the rest stayed."""
+    dying = LocalDirectory(tmp_path)
+    (dying.path / "db").mkdir()
+    for name in ("000004.sst", "000005.sst"):
+        (dying.path / "db" / name).touch()
+    left = calls
+
+    def counted(call: Callable[..., None]) -> Callable[..., None]:
+        def until_killed(*arguments: object, **more: object) -> None:
+            nonlocal left
+            if not left:
+                raise Killed
+            left -= 1
+            call(*arguments, **more)
+
+        return until_killed
+
+    with monkeypatch.context() as patched:
+        for name in ("unlink", "rmdir"):
+            patched.setattr(os, name, counted(getattr(os, name)))
+        with pytest.raises(Killed):
+            dying.close()
+    os.close(dying._lock)
+    sweep(tmp_path)
+    assert [entry for entry in tmp_path.rglob("*") if entry != dying.path] == []
+
+
 def test_X36_what_is_no_directory_of_this_user_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "lock").touch()

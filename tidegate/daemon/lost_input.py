@@ -21,14 +21,14 @@ logger = logging.getLogger(__name__)
 
 
 async def find_lost_input(
-    plan: Plan, kafka: KafkaEdge, restore: RestorePlan, *, going_on: bool
+    plan: Plan, kafka: KafkaEdge, restore: RestorePlan, *, continuing: bool
 ) -> tuple[LostRange, ...]:
     """What is gone already, of sources that continue without it or of those that do not.
 
     Raises BrokerUnavailable, SinkRefused.
     """
     sources = {
-        one.name for one in plan.operators(SourceOperator) if (one.on_lost_input == ON_LOST_CONTINUE) == going_on
+        one.name for one in plan.operators(SourceOperator) if (one.on_lost_input == ON_LOST_CONTINUE) == continuing
     }
     positions = derive_positions(restore, sources)
     partitions = {part for one in positions.values() for part, _ in one.next_offsets}
@@ -37,7 +37,7 @@ async def find_lost_input(
 
 async def skip_lost_input(plan: Plan, services: Services, restore: RestorePlan, facts: RestoreFacts) -> RestorePlan:
     """The same where nothing is lost. Raises BrokerUnavailable, SinkRefused, and what the journal raises."""
-    lost = await find_lost_input(plan, services.kafka, restore, going_on=True)
+    lost = await find_lost_input(plan, services.kafka, restore, continuing=True)
     if not lost:
         return restore
     journal = services.journal

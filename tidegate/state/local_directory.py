@@ -6,6 +6,7 @@ where process ids mean nothing (containers that share a directory).
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -32,7 +33,7 @@ class LocalDirectory:
 
     def close(self) -> None:
         """Remove it with everything inside, once."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove(self.path)
         os.close(self._lock)
 
 
@@ -49,10 +50,30 @@ def sweep(parent: Path) -> list[Path]:
             continue  # gone meanwhile
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(entry.parent, ignore_errors=True)
+            _remove(entry.parent)
             removed.append(entry.parent)
         except BlockingIOError:
             continue  # its process lives
         finally:
             os.close(lock)
     return removed
+
+
+def _remove(directory: Path) -> None:
+    """The lock goes last: a process that is killed meanwhile leaves nothing that the next one does not see."""
+    for entry in _held(directory):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                entry.unlink()
+    if not _held(directory):
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _held(directory: Path) -> list[Path]:
+    """What is there besides the lock."""
+    try:
+        return [entry for entry in directory.iterdir() if entry.name != _LOCK]
+    except OSError:
+        return []  # gone meanwhile

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.dev.topics.records import LineReader, LineRefused, SeenRecord, render_json, render_text
+from tidegate.testing.preview import _headers
 
 AT_MS = 1_767_225_600_123
 BYTES = st.one_of(st.none(), st.binary(max_size=20), st.text(max_size=20).map(str.encode))
@@ -75,6 +76,15 @@ def test_json_form_nests_a_value_that_is_json_in_one_line() -> None:
 
 
 @pytest.mark.slow
+def test_headers_are_as_preview_takes_them() -> None:
+    """It is what `preview --records` says that its lines are; a pipeline that reads headers found none."""
+    record = SeenRecord("orders", 3, 12, AT_MS, None, b"1", [("source", b"web"), ("trace", None), ("id", b"\x00\xff")])
+    written = json.loads(render_json(record))["headers"]
+    assert written == [["source", "web"], ["trace", None], ["id", {"base64": "AP8="}]]
+    assert _headers(written) == tuple(record.headers)
+    assert "headers" not in json.loads(render_json(seen()))
+
+
 @given(BYTES, BYTES, st.one_of(st.none(), st.integers(min_value=-(2**63), max_value=2**63 - 1)))
 def test_any_record_is_one_line_of_each_form(key: bytes | None, value: bytes | None, timestamp_ms: int | None) -> None:
     record = seen(key, value, timestamp_ms)

@@ -194,6 +194,8 @@ def replay(
     done = replay_letters(settings, _chosen(kinds, steps, partition, offsets), to, dry_run=dry_run)
     verb = "would be" if dry_run else "was" if done.written == 1 else "were"
     click.echo(f"{render_count(done.written, 'record')} {verb} written again")
+    if (kinds or steps) and not (done.written or done.marked or done.kept or done.large):
+        click.echo(f"no letter is of such a kind or step: `tidegate dead-letters list {file}` shows which there are")
     if done.marked:
         click.echo(f"{render_count(done.marked, 'letter')} had been written again before")
     if done.kept:

@@ -176,7 +176,7 @@ async def _compare(loaded: LoadedPipeline, plan: Plan, stores: Stores, options: 
             )
             _log_given_up(upgrade)
             restore = decide_restore(look.before, look.facts)
-            lost = await find_lost_input(plan, stores.kafka, restore, going_on=False)
+            lost = await find_lost_input(plan, stores.kafka, restore, continuing=False)
             return [_lost_problem(loaded, one) for one in lost]
     except RestoreRefused as error:
         return [_refused_upgrade(loaded, error, one) for one in error.refusals] or [_journal_problem(loaded, error)]

@@ -139,7 +139,7 @@ def read(
     committed transactions are shown, unless --uncommitted is given.
 
     A line is `partition:offset  timestamp  key  value`; `-` stands for no key, `(null)` for no value. With --format
-    json it is an object, and a value that is JSON is nested in it.
+    json it is an object, which has the headers, too, and a value that is JSON is nested in it.
     """
     properties = resolve_properties(derive_written(bootstrap, kafka))
     render = render_json if style == "json" else render_text

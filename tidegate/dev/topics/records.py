@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -33,6 +34,7 @@ class SeenRecord(msgspec.Struct, frozen=True):
     timestamp_ms: int | None
     key: bytes | None
     value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 class LineReader:
@@ -88,6 +90,8 @@ def render_json(record: SeenRecord) -> str:
         **_plain("key", record.key),
         **_plain("value", record.value),
     }
+    if record.headers:
+        entry["headers"] = [[name, _header(value)] for name, value in record.headers]
     nested = None if record.value is None else _compact_json(record.value)
     if nested is not None:
         entry["value"] = msgspec.Raw(nested)
@@ -101,6 +105,12 @@ def _plain(name: str, content: bytes | None) -> dict[str, object]:
         return {name: content.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(content).decode()}
+
+
+def _header(content: bytes | None) -> object:
+    """As a case of `tidegate test` has it."""
+    found = _plain("value", content)
+    return found["value"] if "value" in found else {"base64": found["value_base64"]}
 
 
 def _compact_json(value: bytes) -> bytes | None:
