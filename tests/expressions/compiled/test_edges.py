@@ -58,6 +58,11 @@ def test_an_array_after_another_fails_its_record_all_the_same(text: str) -> None
     assert (found[1:], failures) == ([None, None], ["1 INVALID_ARRAY_INDEX"])
 
 
+@pytest.mark.parametrize("text", ["try_mod(a, 1 div b)", "a % (1 div b)", "try_divide(cast(a as decimal), 1 div b)"])
+def test_a_divisor_is_evaluated_before_what_is_divided(text: str) -> None:
+    assert evaluate(text, "a int, b int", (None, 0), (1, None)) == ([None], ["0 DIVIDE_BY_ZERO"])
+
+
 @pytest.mark.parametrize("function", ["array_distinct({a})", "array_union({a}, {a})", "array_intersect({a}, {a})"])
 def test_zeros_inside_of_different_values_are_positive(function: str) -> None:
     for made in ("array(x)", "named_struct('q', x)", "named_struct('p', array(x), 'q', 1)"):

@@ -179,7 +179,7 @@ def _try(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     if found.failures:
         lost = pl.any_horizontal([failure.condition.fill_null(False) for failure in found.failures])
         value = pl.when(~lost).then(value)
-    return strict(call, arguments, value)
+    return strict(call, arguments if sign in _OPERATORS else arguments[::-1], value)  # the divisor first, in Spark
 
 
 @compiles("negative", "abs")
