@@ -58,6 +58,30 @@ def test_an_array_after_another_fails_its_record_all_the_same(text: str) -> None
     assert (found[1:], failures) == ([None, None], ["1 INVALID_ARRAY_INDEX"])
 
 
+@pytest.mark.parametrize("function", ["try_mod({}, b)", "try_divide({}, b)", "try_divide(cast({} as decimal), b)"])
+def test_nothing_is_evaluated_to_be_divided_by_zero(function: str) -> None:
+    text = f"{function.format('(1 div a)')} is null"
+    assert evaluate(text, "a int, b int", (0, 0), (0, None), (0, 3)) == ([True, True], ["2 DIVIDE_BY_ZERO"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "map(a, 1, b, 2)['x']",
+        "map_contains_key(map(a, 1, b, 2), 'x')",
+        "element_at(map_from_entries(array(named_struct('k', a, 'v', 1), named_struct('k', b, 'v', 2))), a)",
+    ],
+)
+def test_a_value_of_a_map_with_a_key_twice_fails_its_record_only(text: str) -> None:
+    found, failures = evaluate(text, "a string, b string", ("x", "x"), ("x", "y"), ("x", None))
+    assert (len(found), failures) == (1, ["0 DUPLICATED_MAP_KEY", "2 NULL_MAP_KEY"])
+
+
+@pytest.mark.parametrize("text", ["try_mod(a, 1 div b)", "a % (1 div b)", "try_divide(cast(a as decimal), 1 div b)"])
+def test_a_divisor_is_evaluated_before_what_is_divided(text: str) -> None:
+    assert evaluate(text, "a int, b int", (None, 0), (1, None)) == ([None], ["0 DIVIDE_BY_ZERO"])
+
+
 @pytest.mark.parametrize("function", ["array_distinct({a})", "array_union({a}, {a})", "array_intersect({a}, {a})"])
 def test_zeros_inside_of_different_values_are_positive(function: str) -> None:
     for made in ("array(x)", "named_struct('q', x)", "named_struct('p', array(x), 'q', 1)"):

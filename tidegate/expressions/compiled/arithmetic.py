@@ -179,7 +179,11 @@ def _try(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     if found.failures:
         lost = pl.any_horizontal([failure.condition.fill_null(False) for failure in found.failures])
         value = pl.when(~lost).then(value)
-    return strict(call, arguments, value)
+    if sign in _OPERATORS:
+        return strict(call, arguments, value)
+    dividend, divisor = arguments  # what is divided is evaluated last, and not where the divisor is 0
+    failures = (failure.guarded(divisor.value != 0) for failure in dividend.failures)
+    return Compiled(value, call, (*divisor.failures, *failures))
 
 
 @compiles("negative", "abs")

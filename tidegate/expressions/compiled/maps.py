@@ -1,4 +1,4 @@
-"""Functions of maps, which are lists of structs of `key` and `value`. In none that is made here a key is NULL."""
+"""Functions of maps, lists of structs of `key` and `value`. In none that is made here a key is NULL or there twice."""
 
 from __future__ import annotations
 
@@ -77,13 +77,14 @@ def _map(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     keys = [key.value for key in arguments[::2]]
     if all(isinstance(key, Literal) for key in call.arguments[::2]):
         return built  # compared already
-    twice = [compared("=", one, other) for one, other in combinations(arguments[::2], 2)]
+    equal = [compared("=", one, other) for one, other in combinations(arguments[::2], 2)]
+    twice = pl.any_horizontal(equal or [pl.lit(False)])
     nameless = pl.any_horizontal([key.is_null() for key in keys])
     checks = (
         FailingRows.of(FailureKind.NULL_MAP_KEY, call, nameless),
-        FailingRows.of(FailureKind.DUPLICATED_MAP_KEY, call, pl.any_horizontal(twice or [pl.lit(False)])),
+        FailingRows.of(FailureKind.DUPLICATED_MAP_KEY, call, twice),
     )
-    return replace(built, value=pl.when(~nameless).then(built.value), failures=(*built.failures, *checks))
+    return replace(built, value=pl.when(~nameless & ~twice).then(built.value), failures=(*built.failures, *checks))
 
 
 @compiles("map_from_entries")
@@ -95,9 +96,10 @@ def _from_entries(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     whole = ~entries.list.eval(pl.element().is_null()).list.any()
     keys = entries.list.eval(pl.element().struct.field(key))
     nameless = keys.list.eval(pl.element().is_null()).list.any()
-    built = strict(call, arguments, pl.when(whole & ~nameless).then(entries.list.eval(renamed)))
+    twice = keys.list.n_unique() < keys.list.len()
+    built = strict(call, arguments, pl.when(whole & ~nameless & ~twice).then(entries.list.eval(renamed)))
     checks = (
         FailingRows.of(FailureKind.NULL_MAP_KEY, call, whole & nameless),
-        FailingRows.of(FailureKind.DUPLICATED_MAP_KEY, call, whole & (keys.list.n_unique() < keys.list.len())),
+        FailingRows.of(FailureKind.DUPLICATED_MAP_KEY, call, whole & twice),
     )
     return replace(built, failures=(*built.failures, *checks))
