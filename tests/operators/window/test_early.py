@@ -272,3 +272,31 @@ def test_a_day_on_which_the_clock_is_put_back_holds_both_of_its_equal_hours() ->
     step.feed(Step(watermark=END_OF_TIME))
     assert step.results[-1] == ("a", midnight, times.stop, len(times), len(times), 1)
     assert not remaining(step)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [Windowing(500, 500, 0, "", 1), Windowing(4, 1), Windowing(1000, 500, 0, "", 1), Windowing(50, 0, 0, "", 1)],
+    ids=["tumbling", "not early", "sliding", "session"],
+)
+def test_a_watermark_that_passes_many_due_times_takes_many_calls(window: Windowing) -> None:
+    """Each due time by itself is work: a barrier would wait for all of them."""
+    step = Subtasks(make_window(window))
+    step.feed(Step(watermark=-1))
+    step.feed(Step(tuple(Record("k", 1, time, -1) for time in range(400))))
+    step.feed(Step(watermark=5000))
+    calls = [len(step.out.batches)]
+    while step.poll():
+        calls.append(len(step.out.batches) - sum(calls))
+    assert sum(calls) >= 400
+    assert max(calls) <= 60
+
+
+def test_early_results_of_many_sessions_leave_in_parts() -> None:
+    step = Subtasks(make_window(Windowing(50, 0, 0, "", 1)))
+    step.feed(Step(watermark=-1))
+    step.feed(Step(tuple(Record(f"k{key}", 1, time, -1) for time in range(8) for key in range(700))))
+    step.feed(Step(watermark=8))
+    assert 700 <= len(step.results) <= 2100
+    step.settle()
+    assert len(step.results) == 8 * 700

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 FIRED_MAX: Final = 1_500
 """So many results are made in one call."""
+DUE_COST: Final = 30
+"""Another due time in a call counts as so many results: what is due together costs little, each time by itself does."""
 FOLDED_MAX: Final = 2_000
 """So many partial results are put into the state in one call, but for a snapshot."""
 REASON: Final = "late: its windows were closed"

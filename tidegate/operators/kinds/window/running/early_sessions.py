@@ -20,7 +20,7 @@ import polars as pl
 
 from tidegate.ids import StateName
 from tidegate.operators.aggregation.contract import Value
-from tidegate.operators.kinds.window.running.base import FOLDED_MAX
+from tidegate.operators.kinds.window.running.base import DUE_COST, FOLDED_MAX
 from tidegate.operators.kinds.window.running.changes import Changes, Session
 from tidegate.operators.kinds.window.running.kept_sessions import TOLD, KeptSessionRuntime
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, ROWS_LEAST
@@ -118,11 +118,14 @@ class EarlySessionRuntime(KeptSessionRuntime):
     # -- results -------------------------------------------------------------------------------------------------------
 
     def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
+        left = limit
         while (due := self._next_due(watermark_ms)) is not None:
-            if self._reach(due) or super()._fire(due - 1, limit, out) or self._fold(FOLDED_MAX):
+            before = self._result_count
+            if left <= 0 or self._reach(due) or super()._fire(due - 1, left, out) or self._fold(FOLDED_MAX):
                 return True
-            if self._give_early(due, limit, out):
+            if self._give_early(due, left, out):
                 return True
+            left -= self._result_count - before + DUE_COST
         if watermark_ms != END_OF_TIME and self._reach(self._due_after(watermark_ms + 1)):
             return True
         return super()._fire(watermark_ms, limit, out)

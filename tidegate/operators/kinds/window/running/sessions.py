@@ -79,6 +79,8 @@ class SessionRuntime(WindowRuntime):
         self._reduced: list[tuple[Row, Session]] = []
         """Sessions of their own that rows were reduced to, on their way into the state."""
         self._key_names = [name for name, _ in self._keys]
+        self._result_count = 0
+        """Of all results so far."""
 
     @property
     def gauges(self) -> Mapping[str, int]:
@@ -247,6 +249,7 @@ class SessionRuntime(WindowRuntime):
 
     def _emit_results(self, due: Sequence[tuple[Row, Session]], out: Out, *more: pl.Series) -> None:
         """The results of sessions with their ends and keys; `more` are columns that all of them have."""
+        self._result_count += len(due)
         values: list[Value] = [session[self.HEAD :] for _, session in due]
         starts = pl.Series(_START, [session[0] for _, session in due], dtype=pl.Int64)
         columns = [*key_columns([row for row, _ in due], self._keys), starts, *self._aggregates.columns_of(values)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime
+from tidegate.operators.kinds.window.running.base import DUE_COST, FOLDED_MAX, WindowRuntime
 from tidegate.operators.kinds.window.running.given import Given
 from tidegate.operators.kinds.window.running.partial import AT, Buffer
 from tidegate.operators.kinds.window.running.slicing import Slicing
@@ -109,7 +109,7 @@ class TimedRuntime(WindowRuntime):
             if first is None or first > until:
                 return False
             taken = self._timers.take_due(first, left)
-            left -= len(taken)
+            left -= len(taken) + DUE_COST
             rows = [row for row, _ in taken]
             self._emit(rows, out)
             self._set_next(rows)
