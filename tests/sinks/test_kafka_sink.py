@@ -278,7 +278,7 @@ def test_a_record_that_the_client_refuses_stops_the_pipeline(cluster_tv2: Cluste
     topic = cluster_tv2.topic(1)
     driven = cluster_tv2.sink(topic)
     with pytest.raises(
-        SinkRefused, match=r"MSG_SIZE.*: key and value have 3000001 bytes; .* is 1048588, .* is 1000000;"
+        SinkRefused, match=r"MSG_SIZE.*: key and value have 3000001 bytes; .* is 1048588, .* is 1048588;"
     ):
         driven.write(rows([1, 2], size=3_000_000))
         driven.prepared(1)
@@ -290,7 +290,7 @@ def test_a_record_that_the_broker_refuses_stops_the_pipeline(
 ) -> None:
     topic = cluster_tv2.topic(1, {"max.message.bytes": "20000"})
     driven = cluster_tv2.sink(topic)
-    with pytest.raises(SinkRefused, match=r"MSG_SIZE.*: key and value have 100001 bytes; .* is 20000, .* is 1000000;"):
+    with pytest.raises(SinkRefused, match=r"MSG_SIZE.*: key and value have 100001 bytes; .* is 20000, .* is 1048588;"):
         driven.write(rows(range(10), size=100_000))
         driven.prepared(1)
     assert cluster_tv2.values(topic, settled=False) == []
