@@ -86,7 +86,7 @@ def broker(
         raise SystemExit(error.exit_code) from error
     except OSError as error:
         where = error.filename or directory or tempfile.gettempdir()
-        remedy = "choose another directory with --dir, or correct its permissions"
+        remedy = "correct its permissions, or choose another by --dir (downloads: TIDEGATE_CACHE)"
         raise click.ClickException(f"{where} cannot be used: {error.strerror or error}; {remedy}") from error
 
 
