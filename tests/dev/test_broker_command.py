@@ -91,6 +91,13 @@ def test_malformed_topic_is_refused_with_an_example(topic: str) -> None:
     assert "orders:4" in result.output
 
 
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(broker, ["--dir", str(tmp_path / "file" / "data")])
+    assert result.exit_code == 1
+    assert f"{tmp_path}/file/data cannot be used: Not a directory; correct its permissions, or choose another" in result.output
+
+
 def test_data_directory_with_a_comma_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(broker, ["--dir", str(tmp_path / "a,b")])
     assert result.exit_code == 1

@@ -84,6 +84,10 @@ def broker(
     except TidegateError as error:
         click.echo(f"Error: {error.message}", err=True)
         raise SystemExit(error.exit_code) from error
+    except OSError as error:
+        where = error.filename or directory or tempfile.gettempdir()
+        remedy = "correct its permissions, or choose another by --dir (downloads: TIDEGATE_CACHE)"
+        raise click.ClickException(f"{where} cannot be used: {error.strerror or error}; {remedy}") from error
 
 
 def _run(server: DevelopmentBroker, topics: dict[str, int]) -> None:
