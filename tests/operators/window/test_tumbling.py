@@ -27,8 +27,12 @@ from tests.operators.window.feeding import (
     make_steps,
     make_window,
 )
-from tidegate.datatypes import BIGINT, STRING, TIMESTAMP
-from tidegate.formats.failures import FailureKind
+from tidegate.datatypes import BIGINT, STRING, TIMESTAMP, DataType
+from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.formats.failures import BadRecordPolicy, FailureKind
+from tidegate.ids import OperatorName
+from tidegate.operators.kinds.window import WindowOperator
+from tidegate.operators.kinds.window.running import base
 from tidegate.operators.kinds.window.settings import DAY_MS, Windowing
 from tidegate.operators.lateness import FIRST_MS, LAST_MS
 from tidegate.operators.runtime import END_OF_TIME
@@ -310,3 +314,26 @@ def test_as_many_results_leave_at_a_time_as_there_is_room_for(
     heights = [batch.height for batch in out.batches]
     assert sum(heights) == 7 * (2 if windowing.every_ms == 5 else 1)
     assert max(heights) == 2
+
+
+@pytest.mark.parametrize(
+    "windowing",
+    [Windowing(10, 10), Windowing(10, 5), Windowing(10, 0), Windowing(10, 10, 0, "", 5)],
+    ids=["tumbling", "sliding", "session", "early"],
+)
+def test_results_that_are_large_are_made_a_few_at_a_time(windowing: Windowing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In memory are those of one call, whatever is on disk."""
+    monkeypatch.setattr(base, "BYTES_MAX", 10_000)
+    call = AggregateCall("collect_list", Column("x", BIGINT), DataType("array", element=BIGINT))
+    output = (("k", STRING), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP), ("all", call.type))
+    window = WindowOperator(OperatorName("w"), ("k",), (("all", call),), windowing, 0, output, BadRecordPolicy.FAIL)
+    step = Subtasks(window)
+    for number in range(200):
+        step.feed(at(*((f"k{number}", 1) for _ in range(100))))
+    step.restart(1, "memory")
+    step.feed(watermark(END_OF_TIME))
+    calls = [sum(batch.height for batch in step.out.batches)]
+    while step.poll():
+        calls.append(sum(batch.height for batch in step.out.batches) - sum(calls))
+    assert sum(calls) == 200 * (2 if windowing.overlapping or windowing.early_ms else 1)
+    assert max(calls) <= 16

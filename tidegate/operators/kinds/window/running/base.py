@@ -15,7 +15,7 @@ import polars as pl
 from tidegate.ids import StateName
 from tidegate.operators.event_time import EventClock
 from tidegate.operators.kinds.window.running.emission import ResultsOf, Room
-from tidegate.operators.kinds.window.running.partial import AT, Aggregates
+from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, Aggregates
 from tidegate.operators.kinds.window.running.store import key_columns
 from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out, Runtime
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from tidegate.state.order import Row
 
 FIRED_MAX: Final = 1_500
-"""So many results are made in one call."""
+"""So many results are made in one call, and fewer where they are large."""
+FIRED_FIRST: Final = 16
+"""Of those that may be large, before it is known how large they are."""
 DUE_COST: Final = 30
 """Another due time in a call counts as so many results: what is due together costs little, each time by itself does."""
 FOLDED_MAX: Final = 2_000
@@ -66,6 +68,8 @@ class WindowRuntime(Runtime):
                     self._timed[declaration.name] = TimeOrdered(state)
         self._clock = EventClock(operator.name, slot.own_groups)
         self._states[self._clock.state.declaration.name] = self._clock.state
+        self._at_once = FIRED_FIRST if self._aggregates.growing else FIRED_MAX
+        """Results in one call: by how large the last ones were, and at most twice as many as before."""
         self._pending_ms: int | None = None
         """The watermark that waits for its results."""
         self._idle_after = False
@@ -120,7 +124,7 @@ class WindowRuntime(Runtime):
     def _go_on(self, limit: int, out: Out) -> None:
         watermark_ms = self._pending_ms
         assert watermark_ms is not None
-        if self._fire(watermark_ms, limit, out):
+        if self._fire_some(watermark_ms, limit, out):
             return
         self._pending_ms = None
         if watermark_ms == END_OF_TIME and self._lateness_ms:
@@ -129,6 +133,16 @@ class WindowRuntime(Runtime):
         if self._idle_after:
             self._idle_after = False
             out.status(idle=True)
+
+    def _fire_some(self, watermark_ms: int, limit: int, out: Out) -> bool:
+        """As `_fire`, at most as much as there is room for in memory: a group may keep megabytes of values."""
+        aggregates = self._aggregates
+        made, weight = aggregates.made, aggregates.weight
+        more = self._fire(watermark_ms, min(limit, self._at_once), out)
+        made, weight = aggregates.made - made, aggregates.weight - weight
+        if made:
+            self._at_once = max(1, min(FIRED_MAX, 2 * self._at_once, BYTES_MAX * made // max(1, weight)))
+        return more
 
     def _results_of(self, parts: pl.DataFrame) -> ResultsOf:
         """The results of partial results."""

@@ -74,7 +74,7 @@ class KeptSessionRuntime(SessionRuntime):
         """Give again what rows have changed that came for it; whether there was anything to do."""
         if not self._correcting or self._pending_ms is not None:
             return False
-        self._correcting = self._fire(self._clock.watermark_ms, limit, out)
+        self._correcting = self._fire_some(self._clock.watermark_ms, limit, out)
         return True
 
     def _take(self, rows: pl.DataFrame) -> None:

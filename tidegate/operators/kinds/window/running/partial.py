@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from tidegate.expressions.bounds import GROWING
 from tidegate.expressions.expression import AggregateCall
 from tidegate.formats.columns import plain_values
 from tidegate.operators.aggregation.contract import (
@@ -47,6 +48,11 @@ class Aggregates:
             self._spans.append((one, start, start + len(one.parts)))
             start += len(one.parts)
         self._all = [one for _, one in self.each]
+        parts = [(suffix, kind.kind) for one in self._all for suffix, kind, _ in one.parts]
+        self.growing = [place for place, (suffix, kind) in enumerate(parts) if kind in GROWING and suffix != "rest"]
+        """The parts that may be large; what sums have besides their numbers is not."""
+        self.made = self.weight = 0
+        """How many results so far, and of how many bytes they were made, about."""
 
     def reduce_rows(self, rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         """Rows to partial results, in no order."""
@@ -77,6 +83,8 @@ class Aggregates:
 
     def results_of_values(self, values: Sequence[Value]) -> list[pl.Series]:
         """The result columns of values. Raises as MergeableAggregate.results."""
+        self.made += len(values)
+        self.weight += sum(_weigh(value[place]) for place in self.growing for value in values)
         if len(self._spans) == 1:
             return [self._spans[0][0].results(values)]
         columns = list(zip(*values, strict=True))
@@ -84,7 +92,17 @@ class Aggregates:
 
     def results_of(self, parts: pl.DataFrame) -> list[pl.Series]:
         """The result columns of partial results. Raises as MergeableAggregate.results."""
+        self.made += parts.height
+        self.weight += int(parts.estimated_size())
         return [one.results(derive_accumulators(name, one.parts, parts)) for name, one in self.each]
+
+
+def _weigh(value: Any) -> int:
+    if isinstance(value, str | bytes):
+        return len(value)
+    if not isinstance(value, tuple):
+        return 0
+    return 8 * len(value) + (sum(map(len, value)) if value and isinstance(value[0], str | bytes) else 0)
 
 
 class Buffer:
