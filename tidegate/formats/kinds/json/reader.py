@@ -254,7 +254,7 @@ def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFa
     if text.startswith(_UNKNOWN_FIELD):
         return RecordFailure(row, FailureKind.UNKNOWN_FIELD, text)
     if not isinstance(error, msgspec.ValidationError):
-        if isinstance(value, bytes) and value.startswith(BOM_UTF8):  # values of other formats are no bytes
+        if value.startswith(BOM_UTF8):
             text = "the value begins with a byte order mark, and JSON has none"
         return RecordFailure(row, FailureKind.MALFORMED_JSON, text)
     kind = FailureKind.OUT_OF_RANGE if _BOUND.search(text) else FailureKind.WRONG_TYPE
