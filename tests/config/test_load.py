@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from tidegate.config.document import MappingNode, Mark, derive_tree
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
@@ -81,6 +82,19 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
     assert "hunter2" not in shown
     assert "opensesame" not in shown
     assert loaded.secrets("hunter2hunter2 opensesame") == "*** ***"
+
+
+def test_secrets_of_digits_keep_them_and_numbers_are_numbers() -> None:
+    login = "  security.protocol: sasl_ssl\n  sasl.mechanism: PLAIN\n  sasl.username: 007\n  sasl.password: ${KEY}\n"
+    text = sample(("kafka:    ", f"max_parallelism: 010\nsecrets: {{pii: 0123456789012345}}\nkafka:\n{login}  #"))
+    settings = load(text, KEY="0042").settings
+    password = settings.kafka["sasl.password"]
+    assert isinstance(password, SecretStr)
+    assert (settings.kafka["sasl.username"], password.get_secret_value()) == ("007", "0042")
+    assert settings.secrets["pii"].get_secret_value() == "0123456789012345"
+    assert (settings.max_parallelism, type(settings.max_parallelism)) == (10, int)
+    (problem,) = parse_pipeline(text, "p.yaml", {"KEY": "True"}).problems
+    assert (problem.path, problem.message) == ("kafka.sasl.password", "expected a secret, got `true`")
 
 
 def test_a_secret_that_is_no_text_is_refused_in_words(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def _executors(settings: PipelineSettings, master: str) -> Iterator[PathProblem]
     numbers = []
     for name in ("spark.executor.instances", "spark.executor.cores", "spark.task.cpus"):
         value = settings.spark.get(name, "1" if name == "spark.task.cpus" else "")
-        if not isinstance(value, str) or not value.isdecimal() or not int(value):
+        if not isinstance(value, str) or not re.fullmatch("0*[1-9][0-9]{0,8}", value, re.ASCII):
             return
         numbers.append(int(value))
     executors, cores, cpus = numbers

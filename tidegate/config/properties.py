@@ -126,7 +126,7 @@ _KEEP_ONE: Final = "keep one of them"
 SERVERS: Final = frozenset({"bootstrap.servers", "metadata.broker.list"})
 _SPARK_NAME = re.compile(r"spark\.[A-Za-z0-9_.\-]{1,200}", re.ASCII)
 _RANGE = re.compile(r"(-?[0-9]+) \.\. (-?[0-9]+)", re.ASCII)
-_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})", re.ASCII)
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?", re.ASCII)
 
 
@@ -257,7 +257,7 @@ def _server_problems(value: str) -> list[tuple[str, str]]:
 def _number_problems(value: str, shown: str, entry: KafkaProperty) -> list[tuple[str, str]]:
     pattern = _NUMBER if entry.type == "integer" else _DECIMAL
     if not pattern.fullmatch(value):
-        return [(f"expected a number, got `{shown}`", "librdkafka takes plain numbers, without a unit")]
+        return [(f"expected a number, got `{shown}`", "librdkafka takes plain numbers: no unit, no leading zero")]
     limits = _RANGE.fullmatch(entry.range)
     if limits and not int(limits[1]) <= float(value) <= int(limits[2]):
         return [(f"{value} is out of range", f"use {limits[1]} to {limits[2]}")]

@@ -91,6 +91,8 @@ def _unknown_key(path: Path) -> PathProblem:
     if word == "<<":
         remedy = "write the settings out: an alias (`*a`) stands for a whole value only"
         return PathProblem(path, "YAML 1.2 has no merge keys", remedy, at_key=True)
+    if "${" in word:
+        return PathProblem(path, "unknown key", "variables are replaced in values, not in keys", at_key=True)
     suggestion = derive_suggestion(word, _keys_of(model))
     remedy = _inside(model, word) or _COMMANDS.get(word) or _home_of(word, path) or suggestion
     return PathProblem(path, "unknown key", remedy or "remove it", at_key=True)

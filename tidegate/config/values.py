@@ -60,6 +60,21 @@ class WrittenFloat(float):
         return self._written
 
 
+class WrittenInt(int):
+    """A whole number that the file does not write as its digits alone: the password `0042` is not `42`."""
+
+    _written: str
+
+    def __new__(cls, number: int, text: str) -> Self:
+        """`number` is what `derive_scalar` makes of the text."""
+        self = super().__new__(cls, number)
+        self._written = text
+        return self
+
+    def __str__(self) -> str:
+        return self._written
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a value stands: its own mark, its key's (None in lists and at the root), the node and what fed it."""
@@ -123,9 +138,15 @@ class Reader:
         if node.style or node.tag is not None:
             return result.text
         value = derive_scalar(result.text)
-        if isinstance(value, float) and path[:1] != _DATA:
-            return WrittenFloat(result.text)
-        return value
+        return value if path[:1] == _DATA else _as_written(value, result.text)
+
+
+def _as_written(value: Value, text: str) -> Value:
+    if isinstance(value, float):
+        return WrittenFloat(text)
+    if isinstance(value, int) and not isinstance(value, bool) and str(value) != text:
+        return WrittenInt(value, text)
+    return value
 
 
 def derive_scalar(text: str) -> bool | int | float | str | None:

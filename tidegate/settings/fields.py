@@ -177,7 +177,7 @@ def integer(low: int, high: int) -> Check:
             raise refusal(f"expected a whole number, got {describe_value(value)}", remedy)
         if not low <= value <= high:
             raise refusal(f"{describe_value(value)} is out of range", remedy)
-        return value
+        return int(value)
 
     return Check(check, {"type": "integer", "minimum": low, "maximum": high})
 
@@ -249,7 +249,7 @@ def _host(value: object) -> str:
     return text
 
 
-_UNREADABLE = "such fields cannot be read: rename them at the producer"
+_UNREADABLE = "choose another name; a field of a record has to be renamed at its producer"
 
 
 def check_column(value: object) -> str:
@@ -288,7 +288,7 @@ def _expression(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
-        return str(value)
+        return str(int(value) if isinstance(value, int) else value)
     return require_text(value, "an expression", "write an expression, for instance `amount >= 100`; NULL is `'null'`")
 
 
@@ -308,6 +308,8 @@ def _properties(value: object) -> dict[str, str | SecretStr]:
     found: dict[str, str | SecretStr] = {}
     for name, item in value.items():
         try:
+            if isinstance(item, bool) and is_secret_key(name):
+                raise refusal(f"expected a secret, got {describe_value(item)}", 'put it in quotes: "..."')
             text = _property(item)
         except PydanticCustomError as error:
             context = error.context or {}
@@ -349,7 +351,7 @@ def _start(value: object) -> str | dict[int, int]:
             raise refusal(f"`{partition[:60]}` is not a partition", "write {0: 17, 1: 4}: partition, then offset")
         if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 2**63:
             raise refusal(f"partition {partition}: {describe_value(offset)} is not an offset", "offsets are 0 or more")
-        offsets[int(partition)] = offset
+        offsets[int(partition)] = int(offset)
     if not offsets:
         raise refusal("the mapping is empty", "write {0: 17, 1: 4}: partition, then offset")
     return offsets

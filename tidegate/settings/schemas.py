@@ -60,7 +60,7 @@ def _message(value: object) -> str:
 
 def _version(value: object) -> str | int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**31:
-        return value
+        return int(value)
     if value == LATEST:
         return LATEST
     raise refusal(f"{describe_value(value)} is not a version", "use latest, or a number from 1 on")
@@ -120,7 +120,7 @@ Urls = Annotated[
     tuple[str, ...],
     Check(_url, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "examples": ["http://registry:8081"]}),
 ]
-Secret = Annotated[SecretStr, Check(_secret, _TEXT)]
+Secret = Annotated[SecretStr, Check(_secret, {"type": ["string", "integer"]})]
 Secrets = Annotated[
     dict[StepName, Secret],
     Field(description="Keys for `aes_encrypt` and `aes_decrypt`, named there by `secret('name')`: `${file:...}`."),

@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.formats.avro.any_avro import encode, record_of, text_of
+from tests.formats.avro.any_avro import decoder_of, encode, record_of, text_of
+from tests.formats.batches import messages_of
 from tidegate.datatypes import (
     BIGINT,
     BINARY,
@@ -25,7 +26,7 @@ from tidegate.datatypes import (
     decimal_of,
     map_of,
 )
-from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.contract import Decoded, FormatRefusal
 from tidegate.formats.kinds.avro import FORMAT
 from tidegate.formats.schemas import FormatOptions, SchemaKind, SchemaText
 
@@ -242,3 +243,47 @@ def test_a_column_that_no_record_has_is_refused(kind: DataType, message: str) ->
 )
 def test_a_logical_type_that_is_none_is_ignored_as_avro_asks_for(kind: Any, column: DataType) -> None:
     assert FORMAT.schema_columns(text_of(record_of(("a", kind)))) == {"a": column}
+
+
+FOUR: Any = {"type": "fixed", "name": "F", "size": 4}
+MONEY = logical("bytes", "decimal", precision=4, scale=2)
+ENUM: Any = {"type": "enum", "name": "E", "symbols": ["A"]}
+INTS: Any = {"type": "array", "items": "int"}
+COUNTS: Any = {"type": "map", "values": "int"}
+INNER = record_of(("x", "int"), ("y", ["null", "string"], None), name="Inner")
+DAYS, MOMENTS = logical("int", "date"), logical("long", "timestamp-millis")
+UUIDS, TIMES = logical("string", "uuid"), logical("int", "time-millis")
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        *(("int", 2**31), ("int", True), ("long", 2**63), ("boolean", 1), ("float", 1e39), ("double", "NaN")),
+        *(("double", 10**400), ("bytes", "\u0400"), (MONEY, "\u0400"), (MONEY, "\x7f\xff\xff"), (FOUR, "ab")),
+        *((ENUM, "B"), (INTS, ["x"]), (INTS, [2**31]), (COUNTS, {"a": "x"}), (INNER, {}), (INNER, {"x": "y"})),
+        *((INNER, {"x": 1, "y": 5}), (DAYS, 10**9), (MOMENTS, 10**17), (UUIDS, "zz"), (TIMES, -1)),
+    ],
+    ids=str,
+)
+def test_a_default_that_is_no_value_is_refused_before_a_record_lacks_its_field(kind: Any, default: Any) -> None:
+    """In a slot it would fail every such record, as an internal error."""
+    for schema in (record_of(("a", kind, default)), record_of(("r", record_of(("a", kind, default), name="B")))):
+        with pytest.raises(FormatRefusal, match="the schema cannot be read: "):
+            FORMAT.schema_columns(text_of(schema))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        *(("int", -(2**31)), ("long", 2**63 - 1), ("double", 5), ("bytes", "\u00ff"), (MONEY, "\x7f"), (FOUR, "abcd")),
+        *((ENUM, "A"), (INTS, [1]), (COUNTS, {"a": 1}), (INNER, {"x": 1}), (DAYS, 0), (MOMENTS, -1), (TIMES, 0)),
+        *((["null", "int"], None), (["int", "null"], 5), (["null", "string", "long"], 5)),
+        (UUIDS, "00000000-0000-0000-0000-000000000000"),
+    ],
+    ids=str,
+)
+def test_a_default_that_is_a_value_is_one_for_records_that_lack_the_field(kind: Any, default: Any) -> None:
+    writer, reader = record_of(("id", "long")), record_of(("id", "long"), ("a", kind, default))
+    found = decoder_of(writer, reader).decode(messages_of([encode(writer, {"id": 1})] * 2))
+    assert isinstance(found, Decoded)
+    assert (found.frame.height, list(found.failures)) == (2, [])

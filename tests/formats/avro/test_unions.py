@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.formats.avro.any_avro import PREFIX, decoder_of, encode, record_of
 from tests.formats.avro.test_decoder import COLOURS, DECIMAL, POINT, decoded, failures
 from tests.formats.batches import messages_of
 from tests.formats.memory_batches import InMemory
-from tidegate.formats.contract import Decoded
+from tidegate.formats.contract import Decoded, Messages
 
 
 def test_a_union_is_a_struct_of_which_one_field_is_set() -> None:
@@ -186,7 +186,7 @@ def test_only_records_with_a_type_that_cannot_be_read_are_bad(
     writer = wrapped(written)
     records = [{"v": {"u": one}} if inside else {"u": one} for one in (None, value, good, value)]
     values = [encode(writer, one) for one in records]
-    messages: Any = InMemory(values) if memory else messages_of(values)
+    messages = cast("Messages", InMemory(values)) if memory else messages_of(values)
     found = decoder_of(writer, wrapped(read)).decode(messages)
     assert isinstance(found, Decoded)
     expected = f"INCOMPATIBLE_SCHEMA: at `{'v.' if inside else ''}{message[1:]}"

@@ -15,6 +15,7 @@ import msgspec
 from tidegate.datatypes import DataType, Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, FileValues, Format, FormatRefusal
 from tidegate.formats.kinds.avro.columns import check_readable, derive_record, derive_type, record_columns, schema_text
+from tidegate.formats.kinds.avro.defaults import check_defaults
 from tidegate.formats.kinds.avro.schema import NAME, AvroRefusal, parse_schema
 from tidegate.formats.kinds.avro.written import fit_written
 from tidegate.formats.schema_ids import prefix_of
@@ -88,7 +89,9 @@ types the one of the column is written; if there is none, the first that holds a
     def schema_columns(self, schema: SchemaText) -> Schema:
         """See Format."""
         try:
-            return record_columns(parse_schema(schema))
+            record = parse_schema(schema)
+            check_defaults(record)
+            return record_columns(record)
         except AvroRefusal as refusal:
             raise FormatRefusal(f"the schema cannot be read: {refusal}", _READ_REMEDY) from refusal
 

@@ -10,8 +10,7 @@ import polars as pl
 from tidegate.datatypes import DataType
 from tidegate.formats.contract import Columns, Encoded
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.kinds.avro.schema import AvroType, parse_schema
-from tidegate.formats.kinds.avro.values import DAY, MICROS
+from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroType, parse_schema
 from tidegate.formats.kinds.avro.wire import Wire
 from tidegate.formats.kinds.avro.written import fit_written
 from tidegate.formats.schema_ids import prefix_of

@@ -19,8 +19,8 @@ from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, M
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Columns
 from tidegate.formats.kinds.avro.resolution import find_field, has_unread
-from tidegate.formats.kinds.avro.schema import AvroField, AvroType
-from tidegate.formats.kinds.avro.values import DAY, MICROS, default_series
+from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroField, AvroType
+from tidegate.formats.kinds.avro.values import default_series
 from tidegate.formats.kinds.avro.wire import NotVectorised, Wire, container_head, read_block, wired, write_block
 
 _UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"

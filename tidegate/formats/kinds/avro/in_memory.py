@@ -14,8 +14,8 @@ from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, D
 from tidegate.formats.contract import Columns
 from tidegate.formats.kinds.avro.columns import column_type
 from tidegate.formats.kinds.avro.resolution import find_field, has_unread
-from tidegate.formats.kinds.avro.schema import AvroType
-from tidegate.formats.kinds.avro.values import DAY, MICROS, default_series
+from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroType
+from tidegate.formats.kinds.avro.values import default_series
 from tidegate.native.avro import NO_NULL, PASSED_OVER, BodyDecoder, Step
 from tidegate.native.columns import Rows
 from tidegate.native.library import Library

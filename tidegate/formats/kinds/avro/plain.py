@@ -16,8 +16,7 @@ from tidegate.formats.columns import plain_values
 from tidegate.formats.contract import Encoded
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.avro.resolution import is_of_numbers
-from tidegate.formats.kinds.avro.schema import AvroType
-from tidegate.formats.kinds.avro.values import MICROS
+from tidegate.formats.kinds.avro.schema import MICROS, AvroType
 from tidegate.formats.kinds.avro.wire import zigzag
 
 

@@ -38,6 +38,9 @@ _LOGICAL: Final = {
     "duration": {"fixed"},
 }
 """Logical types, and what they may be of; any other is ignored, as Avro asks for."""
+MICROS: Final = {"millis": (1000, 1), "micros": (1, 1), "nanos": (1, 1000)}
+"""Of a unit in the name of a logical type: what to multiply a value by, and then to divide it by."""
+DAY: Final = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
 
 
 class AvroRefusal(ValueError):
@@ -145,7 +148,7 @@ def parse_schema(schema: SchemaText, meaning: Meaning = with_logical) -> AvroTyp
         raise AvroRefusal("", f"there is no type {error.name!r}") from error
     except (ValueError, fastavro.schema.SchemaParseException) as error:
         raise AvroRefusal("", f"it is no Avro schema: {error}") from error
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise AvroRefusal("", f"it is no Avro schema: {type(error).__name__}: {error}") from error
     if top.kind != "record":
         raise AvroRefusal("", f"a record is needed, and this is of type {top.kind}")

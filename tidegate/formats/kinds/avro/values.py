@@ -25,14 +25,11 @@ from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.avro.members import Both, has_several, member_of, show_members
 from tidegate.formats.kinds.avro.resolution import find_field, has_unread, is_of_numbers
-from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType, as_json
+from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroRefusal, AvroType, as_json
 
 Convert = Callable[[Any], Any]
 """A value as fastavro gives it to one that Polars takes for the column."""
 
-MICROS: Final = {"millis": (1000, 1), "micros": (1, 1), "nanos": (1, 1000)}
-"""Of a unit in the name of a logical type: what to multiply a value by, and then to divide it by."""
-DAY: Final = {"time-millis": 86_400_000, "time-micros": 86_400_000_000}
 _DIGITS: Final = Context(prec=80)
 
 

@@ -23,8 +23,7 @@ from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.avro.columns import column_type
 from tidegate.formats.kinds.avro.fast import DecimalReader, without
 from tidegate.formats.kinds.avro.resolution import word_of
-from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType
-from tidegate.formats.kinds.avro.values import MICROS
+from tidegate.formats.kinds.avro.schema import MICROS, AvroRefusal, AvroType
 from tidegate.formats.kinds.debezium.envelopes import (
     UNAVAILABLE,
     UNAVAILABLE_BASE64,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import struct
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
@@ -253,6 +254,8 @@ def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFa
     if text.startswith(_UNKNOWN_FIELD):
         return RecordFailure(row, FailureKind.UNKNOWN_FIELD, text)
     if not isinstance(error, msgspec.ValidationError):
+        if value.startswith(BOM_UTF8):
+            text = "the value begins with a byte order mark, and JSON has none"
         return RecordFailure(row, FailureKind.MALFORMED_JSON, text)
     kind = FailureKind.OUT_OF_RANGE if _BOUND.search(text) else FailureKind.WRONG_TYPE
     return RecordFailure(row, kind, in_words(text))
