@@ -95,7 +95,10 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = CliRunner().invoke(broker, ["--dir", str(tmp_path / "file" / "data")])
     assert result.exit_code == 1
-    assert f"{tmp_path}/file/data cannot be used: Not a directory; correct its permissions, or choose another" in result.output
+    assert (
+        f"{tmp_path}/file/data cannot be used: Not a directory; correct its permissions, or choose another"
+        in result.output
+    )
 
 
 def test_data_directory_with_a_comma_is_refused(tmp_path: Path) -> None:
