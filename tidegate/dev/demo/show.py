@@ -20,6 +20,7 @@ from tidegate.dev.demo.daemon import DemoDaemon, DemoFailed
 from tidegate.dev.demo.display import DemoDisplay
 from tidegate.dev.demo.orders import Order, make_orders, write_orders
 from tidegate.dev.demo.verify import Verdict, read_topic, verify_paid, verify_totals
+from tidegate.dev.topics.client import read_topics
 
 PIPELINE_FILE: Final = Path(__file__).parent / "orders.yaml"
 PARTITIONS: Final = 4
@@ -119,6 +120,7 @@ class Show:
         bootstrap = os.environ.get("KAFKA_BOOTSTRAP")
         if bootstrap:
             self._display.step(f"using the broker of KAFKA_BOOTSTRAP: {bootstrap}")
+            read_topics({"bootstrap.servers": bootstrap})  # what is in the way is named, before anything waits for it
             self._cleanup.callback(_delete_topics, bootstrap, list(self._topics.values()))
         else:
             self._display.step("starting a real single-node Kafka (its first run fetches 45 MB)")

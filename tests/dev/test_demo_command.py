@@ -1,0 +1,28 @@
+"""`tidegate demo` where it cannot begin."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Never
+
+import pytest
+
+from tidegate.cli.main import run_command
+from tidegate.dev.demo import show
+from tidegate.kafka.errors import BrokerUnavailable
+
+
+def test_a_broker_that_does_not_answer_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """It waited for a minute, and ended with the traceback of a future."""
+
+    def refuse(kafka: dict[str, str]) -> Never:
+        raise BrokerUnavailable(f"no broker can be asked: {kafka['bootstrap.servers']}: Connection refused")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setattr(show, "read_topics", refuse)
+    assert run_command(["demo", "--orders", "10000"]) == 1
+    assert "the demo failed: no broker can be asked: 127.0.0.1:1: Connection refused" in capsys.readouterr().err
