@@ -109,7 +109,8 @@ def test_what_does_not_fit_fails_with_its_path(kind: DataType, text: str, reason
         (b'\xef\xbb\xbf{"v":1}', "MALFORMED_JSON: the value begins with a byte order mark, and JSON has none"),
         (b'{"w":' + b"[" * 100_000, "nested too deeply"),
         (b'{"s":"\xff"}', "not UTF-8"),
-        (b'{"s":"\\ud800"}', ""),
+        (b'{"s":"\\ud800"}', "a string has half of a surrogate pair"),
+        (b'{"s":"\\ud800', "truncated"),
     ],
 )
 def test_a_bad_record_fails_alone(value: bytes | None, reason: str) -> None:

@@ -67,3 +67,10 @@ def test_an_explanation_reads_as_text() -> None:
     assert lines[0] == "pipeline orders-per-customer: exactly-once, 2 slots, 128 key groups"
     assert "  <- orders by customer (4 channels): customer string, net double" in lines
     assert all(line == line.rstrip() for line in lines)
+
+
+def test_a_mapping_reads_as_the_file_has_it() -> None:
+    loaded = parse_pipeline(SAMPLE.replace("start: earliest", "start: {0: 17, 1: 4}"), "p.yaml", {})
+    text = render_explanation(derive_explanation(loaded, build_plan(loaded)))
+    assert "sources.orders.start" in text
+    assert " {0: 17, 1: 4} " in text

@@ -189,4 +189,6 @@ def _tree(operators: list[Explanation], index: int, indent: str) -> list[str]:
 def _value_text(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name}: {item}' for name, item in value.items())}}}"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import polars as pl
@@ -107,6 +108,13 @@ for depth in range(1, 30):
         (record_of(("a", logical("bytes", "decimal", precision=39))), "at `a`: a decimal of 39 digits"),
         (record_of(("a", {"type": "fixed", "name": "F", "size": -1})), "at `a`: -1 is no size"),
         (record_of(("a", DEEP)), "it is nested more than 60 deep"),
+        (
+            {**record_of(("a", "int")), "fields": [{"name": "a", "type": "int", "aliases": [[]]}]},
+            "at `a`: `aliases` is no",
+        ),
+        (record_of(("a", "int"), aliases=[5]), "`aliases` is no list of names"),
+        (record_of(("a", {"type": "array"})), "it is no Avro schema: 'items' is missing"),
+        ({**record_of(("a", "int")), "name": None}, "it is no Avro schema: something in it is not what Avro has there"),
         (WIDE, "it has more than 5000 types"),
         (record_of(("p", record_of(("q", ["null", record_of(("r", "null"), name="B")]), name="A"))), "at `p.q.r`"),
     ],
@@ -120,8 +128,9 @@ def test_what_is_no_columns_is_refused_with_its_place(schema: Any, message: str)
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"type": "record"}', "1", '{"type": "array"}', "[" * 100_000])
 def test_what_is_no_schema_is_refused(text: str) -> None:
-    with pytest.raises(FormatRefusal):
+    with pytest.raises(FormatRefusal) as refused:
         FORMAT.schema_columns(SchemaText(SchemaKind.AVRO, text))
+    assert not re.search("Error:|NoneType", str(refused.value))
 
 
 def test_types_of_other_schemas_are_known() -> None:

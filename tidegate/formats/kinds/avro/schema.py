@@ -21,6 +21,7 @@ from tidegate.formats.schemas import SchemaText
 NODES_MAX: Final = 5000
 """Types in a schema, each named one counted wherever it is used."""
 DEPTH_MAX: Final = 60
+_SHOWN_MAX: Final = 200
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOGICAL: Final = {
@@ -145,15 +146,21 @@ def parse_schema(schema: SchemaText, meaning: Meaning = with_logical) -> AvroTyp
     except RecursionError as error:
         raise AvroRefusal("", "it is nested too deeply") from error
     except fastavro.schema.UnknownType as error:
-        raise AvroRefusal("", f"there is no type {error.name!r}") from error
+        raise AvroRefusal("", f"there is no type {_shown(repr(error.name))}") from error
     except (ValueError, fastavro.schema.SchemaParseException) as error:
-        raise AvroRefusal("", f"it is no Avro schema: {error}") from error
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise AvroRefusal("", f"it is no Avro schema: {type(error).__name__}: {error}") from error
+        raise AvroRefusal("", f"it is no Avro schema: {_shown(str(error))}") from error
+    except KeyError as error:
+        raise AvroRefusal("", f"it is no Avro schema: {_shown(str(error))} is missing") from error
+    except (TypeError, AttributeError, OverflowError) as error:  # its words are Python's
+        raise AvroRefusal("", "it is no Avro schema: something in it is not what Avro has there") from error
     if top.kind != "record":
         raise AvroRefusal("", f"a record is needed, and this is of type {top.kind}")
     _check_bounds(top)
     return top
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def _unmeant(one: Any) -> Any:
@@ -230,21 +237,21 @@ class _Reader:
                 raise AvroRefusal(where, "there are two fields of this name")
             kind = self.read(each["type"], space, where, depth + 1)
             fields.append(
-                AvroField(each["name"], kind, "default" in each, each.get("default"), tuple(each.get("aliases") or ()))
+                AvroField(each["name"], kind, "default" in each, each.get("default"), _alias_names(each, where))
             )
-        return self._end(AvroType("record", name, _aliases(one, space), fields=tuple(fields)))
+        return self._end(AvroType("record", name, _aliases(one, space, place), fields=tuple(fields)))
 
     def _leaf(self, one: Mapping[str, Any], namespace: str, place: str) -> AvroType:
         name, space = self._begin(one, namespace, place)
         if one["type"] == "enum":
             made = AvroType(
-                "enum", name, _aliases(one, space), symbols=tuple(one["symbols"]), default=one.get("default")
+                "enum", name, _aliases(one, space, place), symbols=tuple(one["symbols"]), default=one.get("default")
             )
             return self._end(made)
         size = one["size"]
         if not isinstance(size, int) or not 0 <= size <= 2**20:
             raise AvroRefusal(place, f"{size!r} is no size of a fixed type")
-        return self._end(self._meaning(AvroType("fixed", name, _aliases(one, space), size=size), one))
+        return self._end(self._meaning(AvroType("fixed", name, _aliases(one, space, place), size=size), one))
 
     def _begin(self, one: Mapping[str, Any], namespace: str, place: str) -> tuple[str, str]:
         """The full name, and the namespace of what is inside."""
@@ -261,10 +268,17 @@ class _Reader:
         return made
 
 
-def _aliases(one: Mapping[str, Any], namespace: str) -> tuple[str, ...]:
+def _aliases(one: Mapping[str, Any], namespace: str, place: str) -> tuple[str, ...]:
     return tuple(
-        alias if "." in alias or not namespace else f"{namespace}.{alias}" for alias in one.get("aliases") or ()
+        alias if "." in alias or not namespace else f"{namespace}.{alias}" for alias in _alias_names(one, place)
     )
+
+
+def _alias_names(one: Mapping[str, Any], place: str) -> tuple[str, ...]:
+    found = one.get("aliases") or []
+    if not isinstance(found, list) or not all(isinstance(alias, str) for alias in found):
+        raise AvroRefusal(place, "`aliases` is no list of names")
+    return tuple(found)
 
 
 def _check_bounds(top: AvroType) -> None:

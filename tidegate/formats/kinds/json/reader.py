@@ -40,6 +40,9 @@ from tidegate.formats.nested import make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
 
 _BOUND = re.compile(rf"Expected `(int|float)` [<>]=|^(Number|Integer value) out of range|{DOES_NOT_FIT}decimal")
+_TRUNCATED = "Input data was truncated"
+_HALF = re.compile(rb'\\u[dD][89abAB][0-9a-fA-F]{2}"')
+"""At the end of a string: msgspec looks for the other half beyond the end of a short value."""
 _UNKNOWN_FIELD = "Object contains unknown field"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FLOATS = frozenset({"float", "double"})
@@ -256,6 +259,8 @@ def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFa
     if not isinstance(error, msgspec.ValidationError):
         if value.startswith(BOM_UTF8):
             text = "the value begins with a byte order mark, and JSON has none"
+        elif text == _TRUNCATED and _HALF.search(value):
+            text = "a string has half of a surrogate pair"
         return RecordFailure(row, FailureKind.MALFORMED_JSON, text)
     kind = FailureKind.OUT_OF_RANGE if _BOUND.search(text) else FailureKind.WRONG_TYPE
     return RecordFailure(row, kind, in_words(text))
