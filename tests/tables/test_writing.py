@@ -230,6 +230,12 @@ def test_a_total_may_be_called_as_what_is_kept_beside_it() -> None:
     assert [entries for _, entries in rows.entries(rows.read(frame))] == [[(("a",), (2, 1))]]
 
 
+def test_a_key_may_be_called_as_the_accumulator_of_a_total() -> None:
+    shape = StateShape((StateField("n.count", STRING),), (StateField("n.count", BIGINT),), KEY_HASH, 4)
+    frame = StateTable(shape).make_frame([GroupEntries(0, [(("a",), (7,))])])
+    assert frame.to_dicts() == [{"n.count": "a", "n.count_2": 7, "__key_group": 0}]
+
+
 def test_a_step_has_one_input(plan: Plan) -> None:
     with pytest.raises(RowsRefused, match="given twice"):
         check_rows(plan, [StepRows("sums", sums()), StepRows("sums", sums())])

@@ -107,7 +107,8 @@ class StateTable:
         named = zip(self._values, self._shape.values, strict=True)
         for owner, group in groupby(named, lambda one: _owner_of(one[1].name)):
             parts = list(group)
-            result = derive_result(owner, [field for _, field in parts]) if owner and not raw else None
+            named_so = all(name == field.name for name, field in parts)  # else a key column has the name
+            result = derive_result(owner, [field for _, field in parts]) if owner and named_so and not raw else None
             if result is not None and owner not in self._keys and owner not in self._values:
                 self._results[owner] = result
                 yield TableColumn(owner, result.type, Role.RESULT, result.function)

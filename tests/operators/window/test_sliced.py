@@ -20,7 +20,7 @@ from tests.operators.window.feeding import (
     make_steps,
     make_window,
 )
-from tidegate.operators.kinds.window.running import early, kept_sessions, sliced
+from tidegate.operators.kinds.window.running import early, kept_sessions, partial, sliced
 from tidegate.operators.kinds.window.settings import Windowing
 from tidegate.operators.runtime import END_OF_TIME
 
@@ -165,3 +165,27 @@ def test_what_an_end_of_time_has_forgotten_is_closed_also_where_a_snapshot_has_s
     step.feed(Step(watermark=END_OF_TIME))
     assert step.late == 1
     assert step.results == results
+
+
+def test_rows_that_are_late_for_some_of_many_results_are_spread_a_part_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch of them would be millions of rows."""
+    heights: list[int] = []
+    add = partial.Buffer.add
+
+    def watched(self: Any, rows: Any) -> None:
+        heights.append(rows.height)
+        add(self, rows)
+
+    monkeypatch.setattr(partial.Buffer, "add", watched)
+    monkeypatch.setattr(sliced, "SPREAD_MAX", 2_000)
+    window, rows = Windowing(200, 1), [Record(f"k{number % 2}", 1, 100 + number % 50, 160) for number in range(100)]
+    expected, _ = derive_expected([rows], window, 0)
+    step = Subtasks(make_window(window))
+    step.feed(Step(tuple(rows)))
+    step.feed(Step(watermark=END_OF_TIME))
+    step.settle()
+    assert {row[:3]: row[3:] for row in step.results} == expected
+    assert sum(heights) > 10_000
+    assert max(heights) <= 2_000

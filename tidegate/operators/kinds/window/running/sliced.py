@@ -11,7 +11,7 @@ given already: those are given again at once, corrected.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
@@ -35,7 +35,10 @@ LOOKED_UP_MAX: Final = 4_000
 """So many slices are looked up in one call."""
 ENTRIES: Final = 2
 """A partial result becomes a slice and a timer."""
+SPREAD_MAX: Final = 400_000
+"""So many rows are made of those that are late for some of their results, at a time."""
 _ROW: Final = "__row"
+_LAST: Final = "__last"
 
 
 class SlicedRuntime(TimedRuntime):
@@ -70,16 +73,21 @@ class SlicedRuntime(TimedRuntime):
         some = ~late & (begin > first)
         if some.any():
             rows = batch.select(self._columns).filter(some)
-            self._more.add(self._for_each_due(rows, begin.filter(some), last.filter(some)))
+            for part in self._for_each_due(rows, begin.filter(some), last.filter(some)):
+                self._more.add(part)
         given = self._given.until(batch) if self._lateness_ms else None
         if given is not None:
             again = ~late & (begin <= given)
             if again.any():
                 self._correct(batch.filter(again), begin.filter(again), last.filter(again), out)
 
-    def _for_each_due(self, rows: pl.DataFrame, begin: pl.Series, last: pl.Series) -> pl.DataFrame:
-        dues = pl.int_ranges(begin, last + 1, self._slicing.step_ms, eager=True).alias(AT)
-        return rows.with_columns(dues).explode(AT)
+    def _for_each_due(self, rows: pl.DataFrame, begin: pl.Series, last: pl.Series) -> Iterator[pl.DataFrame]:
+        """Each row once for each of its results, which may be thousands: a part of the rows at a time."""
+        dues = rows.with_columns(begin.alias(AT), last.alias(_LAST))
+        most = max(1, SPREAD_MAX * self._every_ms // self._slicing.size_ms)
+        for part in dues.iter_slices(most):
+            each = pl.int_ranges(part[AT], part[_LAST] + 1, self._slicing.step_ms, eager=True)
+            yield part.drop(_LAST).with_columns(each.alias(AT)).explode(AT)
 
     def _fold(self, parts: pl.DataFrame | None, store: Store) -> None:
         """Partial results into the state, and timers for the results that they make due next."""
@@ -148,8 +156,9 @@ class SlicedRuntime(TimedRuntime):
         assert given is not None
         ends = pl.select(pl.min_horizontal(last, given)).to_series()
         names = self._key_names
-        wanted = self._for_each_due(batch.select(names), begin, ends).drop_nulls(AT).select(AT, *names).unique()
-        self._emit_again(wanted, out)
+        parts = self._for_each_due(batch.select(names), begin, ends)
+        wanted = pl.concat([part.drop_nulls(AT).select(AT, *names).unique() for part in parts])
+        self._emit_again(wanted.unique(), out)
 
     def _drop(self, watermark_ms: int) -> bool:
         """Forget what no result takes any more; True when there is more."""
