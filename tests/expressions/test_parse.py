@@ -63,6 +63,8 @@ def refused(text: str) -> ExpressionError:
     [
         ("id + qty", BIGINT),
         ("qty / 2", DOUBLE),
+        ("null / 1.5", DOUBLE),
+        ("1.5 / null", DataType("decimal", precision=8, scale=6)),
         ("qty * ratio", DOUBLE),
         ("round(amount / 1.2, 2)", DOUBLE),
         ("name || qty", STRING),

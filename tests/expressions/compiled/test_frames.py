@@ -158,6 +158,15 @@ def test_nested_functions_do_not_multiply_the_work() -> None:
     assert found["r"].to_list() == ["xxxb", "xxxx", "xxxb", "xxxb"]
 
 
+def test_nested_constants_are_evaluated_once() -> None:
+    """Else each level of arrays and maps multiplies what every batch costs."""
+    text = "map('x', map('a', map('b', map('c', array(1, 2)))))['x']['a']['b']"
+    assert len(str(Compiler().compile(parse_expression(text, COLUMNS)).value)) < 200
+    found, failures = project(r=f"{text}[s]", q=f"{text}['c'][b]")
+    assert (found["r"].to_list(), found["q"].to_list()) == ([None, None], [1, 1])
+    assert [failure.row for failure in failures] == [0, 2]
+
+
 def test_every_function_of_the_registry_can_be_compiled() -> None:
     by_means_of_others = [
         "!=",

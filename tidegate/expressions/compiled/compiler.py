@@ -107,7 +107,7 @@ class Compiler:
         constant = not columns_of(built.source)
         if built.outcomes:
             built, stage = self._opened(built, stage, constant=constant)
-        if constant and built.type.kind not in ("array", "struct", "map"):
+        if constant:
             built = _folded(built)
         return built, stage
 
@@ -143,6 +143,8 @@ def _folded(compiled: Compiled) -> Compiled:
     row = pl.select(compiled.value.alias("value"), *conditions)
     met = [failure for index, failure in enumerate(compiled.failures) if row[str(index)].item()]
     failures = tuple(replace(failure, condition=pl.lit(True)) for failure in met[:1])
+    if row["value"].dtype.is_nested():
+        return replace(compiled, value=pl.lit(row["value"]).first(), failures=failures)
     physical, dtype = row["value"].to_physical(), row["value"].dtype
     value = pl.lit(physical.item(), physical.dtype)
     value = value.reinterpret(dtype=dtype) if isinstance(dtype, pl.Decimal) else value.cast(dtype)

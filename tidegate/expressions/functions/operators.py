@@ -12,6 +12,7 @@ from tidegate.datatypes import (
     STRING,
     TIMESTAMP,
     TIMESTAMP_NTZ,
+    VOID,
     DataType,
 )
 from tidegate.expressions.errors import Refusal, with_article
@@ -39,7 +40,7 @@ def _arithmetic(name: str) -> Resolve:
         if name in ("+", "-") and {left.type.kind, right.type.kind} & set(_TIME):
             return _time_arithmetic(site, left, right)
         kind = _arithmetic_type(site, left, right)
-        if kind.kind == "decimal":
+        if kind.kind == "decimal" and (name != "/" or left.type != VOID):  # NULL / 1.5 is a double in Spark
             return decimal_arithmetic(name, left, right)
         if name == "div" and kind.kind not in INTEGRAL:
             raise site.refuse(left if left.type.kind not in INTEGRAL else right, "integers")
