@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.ids import Attempt, OperatorName, SlotIndex
-from tidegate.sinks.naming import TransactionalName, derive_name
+from tidegate.sinks.naming import TransactionalName, derive_name, is_replay, replay_id
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
 SINKS = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,20}", fullmatch=True)
@@ -39,3 +39,10 @@ def test_pipelines_of_which_one_name_begins_with_the_other_are_told_apart() -> N
 def test_a_sink_with_a_dot_would_be_ambiguous() -> None:
     with pytest.raises(ValueError, match=r"'b\.c'"):
         _ = TransactionalName("a", OperatorName("b.c"), SlotIndex(0), Attempt(1), 0).transactional_id
+
+
+def test_the_id_of_a_replay_is_known_and_is_no_sinks() -> None:
+    assert replay_id("orders.eu") == "orders.eu.dead-letters"
+    assert is_replay("orders.eu.dead-letters")
+    assert derive_name(replay_id("orders.eu")) is None
+    assert not is_replay("orders.eu.out.0.1.2")
