@@ -82,6 +82,18 @@ def test_a_divisor_is_evaluated_before_what_is_divided(text: str) -> None:
     assert evaluate(text, "a int, b int", (None, 0), (1, None)) == ([None], ["0 DIVIDE_BY_ZERO"])
 
 
+def test_what_does_not_make_its_result_null_does_not_keep_the_rest_from_failing() -> None:
+    for text in ("format_string('%s %d', s, 1 div a)", "xxhash64(s, 1 div a)"):
+        assert evaluate(text, "s string, a bigint", (None, 0), ("x", 0))[1] == ["0 DIVIDE_BY_ZERO", "1 DIVIDE_BY_ZERO"]
+
+
+def test_a_null_of_a_decimal_is_a_constant_like_others() -> None:
+    for text in ("cast(null as decimal(5,2)) >= a", "a < cast(null as decimal(5,2))", "a = cast(null as decimal(5,2))"):
+        assert evaluate(text, "a int", (1,)) == ([None], [])
+    for text in ("element_at(m, cast(null as decimal(5,2)))", "m[cast(null as decimal(3,1))]"):
+        assert evaluate(text, "m map<decimal(5,2),int>", ([{"key": Decimal(1), "value": 2}],)) == ([None], [])
+
+
 @pytest.mark.parametrize("function", ["array_distinct({a})", "array_union({a}, {a})", "array_intersect({a}, {a})"])
 def test_zeros_inside_of_different_values_are_positive(function: str) -> None:
     for made in ("array(x)", "named_struct('q', x)", "named_struct('p', array(x), 'q', 1)"):

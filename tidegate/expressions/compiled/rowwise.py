@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import polars as pl
 
 from tidegate.expressions.bounds import MAX_VALUE_BYTES
-from tidegate.expressions.compiled.compiled import Compiled, failure_text, sequence
+from tidegate.expressions.compiled.compiled import Compiled, FailingRows, failure_text, sequence
 from tidegate.expressions.expression import Call
 from tidegate.formats.columns import make_series, physical_type, polars_type
 from tidegate.formats.failures import FailureKind
@@ -46,10 +47,17 @@ def by_row(
         both = pl.Struct({"value": result, "failure": pl.UInt8})
         value = rows.map_batches(apply, return_dtype=both, is_elementwise=True)
         texts = tuple((kind, failure_text(kind, call)) for kind in kinds)
-        return Compiled(value, call, tuple(sequence(arguments)), texts)
+        return Compiled(value, call, _failures(arguments, needed), texts)
     plain = partial(_values, evaluate=evaluate, result=result, needed=needed)
     value = rows.map_batches(plain, return_dtype=result, is_elementwise=True)
-    return Compiled(value, call, tuple(sequence(arguments)))
+    return Compiled(value, call, _failures(arguments, needed))
+
+
+def _failures(arguments: Sequence[Compiled], needed: int) -> tuple[FailingRows, ...]:
+    """Those of the arguments; the ones after the needed ones are evaluated all, whatever is NULL among them."""
+    first = sequence(arguments[:needed])
+    others = (sequence([*arguments[:needed], one])[len(first) :] for one in arguments[needed:])
+    return (*first, *chain.from_iterable(others))
 
 
 def plain_lists(rows: pl.Series) -> list[list[Any]]:

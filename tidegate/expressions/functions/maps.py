@@ -19,6 +19,7 @@ def map_key(argument: Argument, kind: DataType) -> Expression:
         return with_type(argument.start, argument.expression, kind)
     if (
         isinstance(argument.expression, Literal)
+        and argument.expression.value is not None
         and kind.kind == "decimal"
         and argument.type.kind in (*INTEGRAL, "decimal")
     ):

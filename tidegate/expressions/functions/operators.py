@@ -156,6 +156,7 @@ def _with_integer_bound(name: str, left: Argument, right: Argument) -> tuple[Arg
             value.type.kind in INTEGRAL
             and isinstance(literal, Literal)
             and bound.type.kind == "decimal"
+            and literal.value is not None
             and name in ("<", "<=", ">", ">=")
         ):
             number = rounded_decimal(literal, up=name in upper)
