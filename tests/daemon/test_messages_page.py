@@ -68,7 +68,8 @@ def test_every_code_of_a_daemon_and_of_commands_to_it_is_explained_with_its_exit
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     documented = documented_codes()
-    used = {each.code: each.exit_code for each in errors() if not f"{each.__module__}.".startswith(TOOLS)}
+    own = [each for each in errors() if each.__module__.startswith("tidegate.")]  # tests have errors, too
+    used = {each.code: each.exit_code for each in own if not f"{each.__module__}.".startswith(TOOLS)}
     assert sorted(documented) == sorted(used)
     assert {code: (used[code], codes) for code, codes in documented.items() if used[code] not in codes} == {}
 
