@@ -348,15 +348,14 @@ class _Decision:
         self._refuse(name, message, f"Remove it from the file{reset}")
 
     def _new_ones(self) -> None:
-        known = {self._names.get(one, one) for one in (*self._sources, *self._held)}
-        known |= {step.name for step in self._steps}
+        known = {step.name for step in self._steps}
         for name in sorted(_in_the_file({*self._now.sources, *self._now.states}) - known):
             self._steps.append(StepChange(name, Outcome.NEW, name in self._now.sources))
 
     def _rows_in_flight(self) -> None:
         """Every edge that has rows in the checkpoint must be there, whatever it is called now."""
-        there = frozenset(self._edges.values()) if self._edges else self._now.edges
-        for edge in sorted({edge for one in self._checkpoint.states for edge in one.edges} - there):
+        there = self._edges.values()
+        for edge in sorted({edge for one in self._checkpoint.states for edge in one.edges}.difference(there)):
             self._refuse(
                 OperatorName(edge.rpartition(" -> ")[2]),
                 f"the checkpoint holds rows in flight on {edge}, a connection by key that the pipeline no longer has "
