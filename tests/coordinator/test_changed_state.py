@@ -1,4 +1,4 @@
-"""What becomes of the states of a step, by their headers, and what a user is told of each and asked to choose."""
+"""What becomes of the states of a step, by their headers, and what a user reads of each and has to choose."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def declared(*columns: str, key: str = "k", name: StateName = TOTALS, kind: Data
 
 
 def stored(declaration: StateDeclaration, operator: OperatorName = A) -> StoredStates:
-    """Beside states of other steps, before and behind it."""
+    """Beside states of other steps, whose names sort before and after it."""
     other = Stored(declared("other").shape, 1, 1)
     found = {(OperatorName("0"), declaration.name): other, (OperatorName("z"), declaration.name): other}
     return {**found, (operator, declaration.name): Stored(declaration.shape, 3, 40)}
@@ -93,9 +93,10 @@ def test_a_step_that_continues_lists_its_own_states_with_their_verdicts() -> Non
 
 
 def test_a_column_that_is_given_up_and_not_there_is_told_beside_what_begins() -> None:
-    words = StepWords(drop=("x", "lost", "gone"))
-    new = one_step(declared("y"), words=words, y="1")
-    found = step_of(decide_upgrade(HELD, identity(x="1", gone="1"), new, stored(declared("y"))))
+    words = StepWords(drop=("x", "lost", "gone", "own"))
+    states = stored(declared("y", key="own"))
+    new = one_step(declared("y", key="own"), words=words, y="1")
+    found = step_of(decide_upgrade(HELD, identity(x="1", gone="1"), new, states))
     assert found.remarks == (
         "y begins at checkpoint 7",
         "`state: {drop: [lost]}` does nothing: the checkpoint has no such column",
