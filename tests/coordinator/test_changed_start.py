@@ -115,8 +115,10 @@ def test_what_a_renamed_source_begins_with_has_the_name_that_the_checkpoint_has(
 
 def test_rows_in_flight_follow_renamed_steps_on_both_ends_of_their_edge() -> None:
     """Also of a step without state, which nothing else in the checkpoint names."""
-    before = OLD.replace("from: orders, key", "from: clean, key").replace(
-        "steps:\n", "steps:\n  - {name: clean, from: orders, where: n > 1}\n"
+    before = (
+        OLD.replace("n: int}", "n: int, t: timestamp}, event_time: t")
+        .replace("from: orders, key: k, aggregate: {sum: sum(n)}", "from: clean, dedup: {key: k, within: 1h}")
+        .replace("steps:\n", "steps:\n  - {name: clean, from: orders, where: n > 1}\n")
     )
     after = (
         before.replace("name: clean", "name: tidy, was: clean")
@@ -126,12 +128,12 @@ def test_rows_in_flight_follow_renamed_steps_on_both_ends_of_their_edge() -> Non
     )
     old, now = facts(before), facts(after)
     assert old.plan is not None
-    (edge,) = (name for index, name in derive_edge_names(old.plan).items() if old.plan.edges[index].keys)
-    row = msgspec.structs.replace(handle(7), kind=StateKind.INPUT, edges=(edge,))
+    assert list(derive_edge_names(old.plan).values()) == ["clean -> totals"]
+    row = msgspec.structs.replace(handle(7), kind=StateKind.INPUT, edges=("clean -> totals",))
     checkpoint = completed(7, at=[positions("orders", {"orders": {0: 10}})], states=[handle(7), row])
     upgrade = decide_upgrade(checkpoint, old.identity, now.definition)
     assert (upgrade.refusals, upgrade.renamed) == ((), {"sums": "totals"})
-    assert upgrade.edges == {edge.replace("clean", "tidy").replace("totals", "sums"): edge}
+    assert upgrade.edges == {"tidy -> sums": "clean -> totals"}
     assert decide_upgrade(checkpoint, old.identity, old.definition).edges == {}
     gone = msgspec.structs.replace(checkpoint, states=(handle(7), msgspec.structs.replace(row, edges=("x -> totals",))))
     assert decide_upgrade(gone, old.identity, now.definition).refusals

@@ -252,6 +252,22 @@ def test_the_key_is_looked_for_in_the_state_that_is_stored() -> None:
     assert "`was: {columns: {c: k}}`" in refusal.remedy
 
 
+def test_parts_of_columns_that_are_gone_have_no_word() -> None:
+    old, now = (
+        StateDeclaration(
+            TOTALS,
+            StateShape(
+                (StateField("k", STRING),),
+                (StateField("place", DataType("struct", fields=tuple((one, STRING) for one in parts))),),
+                "h",
+                128,
+            ),
+        )
+        for parts in (("city", "street"), ("city",))
+    )
+    assert remedy_of(old, now).startswith("To reset write ")
+
+
 def test_columns_of_rows_that_are_gone_have_words_of_their_own() -> None:
     """They are no aggregates, so meanings know nothing of them."""
     assert remedy_of(declared("x", "y", "z"), declared("x")).startswith(
@@ -293,7 +309,7 @@ def test_a_step_that_is_gone_is_refused_with_what_it_would_lose() -> None:
 def test_what_is_given_up_is_listed_with_its_states() -> None:
     both = msgspec.structs.replace(FROM_S, states=HELD.states)
     now = msgspec.structs.replace(NOTHING, spoken=Spoken(drop=(A, S)))
-    upgrade = decide_upgrade(both, identity(x="1"), now, {**stored(declared("x")), **stored(declared("x"), S)})
+    upgrade = decide_upgrade(both, identity(x="1"), now, stored(declared("x")))
     assert upgrade.refusals == ()
     states = (StateChange(TOTALS, "given up", "", 3, 40),)
     assert upgrade.steps == (
@@ -333,6 +349,16 @@ def test_whatever_the_checkpoint_has_can_be_renamed(meanings: dict[OperatorName,
     now = Definition({}, {C: {"t": 1}}, {B: ()}, frozenset(), {B: StepWords(was=A), C: StepWords(was=S)})
     upgrade = decide_upgrade(both, old, now)
     assert (upgrade.renamed, upgrade.refusals) == ({B: A, C: S}, ())
+
+
+@pytest.mark.parametrize("edge", ["split -> a", "split.rest -> a", "s -> split.input"])
+def test_what_only_rows_in_flight_name_can_be_renamed_beside_what_else_there_is(edge: str) -> None:
+    row = msgspec.structs.replace(handle(7), operator=A, kind=StateKind.INPUT, edges=(edge,))
+    checkpoint = msgspec.structs.replace(FROM_S, states=(row,))
+    now = Definition(
+        {}, {B: {}, C: {}}, {}, frozenset(), {B: StepWords(was=OperatorName("split")), C: StepWords(was=S)}
+    )
+    assert decide_upgrade(checkpoint, IDENTITY, now).renamed == {B: "split", C: S}
 
 
 @pytest.mark.parametrize(

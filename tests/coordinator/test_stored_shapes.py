@@ -40,9 +40,8 @@ def stored(
 
 def test_the_smallest_file_of_each_state_is_looked_at_and_keys_are_not_counted(storage: FakeStorage) -> None:
     files = [stored(storage, "b", 20), stored(storage, "a", 10), stored(storage, "c", 30)]
-    files += [stored(storage, "d", 5, LISTED), stored(storage, "e", 1, operator="first")]
-    for one in ("b", "c"):
-        del storage.shared.objects[one]
+    files += [stored(storage, "d", 5, LISTED), stored(storage, "e", 1, operator="first"), stored(storage, "f", 10)]
+    del storage.shared.objects["f"]
     step = OperatorName("step")
     assert read_stored(storage, files) == {
         (step, TOTALS): Stored(KEYED.shape, None, files[1].size_bytes),
@@ -52,11 +51,12 @@ def test_the_smallest_file_of_each_state_is_looked_at_and_keys_are_not_counted(s
 
 
 def test_keys_and_bytes_are_counted_over_all_files_and_lists_have_no_keys(storage: FakeStorage) -> None:
-    files = [stored(storage, "a", 10), stored(storage, "b", 20), stored(storage, "c", 5, LISTED)]
-    size = files[0].size_bytes + files[1].size_bytes
+    files = [stored(storage, "0", 0), stored(storage, "a", 10), stored(storage, "b", 20)]
+    size = sum(one.size_bytes for one in files)
+    files.append(stored(storage, "c", 5, LISTED))
     assert read_stored(storage, files, every=True) == {
         ("step", TOTALS): Stored(KEYED.shape, 60, size),
-        ("step", OTHERS): Stored(LISTED.shape, None, files[2].size_bytes),
+        ("step", OTHERS): Stored(LISTED.shape, None, files[3].size_bytes),
     }
 
 

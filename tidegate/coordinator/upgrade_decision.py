@@ -197,7 +197,7 @@ class _Decision:
 
     def _verb(self, name: OperatorName, old: OperatorName) -> tuple[str, str]:
         """The word that counts for this start, if any; and one that is spent, for a message."""
-        spent = self._identity.words.get(old, ()) + (self._identity.words.get(name, ()) if name != old else ())
+        spent = self._identity.words.get(old, ()) + self._identity.words.get(name, ())
         used = ""
         for verb, text in said_of(name, self._now):
             if text not in spent:
@@ -267,7 +267,7 @@ class _Decision:
             renamed = {
                 now.name: was.name
                 for was, now in keys
-                if was.name != declared.evolution.columns.get(now.name, now.name)
+                if was.name != declared.evolution.columns.get(now.name)
                 and now.name not in known
                 and was.type == now.type
             }
@@ -303,11 +303,11 @@ class _Decision:
     def _gone(self, old: OperatorName, what: str, kind: str, there: Collection[OperatorName], *, source: bool) -> None:
         if old in self._now.spoken.drop:
             self._emptied.add(old)
-            states = () if source else self._states_of(old, GIVEN_UP)
+            states = self._states_of(old, GIVEN_UP)
             remarks = ("the records that wait for their answers are lost",) if self._waiting_in(old) else ()
             self._steps.append(StepChange(old, Outcome.DROPPED, source, remarks=remarks, states=states))
             return
-        states = () if source else self._states_of(old, UNSAID)
+        states = self._states_of(old, UNSAID)
         self._steps.append(StepChange(old, Outcome.REFUSED, source, states=states))
         again = "begins at its `start`" if source else "begins with empty state"
         lost = _LOST if self._waiting_in(old) else self._say_fed(old)
