@@ -14,11 +14,13 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.lost_input import derive_skipped
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused, decide_restore
-from tidegate.coordinator.types import LostRange, SourcePositions
+from tidegate.coordinator.types import LostRange, SourcePositions, StateKind
 from tidegate.coordinator.upgrade import Spoken
+from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.plan.build import build_plan
 from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.names import derive_edge_names
 
 OLD = """\
 version: 1
@@ -99,6 +101,42 @@ def test_what_is_fixed_before_the_first_checkpoint_keeps_the_names_and_meanings_
         decide_restore(journal.state, facts(OLD))
     back = decide_restore(journal.state, facts(OLD, Spoken(drop=(RETURNS,))))
     assert [dict(one.next_offsets) for slot in back.slots for one in slot.positions if one.next_offsets] == [{PART: 10}]
+
+
+def test_what_a_renamed_source_begins_with_has_the_name_that_the_checkpoint_has(journal: Journal) -> None:
+    """A topic that was added to it: its positions join those that are there."""
+    now = facts(NEW)
+    restore = decide_restore(journal.take_over(now.identity, 2), now)
+    placed = SourcePositions(PURCHASES, ((TopicPartition("more", 0), 5),))
+    begun = derive_begun(journal.state, now.identity, (placed,), {PURCHASES: "latest"}, restore.upgrade).checkpoint
+    assert [one.source for one in begun.positions] == [ORDERS, ORDERS]
+    assert begun.starts == ((ORDERS, "latest"),)
+
+
+def test_rows_in_flight_follow_renamed_steps_on_both_ends_of_their_edge() -> None:
+    """Also of a step without state, which nothing else in the checkpoint names."""
+    before = (
+        OLD.replace("n: int}", "n: int, t: timestamp}, event_time: t")
+        .replace("from: orders, key: k, aggregate: {sum: sum(n)}", "from: clean, dedup: {key: k, within: 1h}")
+        .replace("steps:\n", "steps:\n  - {name: clean, from: orders, where: n > 1}\n")
+    )
+    after = (
+        before.replace("name: clean", "name: tidy, was: clean")
+        .replace("name: totals", "name: sums, was: totals")
+        .replace("from: clean", "from: tidy")
+        .replace("from: totals", "from: sums")
+    )
+    old, now = facts(before), facts(after)
+    assert old.plan is not None
+    assert list(derive_edge_names(old.plan).values()) == ["clean -> totals"]
+    row = msgspec.structs.replace(handle(7), kind=StateKind.INPUT, edges=("clean -> totals",))
+    checkpoint = completed(7, at=[positions("orders", {"orders": {0: 10}})], states=[handle(7), row])
+    upgrade = decide_upgrade(checkpoint, old.identity, now.definition)
+    assert (upgrade.refusals, upgrade.renamed) == ((), {"sums": "totals"})
+    assert upgrade.edges == {"tidy -> sums": "clean -> totals"}
+    assert decide_upgrade(checkpoint, old.identity, old.definition).edges == {}
+    gone = msgspec.structs.replace(checkpoint, states=(handle(7), msgspec.structs.replace(row, edges=("x -> totals",))))
+    assert decide_upgrade(gone, old.identity, now.definition).refusals
 
 
 def test_lost_input_of_a_renamed_source_is_skipped_under_the_name_that_the_checkpoint_has(journal: Journal) -> None:

@@ -120,6 +120,19 @@ def test_a_savepoint_of_another_cut_than_the_newest_must_be_asked_for(first: int
     assert decide_wish(state, saved(7, first, second), repeat_output=True)
 
 
+def test_a_savepoint_ahead_of_the_newest_is_of_no_abandoned_history_and_may_be_asked_for() -> None:
+    wish = derive_saved("/s", Savepoint(1, "t" * 16, 0, IDENTITY, cut(9, 30, 40)), IDENTITY)
+    assert not wish.retained
+    assert decide_wish(owned(cut(1, 10, 20)).state, wish, repeat_output=True)
+
+
+def test_a_source_that_was_added_since_is_read_again_from_its_first_record() -> None:
+    added = completed(2, at=[*cut(2, 10, 20).positions, positions("returns", {"returns": {0: 5}})])
+    state = owned(cut(1, 10, 20), added).state
+    with pytest.raises(RestoreRefused, match="lies 5 input records before"):
+        decide_wish(state, find_retained(state, CheckpointId(1)), repeat_output=False)
+
+
 def test_a_retained_checkpoint_ahead_of_the_newest_is_refused_whatever_is_asked_for() -> None:
     """It belongs to a history that was abandoned; its output may have been aborted."""
     journal = owned(cut(1, 10, 20), cut(2, 30, 40))
@@ -149,6 +162,8 @@ def test_a_savepoint_of_rows_leaves_out_no_partition_of_a_topic_that_it_names() 
     refuse_missing_partitions(wish, {})
     with pytest.raises(RestoreRefused, match=r"in some partitions of orders and not in others \(2, 3\)"):
         refuse_missing_partitions(wish, {orders: {"orders": 4}})
+    second = msgspec.structs.replace(made, checkpoint=completed(1, at=[positions("orders", {"orders": {1: 5}})]))
+    refuse_missing_partitions(derive_saved("/s", second, IDENTITY), {orders: {}})  # it has no such topic now
     taken = msgspec.structs.replace(wish, from_rows=False)
     refuse_missing_partitions(taken, {orders: {"orders": 4}})  # they were added later
 

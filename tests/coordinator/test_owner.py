@@ -7,6 +7,7 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, completed
+from tidegate.coordinator.choice import Wish, derive_chosen
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import NOTHING_USED, Journal, Used
 from tidegate.coordinator.journal_state import EMPTY, JournalState
@@ -19,7 +20,9 @@ from tidegate.coordinator.owner import (
     derive_newest_record,
     derive_record,
     encode_record,
+    refuse_repeated,
 )
+from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.errors import Superseded
 from tidegate.ids import Attempt, CheckpointId, TransactionalId
 
@@ -157,6 +160,48 @@ def test_without_a_record_open_transactions_of_another_directory_are_a_running_d
     assert decide_owner(state, running, place=PLACE, consent=True) == ("", "0a1b2c3d")
     mine = msgspec.structs.replace(running, open_journals=("", state.journal))
     assert decide_owner(state, mine, place=PLACE, consent=False) == ()
+
+
+# A wish that a supervisor repeats at every start
+
+
+SAVED = Wish("savepoint /s", "savepoint t", completed(1), IDENTITY, retained=False)
+
+
+def begun_from(wish: Wish, writer: Writer = ME) -> JournalState:
+    """A directory whose pipeline has continued from this one."""
+    journal = daemon(FakeStorage(), writer)
+    restore = decide_restore(journal.state, RestoreFacts(IDENTITY, {}, frozenset()))
+    journal.append_restored(restore, derive_chosen(wish, IDENTITY), 5)
+    return journal.state
+
+
+def test_the_record_says_by_what_the_history_was_begun() -> None:
+    assert derive_record(begun_from(SAVED)).origin == "savepoint t"
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [(EMPTY, f"{PLACE} is empty, but"), (after(1), f"{PLACE} knows nothing of it, but")],
+    ids=["empty", "another"],
+)
+def test_X03_a_savepoint_is_not_taken_twice_by_directories_that_know_nothing_of_each_other(
+    state: JournalState, told: str
+) -> None:
+    record = derive_record(begun_from(SAVED, OTHER))
+    with pytest.raises(PipelineKnown) as refused:
+        refuse_repeated(state, known(record), SAVED, place=PLACE)
+    assert refused.value.message.startswith(f"{told} the pipeline has continued from savepoint /s before: its consumer")
+    assert str(record) in refused.value.message
+    assert refused.value.fields["place"] == PLACE
+
+
+def test_a_wish_is_not_refused_by_its_own_directory_nor_by_the_record_of_another_wish() -> None:
+    state = begun_from(SAVED)
+    record = derive_record(state)
+    refuse_repeated(state, known(record), SAVED, place=PLACE)
+    for found in (None, replace(record, origin=""), replace(record, origin="checkpoint 1")):
+        refuse_repeated(EMPTY, known(found), SAVED, place=PLACE)
 
 
 @pytest.mark.parametrize("text", ["", "x", "{}", '{"tidegate":{"journal":1}}', '{"tidegate":null}', "\x00"])

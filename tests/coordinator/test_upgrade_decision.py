@@ -15,7 +15,7 @@ from tidegate.coordinator.spent_words import WORDS_MAX
 from tidegate.coordinator.types import CompletedCheckpoint, StateKind
 from tidegate.coordinator.upgrade import Definition, Outcome, Refusal, Spoken, Upgrade, derive_identity
 from tidegate.coordinator.upgrade_decision import decide_upgrade
-from tidegate.ids import OperatorName, SlotIndex
+from tidegate.ids import CheckpointId, OperatorName, SlotIndex
 from tidegate.operators.calls.spec import IN_FLIGHT
 from tidegate.operators.meaning import Meaning
 from tidegate.plan.graph import StepWords
@@ -246,13 +246,15 @@ def test_entries_of_older_releases_say_nothing_about_meanings_and_words() -> Non
 
 def test_what_is_appended_again_before_the_first_checkpoint_keeps_what_its_states_mean() -> None:
     now = msgspec.structs.replace(IDENTITY, parallelism=9, meanings=meaning_of(x="2"), words={name_of("a"): ("keep",)})
-    again = derive_identity(MEANT, now)
+    old = msgspec.structs.replace(MEANT, begun={name_of("a"): {"x": CheckpointId(3)}})
+    again = derive_identity(old, now)
     assert (again.meanings, again.words, again.parallelism) == (MEANT.meanings, {}, MEANT.parallelism)
+    assert again.begun == old.begun
 
 
 def test_rows_in_flight_follow_the_edge_and_lists_the_step() -> None:
     row = msgspec.structs.replace(
-        handle(7, subtask=0), kind=StateKind.INPUT, edges=("a.input -> a",), subtask=SlotIndex(1)
+        handle(7, "a", subtask=0), kind=StateKind.INPUT, edges=("a.input -> a",), subtask=SlotIndex(1)
     )
     listed = msgspec.structs.replace(HELD.states[0], kind=StateKind.LIST)
     upgrade = Upgrade(renamed={name_of("b"): name_of("a")})

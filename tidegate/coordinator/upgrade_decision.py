@@ -197,7 +197,7 @@ class _Decision:
 
     def _verb(self, name: OperatorName, old: OperatorName) -> tuple[str, str]:
         """The word that counts for this start, if any; and one that is spent, for a message."""
-        spent = self._identity.words.get(old, ()) + (self._identity.words.get(name, ()) if name != old else ())
+        spent = self._identity.words.get(old, ()) + self._identity.words.get(name, ())
         used = ""
         for verb, text in said_of(name, self._now):
             if text not in spent:
@@ -267,7 +267,7 @@ class _Decision:
             renamed = {
                 now.name: was.name
                 for was, now in keys
-                if was.name != declared.evolution.columns.get(now.name, now.name)
+                if was.name != declared.evolution.columns.get(now.name)
                 and now.name not in known
                 and was.type == now.type
             }
@@ -303,11 +303,11 @@ class _Decision:
     def _gone(self, old: OperatorName, what: str, kind: str, there: Collection[OperatorName], *, source: bool) -> None:
         if old in self._now.spoken.drop:
             self._emptied.add(old)
-            states = () if source else self._states_of(old, GIVEN_UP)
+            states = self._states_of(old, GIVEN_UP)
             remarks = ("the records that wait for their answers are lost",) if self._waiting_in(old) else ()
             self._steps.append(StepChange(old, Outcome.DROPPED, source, remarks=remarks, states=states))
             return
-        states = () if source else self._states_of(old, UNSAID)
+        states = self._states_of(old, UNSAID)
         self._steps.append(StepChange(old, Outcome.REFUSED, source, states=states))
         again = "begins at its `start`" if source else "begins with empty state"
         lost = _LOST if self._waiting_in(old) else self._say_fed(old)
@@ -348,15 +348,14 @@ class _Decision:
         self._refuse(name, message, f"Remove it from the file{reset}")
 
     def _new_ones(self) -> None:
-        known = {self._names.get(one, one) for one in (*self._sources, *self._held)}
-        known |= {step.name for step in self._steps}
+        known = {step.name for step in self._steps}
         for name in sorted(_in_the_file({*self._now.sources, *self._now.states}) - known):
             self._steps.append(StepChange(name, Outcome.NEW, name in self._now.sources))
 
     def _rows_in_flight(self) -> None:
         """Every edge that has rows in the checkpoint must be there, whatever it is called now."""
-        there = frozenset(self._edges.values()) if self._edges else self._now.edges
-        for edge in sorted({edge for one in self._checkpoint.states for edge in one.edges} - there):
+        there = self._edges.values()
+        for edge in sorted({edge for one in self._checkpoint.states for edge in one.edges}.difference(there)):
             self._refuse(
                 OperatorName(edge.rpartition(" -> ")[2]),
                 f"the checkpoint holds rows in flight on {edge}, a connection by key that the pipeline no longer has "
