@@ -300,7 +300,6 @@ class CheckpointHistory:
             count = len(record.subtasks)
             kept += count
             if kept > self._subtasks_max and index < len(self._ended) - 1:
-                kept -= count
                 self._ended[index] = msgspec.structs.replace(
                     record, subtasks=(), subtasks_left_out=record.subtasks_left_out + count
                 )
