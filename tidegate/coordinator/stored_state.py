@@ -136,7 +136,7 @@ def find_cut(storage: Reading, states: Iterable[StateHandle]) -> str:
         try:
             tail = storage.get_range(handle.path, handle.size_bytes - 1, 2)
         except ObjectMissing as error:
-            return str(error.fields.get("problem", error.message))
+            return error.message
         if len(tail) != 1:
             has = "more" if tail else "less"
             return f"{storage.location}/{handle.path} has {has} than the {handle.size_bytes:,} bytes that were written"
