@@ -21,9 +21,11 @@ from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.events import (
     AckReceived,
     AttemptEnded,
+    CheckpointFailure,
     DeclineReceived,
     Event,
     Journaled,
+    NotifyAborted,
     SavepointFailed,
     SavepointWritten,
     SubtaskRunning,
@@ -126,6 +128,7 @@ def test_one_that_is_under_way_names_the_subtasks_that_are_missing() -> None:
     rig.feed(AckReceived(ack(1, SOURCE), 60))
     assert (rig.newest.result, rig.newest.duration_ms, rig.newest.acknowledged_ms) == ("under way", None, None)
     assert rig.newest.missing == (str(TOTALS),)
+    assert (rig.newest.reason, rig.newest.records) == ("", 0)
     assert [one.vertex for one in rig.newest.subtasks] == [SOURCE.vertex]
     assert rig.history.summarise(()).under_way == 1
 
@@ -167,6 +170,15 @@ def test_one_that_a_newer_one_has_overtaken_is_abandoned() -> None:
     rig.feed(Journaled(TWO, CheckpointId(1000), 80))
     newer, older = rig.history.checkpoints
     assert (newer.result, older.result) == (CheckpointResult.COMPLETED, CheckpointResult.ABANDONED)
+    assert rig.history.summarise(()).abandoned == 1
+
+
+def test_the_size_of_a_checkpoint_is_that_of_all_subtasks() -> None:
+    rig = Rig()
+    rig.feed(TriggerRequested(50))
+    rig.feed(AckReceived(ack(1, SOURCE, states=[handle(1, "orders", size=7)]), 60))
+    rig.feed(AckReceived(slow_ack(ONE), 70))
+    assert rig.newest.size_bytes == 37
 
 
 @pytest.mark.parametrize(
@@ -216,6 +228,15 @@ def test_a_savepoint_ends_when_it_is_written(works: bool) -> None:
     assert (checkpoint.kind, savepoint.kind) == (CheckpointKind.CHECKPOINT, CheckpointKind.SAVEPOINT)
     assert savepoint.result is (CheckpointResult.COMPLETED if works else CheckpointResult.FAILED)
     assert (savepoint.duration_ms, savepoint.size_bytes, savepoint.journal_ms) == (40, 30, None)
+    assert bool(savepoint.reason) is not works
+
+
+@pytest.mark.parametrize(("detail", "behind"), [("", ""), ("full", " (full)")])
+def test_a_reason_has_its_detail_if_there_is_one(detail: str, behind: str) -> None:
+    rig = Rig()
+    rig.feed(TriggerRequested(50))
+    rig.history.observe(Tick(90), (NotifyAborted(ATTEMPT, ONE, CheckpointFailure.DECLINED, detail),))
+    assert rig.newest.reason == f"{CheckpointFailure.DECLINED}{behind}"
 
 
 def test_the_final_one_is_called_so() -> None:
@@ -244,8 +265,22 @@ def test_the_oldest_lose_the_phases_of_their_subtasks_first_and_the_newest_never
     kept = [(record.id, len(record.subtasks), record.subtasks_left_out) for record in history.checkpoints]
     assert kept == [(4, 2, 0), (3, 2, 0), (2, 0, 2), (1, 0, 2)]
     small = CheckpointHistory(subtasks_max=1)
-    Rig(small).complete(ONE, 100)
+    rig = Rig(small)
+    rig.complete(ONE, 100)
     assert len(small.checkpoints[0].subtasks) == 2
+    rig.complete(TWO, 200)
+    assert [len(record.subtasks) for record in small.checkpoints] == [2, 0]
+
+
+def test_no_older_one_keeps_its_phases_where_a_newer_one_has_lost_them() -> None:
+    history = CheckpointHistory(subtasks_max=3)
+    rig = Rig(history)
+    rig.feed(TriggerRequested(50))
+    rig.feed(AckReceived(ack(1, SOURCE), 60))
+    rig.feed(DeclineReceived(Decline(ATTEMPT, ONE, TOTALS, "no"), 80))
+    rig.complete(TWO, 200)
+    rig.complete(CheckpointId(3), 300)
+    assert [len(record.subtasks) for record in history.checkpoints] == [2, 0, 0]
 
 
 def failure(number: int, cause: str = "slot 1 is lost") -> FailureRecord:

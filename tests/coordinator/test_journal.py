@@ -20,10 +20,11 @@ from tidegate.coordinator.entries import (
     decode_entry,
     encode_entry,
 )
-from tidegate.coordinator.journal import AppendUnsettled, Journal, JournalVanished
+from tidegate.coordinator.journal import AppendUnsettled, Journal
 from tidegate.coordinator.journal_state import EMPTY, derive
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_restore
+from tidegate.coordinator.upgrade import Upgrade
 from tidegate.errors import Superseded
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, StorageError
@@ -306,6 +307,27 @@ def test_C30_a_crash_between_state_and_journal_leaves_garbage_that_recovery_swee
     assert storage.list("state/") == [handle(1).path, handle(second.state.reserved_to).path]
 
 
+def test_C30_what_this_daemon_has_left_itself_is_swept_once_its_attempts_have_ended() -> None:
+    storage = FakeStorage()
+    one = owned(storage)
+    last = one.state.reserved_to
+    for number in (last, last + 1):
+        storage.put(handle(number).path, b"garbage")
+    assert one.sweep_orphans() == 0
+    assert one.sweep_orphans(own=True) == 1
+    assert storage.list("state/") == [handle(last + 1).path]
+
+
+def test_what_the_attempt_has_taken_over_is_in_the_entries_of_its_checkpoints() -> None:
+    storage, step = FakeStorage(), OperatorName("totals")
+    one = owned(storage)
+    one.adopt(Upgrade(words={step: ("keep",)}, begun={step: {"y": CheckpointId(7)}}))
+    one.append_checkpoint(completed(1))
+    identity = journal(storage).read().identity
+    assert identity is not None
+    assert (identity.words, identity.begun) == ({step: ("keep",)}, {step: {"y": 7}})
+
+
 def test_a_takeover_ends_the_restore_of_a_daemon_that_died_at_it() -> None:
     """Else its savepoint could never be deleted without --force."""
     storage = FakeStorage()
@@ -436,30 +458,6 @@ def test_a_superseded_daemon_does_not_take_the_pipeline_back() -> None:
         older.take_over(IDENTITY, 2)
     newer.append_checkpoint(completed(1, attempt=newer.state.attempt))
     assert newer.take_over(IDENTITY, 3).attempt == 3
-
-
-def test_X03_a_journal_that_vanishes_while_its_daemon_runs_is_noticed_at_the_next_append() -> None:
-    """The volume is not mounted any more: an entry in an empty directory decides nothing."""
-    storage = FakeStorage()
-    one = Journal(storage, ME, retained=2, id_reserve=5)
-    one.take_over(IDENTITY, 1)
-    one.append_checkpoint(completed(1))
-    storage.shared.objects.clear()
-    with pytest.raises(JournalVanished, match="unmounted, or the directory deleted"):
-        one.append_checkpoint(completed(2, committables=[committable(2)]))
-    assert storage.shared.objects == {}, "nobody can continue from there"
-    assert JournalVanished.exit_code == 4
-    assert [one.transactional_id for one in one.maybe_listed] == [committable(2).transactional_id]
-
-
-def test_X03_a_journal_that_vanishes_between_two_attempts_is_not_begun_anew() -> None:
-    storage = FakeStorage()
-    one = Journal(storage, ME, retained=2, id_reserve=5)
-    one.take_over(IDENTITY, 1)
-    storage.shared.objects.clear()
-    with pytest.raises(JournalVanished):
-        one.take_over(IDENTITY, 2)
-    assert storage.shared.objects == {}
 
 
 def test_X07_files_of_two_directories_do_not_make_one_journal() -> None:

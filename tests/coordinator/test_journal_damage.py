@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
-from tests.coordinator.test_journal import journal, owned
-from tests.coordinator.values import IDENTITY, ME, OTHER, completed, handle
+from tests.coordinator.test_journal import entries, journal, owned
+from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle
 from tidegate.coordinator.entries import JournalRefused, decode_entry
 from tidegate.coordinator.journal import Journal, JournalVanished
 from tidegate.ids import JournalSequence
@@ -179,3 +179,47 @@ def test_X03_a_journal_that_vanishes_between_a_look_and_the_takeover_is_not_begu
         with pytest.raises(JournalVanished, match="that this daemon has read or written there"):
             look()
     assert storage.list("journal/") == []
+
+
+def test_X03_a_journal_that_vanishes_while_its_daemon_runs_is_noticed_at_the_next_append() -> None:
+    """The volume is not mounted any more: an entry in an empty directory decides nothing."""
+    storage = FakeStorage()
+    one = Journal(storage, ME, retained=2, id_reserve=5)
+    one.take_over(IDENTITY, 1)
+    one.append_checkpoint(completed(1))
+    storage.shared.objects.clear()
+    with pytest.raises(JournalVanished, match="unmounted, or the directory deleted"):
+        one.append_checkpoint(completed(2, committables=[committable(2)]))
+    assert storage.shared.objects == {}, "nobody can continue from there"
+    assert JournalVanished.exit_code == 4
+    assert [one.transactional_id for one in one.maybe_listed] == [committable(2).transactional_id]
+
+
+def test_X03_without_the_last_entry_nothing_is_appended_whatever_older_ones_are_left() -> None:
+    storage = FakeStorage()
+    one = owned(storage)
+    one.append_checkpoint(completed(1))
+    storage.delete(journal_name(JournalSequence(1)))
+    with pytest.raises(JournalVanished):
+        one.append_checkpoint(completed(2))
+    assert entries(storage) == [journal_name(JournalSequence(0))]
+
+
+def test_X03_a_journal_that_vanishes_while_its_second_entry_is_written_is_noticed() -> None:
+    storage = FakeStorage()
+    one = owned(storage)
+    storage.before_put = lambda name: storage.shared.objects.clear()
+    with pytest.raises(JournalVanished):
+        one.append_checkpoint(completed(1))
+    with pytest.raises(RuntimeError, match="belongs to nobody"):
+        one.append_checkpoint(completed(1))
+
+
+def test_X03_a_journal_that_vanishes_between_two_attempts_is_not_begun_anew() -> None:
+    storage = FakeStorage()
+    one = Journal(storage, ME, retained=2, id_reserve=5)
+    one.take_over(IDENTITY, 1)
+    storage.shared.objects.clear()
+    with pytest.raises(JournalVanished):
+        one.take_over(IDENTITY, 2)
+    assert storage.shared.objects == {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle, positions
 from tidegate.coordinator.journal import Journal
@@ -59,3 +61,20 @@ def test_positions_that_are_there_twice_all_move() -> None:
     journal.append_checkpoint(completed(1, at=(first, again)))
     skipped = derive_skipped(journal.state, IDENTITY, (LostRange(ORDERS, ONE, 10, 12),)).checkpoint
     assert [one.next_offsets for one in skipped.positions] == [((ONE, 12),), ((ONE, 12),)]
+
+
+def test_the_ends_of_a_bounded_read_are_known_so_that_nothing_after_them_is_lost() -> None:
+    journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    bounded = SourcePositions(ORDERS, ((ONE, 10), (TWO, 20)), ((ONE, 15), (TWO, 25)))
+    journal.append_checkpoint(completed(1, at=(bounded,)))
+    facts = msgspec.structs.replace(FACTS, sources={ORDERS: {"orders": 2}})
+    assert derive_positions(decide_restore(journal.state, facts), {ORDERS}) == {ORDERS: bounded}
+
+
+def test_what_continues_after_lost_input_is_not_the_end_of_a_bounded_read() -> None:
+    """It was, and began again: a final checkpoint would end the next attempt before it reads anything."""
+    journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    journal.append_checkpoint(completed(1, at=(SourcePositions(ORDERS, ((ONE, 10),)),), final=True))
+    assert not derive_skipped(journal.state, IDENTITY, (LostRange(ORDERS, ONE, 10, 12),)).checkpoint.final

@@ -10,12 +10,23 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, committable, completed, handle, positions
+from tests.task.topologies import edge, plan_of, source_node, totals_node, vertex
 from tidegate.coordinator.entries import Identity, decode_entry, encode_entry
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import EMPTY, JournalState
-from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused, decide_restore, merge_offsets
+from tidegate.coordinator.recovery import (
+    RestoreFacts,
+    RestorePlan,
+    RestoreRefused,
+    decide_replaced,
+    decide_restore,
+    merge_offsets,
+    refuse_unfit,
+)
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateKind
-from tidegate.ids import CheckpointId, OperatorName, TopicPartition
+from tidegate.coordinator.upgrade import Spoken, Stored
+from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
+from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.meaning import Meaning
 from tidegate.storage.checksum import seal, unseal
 
@@ -209,6 +220,46 @@ def test_a_source_that_is_new_begins_as_the_plan_says() -> None:
 def test_a_step_that_is_new_begins_empty() -> None:
     plan = decide_restore(state_of(CHECKPOINT), facts(stateful=frozenset({"totals", "other"})))
     assert {part.operator for slot in plan.slots for part in slot.states} == {TOTALS}
+
+
+def test_state_of_a_step_that_is_given_up_is_not_restored() -> None:
+    gone = msgspec.structs.replace(facts(stateful=frozenset({"other"})), spoken=Spoken(drop=(TOTALS,)))
+    plan = decide_restore(state_of(CHECKPOINT), gone)
+    assert [slot.states for slot in plan.slots] == [(), ()]
+    assert plan.checkpoint == CHECKPOINT
+
+
+def test_positions_without_watermarks_are_by_no_column() -> None:
+    plan = decide_restore(state_of(CHECKPOINT), facts())
+    assert [slot.positions[0].event_time for slot in plan.slots] == ["", ""]
+
+
+def test_what_another_one_takes_the_place_of_need_not_fit_and_is_not_dealt_out() -> None:
+    state = state_of(CHECKPOINT)
+    assert decide_replaced(state, facts(sources={}, stateful=frozenset())) == RestorePlan(
+        state.attempt, CHECKPOINT, (), decide_restore(state, facts()).first_checkpoint, state.journal
+    )
+    assert decide_replaced(EMPTY, facts()) == RestorePlan(Attempt(0), None, (), CheckpointId(1))
+
+
+def test_not_even_to_be_replaced_a_checkpoint_of_another_cluster_is_taken() -> None:
+    with pytest.raises(RestoreRefused, match="cluster-2"):
+        decide_replaced(state_of(CHECKPOINT), facts(identity(cluster_id="cluster-2")))
+
+
+def test_what_the_files_of_state_say_counts() -> None:
+    step = OperatorName("total")
+    plan = plan_of(
+        1, [vertex(source_node("read", edges=(0,))), vertex(totals_node(step))], [edge(0, "read", step, "k")]
+    )
+    (operator,) = plan.operators(AggregateOperator)
+    (declared,) = operator.states(plan.max_parallelism)
+    checkpoint = completed(7, states=[msgspec.structs.replace(handle(7, step), state=declared.name)])
+    now = RestoreFacts(IDENTITY, {}, frozenset({step}), frozenset(), plan)
+    other = msgspec.structs.replace(declared.shape, key_hash="hash v0")
+    assert not refuse_unfit(checkpoint, IDENTITY, now, {(step, declared.name): Stored(declared.shape)}).refusals
+    with pytest.raises(RestoreRefused, match="keys were hashed by 'hash v0'"):
+        refuse_unfit(checkpoint, IDENTITY, now, {(step, declared.name): Stored(other)})
 
 
 REFUSALS = [

@@ -17,6 +17,7 @@ from tidegate.coordinator.savepoint import (
     check_whole,
     import_states,
     read_savepoint,
+    remove_written,
     savepoint_folder,
     write_savepoint,
 )
@@ -142,6 +143,21 @@ def test_what_is_no_savepoint_is_refused_with_the_path(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_is_no_savepoint(tmp_path: Path) -> None:
+    (tmp_path / METADATA).write_bytes(b"")
+    with pytest.raises(SavepointRefused, match=f"{METADATA} is not a savepoint: it is a file"):
+        read_savepoint(LocalStorage(str(tmp_path / METADATA), create=False))
+
+
+def test_C29_of_what_was_written_the_last_is_removed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be the metadata: what is left must not look like a savepoint."""
+    deleted: list[str] = []
+    target = FakeStorage()
+    monkeypatch.setattr(target, "delete", deleted.append)
+    remove_written(target, ["state/0", "state/1", METADATA])
+    assert deleted == [METADATA, "state/0", "state/1"]
+
+
 def test_a_savepoint_that_was_killed_half_way_is_told_as_what_it_is(
     origin: FakeStorage, checkpoint: CompletedCheckpoint, tmp_path: Path
 ) -> None:
@@ -192,5 +208,6 @@ def test_damaged_metadata_is_found(origin: FakeStorage, checkpoint: CompletedChe
     data = bytearray((path / METADATA).read_bytes())
     data[len(data) // 2] ^= 1
     (path / METADATA).write_bytes(bytes(data))
-    with pytest.raises(ObjectCorrupt, match=METADATA):
+    told = f"{path}/{METADATA} is corrupt: its content does not match its checksum; copy the whole folder again"
+    with pytest.raises(ObjectCorrupt, match=f"^{told}"):
         read_savepoint(LocalStorage(str(path), create=False))

@@ -10,14 +10,21 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.state.driving import GROUPS, declare, make_memory, put
-from tidegate.coordinator.stored_state import derive_head, find_damage, read_head, read_parts
+from tidegate.coordinator.stored_state import derive_head, find_cut, find_damage, read_head, read_parts
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
 from tidegate.state import parts
 from tidegate.state.base import Share
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.snapshot import GroupIndex, SnapshotHeader, read_entries, read_header, write_file
+from tidegate.state.snapshot import (
+    GroupIndex,
+    SnapshotHeader,
+    encode_snapshot,
+    read_entries,
+    read_header,
+    write_file,
+)
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing
 from tidegate.storage.checksum import seal, unseal
 
@@ -90,6 +97,20 @@ def test_a_quarter_of_the_key_groups_transfers_a_quarter_of_the_entries_and_the_
     assert entries < 0.35 * (handle.size_bytes - handle.head_bytes)
 
 
+def test_key_groups_that_follow_each_other_are_one_file() -> None:
+    storage = Ranges()
+    assert len(list(read_parts(storage, stored(storage, snapshot()), range(4)))) == 1
+
+
+def test_a_line_feed_in_a_head_is_part_of_it() -> None:
+    """Where the length of the header has one."""
+    storage = Ranges()
+    bodies = (encode_snapshot("s" * length, declare(), {0: []}) for length in range(256))
+    body = next(one for one in bodies if b"\n" in one[:10])
+    handle = stored(storage, body)
+    assert read_head(storage, handle) == body[: read_header(body)[1]]
+
+
 def test_the_head_alone_says_what_a_file_holds() -> None:
     storage = Ranges()
     handle = stored(storage, snapshot())
@@ -101,7 +122,9 @@ def test_nothing_of_a_file_with_other_key_groups_is_transferred_but_its_head_and
     storage = Ranges()
     handle = stored(storage, snapshot({"a": 1}))
     (part,) = read_parts(storage, handle, range(2, 9))
-    assert storage.ranged == [handle.head_bytes]
+    assert (storage.whole, storage.ranged) == (0, [handle.head_bytes])
+    header, start = read_header(part)
+    assert (header.groups, start) == ((), len(part))
     assert list(read_entries(part, range(2, 9), "step", declare())) == []
     with pytest.raises(StateUnreadable):
         list(read_entries(part, range(2, 9), "step", declare(2)))
@@ -158,8 +181,9 @@ def test_another_whole_file_of_the_same_state_is_refused_by_its_head() -> None:
     storage = Ranges()
     handle = stored(storage, snapshot())
     stored(storage, snapshot(NAMES | {"key-000": 1}))
-    with pytest.raises(ObjectCorrupt, match=r"its first .* bytes have sha256"):
+    with pytest.raises(ObjectCorrupt, match=r"its first .* bytes have sha256") as caught:
         read(storage, handle, range(4))
+    assert caught.value.fields["name"] == handle.path
 
 
 def test_a_file_that_is_gone_is_missing() -> None:
@@ -214,3 +238,31 @@ def test_whole_files_are_verified_in_bounded_ranges(monkeypatch: pytest.MonkeyPa
         assert f"{size} bytes with sha256" in find_damage(storage, [handle])
     del storage.shared.objects[handle.path]
     assert find_damage(FakeStorage(storage.shared), [handle]) == "memory: there is no state/1/f"
+
+
+def test_a_byte_after_a_file_that_ends_with_a_range_does_not_go_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = FakeStorage()
+    handle = stored(storage, snapshot())
+    monkeypatch.setattr("tidegate.coordinator.stored_state.PART_BYTES", handle.size_bytes)
+    assert find_damage(storage, [handle]) == ""
+    storage.shared.objects[handle.path] += b"x"
+    assert f"{handle.size_bytes + 1} bytes with sha256" in find_damage(storage, [handle])
+
+
+@pytest.mark.parametrize(
+    ("change", "told"), [(0, ""), (-1, "has less than"), (1, "has more than"), (9, "has more than")]
+)
+def test_a_file_of_another_length_is_found_by_two_bytes(change: int, told: str) -> None:
+    storage = Ranges()
+    handle = stored(storage, snapshot())
+    listed = msgspec.structs.replace(handle, size_bytes=handle.size_bytes - change)
+    found = find_cut(storage, [handle, listed])
+    assert found == (f"memory/state/1/f {told} the {listed.size_bytes:,} bytes that were written" if told else "")
+    assert (storage.whole, max(storage.ranged)) == (0, 2 if change > 0 else 1)
+
+
+def test_a_file_that_is_gone_has_no_length() -> None:
+    storage = FakeStorage()
+    handle = stored(storage, snapshot())
+    gone = msgspec.structs.replace(handle, path="state/1/g")
+    assert find_cut(storage, [handle, gone]) == "memory: there is no state/1/g"

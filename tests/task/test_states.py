@@ -33,6 +33,7 @@ from tidegate.state.errors import StateUnreadable
 from tidegate.state.memory import MemoryState
 from tidegate.state.operator_list import OperatorList
 from tidegate.storage.base import ObjectCorrupt
+from tidegate.storage.checksum import seal
 from tidegate.task.elements import Barrier
 from tidegate.task.loop import SlotLoop, Uploaded, UploadJob
 from tidegate.task.messages import Acknowledged, Completed, SlotMessage, Trigger
@@ -151,7 +152,7 @@ class World:
             for job in slot.jobs:
                 handles = []
                 for part, data in enumerate(job.encode()):
-                    handles.append(derive_handle(job, part, data))
+                    handles.append(derive_handle(job, part, seal(data)))
                     assert handles[-1].path not in self.files
                     self.files[handles[-1].path] = data
                 slot.loop.on_uploaded(Uploaded(job.subtask, job.checkpoint, tuple(handles), "", 1.0))

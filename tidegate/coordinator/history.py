@@ -267,8 +267,6 @@ class CheckpointHistory:
             case NotifyAborted(checkpoint=checkpoint, reason=reason, detail=detail):
                 result = CheckpointResult.FAILED if reason.counts else CheckpointResult.ABANDONED
                 self._end(checkpoint, result, f"{reason.value} ({detail})" if detail else reason.value, now_ms)
-            case _:
-                pass  # nothing begins or ends by it
 
     def _end_attempt(self, now_ms: int) -> None:
         """The coordinator is gone, and with it everybody who could answer."""
@@ -300,7 +298,6 @@ class CheckpointHistory:
             count = len(record.subtasks)
             kept += count
             if kept > self._subtasks_max and index < len(self._ended) - 1:
-                kept -= count
                 self._ended[index] = msgspec.structs.replace(
                     record, subtasks=(), subtasks_left_out=record.subtasks_left_out + count
                 )

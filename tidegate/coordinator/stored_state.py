@@ -15,7 +15,7 @@ from tidegate.ids import OperatorName, SlotIndex, StateName
 from tidegate.state.parts import PART_BYTES, PartDamaged, cut_part, derive_runs, has_checksums, measure_head
 from tidegate.state.snapshot import read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Reading
-from tidegate.storage.checksum import HEADER_BYTES_MAX, unseal
+from tidegate.storage.checksum import unseal
 
 
 def read_state(storage: Reading, handle: StateHandle) -> bytes:
@@ -68,7 +68,7 @@ def read_parts(storage: Reading, handle: StateHandle, key_groups: range) -> Iter
 
 def derive_head(data: bytes) -> tuple[int, str]:
     """Length and SHA-256 of the head of a sealed file, as in StateHandle."""
-    sealed = data.find(b"\n", 0, HEADER_BYTES_MAX) + 1
+    sealed = data.index(b"\n") + 1
     head = measure_head(memoryview(data)[sealed:])
     return (sealed + head, hashlib.sha256(data[: sealed + head]).hexdigest()) if head else (0, "")
 
@@ -136,7 +136,7 @@ def find_cut(storage: Reading, states: Iterable[StateHandle]) -> str:
         try:
             tail = storage.get_range(handle.path, handle.size_bytes - 1, 2)
         except ObjectMissing as error:
-            return str(error.fields.get("problem", error.message))
+            return error.message
         if len(tail) != 1:
             has = "more" if tail else "less"
             return f"{storage.location}/{handle.path} has {has} than the {handle.size_bytes:,} bytes that were written"
