@@ -10,7 +10,7 @@ from socket import socket
 from typing import Any, Final
 
 from tidegate.kafka.errors import PropertyRefused
-from tidegate.storage.stamps import stamp_files
+from tidegate.storage.stamps import Renewed, stamp_files
 
 logger = logging.getLogger(__name__)
 
@@ -59,19 +59,12 @@ class RenewedContext:
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
-        self._kafka = kafka
-        self._stamp = stamp_tls_files(kafka)
-        self._context = read_tls_context(kafka)
+        files = map(kafka.get, _FILES)
+        self._context = Renewed(files, lambda: read_tls_context(kafka), lambda text: logger.warning("%s", text))
 
     def wrap_socket(self, sock: socket, **how: Any) -> ssl.SSLSocket:
         """See ssl.SSLContext."""
-        stamp = stamp_tls_files(self._kafka)
-        if stamp != self._stamp:
-            try:
-                self._context, self._stamp = read_tls_context(self._kafka), stamp
-            except PropertyRefused as refused:
-                logger.warning("%s; the former ones stay in use", refused.message)
-        return self._context.wrap_socket(sock, **how)
+        return self._context.get().wrap_socket(sock, **how)
 
 
 class _ClosingSocket(ssl.SSLSocket):

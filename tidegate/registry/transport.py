@@ -23,7 +23,7 @@ from tidegate import __version__
 from tidegate.errors import UNDECODABLE
 from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
 from tidegate.settings.schemas import RegistrySettings
-from tidegate.storage.stamps import stamp_files
+from tidegate.storage.stamps import Renewed
 
 logger = logging.getLogger(__name__)
 
@@ -58,9 +58,8 @@ class Transport:
         """Raises RegistryRefused for certificates that cannot be used."""
         self._urls = settings.url
         self._timeout_s = settings.timeout_ms / 1000
-        self._settings = settings
-        self._stamp = _stamp(settings)
-        self._tls = _tls(settings)
+        files = (settings.ca, settings.certificate, settings.key)
+        self._tls = Renewed(files, lambda: _tls(settings), lambda text: logger.warning("registry: %s", text))
         self._headers = {
             "Accept": f"{MEDIA}, application/json",
             "Accept-Encoding": "identity",
@@ -121,7 +120,7 @@ class Transport:
         target = URL(f"{url}{path}", encoded=True)
         try:
             async with self._session.request(
-                method, target, data=data, headers=headers, allow_redirects=False, ssl=self._renewed_tls()
+                method, target, data=data, headers=headers, allow_redirects=False, ssl=self._tls.get()
             ) as response:
                 return _judge(
                     where, path, response.status, response.headers.get("Location"), await _read(where, response)
@@ -134,16 +133,6 @@ class Transport:
                 remedy = "check `ca`, `certificate` and the host's name"
                 raise RegistryRefused(f"{where}: {refusal}", remedy=remedy) from error
             raise RegistryAway(f"{where} cannot be reached: {_network_reason(error)}") from error
-
-    def _renewed_tls(self) -> ssl.SSLContext | bool:
-        """Of the files as they are now; those that cannot be used leave the former ones in use."""
-        stamp = _stamp(self._settings)
-        if stamp != self._stamp:
-            try:
-                self._tls, self._stamp = _tls(self._settings), stamp
-            except RegistryRefused as refused:
-                logger.warning("registry: %s; the former ones stay in use", refused.message)
-        return self._tls
 
 
 async def _read(where: str, response: aiohttp.ClientResponse) -> bytes:
@@ -195,11 +184,6 @@ def _authorization(settings: RegistrySettings) -> dict[str, str]:
         return {}
     pair = f"{settings.username}:{settings.password.get_secret_value()}"
     return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
-
-
-def _stamp(settings: RegistrySettings) -> object:
-    """Differs when a file has changed."""
-    return stamp_files(file for file in (settings.ca, settings.certificate, settings.key) if file is not None)
 
 
 def _tls(settings: RegistrySettings) -> ssl.SSLContext | bool:

@@ -15,7 +15,7 @@ import msgspec
 from tidegate.errors import TidegateError
 from tidegate.process.repeats import Complaints
 from tidegate.settings.serving import HttpTlsSettings
-from tidegate.storage.stamps import stamp_files
+from tidegate.storage.stamps import Renewed
 
 LOOK_S: Final = 10.0
 """Between two looks at the files: certificates are replaced while a daemon runs for years."""
@@ -37,11 +37,11 @@ class ServerTls:
         self, settings: HttpTlsSettings, complaints: Complaints, elapsed: Callable[[], float] = time.monotonic
     ) -> None:
         self._settings = settings
-        self._complaints = complaints
         self._elapsed = elapsed
-        self._stamp = _stamp(settings)
         self._looked_at = elapsed()
-        self._context = make_context(settings)
+        files = (settings.certificate, settings.key, settings.client_ca)
+        self._renewed = Renewed(files, lambda: make_context(settings), complaints.report)
+        self._context = self._renewed.get()
 
     @property
     def asks_clients(self) -> bool:
@@ -52,12 +52,7 @@ class ServerTls:
         """Of the files as they were LOOK_S ago or later. Those that cannot be used leave the older ones in use."""
         if self._elapsed() - self._looked_at >= LOOK_S:
             self._looked_at = self._elapsed()
-            stamp = _stamp(self._settings)
-            if stamp != self._stamp:
-                try:
-                    self._context, self._stamp = make_context(self._settings), stamp
-                except TlsRefused as refused:
-                    self._complaints.report(f"{refused.message}; the former ones stay in use")
+            self._context = self._renewed.get()
         return self._context
 
     def roles(self, certificate: Mapping[str, Any] | None) -> Roles:
@@ -119,8 +114,3 @@ def _try(word: str, file: str, step: Callable[[], object], remedy: str) -> None:
     except (OSError, ValueError) as error:  # SSLError is an OSError
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise TlsRefused(f"{file} (http.tls.{word}) cannot be used: {reason}; {remedy}", word=word) from error
-
-
-def _stamp(settings: HttpTlsSettings) -> tuple[object, ...]:
-    """Differs when a file has changed."""
-    return stamp_files(file for file in (settings.certificate, settings.key, settings.client_ca) if file is not None)
