@@ -50,7 +50,7 @@ def spend(
         texts = tuple(text for _, text in said_of(name, now))
         if texts or name in spent:
             older = tuple(text for text in spent.get(name, ()) if text not in texts)
-            spent[name] = (*older[len(texts) - WORDS_MAX :], *texts)
+            spent[name] = (*older, *texts)[-WORDS_MAX:]
     for name in now.spoken.drop:
         gone.pop(name, None)
         gone[name] = (DROPPED,)
