@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.words import add_words, read_words
 from tidegate.config.errors import render_problems
 from tidegate.config.load import read_pipeline
@@ -17,11 +18,9 @@ from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.registry.errors import RegistryAway
 
-_FILE = click.argument("file", type=click.Path(readable=False, path_type=Path))
-
 
 @click.command()
-@_FILE
+@PIPELINE_FILE
 @click.option(
     "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the problems."
 )
@@ -71,7 +70,7 @@ def validate(
 
 
 @click.command()
-@_FILE
+@PIPELINE_FILE
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output.")
 def explain(file: Path, style: str) -> None:
     """Show operators, exchanges, state and every setting with its origin. Secrets are not shown.

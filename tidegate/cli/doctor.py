@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from tidegate.cli.connect import PATIENCE_S, look_around, with_stores
+from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.config.errors import ConfigErrors, render_problems
 from tidegate.config.load import LoadedPipeline
 from tidegate.daemon.choosing import StartOptions
@@ -25,7 +26,7 @@ from tidegate.plan.graph import Plan
 
 
 @click.command()
-@click.argument("file", type=click.Path(readable=False, path_type=Path))
+@PIPELINE_FILE
 @click.option(
     "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the findings."
 )

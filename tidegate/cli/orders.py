@@ -19,7 +19,6 @@ from tidegate.daemon.status import Status
 from tidegate.daemon.work_directory import temporary_directory
 from tidegate.errors import UNDECODABLE, TidegateError
 
-FILE: Final = click.argument("file", type=click.Path(readable=False, path_type=Path))
 FORM: Final = click.option(
     "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
 )

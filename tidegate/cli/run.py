@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidegate import __version__
+from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.words import add_words, read_words
 from tidegate.errors import TidegateError
 
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 @click.command()
-@click.argument("file", type=click.Path(readable=False, path_type=Path))
+@PIPELINE_FILE
 @click.option("--restore", metavar="ID|PATH", help="Continue from this retained checkpoint or savepoint, once.")
 @click.option("--repeat-output", is_flag=True, help="With --restore: output after it may be written again.")
 @click.option(

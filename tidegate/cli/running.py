@@ -15,7 +15,6 @@ from rich.table import Table
 from tidegate.cli.operator_table import find_stalled, render_operators
 from tidegate.cli.orders import (
     ANSWER_S,
-    FILE,
     FORM,
     TOKEN,
     AnswerLate,
@@ -28,6 +27,7 @@ from tidegate.cli.orders import (
     find_order_token,
 )
 from tidegate.cli.output import echo_json, render_moment
+from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.progress import render_status
 from tidegate.cli.reach import Given, Reach, derive_reach, http_options
 from tidegate.cli.savepoints import describe_directory, take_savepoint
@@ -64,7 +64,7 @@ class StopFailed(TidegateError):
 
 
 @click.command()
-@FILE
+@PIPELINE_FILE
 @http_options
 @FORM
 def status(file: Path, given: Given, style: str) -> int:
@@ -107,7 +107,7 @@ def _print_whole(console: Console, table: Table) -> None:
 
 
 @click.command()
-@FILE
+@PIPELINE_FILE
 @http_options
 @TOKEN
 def checkpoint(file: Path, given: Given, token_file: Path | None) -> None:
@@ -126,7 +126,7 @@ def checkpoint(file: Path, given: Given, token_file: Path | None) -> None:
 
 
 @click.command()
-@FILE
+@PIPELINE_FILE
 @http_options
 @TOKEN
 @click.option("--savepoint", is_flag=True, help="Take a savepoint first, and print its path.")
@@ -198,7 +198,7 @@ def _refuse_unfinished(settings: PipelineSettings) -> None:
 
 
 @click.command()
-@FILE
+@PIPELINE_FILE
 @FORM
 def checkpoints(file: Path, style: str) -> None:
     """List the retained checkpoints of FILE and the savepoints beside them. Only reads; no daemon is needed."""

@@ -12,7 +12,6 @@ import click
 import msgspec
 
 from tidegate.cli.orders import (
-    FILE,
     FORM,
     OF,
     TOKEN,
@@ -24,6 +23,7 @@ from tidegate.cli.orders import (
     find_order_token,
 )
 from tidegate.cli.output import echo_json, render_moment, render_table
+from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.reach import Given, Reach, derive_reach, http_options
 from tidegate.cli.words import require_utf8
 from tidegate.config.load import read_pipeline
@@ -93,7 +93,7 @@ class _Duration(click.ParamType[float]):
 
 
 @savepoint.command()
-@FILE
+@PIPELINE_FILE
 @click.argument("directory", required=False)
 @http_options
 @TOKEN

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.config.load import LoadedPipeline
 from tidegate.daemon.start.expression_check import plan_file
 from tidegate.formats.plain import render_json
@@ -20,11 +21,9 @@ if TYPE_CHECKING:
     from tidegate.testing.command import Outcome
     from tidegate.testing.preview import Previewed
 
-_FILE = click.argument("file", type=click.Path(readable=False, path_type=Path))
-
 
 @click.command()
-@_FILE
+@PIPELINE_FILE
 @click.option("--case", "names", multiple=True, metavar="NAME", help="Only this case.")
 @click.option("-k", "pattern", metavar="TEXT", help="Only cases that have this in their names.")
 @click.option("--parallelism", type=click.IntRange(1, 16), help="Slots for cases that say nothing of it; 1 by default.")
@@ -110,7 +109,7 @@ def _update(file: Path, loaded: LoadedPipeline, outcome: Outcome) -> None:
 
 
 @click.command()
-@_FILE
+@PIPELINE_FILE
 @click.option(
     "--input",
     "lines",

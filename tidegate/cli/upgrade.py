@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from tidegate.cli.output import render_table
+from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.words import add_words, read_words
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.load import LoadedPipeline
@@ -34,7 +35,7 @@ REFUSED = 4
 
 
 @click.command()
-@click.argument("file", type=click.Path(readable=False, path_type=Path))
+@PIPELINE_FILE
 @click.option("--check", is_flag=True, help="Only look: this is all that the command does.")
 @click.option("--from", "target", metavar="ID|PATH", help="A retained checkpoint or savepoint; default: the newest.")
 @click.option(

@@ -13,13 +13,13 @@ import msgspec
 from tidegate.cli.letters.replay import replay as replay_letters
 from tidegate.cli.letters.topic import LettersRefused, LetterTopic, Marks, letter_of
 from tidegate.cli.output import echo_json, render_table
+from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.topic_name import require_topic
 from tidegate.clock import describe_stamp
 from tidegate.config.load import read_pipeline
 from tidegate.formats.letters.letter import Letter
 from tidegate.settings.counts import render_count
 
-_FILE = click.argument("file", type=click.Path(readable=False, path_type=Path))
 _FORM = click.option(
     "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
 )
@@ -50,7 +50,7 @@ def dead_letters() -> None:
 
 
 @dead_letters.command(name="list")
-@_FILE
+@PIPELINE_FILE
 @_FORM
 def list_letters(file: Path, style: str) -> None:
     """Count the dead letters of the pipeline of FILE by step, kind and topic."""
@@ -89,7 +89,7 @@ def _print(rows: list[LetterGroup]) -> None:
 
 
 @dead_letters.command()
-@_FILE
+@PIPELINE_FILE
 @click.option("--partition", type=click.IntRange(0), required=True, help="Of the dead-letter topic.")
 @click.option("--offset", type=click.IntRange(0), required=True, help="Of the letter in that partition.")
 @_FORM
@@ -163,7 +163,7 @@ def _moment(at_ms: int | None) -> str:
 
 
 @dead_letters.command()
-@_FILE
+@PIPELINE_FILE
 @click.option("--to", metavar="TOPIC", help="Write to this topic; default: each record to its own.")
 @_KIND
 @_STEP

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
+from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.settings.counts import render_count
 
@@ -28,7 +29,7 @@ PATIENCE_S: Final = 10.0
 
 @click.command()
 @click.argument("savepoint")
-@click.argument("file", type=click.Path(readable=False, path_type=Path))
+@PIPELINE_FILE
 @click.option("--step", "steps", multiple=True, required=True, metavar="NAME", help="Whose state the next --input is.")
 @click.option(
     "--input", "inputs", multiple=True, required=True, metavar="PATH", help="Parquet, or JSON lines (.jsonl)."
