@@ -125,8 +125,10 @@ def play_in_processes(
     counter = context.Value("i", 0)
     with ProcessPoolExecutor(processes, mp_context=context, initializer=prepare, initargs=(counter,)) as pool:
         play_chunk = partial(play_seeds, windows=windows)
-        waiting = [pool.submit(play_chunk, at, size) for at, size in chunks[:processes]]
-        following = iter(chunks[processes:])
+        # One chunk more than processes: the one that is ready first has work while the oldest chunk is waited for.
+        ahead = processes + 1
+        waiting = [pool.submit(play_chunk, at, size) for at, size in chunks[:ahead]]
+        following = iter(chunks[ahead:])
         while waiting:
             tally = tally.plus(waiting.pop(0).result())
             elapsed_s = time.monotonic() - started
