@@ -107,10 +107,14 @@ class Course:
             self._after_one()
 
     def on_ended(self, *, finished: bool) -> None:
-        """A daemon has ended: as it was asked to, or a bounded one by itself; else the next one must be asked again."""
+        """A daemon has ended: as it was asked to, or a bounded one by itself; else the next one must be asked again.
+
+        So must one that somebody has started while the former one came to its end.
+        """
         if self.phase not in (Phase.DRAINING, Phase.STOPPING):
             return
-        if finished and self._world.is_complete():
+        world = self._world
+        if finished and world.is_complete() and world.daemon is None and not world.starting:
             self.phase = Phase.RESTING
             self._expect(ENDED_S, "the end of every slot")
         else:
