@@ -15,7 +15,7 @@ from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, Producer, TopicPartition, TransactionalId, VertexId
-from tidegate.kafka.errors import SinkRefused
+from tidegate.kafka.errors import KafkaRefused
 from tidegate.kafka.facts import OpenTransaction
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.plan.graph import Node, Plan, Vertex
@@ -91,7 +91,7 @@ def test_outputs_are_looked_at_now_and_then_and_at_once_behind_an_outage(scene: 
 def test_a_look_that_is_not_possible_is_told_once_and_tried_again_soon(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene.answer = SinkRefused("not authorized")
+    scene.answer = KafkaRefused("not authorized")
     assert scene.turn(0) == 1
     assert scene.turn(1) == 2
     assert [record.levelno for record in caplog.records] == [logging.WARNING]

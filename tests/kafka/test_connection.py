@@ -22,7 +22,7 @@ from tidegate.ids import (
 )
 from tidegate.kafka.channel import ClientChannel
 from tidegate.kafka.connection import is_passing
-from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import EndAnswer, TopicFacts
 from tidegate.kafka.transactions import TransactionClient
 
@@ -232,7 +232,7 @@ def test_transactions_are_listed_by_the_brokers_that_are_there_now() -> None:
 def test_a_topic_that_the_user_may_not_see_is_not_called_missing() -> None:
     hidden = SimpleNamespace(name="out", error_code=29, partitions=[])
     client, _ = scripted(lambda _request, _node: described(hidden))
-    with pytest.raises(SinkRefused, match=r"topic out at a:1: not authorized .*; grant READ on the topic"):
+    with pytest.raises(KafkaRefused, match=r"topic out at a:1: not authorized .*; grant READ on the topic"):
         client.topics(["out"])
 
 
@@ -264,7 +264,7 @@ def test_positions_are_mirrored_by_the_groups_own_coordinator_also_when_it_moves
         "out",
         [(0, 41)],
     )
-    with pytest.raises(SinkRefused, match="grant READ on that group"):
+    with pytest.raises(KafkaRefused, match="grant READ on that group"):
         client.mirror_offsets("lag", {PARTITION: 42})
 
 
@@ -272,7 +272,7 @@ def test_a_group_that_somebody_reads_in_is_named_and_no_reason_to_stop() -> None
     """A start could not get past it; whoever mirrors goes on without a record, as without the permission."""
     refused = SimpleNamespace(topics=[SimpleNamespace(partitions=[SimpleNamespace(error_code=25)])])
     client, _ = scripted(in_turn(FindCoordinator=[coordinated_by(1)], OffsetCommit=[refused]))
-    with pytest.raises(SinkRefused, match=r"consumer group shop has members.*another name"):
+    with pytest.raises(KafkaRefused, match=r"consumer group shop has members.*another name"):
         client.mirror_offsets("shop", {PARTITION: 41})
 
 
@@ -336,7 +336,7 @@ def test_only_the_transaction_log_may_be_hidden(name: str, refused: bool) -> Non
     if not refused:
         assert client.leaders([name]) == {}
         return
-    with pytest.raises(SinkRefused, match="not authorized"):
+    with pytest.raises(KafkaRefused, match="not authorized"):
         client.leaders([name])
 
 

@@ -9,7 +9,7 @@ from tidegate.config.properties import UNUSABLE_KAFKA
 from tidegate.config.property_limits import RECORD_BYTES
 from tidegate.ids import TransactionalId
 from tidegate.kafka.client_properties import derive_client_arguments
-from tidegate.kafka.errors import SinkRefused
+from tidegate.kafka.errors import KafkaRefused
 from tidegate.kafka.producer_properties import (
     LARGE_MESSAGE_BYTES,
     TRANSACTION_LINGER_MS,
@@ -113,17 +113,17 @@ def test_connection_settings_are_translated() -> None:
 
 @pytest.mark.parametrize("name", sorted(UNUSABLE_KAFKA))
 def test_what_kafka_python_cannot_express_is_refused_by_name(name: str) -> None:
-    with pytest.raises(SinkRefused, match=f"'{name}'"):
+    with pytest.raises(KafkaRefused, match=f"'{name}'"):
         derive_client_arguments({**SERVERS, name: "x"})
 
 
 @pytest.mark.parametrize("mechanism", ["oauthbearer", "GSSAPI"])
 def test_a_mechanism_that_not_both_clients_have_is_refused(mechanism: str) -> None:
     """Of OAUTHBEARER what has no endpoint, or another method than OIDC."""
-    with pytest.raises(SinkRefused, match=mechanism.upper()):
+    with pytest.raises(KafkaRefused, match=mechanism.upper()):
         derive_client_arguments({**SERVERS, "sasl.mechanism": mechanism})
 
 
 def test_no_broker_is_told() -> None:
-    with pytest.raises(SinkRefused, match=r"bootstrap\.servers"):
+    with pytest.raises(KafkaRefused, match=r"bootstrap\.servers"):
         derive_client_arguments({"client.id": "x"})

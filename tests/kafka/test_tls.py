@@ -13,7 +13,7 @@ import pytest
 from tests.support.certificates import Authority, Identity
 from tests.waiting import PATIENCE_S
 from tidegate.daemon.http.tls import names_of
-from tidegate.kafka.errors import SinkRefused
+from tidegate.kafka.errors import KafkaRefused
 from tidegate.kafka.tls import RenewedContext, read_tls_context, uses_tls
 
 
@@ -67,7 +67,7 @@ def test_a_client_certificate_is_taken_with_a_locked_key(authority: Authority) -
     }
     read_tls_context({**given, "ssl.key.password": "opensesame"})
     for wrong in ({}, {"ssl.key.password": "wrong"}):  # without a password nobody is asked for it
-        with pytest.raises(SinkRefused, match=r"'ssl\.certificate\.location'.*is ssl\.key\.password right"):
+        with pytest.raises(KafkaRefused, match=r"'ssl\.certificate\.location'.*is ssl\.key\.password right"):
             read_tls_context({**given, **wrong})
 
 
@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_used_is_told_with_its_property(tmp_path: Path, te
     place = tmp_path / "ca.pem"
     if text is not None:
         place.write_text(text)
-    with pytest.raises(SinkRefused, match=r"'ssl\.ca\.location': .*ca\.pem cannot be used") as caught:
+    with pytest.raises(KafkaRefused, match=r"'ssl\.ca\.location': .*ca\.pem cannot be used") as caught:
         read_tls_context({"ssl.ca.location": str(place)})
     assert caught.value.fields["property"] == "ssl.ca.location"
 

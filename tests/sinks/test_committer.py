@@ -12,7 +12,7 @@ from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import (
     BrokerUnavailable,
-    SinkRefused,
+    KafkaRefused,
     TransactionGone,
     TransactionLost,
     TransactionUndecidable,
@@ -205,7 +205,7 @@ def test_X02_what_is_gone_everywhere_needs_a_word() -> None:
 
 def test_an_end_that_is_not_permitted_is_refused_instead_of_waited_for() -> None:
     client = ScriptedClient({1: EndAnswer.NOT_AUTHORIZED}, [[Marker.OPEN, Marker.OPEN]] * 20)
-    with pytest.raises(SinkRefused, match="grant WRITE"):
+    with pytest.raises(KafkaRefused, match="grant WRITE"):
         Committer(client, clock=LeapingClock()).commit(permit([committable(1)]))
 
 

@@ -17,7 +17,7 @@ from tidegate.cli.connect import find_problems
 from tidegate.config.load import parse_pipeline
 from tidegate.kafka.connecting import connect
 from tidegate.kafka.diagnosis import diagnose
-from tidegate.kafka.errors import BrokerUnavailable, LoginRefused, SinkRefused
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, LoginRefused
 from tidegate.kafka.tools import KAFKA_TOOLS
 from tidegate.plan.build import build_plan
 
@@ -229,7 +229,7 @@ def test_a_sink_that_lacks_a_right_stops_the_pipeline_and_names_it(secured: Secu
         given = {**scram(secured), "sasl.username": user.replace(" ", "-")}
         driven = DrivenSink(sink_operator(secured.secured, "out", given), pipeline)
         try:
-            with pytest.raises(SinkRefused, match=words):
+            with pytest.raises(KafkaRefused, match=words):
                 driven.write(rows(range(100)))
                 driven.prepared(1)
         finally:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from tidegate.ids import Producer, TopicPartition, TransactionalId
-from tidegate.kafka.errors import BrokerUnavailable, MarkerOvertaken, SinkRefused
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, MarkerOvertaken
 from tidegate.kafka.facts import (
     TRANSACTION_LOG,
     CoordinatorState,
@@ -154,7 +154,7 @@ def test_X08_a_partition_that_knows_something_newer_is_looked_at_anew() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "forbidden"), [(SinkRefused("no right"), True), (BrokerUnavailable("away"), False)]
+    ("refusal", "forbidden"), [(KafkaRefused("no right"), True), (BrokerUnavailable("away"), False)]
 )
 def test_a_marker_that_cannot_be_written_is_left_with_the_reason(refusal: Exception, forbidden: bool) -> None:
     cluster = Cluster()

@@ -92,7 +92,7 @@ class Discovery:
                 return
 
     async def look_for_topics(self) -> None:
-        """Once in a while, where a source has a pattern. Raises TopicFound, BrokerUnavailable, SinkRefused."""
+        """Once in a while, where a source has a pattern. Raises TopicFound, BrokerUnavailable, KafkaRefused."""
         self._until_listed_s -= self._look_s
         if not self._patterns or self._until_listed_s > 0:
             return
@@ -109,7 +109,7 @@ class Discovery:
                 )
 
     async def look(self) -> None:
-        """One look. Raises TopicReplaced, TopicGone, BrokerUnavailable, SinkRefused."""
+        """One look. Raises TopicReplaced, TopicGone, BrokerUnavailable, KafkaRefused."""
         takeover = self._services.journal.state.takeover
         assert takeover is not None, "an attempt runs after its own takeover"
         ids = takeover.identity.topic_ids

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidegate.daemon.services import Services
-from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import OpenTransaction
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
@@ -59,7 +59,7 @@ class HangingCheck:
         services = self._services
         try:
             report = await services.kafka.mend(self._pipeline, self._topics)
-        except (BrokerUnavailable, SinkRefused) as error:
+        except (BrokerUnavailable, KafkaRefused) as error:
             if error.message != self._trouble and not services.kafka.away:
                 logger.warning("the outputs were not searched for hanging transactions: %s", error.message)
             self._trouble = error.message

@@ -188,13 +188,13 @@ class KafkaEdge:
         return await self._ask(lambda client: client.stable_offsets(partitions))
 
     async def first_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the logs of source partitions begin. Raises BrokerUnavailable, SinkRefused."""
+        """Where the logs of source partitions begin. Raises BrokerUnavailable, KafkaRefused."""
         return await self._ask(lambda client: client.first_offsets(partitions))
 
     async def read_beginnings(
         self, wanted: Sequence[tuple[SourceOperator, Unplaced]], now: dt.datetime
     ) -> list[SourcePositions]:
-        """See sources/beginning.py. Raises SourceFailed, BrokerUnavailable, SinkRefused."""
+        """See sources/beginning.py. Raises SourceFailed, BrokerUnavailable, KafkaRefused."""
         return await self._ask(lambda client: [read_beginning(client, source, one, now) for source, one in wanted])
 
     async def read_known(self, pipeline: str) -> Known:
@@ -202,18 +202,18 @@ class KafkaEdge:
         return await self._ask(lambda client: read_known(client, pipeline))
 
     async def mirrored_texts(self, group: str) -> dict[TopicPartition, str]:
-        """What stands beside the offsets of a consumer group. Raises BrokerUnavailable, SinkRefused."""
+        """What stands beside the offsets of a consumer group. Raises BrokerUnavailable, KafkaRefused."""
         return await self._ask(lambda client: client.mirrored_texts(group))
 
     async def mirror_offsets(self, group: str, offsets: Mapping[TopicPartition, int], text: str) -> None:
         """Write positions to a consumer group, for the lag tools that people already have, each with `text` beside it.
 
-        Raises BrokerUnavailable, SinkRefused.
+        Raises BrokerUnavailable, KafkaRefused.
         """
         await self._ask(lambda client: client.mirror_offsets(group, offsets, text))
 
     async def ask_for_life(self, timeout_s: float) -> None:
-        """Returns when a broker has answered. Raises BrokerUnavailable, SinkRefused."""
+        """Returns when a broker has answered. Raises BrokerUnavailable, KafkaRefused."""
 
         def ask() -> None:
             if self._watch_client is None:

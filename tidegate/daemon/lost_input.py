@@ -25,7 +25,7 @@ async def find_lost_input(
 ) -> tuple[LostRange, ...]:
     """What is gone already, of sources that continue without it or of those that do not.
 
-    Raises BrokerUnavailable, SinkRefused.
+    Raises BrokerUnavailable, KafkaRefused.
     """
     sources = {
         one.name for one in plan.operators(SourceOperator) if (one.on_lost_input == ON_LOST_CONTINUE) == continuing
@@ -36,7 +36,7 @@ async def find_lost_input(
 
 
 async def skip_lost_input(plan: Plan, services: Services, restore: RestorePlan, facts: RestoreFacts) -> RestorePlan:
-    """The same where nothing is lost. Raises BrokerUnavailable, SinkRefused, and what the journal raises."""
+    """The same where nothing is lost. Raises BrokerUnavailable, KafkaRefused, and what the journal raises."""
     lost = await find_lost_input(plan, services.kafka, restore, continuing=True)
     if not lost:
         return restore

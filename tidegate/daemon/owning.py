@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.coordinator.owner import Known, decide_still_owner, derive_newest_record, derive_record, encode_record
 from tidegate.ids import TopicPartition
-from tidegate.kafka.errors import SinkRefused
+from tidegate.kafka.errors import KafkaRefused
 from tidegate.kafka.facts import CoordinatorState
 from tidegate.sinks.naming import derive_name
 
@@ -29,7 +29,7 @@ def read_known(client: TransactionClient, pipeline: str) -> Known:
     ours = [(one, name) for one, name in listings if name is not None and name.pipeline == pipeline]
     try:
         texts = client.mirrored_texts(pipeline)
-    except SinkRefused:
+    except KafkaRefused:
         texts = {}
     return Known(
         record=derive_newest_record(texts.values()),
@@ -72,7 +72,7 @@ class Ownership:
             decide_still_owner(own, services.journal.state.replaces, derive_newest_record(texts.values()))
             if positions:
                 await services.kafka.mirror_offsets(self._pipeline, positions, encode_record(own))
-        except SinkRefused as refused:
+        except KafkaRefused as refused:
             if not self._told:
                 logger.warning(
                     "%s: without it a lost or copied checkpoint directory, or a second daemon of this name with "

@@ -13,7 +13,7 @@ from tidegate.clock import Clock
 from tidegate.ids import TopicPartition
 from tidegate.kafka.channel import OpenChannel
 from tidegate.kafka.connecting import REQUEST_TIMEOUT_S
-from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import TRANSACTION_LOG, Leader
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class AskAgain(Exception):
 
 
 class BrokerConnection:
-    """Sends requests and repeats them until an answer is final. Thread-safe. Raises BrokerUnavailable, SinkRefused.
+    """Sends requests and repeats them until an answer is final. Thread-safe. Raises BrokerUnavailable, KafkaRefused.
 
     `kafka` are librdkafka properties; only those of the connection are used. Made, it raises what `open_channel` does.
     """
@@ -93,7 +93,7 @@ class BrokerConnection:
                 last = str(again)
             except errors.AuthorizationError as error:
                 remedy = NOT_AUTHORIZED.get(error.errno, "grant it to this user")
-                raise SinkRefused(f"{what} at {self._bootstrap}: not authorized ({error}); {remedy}") from error
+                raise KafkaRefused(f"{what} at {self._bootstrap}: not authorized ({error}); {remedy}") from error
             except errors.UnknownBrokerIdError as error:
                 self.interruptions += 1
                 last = repr(error)
@@ -173,7 +173,7 @@ class BrokerConnection:
     def refuse(self, code: int, what: str) -> None:
         """Raise for a final error."""
         if code in NOT_AUTHORIZED:
-            raise SinkRefused(
+            raise KafkaRefused(
                 f"{what} at {self._bootstrap}: not authorized ({error_name(code)}); {NOT_AUTHORIZED[code]}"
             )
         if code:

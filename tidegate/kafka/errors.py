@@ -1,4 +1,4 @@
-"""What can go wrong between a sink and Kafka, sorted by what another attempt can cure."""
+"""What can go wrong between Tidegate and Kafka, sorted by what another attempt can cure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,14 @@ class MarkerOvertaken(BrokerUnavailable):
     code = "marker-overtaken"
 
 
-class SinkRefused(PipelineStopped):
-    """The broker refuses what another attempt would try again: permission, settings, a record that is too large."""
+class KafkaRefused(PipelineStopped):
+    """What a broker refuses, and would refuse another attempt too: a permission is missing, a group is in use."""
+
+    code = "kafka-refused"
+
+
+class SinkRefused(KafkaRefused):
+    """What a sink cannot write: no such topic, settings that its client does not take, a record that is too large."""
 
     code = "sink-refused"
 
@@ -38,14 +44,14 @@ def refused_record(sink: str, reason: str) -> SinkRefused:
     )
 
 
-class PropertyRefused(SinkRefused):
+class PropertyRefused(KafkaRefused):
     """A Kafka property cannot be used: its name is among the fields."""
 
     code = "property-refused"
     exit_code = 2
 
 
-class LoginRefused(SinkRefused):
+class LoginRefused(KafkaRefused):
     """A broker does not let us in: user, password, certificates, the kind of connection."""
 
     code = "login-refused"

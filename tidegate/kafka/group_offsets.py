@@ -13,7 +13,7 @@ from typing import Any, Final
 from tidegate.clock import Clock
 from tidegate.ids import TopicPartition
 from tidegate.kafka.connection import BrokerConnection
-from tidegate.kafka.errors import SinkRefused
+from tidegate.kafka.errors import KafkaRefused
 from tidegate.kafka.requests import group_fetch_request, group_offsets_request
 
 WRITTEN_AT_ONCE: Final = 500
@@ -53,7 +53,7 @@ def write_offsets(
         answer = broker.ask_coordinator(group, request, _first_error, deadline - clock.monotonic(), group=True)
         code = _first_error(answer)
         if code == _HAS_MEMBERS:
-            raise SinkRefused(
+            raise KafkaRefused(
                 f"no positions can be mirrored, because the consumer group {group} has members: somebody else reads "
                 "with the pipeline's name as `group.id`; give them another name"
             )

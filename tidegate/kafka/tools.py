@@ -86,7 +86,7 @@ class KafkaTools(Threads):
     clock: Clock = SYSTEM_CLOCK
 
     def connect(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
-        """A client for questions about transactions. Raises BrokerUnavailable, LoginRefused, SinkRefused."""
+        """A client for questions about transactions. Raises BrokerUnavailable, LoginRefused, KafkaRefused."""
         return TransactionClient(kafka, timeout_s, self.channel, self.clock)
 
     def channel(self, kafka: Mapping[str, str], timeout_s: float) -> Channel:
@@ -97,7 +97,7 @@ class KafkaTools(Threads):
         """For slots: the daemon was let in, so a refusal may pass, and another attempt is tried. Files that are being
         replaced are waited for.
 
-        Raises BrokerUnavailable, SinkRefused.
+        Raises BrokerUnavailable, KafkaRefused.
         """
         patient_until = self.clock.monotonic() + RENEWAL_S
         while True:
@@ -118,7 +118,7 @@ class KafkaTools(Threads):
             raise BrokerUnavailable(message, text=obstacle.text) from silence
 
     def writer(self, sink: str, topics: Mapping[str, TopicLimits], properties: Mapping[str, str]) -> Writer:
-        """For one transaction. Raises SinkRefused."""
+        """For one transaction. Raises KafkaRefused."""
         from tidegate.kafka.writer import Writer
 
         return Writer(sink, topics, properties, self)

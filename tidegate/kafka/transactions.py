@@ -74,7 +74,7 @@ class TransactionClient:
     """Asks brokers about transactions and ends them. Thread-safe; every call waits at most `timeout_s`.
 
     `kafka` are librdkafka properties (only those of the connection are used). Every method raises BrokerUnavailable
-    when there is no final answer in time, and SinkRefused when permission is missing.
+    when there is no final answer in time, and KafkaRefused when permission is missing.
     """
 
     def __init__(

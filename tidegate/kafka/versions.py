@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tidegate.kafka.channel import ClientChannel
-from tidegate.kafka.errors import SinkRefused
+from tidegate.kafka.errors import KafkaRefused
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -42,7 +42,7 @@ class ClusterNodes(msgspec.Struct, frozen=True):
     """What this user may do with the cluster as a whole; empty when the broker does not say."""
 
 
-class BrokerTooOld(SinkRefused):
+class BrokerTooOld(KafkaRefused):
     """A broker does not answer what Tidegate sends. `text`, `remedy` and `property` are among the fields."""
 
     code = "broker-too-old"

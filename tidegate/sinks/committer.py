@@ -16,7 +16,7 @@ from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, Producer, TransactionalId
 from tidegate.kafka.errors import (
     BrokerUnavailable,
-    SinkRefused,
+    KafkaRefused,
     TransactionGone,
     TransactionLost,
     TransactionUndecidable,
@@ -175,7 +175,7 @@ class Committer:
             logger.warning("transaction %s: %s", committable.transactional_id, error.message)
             return Outcome.STILL_OPEN, []
         if outcome is Outcome.STILL_OPEN and answer is EndAnswer.NOT_AUTHORIZED:
-            raise SinkRefused(
+            raise KafkaRefused(
                 f"this user may not end transaction {committable.transactional_id} of checkpoint "
                 f"{committable.checkpoint}; grant WRITE to it on the transactional ids that begin with the pipeline's "
                 f"name and a dot"

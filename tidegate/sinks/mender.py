@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from tidegate.clock import Clock
 from tidegate.ids import TopicPartition, TransactionalId
-from tidegate.kafka.errors import BrokerUnavailable, MarkerOvertaken, SinkRefused
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, MarkerOvertaken
 from tidegate.kafka.facts import (
     TRANSACTION_LOG,
     Leader,
@@ -74,7 +74,7 @@ class Mender:
         self._watch: Watch | None = None
 
     def mend(self, topics: Collection[str]) -> MendReport:
-        """Look at every partition of the topics. Raises BrokerUnavailable, SinkRefused when that is not possible."""
+        """Look at every partition of the topics. Raises BrokerUnavailable, KafkaRefused when that is not possible."""
         leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
         partitions = sorted(partition for partition in leaders if partition.topic != TRANSACTION_LOG)
         opened = self._client.open_transactions(partitions, timeout_s=TIMEOUT_S)
@@ -98,8 +98,8 @@ class Mender:
                 except MarkerOvertaken as overtaken:
                     self._watch = self._watch.without(one)
                     waiting.append(Left(one, overtaken.message))
-                except (SinkRefused, BrokerUnavailable) as error:
-                    left.append(Left(one, error.message, forbidden=isinstance(error, SinkRefused)))
+                except (KafkaRefused, BrokerUnavailable) as error:
+                    left.append(Left(one, error.message, forbidden=isinstance(error, KafkaRefused)))
                 else:
                     mended.append(one)
         return MendReport(self._opened, tuple(mended), tuple(left), tuple(waiting))

@@ -77,7 +77,7 @@ class Salvager:
         """New transactions that hold every record of the lost ones, prepared and not ended; blocks.
 
         Everything is found before anything is written. Raises TransactionLost when records are missing, SinkFailed,
-        SinkRefused and BrokerUnavailable as a sink does.
+        KafkaRefused and BrokerUnavailable as a sink does.
         """
         groups = derive_groups(self._order)
         found = [self._find(group) for group in groups]

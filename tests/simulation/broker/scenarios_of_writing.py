@@ -30,7 +30,7 @@ def _named(call: Callable[[], object]) -> tuple[str, str]:
 
 
 def _write_all(writer: Writer, rows: OutputRecords) -> None:
-    """And let it be delivered. Raises SinkFailed, SinkRefused."""
+    """And let it be delivered. Raises SinkFailed, KafkaRefused."""
     assert writer.write(rows, 0) == len(rows)
     writer.flush(FLUSH_S, lambda: False)
     writer.poll()

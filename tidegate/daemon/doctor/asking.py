@@ -17,7 +17,7 @@ from tidegate.daemon.doctor.uses import derive_needs, derive_uses
 from tidegate.daemon.start.survey import OFFSETS_LOG, Cluster
 from tidegate.ids import Attempt, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.client_properties import derive_login
-from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import OpenTransaction, TransactionListing
 from tidegate.kafka.inspection import ActiveProducer, Inspector
 from tidegate.kafka.transactions import TransactionClient
@@ -38,7 +38,7 @@ PARTITIONS_MAX: Final = 1000
 def read_cluster_facts(
     loaded: LoadedPipeline, plan: Plan, cluster: Cluster, timeout_s: float, clock: Clock = SYSTEM_CLOCK
 ) -> ClusterFacts:
-    """Raises BrokerUnavailable, SinkRefused, KafkaError, OSError when the brokers do not answer any more."""
+    """Raises BrokerUnavailable, KafkaRefused, KafkaError, OSError when the brokers do not answer any more."""
     kafka = reveal(loaded.settings.kafka)
     inspector = Inspector(kafka, timeout_s)
     try:
@@ -71,7 +71,7 @@ def _try_rights(
     for login, found in by_login.items():
         try:
             asked = Inspector(_login(plan, login), timeout_s) if login else inspector
-        except (BrokerUnavailable, SinkRefused):
+        except (BrokerUnavailable, KafkaRefused):
             continue  # a finding of `start`
         try:
             operations = asked.operations()
@@ -146,7 +146,7 @@ def _with_transactions(
             hanging=tuple(hanging),
             waits=tuple(waits),
         )
-    except (SinkRefused, BrokerUnavailable):
+    except (KafkaRefused, BrokerUnavailable):
         return facts
     finally:
         client.close()

@@ -34,7 +34,7 @@ from tidegate.ids import OperatorName
 from tidegate.kafka.client_properties import derive_login
 from tidegate.kafka.connecting import STEP_S, connect, import_client
 from tidegate.kafka.diagnosis import diagnose
-from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.operators.kinds.dead_letters import DEAD_LETTERS
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
@@ -114,7 +114,7 @@ async def _survey(
         await _explain_silence(kafka, patience_s)
     try:
         return await asking
-    except (BrokerUnavailable, SinkRefused) as error:
+    except (BrokerUnavailable, KafkaRefused) as error:
         problems.append(_broker_problem(loaded, error))
         return None
 
@@ -123,7 +123,7 @@ async def _explain_silence(kafka: dict[str, str], patience_s: float) -> None:
     """Say what is waited for."""
     try:
         obstacle = await asyncio.to_thread(diagnose, kafka, STEP_S)
-    except SinkRefused:
+    except KafkaRefused:
         return  # a property: it is reported at once
     if obstacle is not None and not obstacle.final:
         logger.warning("waiting for a broker, %g s at most: %s; %s", patience_s, obstacle.text, obstacle.remedy)
@@ -140,12 +140,12 @@ def _other_logins(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list
             continue
         try:
             connect(login, patience_s).close()
-        except (BrokerUnavailable, SinkRefused) as error:
+        except (BrokerUnavailable, KafkaRefused) as error:
             problems.append(_broker_problem(loaded, error, (kind, name)))
     return problems
 
 
-def _broker_problem(loaded: LoadedPipeline, error: BrokerUnavailable | SinkRefused, owner: Path = ()) -> StartProblem:
+def _broker_problem(loaded: LoadedPipeline, error: BrokerUnavailable | KafkaRefused, owner: Path = ()) -> StartProblem:
     name = str(error.fields.get("property", ""))
     if owner:
         path: Path = (*owner, "kafka", name)
@@ -231,7 +231,7 @@ def _placed(plan: Plan, state: JournalState | None) -> Collection[OperatorName]:
 def _journal_problem(loaded: LoadedPipeline, error: TidegateError) -> StartProblem:
     if isinstance(error, StorageError):
         return _storage_problem(loaded, error)
-    if isinstance(error, BrokerUnavailable | SinkRefused):
+    if isinstance(error, BrokerUnavailable | KafkaRefused):
         return _broker_problem(loaded, error)
     return StartProblem(loaded.problem(_place(loaded, error), error.message), error.exit_code, error)
 

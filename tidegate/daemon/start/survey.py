@@ -13,7 +13,7 @@ import msgspec
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition
 from tidegate.kafka.connecting import connect
-from tidegate.kafka.errors import BrokerUnavailable, SinkRefused
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import TRANSACTION_LOG, EndAnswer, TopicFacts
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.versions import read_nodes, read_versions, refuse_old
@@ -71,7 +71,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 def read_cluster(kafka: Mapping[str, str], plan: Plan, timeout_s: float) -> Cluster:
-    """Ask a broker. Raises BrokerUnavailable when none can be asked, SinkRefused when none lets us in or a property
+    """Ask a broker. Raises BrokerUnavailable when none can be asked, KafkaRefused when none lets us in or a property
     cannot be used; all with `text`, `remedy` and `property` among their fields.
     """
     from kafka.errors import KafkaError
@@ -107,7 +107,7 @@ def _may_transact(kafka: Mapping[str, str], plan: Plan) -> bool:
         return (
             client.end_transaction(nothing, commit=False, timeout_s=REQUEST_TIMEOUT_S) is not EndAnswer.NOT_AUTHORIZED
         )
-    except SinkRefused:
+    except KafkaRefused:
         return False
     finally:
         client.close()
