@@ -28,6 +28,45 @@ def test_the_last_line_counts_and_success_is_0() -> None:
     assert re.fullmatch(r"[0-2] schedules, 0 violations, \d+ faults, \d+\.\d schedules/s", last)
 
 
+def test_a_run_goes_on_after_the_table_of_a_former_one(tmp_path: Path) -> None:
+    table = tmp_path / "table.json"
+
+    def run(*options: str) -> tuple[int, list[str]]:
+        done = CliRunner().invoke(simulate, ["--table", str(table), *options])
+        return done.exit_code, done.output.splitlines()
+
+    assert run("--seeds", "1", "--first", "11")[0] == 0
+    code, lines = run("--seeds", "2")
+    assert (code, lines[1]) == (0, f"1 of 2 are in {table}")
+    assert lines[-2].startswith("played 2 from seed 11: ")
+    at_once = CliRunner().invoke(simulate, ["--seeds", "2", "--first", "11"]).output.splitlines()
+    assert lines[2:-1] == at_once[1:-1], "the reach of both runs, as if they were one"
+    assert run("--seeds", "2")[1][2:-1] == at_once[1:-1], "nothing is left to play"
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "words"),
+    [
+        ('{"first": 11, "windows": false, "tally": {}}', ["--first", "12"], "it is of seeds from 11 on;"),
+        ('{"first": 11, "windows": true, "tally": {}}', [], "it is of seeds from 11 on with --windows;"),
+        ('{"first": 1', [], "it is no table of this command"),
+        ('{"rows": []}', [], "it is no table of this command"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(tmp_path: Path, content: str, options: list[str], words: str) -> None:
+    table = tmp_path / "table.json"
+    table.write_text(content)
+    done = CliRunner().invoke(simulate, ["--table", str(table), *options])
+    assert (done.exit_code, table.read_text()) == (2, content)
+    assert words in " ".join(done.output.split())
+
+
+def test_a_table_that_cannot_be_written_is_reported_before_anything_is_played(tmp_path: Path) -> None:
+    done = CliRunner().invoke(simulate, ["--table", str(tmp_path / "missing" / "table.json")])
+    assert (done.exit_code, done.output.count("\n")) == (1, 1)
+    assert "table.json': No such file or directory" in done.output
+
+
 def test_processes_end_with_the_command_however_it_ends() -> None:
     command = [sys.executable, "-m", "tidegate", "simulate", "--seeds", "5000", "--processes", "2"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
