@@ -28,7 +28,7 @@ def test_the_last_line_counts_and_success_is_0() -> None:
     assert re.fullmatch(r"[0-2] schedules, 0 violations, \d+ faults, \d+\.\d schedules/s", last)
 
 
-def test_a_run_goes_on_after_the_table_of_a_former_one(tmp_path: Path) -> None:
+def test_a_run_continues_the_table_of_a_former_one(tmp_path: Path) -> None:
     table = tmp_path / "table.json"
 
     def run(*options: str) -> tuple[int, list[str]]:

@@ -20,7 +20,7 @@ FIRST_MAX: Final = 1_000_000_000
 
 
 class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What --table holds: a run that another one can go on with."""
+    """What --table holds: a run that another one can continue."""
 
     first: int
     windows: bool
@@ -36,7 +36,7 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option(
     "--table",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep what was reached in this file; if it exists, go on after it until --seeds in all are played.",
+    help="Keep what was reached in this file; if it exists, continue that run until --seeds in all are played.",
 )
 def simulate(
     seeds: int, first: int | None, processes: int, budget: float | None, table: Path | None, *, windows: bool
