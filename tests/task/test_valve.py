@@ -187,10 +187,11 @@ def test_W14_what_an_input_that_has_ended_would_have_let_out_comes_out_when_the_
     assert valve.on_still_idle(1, 1) == [Watermark(5), IDLE]
 
 
-def test_W15_the_last_to_fall_idle_lets_nothing_out_if_it_was_late() -> None:
+@pytest.mark.parametrize("last", [True, END_OF_TIME])
+def test_W15_the_last_to_fall_idle_or_to_end_lets_nothing_out_if_it_was_late(last: int | bool) -> None:
     valve = fed(3, (0, 4), (1, 9), (2, 12), (0, True), (0, False), (0, 5), (2, True), (1, True))
     assert valve.watermark_ms == 9
-    assert valve.on_status(0, idle=True) == [IDLE]
+    assert feed(valve, [(0, last)]) == [IDLE]
 
 
 def test_W16_the_minimum_is_looked_for_again_when_its_channel_falls_idle() -> None:
@@ -209,6 +210,20 @@ def test_W17_the_first_channel_that_is_active_again_makes_the_valve_active() -> 
     valve = fed(2, (0, 9), (1, 4), (0, True), (1, True))
     assert valve.on_status(1, idle=False) == [ACTIVE]
     assert valve.on_status(0, idle=False) == []
+
+
+def test_W17_a_channel_that_is_active_again_and_comes_as_far_as_what_has_come_out_is_waited_for() -> None:
+    valve = fed(2, (0, 4), (1, 9), (0, True), (0, False))
+    assert feed(valve, [(0, 9), (1, 12)]) == []
+    assert valve.held_back_by() == 0
+
+
+def test_W18_event_time_goes_on_with_the_one_channel_that_is_neither_idle_nor_late() -> None:
+    """It was idle, and is further than what has come out."""
+    valve = fed(3, (0, 4), (1, 5), (2, 9), (0, True), (0, False), (0, 4), (2, True), (1, True))
+    assert valve.watermark_ms == 5
+    assert valve.on_status(2, idle=False) == [Watermark(9)]
+    assert valve.on_watermark(2, 10) == [Watermark(10)]
 
 
 def test_W18_a_late_channel_does_not_hold_the_valve_back() -> None:
@@ -309,11 +324,18 @@ class NaiveValve:
         """The same, but of those with a higher watermark, too."""
         self.silent = False
         """The valve is active again, and has not said where it is."""
+        self.said = LOWEST
+        """The last watermark that has come out; while it is silent it may be further."""
 
     def going_on(self) -> list[int]:
         return [c for c, mark in enumerate(self.marks) if mark != END_OF_TIME]
 
     def push(self, channel: int, what: int | bool) -> list[TimeControl]:
+        out = self.say(self.react(channel, what))
+        self.said = max([self.said, *(one.time_ms for one in out if isinstance(one, Watermark))])
+        return out
+
+    def react(self, channel: int, what: int | bool) -> list[TimeControl]:
         if isinstance(what, bool):
             if self.marks[channel] == END_OF_TIME or self.idle[channel] == what:
                 return []
@@ -326,13 +348,12 @@ class NaiveValve:
                 self.waited.add(channel)
                 if self.marks[channel] < self.out:
                     self.resuming.add(channel)
-            out = self.derive(held=held, status=True)
-            return self.say(out) if what else out
+            return self.derive(held=held, falls_idle=what)
         if self.all_idle or self.idle[channel]:
             return []
         self.waited.discard(channel)
         if what <= self.marks[channel] and channel not in self.resuming:
-            return self.say([])
+            return []
         held = self.marks[channel] == self.out or channel in self.resuming
         self.marks[channel] = max(what, self.marks[channel])
         if self.marks[channel] >= self.out:
@@ -340,26 +361,30 @@ class NaiveValve:
         elif channel in self.resuming:
             self.late.add(channel)
         self.resuming.discard(channel)
-        return self.say(self.derive(held=held, status=False))
+        return self.derive(held=held, falls_idle=False)
 
     def say(self, out: list[TimeControl]) -> list[TimeControl]:
-        """Where it is, once all that are active have said where they are."""
-        if self.waited or not self.silent:
+        """While it is silent nothing but statuses; where it is, once all that are active have said where they are."""
+        if not self.silent:
             return out
+        statuses = [one for one in out if isinstance(one, StreamStatus)]
+        if self.waited or self.out == LOWEST:
+            self.silent = bool(self.waited)
+            return [*statuses]
         self.silent = False
-        return out or ([Watermark(self.out)] if self.out != LOWEST else [])
+        return [*statuses, Watermark(self.out)]
 
     def reached(self, channel: int) -> int:
         return max(self.marks[channel], self.out) if channel in self.resuming else self.marks[channel]
 
-    def derive(self, *, held: bool, status: bool) -> list[TimeControl]:
+    def derive(self, *, held: bool, falls_idle: bool) -> list[TimeControl]:
         active = [c for c in self.going_on() if not self.idle[c]]
         wanted: int | None = None
         if not self.going_on():
             wanted = END_OF_TIME
         elif active:
             aligned = [self.reached(c) for c in active if c not in self.late]
-            if aligned and (held or not status):
+            if aligned and (held or not falls_idle):
                 wanted = min(aligned)
         elif held:
             wanted = max(self.marks[c] for c in self.going_on())
@@ -367,10 +392,13 @@ class NaiveValve:
         if self.all_idle and active:
             self.all_idle, self.silent = False, True
             changed.append(ACTIVE)
+        falls_idle = not self.all_idle and not active and bool(self.going_on())
         if wanted is not None and wanted > self.out:
             self.out = wanted
             changed.append(Watermark(wanted))
-        if not self.all_idle and not active and self.going_on():
+        elif falls_idle and self.out > self.said:
+            changed.append(Watermark(self.out))
+        if falls_idle:
             self.all_idle, self.silent = True, False
             changed.append(IDLE)
         return changed
