@@ -10,16 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.task.fakes import FakeSource, Row
-from tests.task.rig import Rig
-from tests.task.test_event_time import FromSource, Noted, Timed, noting
 from tests.task.test_valve import fed, feed
-from tests.task.topologies import edge, plan_of, source_node, totals_node, vertex
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.sources.watermarks import SourceWatermarks
-from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
+from tidegate.task.elements import StillIdle, StreamStatus, TimeElement, Watermark
 from tidegate.task.valve import Inputs, Valve
 
 ACTIVE = StreamStatus(idle=False)
@@ -211,7 +207,7 @@ def test_a_valve_that_has_let_nothing_out_yet_says_nothing_when_it_is_active_aga
     valve = Valve(2)
     assert feed(valve, [(0, True), (1, True), (0, False)]) == [IDLE, ACTIVE]
     assert feed(valve, [(0, 5)]) == []
-    [(other, question)] = valve.take_questions()
+    [(other, _)] = valve.take_questions()
     assert valve.on_status(other, idle=False) == []
     assert valve.on_watermark(other, LOWEST) == [], "it has come nowhere"
     assert valve.on_watermark(other, 3) == [Watermark(3)]
@@ -463,72 +459,3 @@ def test_rows_in_idle_partitions_are_not_late_while_another_partition_of_their_s
     assert world.late == []
     assert not any(world.unread)
     assert not any(world.wires)
-
-
-# -- through the loops -----------------------------------------------------------------------------------------------
-
-
-class OneIdle(FromSource):
-    """Slot 0 goes on, the others are idle."""
-
-    def __init__(self, *script: Row | TimeControl) -> None:
-        super().__init__(*script)
-        self.made: list[Timed] = []
-
-    def source(self, name: str, slot: int) -> FakeSource:
-        script = self._script if slot == 0 else [IDLE]
-        self.made.append(Timed(script, bounded=False))
-        return self.made[-1]
-
-
-@pytest.mark.parametrize("parallelism", [2, 3])
-def test_a_watermark_passes_subtasks_that_have_been_asked_whether_they_are_still_idle(parallelism: int) -> None:
-    sources = OneIdle(Watermark(5), Watermark(9))
-    rig, noted = noting(parallelism, restored=sources)
-    rig.settle()
-    assert Watermark(9) in noted.notes
-    assert not any(one.asked_still_idle for one in sources.made), "each question is answered"
-
-
-def test_a_subtask_that_cannot_say_that_it_is_still_idle_holds_the_watermark_back() -> None:
-    """Its records are on their way to it, or its broker is away."""
-    sources = OneIdle(Watermark(5))
-    rig, noted = noting(restored=sources)
-    silent = sources.made[1]
-    silent.take_still_idle = lambda: False  # type: ignore[method-assign]  # of this one only
-    rig.settle()
-    assert silent.asked_still_idle
-    assert Watermark(5) not in noted.notes
-    rows = [(key, 7) for key in range(1, 6)]
-    silent.script += [ACTIVE, *rows, Watermark(4)]
-    rig.settle()
-    assert noted.notes[-1] == Watermark(4)
-    assert any(row in noted.notes for row in rows)
-
-
-def test_a_vertex_that_is_asked_asks_what_it_reads_from() -> None:
-    """source -> total -> last, two exchanges: the question of the last one goes up to the sources, the answer down."""
-    kept: list[Noted] = []
-
-    def make() -> Noted:
-        kept.append(Noted())
-        return kept[-1]
-
-    plan = plan_of(
-        2,
-        [
-            vertex(source_node("read", edges=(0,))),
-            vertex(totals_node("total", edges=(1,))),
-            vertex(totals_node("last")),
-        ],
-        [edge(0, "read", "total", "k"), edge(1, "total", "last", "k")],
-    )
-    sources = OneIdle(Watermark(5), IDLE, ACTIVE, (1, 7), IDLE)
-    rig = Rig(plan, operators={"last": make, "total": Noted}, restored=sources)
-    rig.settle()
-    for one in kept:
-        assert one.notes[-2:] == [Watermark(5), IDLE]
-    sources.made[0].script += [ACTIVE, Watermark(8)]
-    rig.settle()
-    for one in kept:
-        assert one.notes[-1] == Watermark(8)
