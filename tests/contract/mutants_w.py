@@ -58,7 +58,7 @@ MERGED: Final = (
     Mutant("W14", f"{VALVE}._turn_idle", "if flush else []", "if False else []"),
     Mutant("W14", f"{VALVE}._turn_idle", "max(", "min("),
     Mutant("W15", f"{VALVE}._turn_idle", "if flush else []", "if True else []"),
-    Mutant("W16", f"{VALVE}.on_status", "self._with_owed(self._advance())", "self._with_owed([])"),
+    Mutant("W16", f"{VALVE}.on_status", "self._advance() if held else []", "[]"),
     Mutant("W17", f"{VALVE}._resume", "one.aligned = True", "one.aligned = False"),
     Mutant("W17", f"{VALVE}._resume", "return [StreamStatus(idle=False)]", "return []"),
     Mutant("W18", f"{VALVE}._take_watermark", "if resumed:", "if False:"),

@@ -45,7 +45,9 @@ class NaiveValve:
                 self.waited.add(channel)
                 if self.marks[channel] < self.out:
                     self.resuming.add(channel)
-            return self.derive(held=held, falls_idle=what)
+            # those that are idle are asked, and answer at once
+            answers = self.all_idle and not what and any(self.idle[c] for c in self.going_on())
+            return self.derive(held=held, looks=held or answers)
         if self.all_idle or self.idle[channel]:
             return []
         self.waited.discard(channel)
@@ -58,7 +60,7 @@ class NaiveValve:
         elif channel in self.resuming:
             self.late.add(channel)
         self.resuming.discard(channel)
-        return self.derive(held=held, falls_idle=False)
+        return self.derive(held=held, looks=True)
 
     def say(self, out: list[TimeControl]) -> list[TimeControl]:
         """While it is silent nothing but statuses; where it is, once all that are active have said where they are."""
@@ -74,14 +76,14 @@ class NaiveValve:
     def reached(self, channel: int) -> int:
         return max(self.marks[channel], self.out) if channel in self.resuming else self.marks[channel]
 
-    def derive(self, *, held: bool, falls_idle: bool) -> list[TimeControl]:
+    def derive(self, *, held: bool, looks: bool) -> list[TimeControl]:
         active = [c for c in self.going_on() if not self.idle[c]]
         wanted: int | None = None
         if not self.going_on():
             wanted = END_OF_TIME
         elif active:
             aligned = [self.reached(c) for c in active if c not in self.late]
-            if aligned and (held or not falls_idle):
+            if aligned and looks:
                 wanted = min(aligned)
         elif held:
             wanted = max(self.marks[c] for c in self.going_on())

@@ -223,7 +223,15 @@ def test_W18_event_time_goes_on_with_the_one_channel_that_is_neither_idle_nor_la
     """It was idle, and is further than what has come out."""
     valve = fed(3, (0, 4), (1, 5), (2, 9), (0, True), (0, False), (0, 4), (2, True), (1, True))
     assert valve.watermark_ms == 5
-    assert valve.on_status(2, idle=False) == [Watermark(9)]
+    assert valve.on_status(2, idle=False) == []
+    assert valve.on_watermark(2, 10) == [Watermark(10)]
+    assert valve.on_watermark(2, 11) == [Watermark(11)]
+
+
+def test_W18_a_late_channel_that_falls_idle_lets_nothing_out() -> None:
+    """The only one that counts is active again, and its first rows are on their way."""
+    valve = fed(3, (0, 4), (1, 5), (2, 9), (0, True), (0, False), (0, 4), (2, True), (1, True), (2, False))
+    assert valve.on_status(0, idle=True) == []
     assert valve.on_watermark(2, 10) == [Watermark(10)]
 
 

@@ -78,6 +78,8 @@ class Valve:
         """Channels that are to be asked, in order."""
         self._wanted_ms = LOWEST
         """What would have come out if all idle channels had answered."""
+        self._resumed = False
+        """A channel is active again since the minimum was looked for: it may be the only one that counts."""
         self._goal_ms: int | None = None
         """All are idle, and this is to come out in front of that, when they have answered."""
         self._asked = False
@@ -115,8 +117,8 @@ class Valve:
             one.aligned = one.watermark_ms >= self.watermark_ms
             return self._advance()
         one.aligned = one.aligned or one.watermark_ms >= self.watermark_ms
-        # A channel that was ahead of what would have come out did not hold it back.
-        return self._advance() if before_ms <= self._wanted_ms else []
+        # A channel that was ahead of what would have come out did not hold it back, if others did.
+        return self._advance() if self._resumed or before_ms <= self._wanted_ms else []
 
     def on_status(self, channel: int, idle: bool) -> list[TimeControl]:
         """What comes out when the channel turned idle or active: W12-W18."""
@@ -132,7 +134,7 @@ class Valve:
         one.aligned = one.resuming = False
         if self._all_idle():
             return self._turn_idle(flush=held)
-        return self._with_owed(self._advance())
+        return self._with_owed(self._advance() if held else [])
 
     def on_still_idle(self, channel: int, question: int) -> list[TimeElement]:
         """What comes out when the channel has answered this question; an answer to an older one says too little."""
@@ -197,11 +199,11 @@ class Valve:
         one.resuming = one.watermark_ms < self.watermark_ms
         self._goal_ms = None
         self._wanted_ms = max(self.watermark_ms, min(self._wanted_ms, self._lowest_ms()))
+        self._resumed = True
         if not self.idle:
-            return self._advance()
+            return []
         self.idle, self._owes_watermark = False, True
         self._ask_all()
-        self._advance()  # which is not said yet
         return [StreamStatus(idle=False)]
 
     def _end(self, *, held: bool) -> list[TimeControl]:
@@ -234,6 +236,7 @@ class Valve:
 
     def _advance(self) -> list[TimeControl]:
         """W11, W16."""
+        self._resumed = False
         return self._raise(self._lowest_ms())
 
     def _lowest_ms(self) -> int:
