@@ -83,9 +83,9 @@ def test_a_bad_row_of_one_of_several_topics_is_told_with_its_own() -> None:
 def test_a_bad_result_of_several_records_is_told_with_the_end_of_its_window(end_ms: int | None, told: str) -> None:
     rig = with_bad_records(BadRecordPolicy.FAIL)
     operator = rig.plan.vertices[0].nodes[1].operator
-    end = pl.Series("window_end", [end_ms], pl.Int64).cast(pl.Datetime("ms", "UTC"))
+    end = pl.Series("window_end", [end_ms, None], pl.Int64).cast(pl.Datetime("ms", "UTC"))
     with pytest.raises(BadRecord, match=f"a result of several records: the window that ends at {told}: ARITHMETIC"):
-        rig.slots[0].loop.failed_records(operator, frame_of([(1, 2)]).with_columns(end), [overflow(0, 2)])
+        rig.slots[0].loop.failed_records(operator, frame_of([(1, 2), (1, 3)]).with_columns(end), [overflow(0, 2)])
 
 
 def test_a_window_end_that_is_no_time_any_more_is_told_as_it_is() -> None:
