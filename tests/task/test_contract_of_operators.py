@@ -19,9 +19,10 @@ from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.runtime import ROWS_MAX, Out, Runtime
 from tidegate.plan.chain import derive_vertices
 from tidegate.plan.graph import Edge, Node, Way
+from tidegate.plan.growth import BatchLimits
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
-from tidegate.task.elements import Batch
-from tidegate.task.pace import CALL_MS, Pace
+from tidegate.task.elements import BYTES_MAX, Batch
+from tidegate.task.pace import CALL_MS, TRIAL, Pace
 
 
 class Splitter(Runtime):
@@ -80,6 +81,14 @@ class Joined(Runtime):
         self.arrived.append((port, batch.select("k", "n").rows()))
 
 
+def test_a_batch_of_the_same_vertex_is_processed_with_the_first_input() -> None:
+    joined = Joined()
+    one = vertex(source_node("read", children=(1,)), filter_node("join"))
+    rig = Rig(plan_of(1, [one]), batches=lambda name, slot: [[(7, 1)]], operators={"join": lambda: joined})
+    rig.settle()
+    assert joined.arrived == [(0, [(7, 1)])]
+
+
 def test_a_batch_is_processed_with_the_input_that_its_edge_feeds() -> None:
     joined = Joined()
     left, right = vertex(source_node("left", edges=(0,))), vertex(source_node("right", edges=(1,)))
@@ -95,16 +104,17 @@ def test_a_batch_is_processed_with_the_input_that_its_edge_feeds() -> None:
 class Alarm(Runtime):
     """Emits what it kept when its time has come, one row a call."""
 
-    def __init__(self) -> None:
+    def __init__(self, due_ms: int = 1_000_500) -> None:
         self.kept: deque[Row] = deque()
         self.calls: list[int] = []
+        self._due_ms = due_ms
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         self.kept += batch.select("k", "n").rows()
 
     @property
     def next_deadline_ms(self) -> int | None:
-        return 1_000_500 if self.kept else None
+        return self._due_ms if self.kept else None
 
     def on_time(self, now_ms: int, out: Out) -> bool:
         self.calls.append(now_ms)
@@ -130,16 +140,62 @@ def test_an_operator_is_called_when_its_time_has_come_and_again_while_more_is_du
     assert slot.loop.next_deadline_ms is None
 
 
+def two_alarms(first: Alarm, second: Alarm) -> Rig:
+    """Side by side in one vertex, each with a sink after it."""
+    one = vertex(
+        source_node("read", children=(1, 2)),
+        filter_node("first", children=(3,)),
+        filter_node("second", children=(4,)),
+        sink_node("out"),
+        sink_node("copy"),
+    )
+    return Rig(plan_of(1, [one]), operators={"first": lambda: first, "second": lambda: second})
+
+
+def test_an_operator_that_has_more_to_do_is_called_again_whatever_the_others_have() -> None:
+    first, second = Alarm(), Alarm()
+    rig = two_alarms(first, second)
+    first.kept += [(1, 1), (1, 2)]
+    second.kept.append((1, 3))
+    rig.clock.ms = 1_000_500
+    rig.settle()
+    assert rig.slots[0].sinks["out"].open == [(1, 1), (1, 2)]
+
+
+def test_only_the_operator_whose_time_has_come_is_called() -> None:
+    first, second = Alarm(), Alarm(1_000_900)
+    rig = two_alarms(first, second)
+    for alarm in (first, second):
+        alarm.kept.append((1, 1))
+    rig.clock.ms = 1_000_500
+    rig.settle()
+    assert (first.calls, second.calls) == ([1_000_500], [])
+
+
+def test_an_operator_whose_time_has_come_waits_for_room_and_nothing_turns_meanwhile() -> None:
+    """Else the loop would take all of a processor for nothing."""
+    first, second = Alarm(), Alarm()
+    rig = two_alarms(first, second)
+    first.kept.append((1, 1))
+    rig.slots[0].sinks["out"].free = 0
+    rig.clock.ms = 1_000_500
+    assert not rig.slots[0].loop.turn()
+    assert first.calls == []
+
+
 class Answers(Runtime):
     """Something outside answers."""
 
     def __init__(self) -> None:
         self.ready: deque[Row] = deque()
+        self.allowed: list[int] = []
+        """Rows that it might emit, call by call."""
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         self.ready += batch.select("k", "n").rows()
 
     def poll(self, rows_max: int, out: Out) -> bool:
+        self.allowed.append(rows_max)
         if not self.ready:
             return False
         out.emit(frame_of([self.ready.popleft()]))
@@ -166,6 +222,43 @@ def test_what_comes_to_an_operator_from_outside_is_polled_while_there_is_room() 
     sink.free = ROWS_MAX
     rig.settle()
     assert sink.open == [*rows, (2, 9)]
+
+
+def test_what_an_operator_emits_by_itself_waits_for_room_in_every_way_out() -> None:
+    answers = Answers()
+    head = vertex(source_node("read", children=(1,)), filter_node("ask", edges=(0,)))
+    rig = Rig(
+        plan_of(1, [head, vertex(sink_node("write"))], [edge(0, "read", "write")]),
+        operators={"ask": lambda: answers},
+        credit_bytes=1,
+    )
+    rig.slots[0].sinks["write"].free = 0
+    answers.ready += [(1, 1), (1, 2), (1, 3)]
+    rig.settle()
+    assert list(answers.ready) == [(1, 2), (1, 3)], "the channel is full"
+
+
+def test_what_an_operator_emits_by_itself_is_bounded_by_rows_and_by_what_calls_take() -> None:
+    answers = Answers()
+    head = vertex(source_node("read", children=(1,)), filter_node("ask", children=(2,)), sink_node("write"))
+    rig = Rig(plan_of(1, [head]), operators={"ask": lambda: answers})
+    task = rig.slots[0].loop.tasks[0]
+    for rows, paced in ((20, 30), (40, 30)):
+        task._limits = BatchLimits(rows, BYTES_MAX)
+        task._pace.rows = paced
+        task.turn()
+    assert answers.allowed == [20, 30]
+
+
+def test_an_operator_that_never_emits_by_itself_is_not_asked_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def poll(*_: object) -> bool:
+        raise AssertionError("asked")
+
+    monkeypatch.setattr(Runtime, "poll", poll)
+    one = vertex(source_node("read", children=(1,)), filter_node("pass", children=(2,)), sink_node("write"))
+    rig = Rig(plan_of(1, [one]), batches=lambda name, slot: [[(1, 1)]])
+    rig.settle()
+    assert rig.slots[0].sinks["write"].open == [(1, 1)]
 
 
 def test_calls_that_last_too_long_get_fewer_rows_and_short_ones_more_again() -> None:
@@ -214,17 +307,36 @@ def test_after_a_stall_a_limit_of_one_row_does_not_stay(fixed_ms: float) -> None
     assert taken > 200 * 200
 
 
-class Slow(Runtime):
-    """Needs a millisecond a row."""
+def test_a_limit_of_one_row_is_tried_again_with_two_now_and_then() -> None:
+    pace, limits = Pace(), []
+    for _ in range(2):
+        pace.observe(1, 10 * CALL_MS)
+    for _ in range(3 * (TRIAL + 1)):
+        limits.append(pace.rows)
+        pace.observe(pace.rows, 10 * CALL_MS * pace.rows)
+    assert limits == [*[1] * TRIAL, 2] * 3
 
-    def __init__(self) -> None:
+
+def test_what_rows_take_is_told_from_what_a_call_takes_without_them() -> None:
+    """Batches differ by a sixth only: 60 ms for 1000 rows, and 40 ms for each call."""
+    pace = Pace()
+    for rows in (850, 1150) * 5:
+        pace.observe(rows, 40 + 0.06 * rows)
+    assert 500 < pace.rows < 833
+
+
+class Slow(Runtime):
+    """Needs a millisecond a row, or more."""
+
+    def __init__(self, row_ms: int = 1) -> None:
         self.rig: Rig | None = None
         self.heights: list[int] = []
+        self._row_ms = row_ms
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         self.heights.append(batch.height)
         if self.rig is not None:
-            self.rig.clock.ms += batch.height
+            self.rig.clock.ms += batch.height * self._row_ms
 
 
 def test_a_slow_operator_gets_so_little_at_a_time_that_a_barrier_waits_50_ms() -> None:
@@ -242,8 +354,18 @@ def test_a_slow_operator_gets_so_little_at_a_time_that_a_barrier_waits_50_ms() -
         channel.push(one)
     rig.settle()
     assert sum(slow.heights) == 1200
-    assert slow.heights[:2] == [200, 200]
+    assert slow.heights[:3] == [200, 200, CALL_MS]
     assert max(slow.heights[2:]) <= CALL_MS
+
+
+def test_a_source_reads_single_records_where_each_takes_longer_than_a_barrier_may_wait() -> None:
+    slow = Slow(60)
+    nodes = (source_node("read", children=(1,)), filter_node("slow"))
+    rows: list[list[Row]] = [[(1, number) for number in range(size)] for size in (3, 3, 14)]
+    rig = Rig(plan_of(1, [vertex(*nodes)]), batches=lambda name, slot: rows, operators={"slow": lambda: slow})
+    slow.rig = rig
+    rig.settle()
+    assert slow.heights == [3, 3, *[1] * 14]
 
 
 def test_a_source_reads_less_at_a_time_when_what_follows_it_is_slow() -> None:
@@ -304,6 +426,14 @@ def test_a_final_barrier_waits_at_a_source_until_what_was_read_has_left() -> Non
     rig.settle()
     assert rig.rows_in_transactions(1) == dict.fromkeys(rows, 1), "and nothing that was not read before it"
     assert rig.is_complete(1)
+
+
+def test_a_barrier_that_is_not_final_does_not_wait_for_what_was_read() -> None:
+    nodes = (source_node("read", children=(1,)), filter_node("ask", children=(2,)), sink_node("write"))
+    rig = Rig(plan_of(1, [vertex(*nodes)]), batches=lambda name, slot: [[(1, 1), (1, 2)]], operators={"ask": Full})
+    rig.slots[0].loop.turn()
+    rig.trigger(1)
+    assert rig.slots[0].trace.events == [("prepare", 1)]
 
 
 def test_a_final_barrier_that_is_given_up_while_it_waits_is_forgotten() -> None:

@@ -435,6 +435,12 @@ def test_W02_a_bounded_source_ends_event_time_whether_its_rows_have_one_or_not()
     assert noted.notes == [(1, 1), Watermark(END_OF_TIME)]
 
 
+def test_W02_the_end_of_event_time_reaches_the_next_vertex_although_nothing_else_moves() -> None:
+    rig, noted = noting(1, restored=FromSource(bounded=True))
+    rig.settle()
+    assert noted.notes == [Watermark(END_OF_TIME)]
+
+
 def test_W02_a_bounded_source_has_finished_when_what_is_chained_to_it_has_emitted_all() -> None:
     rig, noted = chain(*ROWS, middle=Closing(), bounded=True)
     turn(rig, 5)

@@ -10,16 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.task.fakes import FakeSource, Row
-from tests.task.rig import Rig
-from tests.task.test_event_time import FromSource, Noted, Timed, noting
 from tests.task.test_valve import fed, feed
-from tests.task.topologies import edge, plan_of, source_node, totals_node, vertex
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.sources.watermarks import SourceWatermarks
-from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
+from tidegate.task.elements import StillIdle, StreamStatus, TimeElement, Watermark
 from tidegate.task.valve import Inputs, Valve
 
 ACTIVE = StreamStatus(idle=False)
@@ -70,6 +66,18 @@ def test_an_input_that_ends_while_it_is_asked_needs_no_answer() -> None:
     assert inputs.on_control(other, StillIdle(question)) == [StillIdle()]
 
 
+def test_an_input_that_is_active_while_it_is_asked_has_not_answered() -> None:
+    """Rows have come from it."""
+    inputs = Inputs([0, 1])
+    for port in range(2):
+        inputs.on_control(port, IDLE)
+    inputs.ask()
+    [_, (other, question)] = inputs.take_questions()
+    assert inputs.on_control(other, StillIdle(question)) == []
+    assert inputs.on_control(0, ACTIVE) == [ACTIVE]
+    assert inputs.on_control(0, Watermark(7)) == [Watermark(7)]
+
+
 @pytest.mark.parametrize("last", [5, True])
 def test_a_valve_that_is_active_again_says_where_it_is_when_all_its_channels_have(last: int | bool) -> None:
     """Else whoever reads from it would not wait for rows that are on their way to it."""
@@ -93,6 +101,26 @@ def test_nothing_passes_an_idle_channel_before_it_has_said_that_it_still_is() ->
     assert valve.take_questions() == [(0, 2)]
     assert valve.on_still_idle(0, 1) == []
     assert valve.on_still_idle(0, 2) == [Watermark(12)]
+
+
+def test_an_idle_channel_is_asked_only_when_something_is_to_pass_it() -> None:
+    valve = fed(3, (0, 4), (1, 9), (2, 9), (0, True), (0, False), (0, 5))
+    assert valve.watermark_ms == 9
+    assert Valve.on_status(valve, 0, idle=True) == []
+    assert Valve.on_watermark(valve, 1, 12) == []
+    assert valve.take_questions() == [], "the third one is still at 9"
+    assert Valve.on_watermark(valve, 2, 11) == []
+    assert [channel for channel, _ in valve.take_questions()] == [0]
+
+
+def test_who_holds_back_is_told_by_what_an_idle_channel_has_answered() -> None:
+    """And not by its watermark, below which the others have come meanwhile."""
+    valve = fed(2, (0, 4), (1, 9), (0, True))
+    Valve.on_watermark(valve, 1, 12)
+    assert valve.held_back_by() == 0
+    added = valve.add_channel()
+    Valve.on_watermark(valve, added, 6)
+    assert valve.held_back_by() == added
 
 
 def test_a_channel_that_is_active_before_it_has_answered_holds_the_others_back() -> None:
@@ -128,6 +156,8 @@ def test_who_asks_an_active_valve_is_answered_when_it_is_idle() -> None:
     assert valve.take_questions() == []
     assert valve.on_status(0, idle=True) == [IDLE]
     assert [valve.on_still_idle(*one) for one in valve.take_questions()] == [[StillIdle()]]
+    assert feed(valve, [(0, False), (0, 5), (0, True)]) == [ACTIVE, Watermark(5), IDLE]
+    assert valve.take_questions() == [], "nobody has asked since"
 
 
 def test_a_valve_that_falls_idle_in_between_asks_again_for_who_asks() -> None:
@@ -163,6 +193,24 @@ def test_a_valve_that_is_active_again_says_where_it_is_when_the_others_are_activ
     valve = resumed((0, 20))
     assert valve.on_status(1, idle=False) == []
     assert valve.on_watermark(1, 15) == [Watermark(15)]
+
+
+def test_a_valve_that_is_active_again_waits_with_a_higher_watermark_for_the_others_too() -> None:
+    """It comes further meanwhile where the other one, which has not said where it is, was ahead already."""
+    valve = fed(3, (0, 4), (1, 9), (2, 12), (0, True), (0, False), (0, 5), (2, True), (1, True), (0, True))
+    assert feed(valve, [(1, False), (2, False)]) == [ACTIVE]
+    assert valve.on_watermark(1, 11) == []
+    assert valve.on_watermark(2, 12) == [Watermark(11)]
+
+
+def test_a_valve_that_has_let_nothing_out_yet_says_nothing_when_it_is_active_again() -> None:
+    valve = Valve(2)
+    assert feed(valve, [(0, True), (1, True), (0, False)]) == [IDLE, ACTIVE]
+    assert feed(valve, [(0, 5)]) == []
+    [(other, _)] = valve.take_questions()
+    assert valve.on_status(other, idle=False) == []
+    assert valve.on_watermark(other, LOWEST) == [], "it has come nowhere"
+    assert valve.on_watermark(other, 3) == [Watermark(3)]
 
 
 def test_a_valve_that_was_active_for_a_moment_need_not_say_where_it_is() -> None:
@@ -411,72 +459,3 @@ def test_rows_in_idle_partitions_are_not_late_while_another_partition_of_their_s
     assert world.late == []
     assert not any(world.unread)
     assert not any(world.wires)
-
-
-# -- through the loops -----------------------------------------------------------------------------------------------
-
-
-class OneIdle(FromSource):
-    """Slot 0 goes on, the others are idle."""
-
-    def __init__(self, *script: Row | TimeControl) -> None:
-        super().__init__(*script)
-        self.made: list[Timed] = []
-
-    def source(self, name: str, slot: int) -> FakeSource:
-        script = self._script if slot == 0 else [IDLE]
-        self.made.append(Timed(script, bounded=False))
-        return self.made[-1]
-
-
-@pytest.mark.parametrize("parallelism", [2, 3])
-def test_a_watermark_passes_subtasks_that_have_been_asked_whether_they_are_still_idle(parallelism: int) -> None:
-    sources = OneIdle(Watermark(5), Watermark(9))
-    rig, noted = noting(parallelism, restored=sources)
-    rig.settle()
-    assert Watermark(9) in noted.notes
-    assert not any(one.asked_still_idle for one in sources.made), "each question is answered"
-
-
-def test_a_subtask_that_cannot_say_that_it_is_still_idle_holds_the_watermark_back() -> None:
-    """Its records are on their way to it, or its broker is away."""
-    sources = OneIdle(Watermark(5))
-    rig, noted = noting(restored=sources)
-    silent = sources.made[1]
-    silent.take_still_idle = lambda: False  # type: ignore[method-assign]  # of this one only
-    rig.settle()
-    assert silent.asked_still_idle
-    assert Watermark(5) not in noted.notes
-    rows = [(key, 7) for key in range(1, 6)]
-    silent.script += [ACTIVE, *rows, Watermark(4)]
-    rig.settle()
-    assert noted.notes[-1] == Watermark(4)
-    assert any(row in noted.notes for row in rows)
-
-
-def test_a_vertex_that_is_asked_asks_what_it_reads_from() -> None:
-    """source -> total -> last, two exchanges: the question of the last one goes up to the sources, the answer down."""
-    kept: list[Noted] = []
-
-    def make() -> Noted:
-        kept.append(Noted())
-        return kept[-1]
-
-    plan = plan_of(
-        2,
-        [
-            vertex(source_node("read", edges=(0,))),
-            vertex(totals_node("total", edges=(1,))),
-            vertex(totals_node("last")),
-        ],
-        [edge(0, "read", "total", "k"), edge(1, "total", "last", "k")],
-    )
-    sources = OneIdle(Watermark(5), IDLE, ACTIVE, (1, 7), IDLE)
-    rig = Rig(plan, operators={"last": make, "total": Noted}, restored=sources)
-    rig.settle()
-    for one in kept:
-        assert one.notes[-2:] == [Watermark(5), IDLE]
-    sources.made[0].script += [ACTIVE, Watermark(8)]
-    rig.settle()
-    for one in kept:
-        assert one.notes[-1] == Watermark(8)

@@ -31,6 +31,40 @@ def test_what_is_a_minute_old_does_not_count() -> None:
         count.add(ONE, KIND, second * 1000.0)
 
 
+def test_a_letter_counts_for_60_seconds() -> None:
+    count = LetterCount(1)
+    count.add(ONE, KIND, 500.0)
+    count.add(ONE, KIND, 60_000.0)
+    with pytest.raises(TooManyDeadLetters):
+        count.add(ONE, KIND, 119_999.0)
+
+
+def test_what_is_a_minute_old_takes_nothing_else_with_it() -> None:
+    count = LetterCount(5)
+    count.add(ONE, KIND, 0.0, 4)
+    count.add(ONE, KIND, 59_000.0)
+    count.add(ONE, KIND, 60_000.0, 4)
+    with pytest.raises(TooManyDeadLetters):
+        count.add(ONE, KIND, 61_000.0)
+
+
+def test_what_is_remembered_of_a_minute_does_not_grow_with_its_letters() -> None:
+    count = LetterCount(5000)
+    for number in range(1000):
+        count.add(ONE, KIND, 2.0 * number)
+    assert len(count._found) == 2
+
+
+@pytest.mark.parametrize(("kinds", "rest"), [(10, ""), (11, ", and others")])
+def test_the_error_names_ten_kinds_of_letters(kinds: int, rest: str) -> None:
+    count = LetterCount(kinds - 1)
+    with pytest.raises(TooManyDeadLetters) as stop:
+        for number in range(kinds):
+            count.add(OperatorName(f"step{number}"), KIND, 0.0)
+    named = ", ".join(f"1 WRONG_TYPE in step{number}" for number in range(10))
+    assert f": {named}{rest}; nothing was lost" in stop.value.message
+
+
 def test_without_a_limit_nothing_stops() -> None:
     count = LetterCount(None)
     for _ in range(5000):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import polars as pl
 import pytest
 
 from tests.coordinator.values import handle
-from tests.task.fakes import ATTEMPT, FakeFilter, VirtualClock, frame_of, overflow
+from tests.task.fakes import ATTEMPT, VirtualClock
 from tests.task.rig import Rig
 from tests.task.small_rigs import STALE, barrier, batch, controls, one_chain, receiver, totals, turn
 from tests.task.topologies import (
     edge,
-    filter_node,
     parallel_plan,
     plan_of,
     shuffle_plan,
@@ -22,13 +20,12 @@ from tests.task.topologies import (
 )
 from tidegate.coordinator.types import StateHandle
 from tidegate.errors import AttemptFailed
-from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.task.barriers.handler import AbortReason
 from tidegate.task.channels import CREDIT_BYTES
 from tidegate.task.elements import CancelMarker
-from tidegate.task.loop import BadRecord, Uploaded
+from tidegate.task.loop import Uploaded
 from tidegate.task.messages import Acknowledged, AddPartitions, Declined, Trigger, decode_slot_message, encode_message
 
 # -- giving up ---------------------------------------------------------------------------------------------------------
@@ -280,6 +277,14 @@ def test_a_bounded_source_reports_its_end_once() -> None:
     assert rig.finished_sources() == ["read", "read"]
 
 
+def test_nothing_moves_before_all_slots_are_deployed() -> None:
+    rig = one_chain()
+    slot = rig.slots[0]
+    slot.loop.begun = False
+    assert not slot.loop.turn()
+    assert slot.sources["read"].polls == 0
+
+
 def test_an_unbounded_source_reports_no_end() -> None:
     rig = one_chain()
     rig.settle()
@@ -312,19 +317,22 @@ def test_a_sink_that_is_not_ready_holds_its_source_back() -> None:
     slot = rig.slots[0]
     slot.sinks["write"].free = 0
     assert not slot.loop.turn()
-    slot.loop.waited(5.0)
-    assert (slot.sources["read"].polls, slot.loop.counters.backpressured_ms) == (0, 5.0)
+    for waited_ms in (5.0, 2.0):
+        slot.loop.waited(waited_ms)
+    assert (slot.sources["read"].polls, slot.loop.counters.backpressured_ms) == (0, 7.0)
     slot.sinks["write"].free = ROWS_MAX
     assert slot.loop.turn()
-    slot.loop.waited(3.0)
-    assert (slot.loop.counters.backpressured_ms, slot.loop.counters.idle_ms) == (5.0, 3.0)
+    for waited_ms in (3.0, 1.0):
+        slot.loop.waited(waited_ms)
+    assert (slot.loop.counters.backpressured_ms, slot.loop.counters.idle_ms) == (7.0, 4.0)
 
 
 def test_who_is_held_up_is_the_first_operator_of_the_subtask_that_has_no_room() -> None:
     rig = Rig(shuffle_plan(1), batches=lambda name, slot: [[(1, 1)]])
     slot = rig.slots[0]
     slot.sinks["write"].free = 0
-    slot.loop.waited(5.0)
+    for waited_ms in (5.0, 2.0):
+        slot.loop.waited(waited_ms)
     held_up = {
         node.operator.name: counts.blocked_ms
         for task in slot.loop.tasks
@@ -333,7 +341,7 @@ def test_who_is_held_up_is_the_first_operator_of_the_subtask_that_has_no_room() 
     (first, *_) = next(
         task for task in slot.loop.tasks if "write" in {n.operator.name for n in task.vertex.nodes}
     ).vertex.nodes
-    assert {name: spent for name, spent in held_up.items() if spent} == {first.operator.name: 5.0}
+    assert {name: spent for name, spent in held_up.items() if spent} == {first.operator.name: 7.0}
 
 
 def test_barriers_pass_a_source_and_a_subtask_that_are_held_back() -> None:
@@ -381,62 +389,6 @@ def test_busy_time_is_counted_when_something_moved() -> None:
     slot.loop._clock = TickingClock()
     rig.settle()
     assert slot.loop.counters.busy_ms == 8.0
-
-
-# -- bad records -------------------------------------------------------------------------------------------------------
-
-
-def with_bad_records(policy: BadRecordPolicy) -> Rig:
-    check = filter_node("check", policy, children=(2,))
-    return Rig(
-        plan_of(1, [vertex(source_node("read", children=(1,)), check, sink_node("write"))]),
-        batches=lambda name, slot: [[(1, 1), (1, 2)], [(1, 3), (1, 4)]],
-        operators={"check": lambda: FakeFilter(bad=[2, 3])},
-    )
-
-
-def test_bad_records_fail_stops_the_pipeline_with_place_and_remedy() -> None:
-    rig = with_bad_records(BadRecordPolicy.FAIL)
-    with pytest.raises(
-        BadRecord, match="step check: record of its source, partition 0, offset 1: ARITHMETIC_OVERFLOW: of 2"
-    ) as caught:
-        rig.settle()
-    assert "bad_records: skip" in caught.value.message
-    assert not caught.value.retriable
-
-
-def test_bad_records_skip_leaves_them_out_and_counts_them_by_kind() -> None:
-    rig = with_bad_records(BadRecordPolicy.SKIP)
-    rig.settle()
-    slot = rig.slots[0]
-    assert slot.sinks["write"].open == [(1, 1), (1, 4)]
-    assert slot.loop.counters.bad_records == {("check", FailureKind.ARITHMETIC_OVERFLOW): 2}
-    assert [count for _, count in slot.bad] == [1, 2]
-    assert "step check" in slot.bad[1][0]
-    assert "offset 2" in slot.bad[1][0]
-
-
-def test_a_bad_row_that_was_in_flight_before_anything_could_fail_is_told_without_a_place() -> None:
-    """A checkpoint of the former definition has its rows without partition and offset."""
-    rig = with_bad_records(BadRecordPolicy.FAIL)
-    operator = rig.plan.vertices[0].nodes[1].operator
-    with pytest.raises(
-        BadRecord, match=r"record of its source, partition and offset unknown \(.*: ARITHMETIC_OVERFLOW: of 2; "
-    ):
-        rig.slots[0].loop.failed_records(operator, frame_of([(1, 2)]), [overflow(0, 2)])
-
-
-def test_a_bad_row_of_one_of_several_topics_is_told_with_its_own() -> None:
-    rig = with_bad_records(BadRecordPolicy.FAIL)
-    operator = rig.plan.vertices[0].nodes[1].operator
-    loop = rig.slots[0].loop
-    loop.origins = {operator.name: ("orders", "returns")}
-    frame = frame_of([(1, 2)])
-    with pytest.raises(BadRecord, match="step check: record of orders or returns, partition"):
-        loop.failed_records(operator, frame, [overflow(0, 2)])
-    topic = pl.Series("__topic", ["returns"])
-    with pytest.raises(BadRecord, match="step check: record of returns, partition"):
-        loop.failed_records(operator, frame.with_columns(topic), [overflow(0, 2)])
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------

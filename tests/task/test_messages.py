@@ -28,6 +28,7 @@ from tidegate.task.messages import (
     PeerAddress,
     Ping,
     Running,
+    SchemasWanted,
     SlotFailed,
     SlotMessage,
     SlotSettings,
@@ -132,6 +133,11 @@ def test_half_characters_are_sent_as_escapes(message: SlotMessage) -> None:
         assert sent.message.endswith(r"\ud83d")
     if isinstance(sent, Declined):
         assert sent.decline.detail.endswith(r"\ud83d")
+
+
+def test_half_characters_in_a_list_are_sent_as_escapes_too() -> None:
+    message = SchemasWanted((7, "a\ud83d"))
+    assert decode_slot_message(encode_message(message)[LENGTH.size :]) == SchemasWanted((7, r"a\ud83d"))
 
 
 def _with_halves(value: Any) -> Any:

@@ -78,8 +78,9 @@ def test_rows_that_a_sink_refuses_have_failed_and_do_not_leave() -> None:
     meter = Meter([Rest.WRITTEN], HandClock())
     meter.failed(0, 2)
     meter.took(0, 5)
+    meter.failed(0, 1)
     meter.took(0, 1)
-    assert meter.counts == [OperatorCounts(rows_in=6, rows_out=4, failed=2)]
+    assert meter.counts == [OperatorCounts(rows_in=6, rows_out=3, failed=3)]
 
 
 def test_rows_that_an_aggregate_folds_are_not_filtered(rig: Rig) -> None:

@@ -262,8 +262,10 @@ def test_files_of_releases_that_named_no_state_are_of_the_state_in_their_header(
 
 def test_a_state_that_the_operator_does_not_have_is_refused() -> None:
     other = MemoryState[StateHandle](OPERATOR, keyed("timers"), groups_of)
-    with pytest.raises(StateUnreadable, match=r"state timers of count, .* \(it has: counts, known, readers, seen\)"):
+    there = "counts, known, readers, seen"
+    with pytest.raises(StateUnreadable, match=rf"state timers of count, .* \(it has: {there}\)") as stop:
         restore(Counter().states, stored("1", other))
+    assert stop.value.fields == {"operator": OPERATOR, "state": "timers"}
     with pytest.raises(StateUnreadable, match=r"state timers of count, .* \(it has: none\)"):
         restore({}, stored("1", other, named=False))
 

@@ -70,6 +70,7 @@ def test_B43_B45_B47_a_barrier_is_passed_on_at_once_and_the_rows_ahead_of_it_are
     slot.inputs[1, 0].push(batch((1, 5)))
     uploaded(rig)
     assert inflight(rig, 1) == {StateKind.INPUT: [1, 2, 4]}
+    assert [ack.inflight_rows for ack in rig.acks(1)] == [3]
     assert not rig.rows_in_state(1)
     slot.sinks["write"].free = ROWS_MAX
     rig.settle()

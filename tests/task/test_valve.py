@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.task.naive_valve import NaiveValve
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
 from tidegate.task.valve import Combined, Inputs, Valve
@@ -187,10 +188,11 @@ def test_W14_what_an_input_that_has_ended_would_have_let_out_comes_out_when_the_
     assert valve.on_still_idle(1, 1) == [Watermark(5), IDLE]
 
 
-def test_W15_the_last_to_fall_idle_lets_nothing_out_if_it_was_late() -> None:
+@pytest.mark.parametrize("last", [True, END_OF_TIME])
+def test_W15_the_last_to_fall_idle_or_to_end_lets_nothing_out_if_it_was_late(last: int | bool) -> None:
     valve = fed(3, (0, 4), (1, 9), (2, 12), (0, True), (0, False), (0, 5), (2, True), (1, True))
     assert valve.watermark_ms == 9
-    assert valve.on_status(0, idle=True) == [IDLE]
+    assert feed(valve, [(0, last)]) == [IDLE]
 
 
 def test_W16_the_minimum_is_looked_for_again_when_its_channel_falls_idle() -> None:
@@ -209,6 +211,28 @@ def test_W17_the_first_channel_that_is_active_again_makes_the_valve_active() -> 
     valve = fed(2, (0, 9), (1, 4), (0, True), (1, True))
     assert valve.on_status(1, idle=False) == [ACTIVE]
     assert valve.on_status(0, idle=False) == []
+
+
+def test_W17_a_channel_that_is_active_again_and_comes_as_far_as_what_has_come_out_is_waited_for() -> None:
+    valve = fed(2, (0, 4), (1, 9), (0, True), (0, False))
+    assert feed(valve, [(0, 9), (1, 12)]) == []
+    assert valve.held_back_by() == 0
+
+
+def test_W18_event_time_goes_on_with_the_one_channel_that_is_neither_idle_nor_late() -> None:
+    """It was idle, and is further than what has come out."""
+    valve = fed(3, (0, 4), (1, 5), (2, 9), (0, True), (0, False), (0, 4), (2, True), (1, True))
+    assert valve.watermark_ms == 5
+    assert valve.on_status(2, idle=False) == []
+    assert valve.on_watermark(2, 10) == [Watermark(10)]
+    assert valve.on_watermark(2, 11) == [Watermark(11)]
+
+
+def test_W18_a_late_channel_that_falls_idle_lets_nothing_out() -> None:
+    """The only one that counts is active again, and its first rows are on their way."""
+    valve = fed(3, (0, 4), (1, 5), (2, 9), (0, True), (0, False), (0, 4), (2, True), (1, True), (2, False))
+    assert valve.on_status(0, idle=True) == []
+    assert valve.on_watermark(2, 10) == [Watermark(10)]
 
 
 def test_W18_a_late_channel_does_not_hold_the_valve_back() -> None:
@@ -292,88 +316,6 @@ def test_W19_every_input_has_a_valve_of_its_own() -> None:
 
 
 # -- against a naive model ---------------------------------------------------------------------------------------------
-
-
-class NaiveValve:
-    """The rules as they are written down, channel by channel, with everything computed from the start each time."""
-
-    def __init__(self, channels: int) -> None:
-        self.marks = [LOWEST] * channels
-        self.idle = [False] * channels
-        self.late: set[int] = set()
-        self.resuming: set[int] = set()
-        """Active again, without a watermark since."""
-        self.out = LOWEST
-        self.all_idle = False
-        self.waited: set[int] = set()
-        """The same, but of those with a higher watermark, too."""
-        self.silent = False
-        """The valve is active again, and has not said where it is."""
-
-    def going_on(self) -> list[int]:
-        return [c for c, mark in enumerate(self.marks) if mark != END_OF_TIME]
-
-    def push(self, channel: int, what: int | bool) -> list[TimeControl]:
-        if isinstance(what, bool):
-            if self.marks[channel] == END_OF_TIME or self.idle[channel] == what:
-                return []
-            self.idle[channel] = what
-            self.late.discard(channel)
-            held = what and (self.marks[channel] == self.out or channel in self.resuming)
-            self.resuming.discard(channel)
-            self.waited.discard(channel)
-            if not what:
-                self.waited.add(channel)
-                if self.marks[channel] < self.out:
-                    self.resuming.add(channel)
-            out = self.derive(held=held, status=True)
-            return self.say(out) if what else out
-        if self.all_idle or self.idle[channel]:
-            return []
-        self.waited.discard(channel)
-        if what <= self.marks[channel] and channel not in self.resuming:
-            return self.say([])
-        held = self.marks[channel] == self.out or channel in self.resuming
-        self.marks[channel] = max(what, self.marks[channel])
-        if self.marks[channel] >= self.out:
-            self.late.discard(channel)
-        elif channel in self.resuming:
-            self.late.add(channel)
-        self.resuming.discard(channel)
-        return self.say(self.derive(held=held, status=False))
-
-    def say(self, out: list[TimeControl]) -> list[TimeControl]:
-        """Where it is, once all that are active have said where they are."""
-        if self.waited or not self.silent:
-            return out
-        self.silent = False
-        return out or ([Watermark(self.out)] if self.out != LOWEST else [])
-
-    def reached(self, channel: int) -> int:
-        return max(self.marks[channel], self.out) if channel in self.resuming else self.marks[channel]
-
-    def derive(self, *, held: bool, status: bool) -> list[TimeControl]:
-        active = [c for c in self.going_on() if not self.idle[c]]
-        wanted: int | None = None
-        if not self.going_on():
-            wanted = END_OF_TIME
-        elif active:
-            aligned = [self.reached(c) for c in active if c not in self.late]
-            if aligned and (held or not status):
-                wanted = min(aligned)
-        elif held:
-            wanted = max(self.marks[c] for c in self.going_on())
-        changed: list[TimeControl] = []
-        if self.all_idle and active:
-            self.all_idle, self.silent = False, True
-            changed.append(ACTIVE)
-        if wanted is not None and wanted > self.out:
-            self.out = wanted
-            changed.append(Watermark(wanted))
-        if not self.all_idle and not active and self.going_on():
-            self.all_idle, self.silent = True, False
-            changed.append(IDLE)
-        return changed
 
 
 TIMES = st.one_of(st.integers(-3, 12), st.just(END_OF_TIME))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+import polars as pl
 import pytest
 
-from tests.task.fakes import ATTEMPT, FakeFilter
+from tests.task.fakes import ATTEMPT, FakeFilter, frame_of
 from tests.task.rig import Rig
 from tests.task.small_rigs import barrier, batch, controls, one_chain, receiver, totals, turn
 from tests.task.topologies import (
@@ -18,8 +20,11 @@ from tests.task.topologies import (
     totals_node,
     vertex,
 )
+from tidegate.formats.record_parts import CARRIED_HEADERS
 from tidegate.ids import SlotIndex, SubtaskId, VertexId
+from tidegate.task.channels import InputChannel, LocalOutput
 from tidegate.task.elements import Barrier, Batch
+from tidegate.task.outputs import EdgeOutput
 
 # -- the step of a barrier ---------------------------------------------------------------------------------------------
 
@@ -97,13 +102,14 @@ def test_C28_C36_one_ack_of_a_chain_carries_positions_states_and_committables() 
     assert [state.operator for state in ack.states] == ["total"]
     assert [committable.sink for committable in ack.committables] == ["write"]
     assert (ack.upload_ms, ack.prepare_ms) == (7.0, 2.5)
+    assert (ack.written_bytes, ack.inflight_rows) == (len("[[1,1],[2,2]]"), 0)
 
 
 def test_F26_a_subtask_without_state_and_sinks_acknowledges_at_once() -> None:
     rig = receiver(parallelism=1)
     rig.trigger(1)
     (ack,) = rig.acks(1)
-    assert (ack.subtask.vertex, ack.states, ack.committables) == ("read", (), ())
+    assert (ack.subtask.vertex, ack.states, ack.committables, ack.alignment_ms) == ("read", (), (), 0)
 
 
 def test_C30_F24_the_ack_waits_for_the_upload() -> None:
@@ -279,6 +285,16 @@ def test_an_edge_carries_its_columns_and_the_engines_own() -> None:
     element = rig.slots[0].inputs[0, 0].pop()
     assert isinstance(element, Batch)
     assert element.frame.columns == ["k", "n", "__partition", "__offset"]
+
+
+@pytest.mark.parametrize("headers", [True, False])
+def test_an_edge_carries_the_headers_of_records_where_they_are_kept(headers: bool) -> None:
+    channel = InputChannel()
+    output = EdgeOutput(msgspec.structs.replace(edge(0, "read", "write"), headers=headers), [LocalOutput(channel)], 128)
+    output.emit(frame_of([(1, 1)]).with_columns(pl.lit(None).alias(CARRIED_HEADERS)))
+    element = channel.pop()
+    assert isinstance(element, Batch)
+    assert element.frame.columns == ["k", "n", *([CARRIED_HEADERS] if headers else [])]
 
 
 def test_B03_a_subtask_without_input_has_nothing_to_do() -> None:

@@ -239,7 +239,7 @@ def encode_message(message: SlotMessage | DriverMessage) -> bytes:
     try:
         body = _encode(message)
     except UnicodeEncodeError:
-        body = _encode(_escaped(msgspec.to_builtins(message, builtin_types=(bytes,))))
+        body = _encode(_escaped(msgspec.to_builtins(message)))
     return LENGTH.pack(len(body)) + body
 
 

@@ -46,7 +46,7 @@ class Pace:
         long = before and self._long
         self._single = self._single + 1 if self.rows == 1 else 0
         if self._single == TRIAL:
-            self._single, self.rows = 0, 2
+            self.rows = 2
         elif long and row_ms * self.rows > CALL_MS:
             self.rows = max(1, int(CALL_MS / row_ms))
         elif (long or elapsed_ms + row_ms * rows < CALL_MS) and rows >= self.rows:

@@ -48,7 +48,7 @@ class _Channel:
 
     @property
     def lets_pass_ms(self) -> int:
-        """While idle: what is late by its own watermark may be late."""
+        """Its watermark; of an idle one at least that: what is late by its own watermark may be late."""
         return max(self.sure_ms, self.watermark_ms)
 
     def ask(self, reached_ms: int) -> None:
@@ -78,6 +78,8 @@ class Valve:
         """Channels that are to be asked, in order."""
         self._wanted_ms = LOWEST
         """What would have come out if all idle channels had answered."""
+        self._resumed = False
+        """A channel is active again since the minimum was looked for: it may be the only one that counts."""
         self._goal_ms: int | None = None
         """All are idle, and this is to come out in front of that, when they have answered."""
         self._asked = False
@@ -115,8 +117,8 @@ class Valve:
             one.aligned = one.watermark_ms >= self.watermark_ms
             return self._advance()
         one.aligned = one.aligned or one.watermark_ms >= self.watermark_ms
-        # A channel that was ahead of what would have come out did not hold it back.
-        return self._advance() if before_ms <= self._wanted_ms else []
+        # A channel that was ahead of what would have come out did not hold it back, if others did.
+        return self._advance() if self._resumed or before_ms <= self._wanted_ms else []
 
     def on_status(self, channel: int, idle: bool) -> list[TimeControl]:
         """What comes out when the channel turned idle or active: W12-W18."""
@@ -172,12 +174,11 @@ class Valve:
         None when nobody is.
         """
         waiting = [
-            (one.lets_pass_ms if one.idle else one.watermark_ms, index)
+            (one.lets_pass_ms, index)
             for index, one in enumerate(self._channels)
-            if one.aligned or one.asked_ms is not None
+            if not one.ended and (one.aligned or one.asked_ms is not None)
         ]
-        lowest_ms, index = min(waiting, default=(END_OF_TIME, -1))
-        return None if lowest_ms == END_OF_TIME else index
+        return min(waiting)[1] if waiting else None
 
     def _with_owed(self, out: list[TimeControl]) -> list[TimeControl]:
         """The same, or where it is when that can be said."""
@@ -198,6 +199,7 @@ class Valve:
         one.resuming = one.watermark_ms < self.watermark_ms
         self._goal_ms = None
         self._wanted_ms = max(self.watermark_ms, min(self._wanted_ms, self._lowest_ms()))
+        self._resumed = True
         if not self.idle:
             return []
         self.idle, self._owes_watermark = False, True
@@ -234,15 +236,12 @@ class Valve:
 
     def _advance(self) -> list[TimeControl]:
         """W11, W16."""
+        self._resumed = False
         return self._raise(self._lowest_ms())
 
     def _lowest_ms(self) -> int:
-        """Of the aligned channels; LOWEST without any."""
-        aligned = (
-            max(one.watermark_ms, self.watermark_ms) if one.resuming else one.watermark_ms
-            for one in self._channels
-            if one.aligned and not one.ended
-        )
+        """Of the aligned channels; LOWEST without any. One that resumes may be below what has come out."""
+        aligned = (one.watermark_ms for one in self._channels if one.aligned and not one.ended)
         return min(aligned, default=LOWEST)
 
     def _raise(self, time_ms: int) -> list[TimeControl]:
@@ -267,7 +266,7 @@ class Valve:
         self._unsure.clear()
         for channel, one in enumerate(self._channels):
             if one.idle and not one.ended:
-                self._ask(channel, one, one.sure_ms if one.asked_ms is None else one.asked_ms)
+                self._ask(channel, one, one.sure_ms)
                 self._unsure.add(channel)
 
     def _ask(self, channel: int, one: _Channel, reached_ms: int) -> None:
@@ -320,7 +319,7 @@ class Inputs:
 
     def __init__(self, ports: Sequence[int]) -> None:
         """`ports[i]` is the port of channel i. Raises ValueError when there are none, or when a port has none."""
-        count = max(ports, default=-1) + 1
+        count = len(set(ports))
         self._combined = Combined(count)
         self._valves = [Valve(ports.count(port)) for port in range(count)]
         self._places = [(port, ports[:index].count(port)) for index, port in enumerate(ports)]

@@ -117,7 +117,7 @@ class VertexTask:
         """`replay`: rows in flight of the restored checkpoint with the edges they were on, oldest first.
 
         `operators` and `sinks` by the index of their node. `limits`: what is processed at a time; a source keeps to the
-        bytes by itself. `ports`: which input of the head each edge feeds, where it is not the only one.
+        bytes by itself. `ports`: which input of the head each edge feeds; None where none leads to it.
         """
         self.vertex = vertex
         self.subtask = subtask
@@ -142,7 +142,7 @@ class VertexTask:
         self._limits = limits
         self._pace = Pace()
         self._ports = {} if ports is None else ports
-        self._event_time = Inputs([self._ports.get(channel.edge, 0) for channel in inputs]) if inputs else None
+        self._event_time = Inputs([self._ports[channel.edge] for channel in inputs]) if inputs else None
         self._questions = Questions(outputs)
         heads = {} if source is None else {0: source}
         self._runtimes: Mapping[int, OperatorRuntime] = {**heads, **operators, **sinks}
@@ -336,7 +336,7 @@ class VertexTask:
 
     def _process(self, edge: int, batch: Batch) -> None:
         """A batch that came over an edge; when what is made of it has no room, half of it, and the rest next time."""
-        started, port = self.meter.begin(), self._ports.get(edge, 0)
+        started, port = self.meter.begin(), self._ports[edge]
         while True:
             try:
                 self._runtimes[0].process(port, batch.frame, self._tree.outs[0])
@@ -363,9 +363,9 @@ class VertexTask:
         for each in self._event_time.on_control(channel, control):
             if isinstance(each, StillIdle):
                 self._questions.confirm()
-                continue
-            self.meter.begin()
-            self._tree.hand(0, each)
+            else:
+                self.meter.begin()
+                self._tree.hand(0, each)
         self._ask(self._event_time)
 
     def _ask(self, event_time: Inputs) -> None:

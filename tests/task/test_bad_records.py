@@ -1,0 +1,144 @@
+"""Records that fail in a subtask: the pipeline stops, they are left out, or letters about them leave."""
+
+from __future__ import annotations
+
+import msgspec
+import polars as pl
+import pytest
+
+from tests.task.fakes import FakeFilter, Row, frame_of, overflow
+from tests.task.rig import Rig
+from tests.task.topologies import filter_node, plan_of, sink_node, source_node, vertex
+from tidegate.formats.failures import BadRecordPolicy, FailureKind
+from tidegate.formats.letters import LETTER_COLUMNS
+from tidegate.ids import VertexId
+from tidegate.operators.spec import DEAD
+from tidegate.plan.graph import Edge, Way
+from tidegate.task.elements import Batch
+from tidegate.task.letters import LetterCount, TooManyDeadLetters
+from tidegate.task.loop import BadRecord
+
+
+def with_bad_records(policy: BadRecordPolicy) -> Rig:
+    check = filter_node("check", policy, children=(2,))
+    return Rig(
+        plan_of(1, [vertex(source_node("read", children=(1,)), check, sink_node("write"))]),
+        batches=lambda name, slot: [[(1, 1), (1, 2)], [(1, 3), (1, 4)]],
+        operators={"check": lambda: FakeFilter(bad=[2, 3])},
+    )
+
+
+def test_bad_records_fail_stops_the_pipeline_with_place_and_remedy() -> None:
+    rig = with_bad_records(BadRecordPolicy.FAIL)
+    with pytest.raises(
+        BadRecord, match="step check: record of its source, partition 0, offset 1: ARITHMETIC_OVERFLOW: of 2"
+    ) as caught:
+        rig.settle()
+    assert "bad_records: skip" in caught.value.message
+    assert not caught.value.retriable
+
+
+def test_bad_records_skip_leaves_them_out_and_counts_them_by_kind() -> None:
+    rig = with_bad_records(BadRecordPolicy.SKIP)
+    rig.settle()
+    slot = rig.slots[0]
+    assert slot.sinks["write"].open == [(1, 1), (1, 4)]
+    assert slot.loop.counters.bad_records == {("check", FailureKind.ARITHMETIC_OVERFLOW): 2}
+    assert [count for _, count in slot.bad] == [1, 2]
+    assert "step check" in slot.bad[1][0]
+    assert "offset 2" in slot.bad[1][0]
+
+
+def test_a_bad_row_that_was_in_flight_before_anything_could_fail_is_told_without_a_place() -> None:
+    """A checkpoint of the former definition has its rows without partition and offset."""
+    rig = with_bad_records(BadRecordPolicy.FAIL)
+    operator = rig.plan.vertices[0].nodes[1].operator
+    with pytest.raises(
+        BadRecord, match=r"record of its source, partition and offset unknown \(.*: ARITHMETIC_OVERFLOW: of 2; "
+    ):
+        rig.slots[0].loop.failed_records(operator, frame_of([(1, 2)]), [overflow(0, 2)])
+
+
+def test_a_bad_row_of_one_of_several_topics_is_told_with_its_own() -> None:
+    rig = with_bad_records(BadRecordPolicy.FAIL)
+    operator = rig.plan.vertices[0].nodes[1].operator
+    loop = rig.slots[0].loop
+    loop.origins = {operator.name: ("orders", "returns")}
+    frame = frame_of([(1, 2)])
+    with pytest.raises(BadRecord, match="step check: record of orders or returns, partition"):
+        loop.failed_records(operator, frame, [overflow(0, 2)])
+    topic = pl.Series("__topic", ["returns"])
+    with pytest.raises(BadRecord, match="step check: record of returns, partition"):
+        loop.failed_records(operator, frame.with_columns(topic), [overflow(0, 2)])
+
+
+@pytest.mark.parametrize(
+    ("end_ms", "told"),
+    [
+        (1_767_225_600_000, "2026-01-01T00:00:00.000Z"),
+        (10**15, "1000000000000000 ms since 1970"),
+        (None, "None"),
+    ],
+)
+def test_a_bad_result_of_several_records_is_told_with_the_end_of_its_window(end_ms: int | None, told: str) -> None:
+    rig = with_bad_records(BadRecordPolicy.FAIL)
+    operator = rig.plan.vertices[0].nodes[1].operator
+    end = pl.Series("window_end", [end_ms, None], pl.Int64).cast(pl.Datetime("ms", "UTC"))
+    with pytest.raises(BadRecord, match=f"a result of several records: the window that ends at {told}: ARITHMETIC"):
+        rig.slots[0].loop.failed_records(operator, frame_of([(1, 2), (1, 3)]).with_columns(end), [overflow(0, 2)])
+
+
+def test_a_window_end_that_is_no_time_any_more_is_told_as_it_is() -> None:
+    rig = with_bad_records(BadRecordPolicy.FAIL)
+    operator = rig.plan.vertices[0].nodes[1].operator
+    frame = frame_of([(1, 2)]).with_columns(pl.Series("window_end", ["noon"]))
+    with pytest.raises(BadRecord, match="the window that ends at noon: "):
+        rig.slots[0].loop.failed_records(operator, frame, [overflow(0, 2)])
+
+
+def with_letters(*batches: list[Row]) -> Rig:
+    """1 and 3 fail; letters about them go to a subtask of their own."""
+    plain = filter_node("check", BadRecordPolicy.DEAD_LETTER, children=(2,))
+    check = msgspec.structs.replace(plain, sides={DEAD: Way(edges=(0,))})
+    reader = vertex(source_node("read", children=(1,)), check, sink_node("write"))
+    way = Edge(0, reader.id, VertexId("letters"), (), LETTER_COLUMNS)
+    return Rig(
+        plan_of(1, [reader, vertex(filter_node("letters"))], [way]),
+        batches=lambda name, slot: batches,
+        operators={"check": lambda: FakeFilter(bad=[1, 3])},
+    )
+
+
+def test_bad_records_dead_letter_leave_as_letters_by_their_own_way_and_are_counted_twice() -> None:
+    """Among the bad records of their kind, and as letters."""
+    rig = with_letters([(1, 1), (1, 2), (1, 3), (1, 4)])
+    slot = rig.slots[0]
+    slot.loop.tasks[0].turn()
+    element = slot.inputs[0, 0].pop()
+    assert isinstance(element, Batch)
+    assert element.frame.select("partition", "offset", "step", "kind", "message").rows() == [
+        (0, 0, "check", "ARITHMETIC_OVERFLOW", "of 1"),
+        (0, 2, "check", "ARITHMETIC_OVERFLOW", "of 3"),
+    ]
+    assert slot.sinks["write"].open == [(1, 2), (1, 4)]
+    both = {("check", FailureKind.ARITHMETIC_OVERFLOW): 2}
+    assert (slot.loop.counters.bad_records, slot.loop.counters.dead_letters) == (both, both)
+
+
+def test_bad_records_skip_make_no_letters() -> None:
+    rig = with_bad_records(BadRecordPolicy.SKIP)
+    operator = rig.plan.vertices[0].nodes[1].operator
+    assert rig.slots[0].loop.failed_records(operator, frame_of([(1, 2)]), [overflow(0, 2)]) is None
+    assert rig.slots[0].loop.counters.dead_letters == {}
+
+
+def test_more_letters_of_a_slot_than_the_limit_stop_the_pipeline_and_records_that_are_skipped_do_not() -> None:
+    rig = with_bad_records(BadRecordPolicy.SKIP)
+    rig.slots[0].loop.letters = LetterCount(1)
+    rig.settle()
+    rig = with_letters([(1, 1)], [(1, 3)])
+    rig.slots[0].loop.letters = LetterCount(1)
+    task = rig.slots[0].loop.tasks[0]
+    task.turn()
+    with pytest.raises(TooManyDeadLetters, match="2 ARITHMETIC_OVERFLOW in check"):
+        task.turn()
