@@ -34,10 +34,10 @@ WIDER = evolved(StateField("net", DOUBLE), StateField("id", BIGINT), StateField(
 AS_WIDER: Entries = {("ann",): (0.5, 1, None), ("bob",): (None, None, None), (None,): (1.5, 3, None)}
 
 
-@pytest.mark.slow
-def test_the_page_says_what_happens() -> None:
+@pytest.mark.parametrize("backends", [("memory",), pytest.param(BACKENDS, marks=pytest.mark.slow)], ids=len)
+def test_the_page_says_what_happens(backends: tuple[str, ...]) -> None:
     """After a change of it: `python -m tests.state.evolutions > docs/state-evolution.md`."""
-    assert (ROOT / "docs" / "state-evolution.md").read_text(encoding="utf-8") == render()
+    assert (ROOT / "docs" / "state-evolution.md").read_text(encoding="utf-8") == render(backends)
 
 
 def test_S06_there_are_four_verdicts() -> None:
@@ -168,6 +168,7 @@ def test_an_entry_that_cannot_be_migrated_is_named_by_its_key(backend: str) -> N
         "state s of step: the entry with key ('bob',) cannot be migrated: n is NULL, and cannot be any more; put the "
         "old definition of the step back, or let it begin with empty state (`state: reset`)"
     )
+    assert refused.value.fields == {"operator": "step", "state": "s", "key": "('bob',)"}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
