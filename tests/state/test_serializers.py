@@ -22,9 +22,9 @@ from tidegate.datatypes import (
     decimal_of,
     map_of,
 )
-from tidegate.state.declaration import Serializer, StateField, total_parameter
+from tidegate.state.declaration import Evolution, Serializer, StateField, total_parameter
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.fit import AS_IS, Fit, Judged
+from tidegate.state.fit import AS_IS, Fit, Judged, Verdict
 from tidegate.state.migration import derive_migration
 from tidegate.state.serializers.composite import ArraySnapshot, CompositeSnapshot, MapSnapshot, StructSnapshot
 from tidegate.state.serializers.contract import Place, Snapshot, SnapshotUnreadable, ValueSerializer
@@ -222,6 +222,14 @@ def test_S02_another_configuration_of_a_serializer_is_another_schema() -> None:
     verdict = judge(cents.shape, mills)
     assert verdict.fit is Fit.INCOMPATIBLE
     assert verdict.reason == "net was kept as units of scale 2 and is as units of scale 3"
+    both = with_parameters(**{total_parameter("low"): "values", total_parameter("net"): "units of scale 2"})
+    renamed = with_parameters(**{total_parameter("low"): "values", total_parameter("paid"): "units of scale 3"})
+    renamed = msgspec.structs.replace(renamed, evolution=Evolution(columns={"paid": "net"}))
+    assert "paid was kept as units of scale 2 and is as units of scale 3" in judge(both.shape, renamed).reason
+    given_up = msgspec.structs.replace(declare([N]), evolution=Evolution(dropped=frozenset({"net"})))
+    assert judge(cents.shape, given_up) == Verdict(
+        Fit.AFTER_MIGRATION, "n is new, NULL where there are entries already; net is given up"
+    )
     verdict = judge(with_parameters(bucket="1m").shape, with_parameters(bucket="2m"))
     assert verdict.fit is Fit.INCOMPATIBLE
     assert verdict.reason == "its bucket was 1m and is 2m"
