@@ -81,11 +81,13 @@ class Scaled(Snapshot):
 
 
 def test_S04_S05_what_was_written_in_an_older_version_is_read_as_that() -> None:
-    registry = Registry(Scaled, ArraySnapshot)
+    registry = Registry(Scaled, ArraySnapshot, StructSnapshot, IntSnapshot)
     old, new = DataType("scaled"), DataType("scaled", scale=4)
     assert registry.read(old).restore().type.scale == 2
     assert registry.read(new, {"scaled": 2}).restore().type.scale == 4
+    assert registry.serializer_of(new).type.scale == 4
     assert registry.versions_of(DataType("array", element=new)) == {"scaled": 2}
+    assert registry.versions_of(DataType("struct", fields=(("a", new), ("b", INT)))) == {"scaled": 2}
 
 
 class Tagged(StructSnapshot):
@@ -168,12 +170,17 @@ def test_S18_a_map_needs_nothing_besides_its_parts_and_an_array_refuses_other_el
     assert fit(INTS, DataType("array", element=STRING)).verdict.reason == "x was int and is string"
 
 
+class _Private(BooleanSnapshot):
+    kind = "private"
+
+
 def test_S19_snapshots_are_public_classes_at_the_top_of_a_module() -> None:
     class Hidden(BooleanSnapshot):
         kind = "hidden"
 
-    with pytest.raises(ValueError, match="must be a public class at the top of its module"):
-        Registry(Hidden)
+    for one in (Hidden, _Private):
+        with pytest.raises(ValueError, match="must be a public class at the top of its module"):
+            Registry(one)
 
 
 def test_S20_each_serializer_has_a_snapshot_of_its_own() -> None:

@@ -221,7 +221,7 @@ def test_entries_that_are_kept_for_a_column_go_with_it_whatever_else_becomes_of_
     """A column of the key has the same name as the one that says which columns they are of."""
     of = StateField("column", STRING)
     keys = (of, StateField("value", INT), of, StateField("last", INT))
-    written = changed(keys=keys, values=(N,), suffix=3)
+    written = changed(keys=keys, values=(StateField("n", INT),), suffix=3)
     wanted = msgspec.structs.replace(
         written,
         keys=(msgspec.structs.replace(of, nullable=False), *keys[1:]),
