@@ -253,6 +253,19 @@ def test_columns_of_rows_are_renamed_widened_given_up_and_begin_under_their_own_
     assert found == {("k",): (((7, 1.0, 2), (7, None, 3), None),), ("l",): (None,)}
 
 
+def test_totals_of_sessions_begin_are_renamed_and_given_up_as_others_are() -> None:
+    old = declare([rows_of(("start", BIGINT), ("net.sum", DOUBLE), ("low.min", INT))])
+    said = Evolution(columns={"paid": "net"}, dropped=frozenset({"low"}))
+    new = declare(
+        [rows_of(("start", BIGINT), ("n.count", BIGINT), ("paid.sum", DOUBLE))],
+        evolution=said,
+        begins={"n.count": 0, "paid.sum": 0.0},
+    )
+    assert judge(old.shape, new).reason == "n is new and begins empty; paid was net; low is given up"
+    found = restore(write(old, {("k",): (((5, 1.5, 2),),)}), new, "memory")
+    assert found == {("k",): (((5, 0, 1.5),),)}
+
+
 def test_a_dot_in_the_name_of_a_column_makes_no_totals_of_those_beside_it() -> None:
     old, new = (rows_of((name, INT), ("place.city", STRING)) for name in ("a", "x"))
     verdict = judge(declare([old]).shape, declare([new], evolution=Evolution(columns={"x": "a"})))

@@ -82,11 +82,11 @@ def test_F28_what_has_not_changed_is_listed_again_and_what_has_is_written_whole(
     assert not one.capture(CheckpointId(1)).keyed
     one.stored(CheckpointId(1), ["1.0"])
     one.completed(CheckpointId(1))
-    again = one.capture(CheckpointId(2))
-    assert (again.encode, again.builds_on, again.keyed) == (None, ("1.0",), False)
-    whole = one.capture(CheckpointId(3), full=True)
+    whole = one.capture(CheckpointId(2), full=True)
     assert whole.encode is not None
     assert (whole.builds_on, whole.keyed) == ((), False)
+    again = one.capture(CheckpointId(2))
+    assert (again.encode, again.builds_on, again.keyed) == (None, ("1.0",), False)
     one.completed(CheckpointId(2))
     one.replace([("c",)])
     for number, given_up in ((3, True), (4, False)):

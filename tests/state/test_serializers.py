@@ -161,6 +161,9 @@ def test_S16_outer_information_is_written_read_and_judged_or_is_none() -> None:
         type("Half", (ArraySnapshot,), {"read_outer": lambda *_: None})
     assert MapSnapshot().write_outer() is None
     assert {"write_outer", "read_outer", "judge_outer"} <= vars(StructSnapshot).keys()
+    outer = SERIALIZERS.snapshot_of(SERIALIZERS.serializer_of(PLACE))
+    assert isinstance(outer, StructSnapshot)
+    assert outer.write_outer() == DataType("struct", fields=(("city", DataType("void")), ("days", DataType("void"))))
 
 
 def test_S18_a_map_needs_nothing_besides_its_parts_and_an_array_refuses_other_elements() -> None:
@@ -168,6 +171,7 @@ def test_S18_a_map_needs_nothing_besides_its_parts_and_an_array_refuses_other_el
     assert written == DataType("map", element=INT, key=STRING)
     assert SERIALIZERS.read(DataType("array", element=STRING)).write() == DataType("array", element=STRING)
     assert fit(INTS, DataType("array", element=STRING)).verdict.reason == "x was int and is string"
+    assert fit(PLACE, STRING).verdict.reason == f"x was {PLACE} and is string"
 
 
 class _Private(BooleanSnapshot):
