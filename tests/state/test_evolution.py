@@ -272,10 +272,30 @@ def test_a_dot_in_the_name_of_a_column_makes_no_totals_of_those_beside_it() -> N
     assert verdict == Verdict(Fit.AFTER_RECONFIGURATION, "x was a")
 
 
+def test_a_column_of_rows_with_a_dot_in_its_name_is_new_renamed_and_given_up_by_that_name() -> None:
+    old = declare([rows_of(("id", INT), ("place.city", STRING), ("place.zip", INT))])
+    said = Evolution(columns={"place.town": "place.city"}, dropped=frozenset({"place.zip"}), defaults={"place.no": 7})
+    new = declare([rows_of(("id", INT), ("place.town", STRING), ("place.no", INT))], evolution=said)
+    assert judge(old.shape, new).reason == (
+        "place.town was place.city; place.no is new, with 7 where there are entries already; place.zip is given up"
+    )
+    found = restore(write(old, {("k",): (((1, "rome", 5),),)}), new, "memory")
+    assert found == {("k",): (((1, "rome", 7),),)}
+
+
 def test_a_total_may_have_a_dot_in_its_name() -> None:
     old = declare([N, StateField("net.eu.sum", DOUBLE)])
     verdict = judge(old.shape, evolved(N, dropped=frozenset({"net.eu"})))
     assert verdict == Verdict(Fit.AFTER_MIGRATION, "net.eu is given up")
+    renamed = evolved(N, StateField("paid.eu.sum", DOUBLE), columns={"paid.eu": "net.eu"})
+    assert judge(old.shape, renamed) == Verdict(Fit.AFTER_RECONFIGURATION, "paid.eu was net.eu")
+
+
+def test_a_key_column_may_have_a_dot_in_its_name() -> None:
+    old, new = ([StateField(name, STRING)] for name in ("customer.id", "customer.no"))
+    said = Evolution(columns={"customer.no": "customer.id"})
+    verdict = judge(declare([N], keys=old).shape, declare([N], keys=new, evolution=said))
+    assert verdict == Verdict(Fit.AFTER_RECONFIGURATION, "customer.no was customer.id")
 
 
 def test_structs_within_a_total_are_no_rows() -> None:
