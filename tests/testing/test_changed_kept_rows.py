@@ -57,7 +57,8 @@ def test_columns_with_a_dot_in_their_names_are_new_renamed_and_given_up_as_other
 
     def wide(name: str, words: str = "") -> str:
         step = (
-            f"  - {{name: wide, from: once, select: {{id: id, customer: customer, amount: amount, at: at, {name}: id}}}}\n"
+            "  - {name: wide, from: once, "
+            f"select: {{id: id, customer: customer, amount: amount, at: at, {name}: id}}}}\n"
             "  - {name: best, from: wide,"
         )
         return changed(MANY, ("  - {name: best, from: once,", step), ("n: 2}}", f"n: 2}}{words}}}"))
