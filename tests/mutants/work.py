@@ -1,7 +1,7 @@
 """Work folders of mutmut under `build/mutants`, one for each place, and the results that it leaves there.
 
-A place is a room (`coordinator`) or a module of one (`task/loop`). In its folder are links to the sources and the
-tests, which mutmut copies, and the project's configuration with mutmut's at its end.
+A place is a room (`coordinator`) or a module of one (`task/loop`). In its folder are links to the sources, the
+tests and the docs, which mutmut copies, and the project's configuration with mutmut's at its end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ROOMS: Final = ("coordinator", "task", "kafka", "sinks", "sources", "state")
-LINKED: Final = ("tidegate", "tests")
+LINKED: Final = ("tidegate", "tests", "docs")
 TIMEOUT_S: Final = 3.0
 """Added to what the tests of a mutant take; twice that is given to it."""
 
@@ -100,6 +100,7 @@ def _settings(place: str) -> str:
         raise SystemExit(f"{place}: no room and no module of one")
     settings = {
         "source_paths": ["tidegate"],
+        "also_copy": ["docs"],  # as it does with tests
         "only_mutate": [target if target.endswith(".py") else f"{target}/*"],
         "pytest_add_cli_args": [part for plugin in SLOW_PLUGINS for part in ("-p", f"no:{plugin}")],
         "pytest_add_cli_args_test_selection": [

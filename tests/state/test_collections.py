@@ -15,20 +15,24 @@ from tidegate.state.declaration import StateField
 BACKENDS = ("memory", pytest.param("rocksdb", marks=pytest.mark.slow))
 
 
+ANN, NAN, BOB = ("ann", "x"), ("nan", "x"), ("bob", "x")
+"""Keys of two columns; those of the first two are in one key group."""
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_map_per_key(name: str, tmp_path: Path) -> None:
     backend = Backend(name, tmp_path)
-    state = backend(declaration=declare_keyed_map(declare(), StateField("city", STRING)))
+    state = backend(declaration=declare_keyed_map(declare(2), StateField("city", STRING)))
     held = KeyedMap(state)
-    for key, city, number in (("ann", "rome", 1), ("ann", "oslo", 2), ("anna", "bern", 3), ("ann", "rome", 4)):
-        held.put((key,), city, (number,))
-    assert held.get(("ann",), "rome") == (4,)
-    assert held.get(("ann",), "bern") is None
-    ann, nobody, anna = held.items([("ann",), ("nobody",), ("anna",)])
-    assert (ann, nobody, anna) == ([("oslo", (2,)), ("rome", (4,))], [], [("bern", (3,))])
-    held.delete(("ann",), "oslo")
-    held.clear([("anna",), ("nobody",)])
-    assert list(held.items([("ann",), ("anna",)])) == [[("rome", (4,))], []]
+    for key, city, number in ((ANN, "rome", 1), (ANN, "oslo", 2), (NAN, "bern", 3), (ANN, "rome", 4)):
+        held.put(key, city, (number,))
+    assert held.get(ANN, "rome") == (4,)
+    assert held.get(ANN, "bern") is None
+    ann, bob, nan = held.items([ANN, BOB, NAN])
+    assert (ann, bob, nan) == ([("oslo", (2,)), ("rome", (4,))], [], [("bern", (3,))])
+    held.delete(ANN, "oslo")
+    held.clear([NAN, BOB])
+    assert list(held.items([ANN, NAN])) == [[("rome", (4,))], []]
     assert len(state) == 1
     backend.close()
 
@@ -36,14 +40,16 @@ def test_a_map_per_key(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_list_per_key(name: str, tmp_path: Path) -> None:
     backend = Backend(name, tmp_path)
-    state = backend(declaration=declare_keyed_list(declare()))
+    state = backend(declaration=declare_keyed_list(declare(2)))
     held = KeyedList(state)
-    held.append_many([("a",), ("b",), ("a",)], [(1,), (2,), (3,)])
-    held.append_many([("a",), ("c",)], [(4,), (5,)])
-    assert list(held.values([("a",), ("b",), ("c",), ("d",)])) == [[(1,), (3,), (4,)], [(2,)], [(5,)], []]
-    held.clear([("a",)])
-    held.append_many([("a",)], [(6,)])
-    assert list(held.values([("a",)])) == [[(6,)]]
+    held.append_many([ANN, NAN, ANN], [(1,), (2,), (-1,)])
+    held.append_many([ANN, BOB], [(4,), (5,)])
+    assert list(held.values([ANN, NAN, BOB, ("cid", "x")])) == [[(1,), (-1,), (4,)], [(2,)], [(5,)], []]
+    held.clear([ANN])
+    held.append_many([ANN], [(6,)])
+    assert list(held.values([ANN, NAN])) == [[(6,)], [(2,)]]
+    with pytest.raises(ValueError, match="shorter"):
+        held.append_many([ANN, NAN], [(7,)])
     backend.close()
 
 

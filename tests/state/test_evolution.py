@@ -11,12 +11,13 @@ import pytest
 
 from tests.state.evolutions import CASES, play, render
 from tests.state.evolving import ALL, BACKENDS, KEY, Entries, capture, declare, open_state, reshape, restore, write
-from tidegate.datatypes import BIGINT, DATE, DOUBLE, INT, STRING, DataType, decimal_of
+from tidegate.datatypes import BIGINT, BINARY, DATE, DOUBLE, INT, STRING, DataType, decimal_of
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.state.collections import declare_keyed_map
 from tidegate.state.declaration import Evolution, StateDeclaration, StateField
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.fit import Fit
+from tidegate.state.fit import Fit, Verdict
+from tidegate.state.migration import derive_migration
 from tidegate.state.snapshot import read_encoded, read_entries, read_header
 from tidegate.state.verdict import judge
 
@@ -34,10 +35,10 @@ WIDER = evolved(StateField("net", DOUBLE), StateField("id", BIGINT), StateField(
 AS_WIDER: Entries = {("ann",): (0.5, 1, None), ("bob",): (None, None, None), (None,): (1.5, 3, None)}
 
 
-@pytest.mark.slow
-def test_the_page_says_what_happens() -> None:
+@pytest.mark.parametrize("backends", [("memory",), pytest.param(BACKENDS, marks=pytest.mark.slow)], ids=len)
+def test_the_page_says_what_happens(backends: tuple[str, ...]) -> None:
     """After a change of it: `python -m tests.state.evolutions > docs/state-evolution.md`."""
-    assert (ROOT / "docs" / "state-evolution.md").read_text(encoding="utf-8") == render()
+    assert (ROOT / "docs" / "state-evolution.md").read_text(encoding="utf-8") == render(backends)
 
 
 def test_S06_there_are_four_verdicts() -> None:
@@ -168,6 +169,7 @@ def test_an_entry_that_cannot_be_migrated_is_named_by_its_key(backend: str) -> N
         "state s of step: the entry with key ('bob',) cannot be migrated: n is NULL, and cannot be any more; put the "
         "old definition of the step back, or let it begin with empty state (`state: reset`)"
     )
+    assert refused.value.fields == {"operator": "step", "state": "s", "key": "('bob',)"}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -198,3 +200,106 @@ def test_what_is_tried_is_the_same_in_both_backends() -> None:
     refused = {case.what for case in CASES if play(case).result.startswith("refused")}
     assert refused >= {"a is gone", "int → string"}
     assert "a is new, nullable" not in refused
+
+
+def rows_of(*fields: tuple[str, DataType]) -> StateField:
+    """As operators keep rows: a list of structs, whose fields are columns."""
+    return StateField("rows", DataType("array", element=DataType("struct", fields=fields)))
+
+
+@pytest.mark.parametrize(
+    ("values", "begins"),
+    [
+        ([StateField("rows", DataType("array", element=BINARY))], {}),
+        ([rows_of(("a", INT))], {}),
+        ([StateField("rows", BIGINT, nullable=False)], {}),
+        ([StateField("rows", BIGINT), StateField("net.sum", DOUBLE)], {}),
+        ([rows_of(("rows", BIGINT), ("net.sum", DOUBLE))], {"net.sum": None}),
+    ],
+)
+def test_what_an_operator_has_for_itself_stays_where_a_column_of_that_name_is_renamed(
+    values: list[StateField], begins: dict[str, Any]
+) -> None:
+    """The column is in another state of the step, or in the key."""
+    wanted = declare(values, evolution=Evolution(columns={"x": "rows"}, dropped=frozenset({"rows"})), begins=begins)
+    assert judge(declare(values).shape, wanted) == Verdict(Fit.AS_IS)
+    assert derive_migration(declare(values).shape, wanted) is None
+
+
+def test_a_total_of_the_same_name_as_what_an_operator_has_for_itself_is_renamed_alone() -> None:
+    own = StateField("rows", BIGINT, nullable=False)
+    old, new = ([own, StateField(f"{name}.sum", DOUBLE)] for name in ("rows", "net"))
+    verdict = judge(declare(old).shape, declare(new, evolution=Evolution(columns={"net": "rows"})))
+    assert verdict == Verdict(Fit.AFTER_RECONFIGURATION, "net was rows")
+
+
+def test_a_new_column_with_the_name_of_one_that_was_renamed_has_none_of_its_values() -> None:
+    wanted = evolved(StateField("id", INT), N, NET, columns={"id": "n"})
+    assert judge(OLD.shape, wanted).reason == "id was n; n is new, NULL where there are entries already"
+    assert restore(write(OLD, {("k",): (1, 0.5)}), wanted, "memory") == {("k",): (1, None, 0.5)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_columns_of_rows_are_renamed_widened_given_up_and_begin_under_their_own_names(backend: str) -> None:
+    old = declare([rows_of(("a", INT), ("b", STRING), ("rows", INT))])
+    said = Evolution(columns={"x": "a", "count": "rows"}, dropped=frozenset({"b"}), defaults={"y": 7})
+    new = declare([rows_of(("y", INT), ("x", DOUBLE), ("count", INT))], evolution=said)
+    assert judge(old.shape, new).reason == (
+        "y is new, with 7 where there are entries already; x was a; x was int and is double; count was rows; "
+        "b is given up"
+    )
+    entries: Entries = {("k",): (((1, "p", 2), (None, "q", 3), None),), ("l",): (None,)}
+    found = restore(write(old, entries), new, backend)
+    assert found == {("k",): (((7, 1.0, 2), (7, None, 3), None),), ("l",): (None,)}
+
+
+def test_totals_of_sessions_begin_are_renamed_and_given_up_as_others_are() -> None:
+    old = declare([rows_of(("start", BIGINT), ("net.sum", DOUBLE), ("low.min", INT))])
+    said = Evolution(columns={"paid": "net"}, dropped=frozenset({"low"}))
+    new = declare(
+        [rows_of(("start", BIGINT), ("n.count", BIGINT), ("paid.sum", DOUBLE))],
+        evolution=said,
+        begins={"n.count": 0, "paid.sum": 0.0},
+    )
+    assert judge(old.shape, new).reason == "n is new and begins empty; paid was net; low is given up"
+    found = restore(write(old, {("k",): (((5, 1.5, 2),),)}), new, "memory")
+    assert found == {("k",): (((5, 0, 1.5),),)}
+
+
+def test_a_dot_in_the_name_of_a_column_makes_no_totals_of_those_beside_it() -> None:
+    old, new = (rows_of((name, INT), ("place.city", STRING)) for name in ("a", "x"))
+    verdict = judge(declare([old]).shape, declare([new], evolution=Evolution(columns={"x": "a"})))
+    assert verdict == Verdict(Fit.AFTER_RECONFIGURATION, "x was a")
+
+
+def test_a_column_of_rows_with_a_dot_in_its_name_is_new_renamed_and_given_up_by_that_name() -> None:
+    old = declare([rows_of(("id", INT), ("place.city", STRING), ("place.zip", INT))])
+    said = Evolution(columns={"place.town": "place.city"}, dropped=frozenset({"place.zip"}), defaults={"place.no": 7})
+    new = declare([rows_of(("id", INT), ("place.town", STRING), ("place.no", INT))], evolution=said)
+    assert judge(old.shape, new).reason == (
+        "place.town was place.city; place.no is new, with 7 where there are entries already; place.zip is given up"
+    )
+    found = restore(write(old, {("k",): (((1, "rome", 5),),)}), new, "memory")
+    assert found == {("k",): (((1, "rome", 7),),)}
+
+
+def test_a_total_may_have_a_dot_in_its_name() -> None:
+    old = declare([N, StateField("net.eu.sum", DOUBLE)])
+    verdict = judge(old.shape, evolved(N, dropped=frozenset({"net.eu"})))
+    assert verdict == Verdict(Fit.AFTER_MIGRATION, "net.eu is given up")
+    renamed = evolved(N, StateField("paid.eu.sum", DOUBLE), columns={"paid.eu": "net.eu"})
+    assert judge(old.shape, renamed) == Verdict(Fit.AFTER_RECONFIGURATION, "paid.eu was net.eu")
+
+
+def test_a_key_column_may_have_a_dot_in_its_name() -> None:
+    old, new = ([StateField(name, STRING)] for name in ("customer.id", "customer.no"))
+    said = Evolution(columns={"customer.no": "customer.id"})
+    verdict = judge(declare([N], keys=old).shape, declare([N], keys=new, evolution=said))
+    assert verdict == Verdict(Fit.AFTER_RECONFIGURATION, "customer.no was customer.id")
+
+
+def test_structs_within_a_total_are_no_rows() -> None:
+    """Their fields are renamed by their whole names."""
+    old, new = (StateField("net.seen", rows_of((name, INT)).type) for name in "ab")
+    refused = judge(declare([old]).shape, declare([new], evolution=Evolution(columns={"b": "a"})))
+    assert refused == Verdict(Fit.INCOMPATIBLE, "net.seen.a is gone")

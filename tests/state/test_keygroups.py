@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, STRING, TIMESTAMP
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, STRING, TIMESTAMP, DataType, decimal_of
+from tidegate.formats.columns import plain_values
 from tidegate.state.keygroups import key_group_of, key_groups_of_keys
 
 FRAME = pl.DataFrame(
@@ -20,6 +21,7 @@ FRAME = pl.DataFrame(
         "x": [b"a", b"", None, b"\xff"],
         "d": [dt.date(2020, 1, 1), None, dt.date(1960, 1, 1), dt.date(1970, 1, 1)],
         "t": pl.Series([0, 1, None, -5], dtype=pl.Datetime("us", "UTC")),
+        "m": pl.Series(["12.50", "-0.05", None, "0"]).cast(pl.Decimal(10, 2)),
     }
 )
 
@@ -33,6 +35,7 @@ FRAME = pl.DataFrame(
         (["x"], [31, 66, 46, 46]),
         (["d"], [95, 46, 116, 85]),
         (["t"], [85, 88, 46, 112]),
+        (["m"], [30, 109, 46, 31]),  # of the texts 12.50, -0.05 and 0.00
         (["s", "i"], [20, 124, 10, 110]),
         (["x", "b", "d", "t"], [125, 59, 43, 70]),
     ],
@@ -56,10 +59,21 @@ def test_keys_as_values_have_the_groups_of_their_columns(rows: list[tuple[str | 
     assert key_groups_of_keys(rows, [STRING, BIGINT], 128) == key_group_of(frame, ["a", "b"], 128).to_list()
 
 
-def test_keys_as_values_of_every_type() -> None:
-    for name, kind in (("s", STRING), ("i", BIGINT), ("b", BOOLEAN), ("x", BINARY), ("d", DATE), ("t", TIMESTAMP)):
-        values = [(value,) for value in FRAME[name].to_physical().to_list()]
-        assert key_groups_of_keys(values, [kind], 128) == key_group_of(FRAME, [name], 128).to_list(), name
+KINDS = {
+    "s": STRING, "i": BIGINT, "b": BOOLEAN, "x": BINARY, "d": DATE, "t": TIMESTAMP, "m": decimal_of(10, 2)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [*KINDS, "si", "".join(KINDS)])
+def test_keys_as_values_of_every_type(names: str) -> None:
+    kinds = [KINDS[name] for name in names]
+    rows = list(zip(*(plain_values(FRAME[name]) for name in names), strict=True))
+    assert key_groups_of_keys(rows, kinds, 128) == key_group_of(FRAME, list(names), 128).to_list()
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=str)
+def test_keys_of_which_all_are_NULL_have_the_group_of_NULL(kind: DataType) -> None:
+    assert key_groups_of_keys([(None,), (None,)], [kind], 128) == [46, 46]
 
 
 def test_borders_between_columns_count() -> None:
@@ -68,7 +82,7 @@ def test_borders_between_columns_count() -> None:
 
 
 def test_a_key_of_floats_is_refused() -> None:
-    with pytest.raises(TypeError, match="cannot be of type"):
+    with pytest.raises(TypeError, match="a key cannot be of type Float64: take a string, integer, decimal"):
         key_group_of(pl.DataFrame({"f": [1.0]}), ["f"], 128)
 
 

@@ -12,6 +12,7 @@ from tidegate.ids import CheckpointId
 from tidegate.state.base import Share
 from tidegate.state.declaration import StateField, StateForm, declare_list
 from tidegate.state.errors import StateUnreadable
+from tidegate.state.increments import Capture
 from tidegate.state.operator_list import OperatorList, deal_values
 from tidegate.state.snapshot import read_header
 
@@ -81,8 +82,11 @@ def test_F28_what_has_not_changed_is_listed_again_and_what_has_is_written_whole(
     assert not one.capture(CheckpointId(1)).keyed
     one.stored(CheckpointId(1), ["1.0"])
     one.completed(CheckpointId(1))
+    whole = one.capture(CheckpointId(2), full=True)
+    assert whole.encode is not None
+    assert (whole.builds_on, whole.keyed) == ((), False)
     again = one.capture(CheckpointId(2))
-    assert (again.encode, again.builds_on) == (None, ("1.0",))
+    assert (again.encode, again.builds_on, again.keyed) == (None, ("1.0",), False)
     one.completed(CheckpointId(2))
     one.replace([("c",)])
     for number, given_up in ((3, True), (4, False)):
@@ -97,8 +101,13 @@ def test_its_file_says_what_it_is_and_is_not_read_as_another_state() -> None:
     (file,) = encoded(make("ab"))
     header, _ = read_header(file)
     assert (header.operator, header.state, header.shape.form) == ("read", "readers", "split")
+    assert (header.shape.keys, header.shape.key_hash, header.shape.max_parallelism) == ((), "", 0)
     with pytest.raises(StateUnreadable, match=r"a state file of read\.readers was given to read\.known"):
         make(union=True).restore([file], Share(range(0)))
+
+
+def test_an_empty_list_is_no_file_and_no_keyed_state() -> None:
+    assert make().capture(CheckpointId(1)) == Capture(None, keyed=False)
 
 
 def test_a_closed_list_is_empty() -> None:

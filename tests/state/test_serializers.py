@@ -22,9 +22,9 @@ from tidegate.datatypes import (
     decimal_of,
     map_of,
 )
-from tidegate.state.declaration import Serializer, StateField, total_parameter
+from tidegate.state.declaration import Evolution, Serializer, StateField, total_parameter
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.fit import AS_IS, Fit, Judged
+from tidegate.state.fit import AS_IS, Fit, Judged, Verdict
 from tidegate.state.migration import derive_migration
 from tidegate.state.serializers.composite import ArraySnapshot, CompositeSnapshot, MapSnapshot, StructSnapshot
 from tidegate.state.serializers.contract import Place, Snapshot, SnapshotUnreadable, ValueSerializer
@@ -81,11 +81,13 @@ class Scaled(Snapshot):
 
 
 def test_S04_S05_what_was_written_in_an_older_version_is_read_as_that() -> None:
-    registry = Registry(Scaled, ArraySnapshot)
+    registry = Registry(Scaled, ArraySnapshot, StructSnapshot, IntSnapshot)
     old, new = DataType("scaled"), DataType("scaled", scale=4)
     assert registry.read(old).restore().type.scale == 2
     assert registry.read(new, {"scaled": 2}).restore().type.scale == 4
+    assert registry.serializer_of(new).type.scale == 4
     assert registry.versions_of(DataType("array", element=new)) == {"scaled": 2}
+    assert registry.versions_of(DataType("struct", fields=(("a", new), ("b", INT)))) == {"scaled": 2}
 
 
 class Tagged(StructSnapshot):
@@ -159,6 +161,9 @@ def test_S16_outer_information_is_written_read_and_judged_or_is_none() -> None:
         type("Half", (ArraySnapshot,), {"read_outer": lambda *_: None})
     assert MapSnapshot().write_outer() is None
     assert {"write_outer", "read_outer", "judge_outer"} <= vars(StructSnapshot).keys()
+    outer = SERIALIZERS.snapshot_of(SERIALIZERS.serializer_of(PLACE))
+    assert isinstance(outer, StructSnapshot)
+    assert outer.write_outer() == DataType("struct", fields=(("city", DataType("void")), ("days", DataType("void"))))
 
 
 def test_S18_a_map_needs_nothing_besides_its_parts_and_an_array_refuses_other_elements() -> None:
@@ -166,14 +171,20 @@ def test_S18_a_map_needs_nothing_besides_its_parts_and_an_array_refuses_other_el
     assert written == DataType("map", element=INT, key=STRING)
     assert SERIALIZERS.read(DataType("array", element=STRING)).write() == DataType("array", element=STRING)
     assert fit(INTS, DataType("array", element=STRING)).verdict.reason == "x was int and is string"
+    assert fit(PLACE, STRING).verdict.reason == f"x was {PLACE} and is string"
+
+
+class _Private(BooleanSnapshot):
+    kind = "private"
 
 
 def test_S19_snapshots_are_public_classes_at_the_top_of_a_module() -> None:
     class Hidden(BooleanSnapshot):
         kind = "hidden"
 
-    with pytest.raises(ValueError, match="must be a public class at the top of its module"):
-        Registry(Hidden)
+    for one in (Hidden, _Private):
+        with pytest.raises(ValueError, match="must be a public class at the top of its module"):
+            Registry(one)
 
 
 def test_S20_each_serializer_has_a_snapshot_of_its_own() -> None:
@@ -222,6 +233,14 @@ def test_S02_another_configuration_of_a_serializer_is_another_schema() -> None:
     verdict = judge(cents.shape, mills)
     assert verdict.fit is Fit.INCOMPATIBLE
     assert verdict.reason == "net was kept as units of scale 2 and is as units of scale 3"
+    both = with_parameters(**{total_parameter("low"): "values", total_parameter("net"): "units of scale 2"})
+    renamed = with_parameters(**{total_parameter("low"): "values", total_parameter("paid"): "units of scale 3"})
+    renamed = msgspec.structs.replace(renamed, evolution=Evolution(columns={"paid": "net"}))
+    assert "paid was kept as units of scale 2 and is as units of scale 3" in judge(both.shape, renamed).reason
+    given_up = msgspec.structs.replace(declare([N]), evolution=Evolution(dropped=frozenset({"net"})))
+    assert judge(cents.shape, given_up) == Verdict(
+        Fit.AFTER_MIGRATION, "n is new, NULL where there are entries already; net is given up"
+    )
     verdict = judge(with_parameters(bucket="1m").shape, with_parameters(bucket="2m"))
     assert verdict.fit is Fit.INCOMPATIBLE
     assert verdict.reason == "its bucket was 1m and is 2m"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from tidegate.datatypes import BIGINT, DOUBLE, FLOAT, INT, STRING, decimal_of
+from tidegate.datatypes import BIGINT, DOUBLE, FLOAT, INT, SMALLINT, STRING, TINYINT, DataType, decimal_of
 from tidegate.ids import StateName
 from tidegate.state.declaration import (
+    LASTS,
+    SETTLED,
+    Evolution,
     Serializer,
     StateDeclaration,
     StateField,
@@ -17,7 +22,7 @@ from tidegate.state.declaration import (
 )
 from tidegate.state.errors import StateUnreadable
 from tidegate.state.fit import Fit, Verdict
-from tidegate.state.migration import Migration, derive_migration
+from tidegate.state.migration import Migration, MigrationFailed, derive_migration
 from tidegate.state.verdict import judge, refuse_other_shape
 
 SHAPE = StateShape(
@@ -46,6 +51,8 @@ def test_the_same_fits_as_it_is() -> None:
     verdict = judged(SHAPE, SHAPE)
     assert (verdict.fit, verdict.reason) == (Fit.AS_IS, "")
     assert migration(SHAPE, SHAPE) is None
+    expiring = changed(expires=True)
+    assert migration(expiring, expiring) is None
 
 
 @pytest.mark.parametrize(
@@ -72,6 +79,12 @@ def test_numbers_of_one_kind_that_widen_are_read_from_the_same_bytes(wanted: Sta
     verdict = judged(SHAPE, wanted)
     assert (verdict.fit, verdict.reason) == (Fit.AFTER_RECONFIGURATION, reason)
     assert migration(SHAPE, wanted) is None
+
+
+@pytest.mark.parametrize(("old", "new"), [(TINYINT, SMALLINT), (SMALLINT, INT), (INT, BIGINT), (TINYINT, BIGINT)])
+def test_an_integer_of_a_key_may_become_a_wider_one(old: DataType, new: DataType) -> None:
+    written, wanted = (changed(keys=(SHAPE.keys[0], StateField("day", kind))) for kind in (old, new))
+    assert judged(written, wanted) == Verdict(Fit.AFTER_RECONFIGURATION, f"day was {old} and is {new}")
 
 
 @pytest.mark.parametrize(
@@ -101,6 +114,129 @@ def test_the_expiry_slot_is_added_and_taken_away() -> None:
     assert drop is not None
     assert add.apply([(("ann", 1), (1, 2.5))]) == [(("ann", 1), (1, 2.5, None))]
     assert drop.apply([(("ann", 1), (1, 2.5, 99))]) == [(("ann", 1), (1, 2.5))]
+    assert judged(changed(expires=True), SHAPE).reason == "entries cannot expire any more"
+
+
+def lasting(time: str, **fields: object) -> StateShape:
+    return changed(expires=True, serializer=Serializer(parameters={LASTS: time}), **fields)
+
+
+@pytest.mark.parametrize(
+    ("now", "end", "expected"),
+    [
+        ("3000 ms of event time", 5_000, 7_000),
+        ("400 ms of event time", 5_000, 4_400),
+        ("3000 ms of event time", None, None),
+        ("3000 ms of processing time", 5_000, None),  # found again, as where nobody has said when
+    ],
+)
+def test_ends_of_entries_move_where_these_last_otherwise(now: str, end: int | None, expected: int | None) -> None:
+    written, wanted = lasting("1000 ms of event time"), lasting(now)
+    assert judged(written, wanted) == Verdict(
+        Fit.AFTER_MIGRATION, f"entries lasted 1000 ms of event time and last {now}"
+    )
+    migrate = migration(written, wanted)
+    assert migrate is not None
+    assert migrate.apply([(("ann", 1), (1, 2.5, end))]) == [(("ann", 1), (1, 2.5, expected))]
+
+
+@pytest.mark.parametrize("written", [lasting("1000 ms of event time"), changed(expires=True)])
+def test_ends_of_entries_stay_where_these_last_as_long_or_nobody_has_said_how_long(written: StateShape) -> None:
+    migrate = migration(written, lasting("1000 ms of event time", values=(LOW, N)))
+    assert migrate is not None
+    assert migrate.apply([(("ann", 1), (1, 2.5, 5_000))]) == [(("ann", 1), (2.5, 1, 5_000))]
+
+
+def settled(kept: str, **fields: object) -> StateDeclaration:
+    """Its operator keeps no number above 9."""
+    parameters = {SETTLED: kept} if kept else {}
+    return StateDeclaration(
+        StateName("totals"),
+        changed(serializer=Serializer(parameters=parameters), **fields),
+        settles=lambda value: tuple(min(number, 9) for number in value),
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "verdict"),
+    [
+        ("first 3", settled("first 2"), Verdict(Fit.AFTER_MIGRATION, "it held the first 3 and holds the first 2")),
+        ("", settled("first 2"), Verdict(Fit.AS_IS)),  # an older release has not written what it kept
+        (
+            "first 2",
+            settled("first 2", values=(LOW, N)),
+            Verdict(Fit.AFTER_MIGRATION, "the columns are in another order"),
+        ),
+    ],
+)
+def test_the_operator_settles_values_that_another_definition_has_made(
+    before: str, now: StateDeclaration, verdict: Verdict
+) -> None:
+    written = settled(before).shape
+    assert judge(written, now) == verdict
+    migrate = derive_migration(written, now)
+    assert migrate is not None
+    value = (12, 2.5)
+    expected = (9, 2.5) if now.shape.values == written.values else (2.5, 9)
+    assert migrate.apply([(("ann", 1), value)]) == [(("ann", 1), expected)]
+
+
+def test_values_that_are_settled_already_are_not_looked_at() -> None:
+    assert derive_migration(settled("first 2").shape, settled("first 2")) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "entry"),
+    [
+        (SHAPE, ("ann", None)),
+        (changed(keys=(N, *SHAPE.keys, StateField("last", STRING)), prefix=1, suffix=1), (7, "ann", None, "x")),
+    ],
+)
+def test_a_key_that_was_NULL_where_it_cannot_be_any_more_ends_the_migration(
+    shape: StateShape, entry: tuple[object, ...]
+) -> None:
+    day = StateField("day", INT, nullable=False)
+    wanted = msgspec.structs.replace(shape, keys=tuple(day if key.name == "day" else key for key in shape.keys))
+    assert judged(shape, wanted) == Verdict(Fit.AFTER_MIGRATION, "day could be NULL and cannot any more")
+    migrate = migration(shape, wanted)
+    assert migrate is not None
+    fine = tuple(1 if column is None else column for column in entry)
+    assert migrate.apply([(fine, (1, 2.5)), (fine, None)]) == [(fine, (1, 2.5)), (fine, None)]
+    with pytest.raises(MigrationFailed) as failed:
+        migrate.apply([(fine, (1, 2.5)), (entry, (1, 2.5))])
+    assert (failed.value.key, failed.value.reason) == (entry, "day is NULL, and cannot be any more")
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"columns": {"lowest": "least"}}, ["lowest", "most", "other"]),
+        ({"dropped": frozenset({"most"})}, ["least", "other"]),
+        ({"columns": {"lowest": "least"}, "dropped": frozenset({"most"})}, ["lowest", "other"]),
+    ],
+)
+def test_entries_that_are_kept_for_a_column_go_with_it_whatever_else_becomes_of_them(
+    said: dict[str, Any], expected: list[str]
+) -> None:
+    """A column of the key has the same name as the one that says which columns they are of."""
+    of = StateField("column", STRING)
+    keys = (of, StateField("value", INT), of, StateField("last", INT))
+    written = changed(keys=keys, values=(StateField("n", INT),), suffix=3)
+    wanted = msgspec.structs.replace(
+        written,
+        keys=(msgspec.structs.replace(of, nullable=False), *keys[1:]),
+        values=(StateField("n", DOUBLE, nullable=False),),
+    )
+    migrate = derive_migration(
+        written, StateDeclaration(StateName("totals"), wanted, names_columns="column", evolution=Evolution(**said))
+    )
+    assert migrate is not None
+    names = ("least", "most", "other")
+    found = migrate.apply([(("least", 5, name, 6), (1,)) for name in names])
+    assert found == [(("least", 5, name, 6), (1.0,)) for name in expected]
+    assert all(isinstance(value[0], float) for _, value in found if value is not None)
+    with pytest.raises(MigrationFailed, match="column is NULL"):
+        migrate.apply([((None, 5, "other", 6), (1,))])
 
 
 @pytest.mark.parametrize(
@@ -114,6 +250,10 @@ def test_the_expiry_slot_is_added_and_taken_away() -> None:
         (changed(values=(StateField("n", STRING), LOW)), "n was int and is string"),
         (changed(values=(N, StateField("low", INT))), "low was float and is int"),
         (changed(keys=SHAPE.keys[:1]), "its key was customer, day and is customer"),
+        (
+            changed(keys=(SHAPE.keys[0], StateField("hour", INT))),
+            "its key: it was customer, day and is customer, hour",
+        ),
         (
             changed(keys=SHAPE.keys[::-1]),
             "the key columns are in another order: it was customer, day and is day, customer",

@@ -50,6 +50,30 @@ def test_a_column_that_is_new_in_kept_rows_begins_at_the_checkpoint(word: str, d
     assert {(row["id"], row["size"]) for row in rows if row["customer"] == "c0"} >= {(900, 901), (48, default)}
 
 
+def test_columns_with_a_dot_in_their_names_are_new_renamed_and_given_up_as_others_are() -> None:
+    begun = Life(MANY)
+    begun.produce("orders", *timed(0, 50))
+    begun.checkpoint()
+
+    def wide(name: str, words: str = "") -> str:
+        step = (
+            "  - {name: wide, from: once, "
+            f"select: {{id: id, customer: customer, amount: amount, at: at, {name}: id}}}}\n"
+            "  - {name: best, from: wide,"
+        )
+        return changed(MANY, ("  - {name: best, from: once,", step), ("n: 2}}", f"n: 2}}{words}}}"))
+
+    with_size = Life(wide("own.size"), begun)
+    assert outcomes(with_size)["best"] is Outcome.KEPT
+    with_size.checkpoint()
+    renamed = wide("own.width", ", was: {columns: {own.width: own.size}}")
+    assert outcomes(Life(renamed, with_size))["best"] is Outcome.KEPT
+    with pytest.raises(RestoreRefused, match=r"step 'best' has no `own\.size` any more"):
+        Life(MANY, with_size)
+    given_up = changed(MANY, ("n: 2}}", "n: 2}, state: {drop: [own.size]}}"))
+    assert outcomes(Life(given_up, with_size))["best"] is Outcome.KEPT
+
+
 def test_another_origin_of_a_column_of_kept_rows_needs_a_word() -> None:
     begun = Life(MANY)
     begun.produce("orders", *timed(0, 50))

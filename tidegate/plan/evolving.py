@@ -28,21 +28,21 @@ def state_columns(shapes: Iterable[StateShape]) -> dict[str, DataType | None]:
     """
     found: dict[str, DataType | None] = {}
     for shape in shapes:
-        keys = shape.keys[shape.prefix : len(shape.keys) - shape.suffix]  # the others are the operator's
-        fields = [(field.name, field.type) for field in keys]
+        for key in shape.keys[shape.prefix : len(shape.keys) - shape.suffix]:  # the others are the operator's
+            _add_column(found, key.name, key.type)
+        names: list[str] = []
         for field in shape.values:
             rows = field.type.element
-            if "." in field.name:
-                fields.append((field.name, field.type))
-            elif rows is not None and rows.kind == "struct":  # what an operator keeps rows in
-                columns = SETTLED in shape.serializer.parameters
-                fields += [one for one in rows.fields if columns or "." in one[0]]
-        for name, kind in fields:
-            aggregate, dot, _ = name.rpartition(".")
-            if dot:
-                found.setdefault(aggregate, None)
+            if "." in field.name or rows is None or rows.kind != "struct":
+                names.append(field.name)
+            elif SETTLED in shape.serializer.parameters:  # an operator keeps columns in it, otherwise totals
+                for name, kind in rows.fields:
+                    _add_column(found, name, kind)
             else:
-                _add_column(found, name, kind)
+                names += [name for name, _ in rows.fields]
+        for name in names:
+            if aggregate := name.rpartition(".")[0]:
+                found.setdefault(aggregate, None)
     return found
 
 

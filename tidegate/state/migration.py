@@ -58,7 +58,6 @@ class MigrationFailed(Exception):
     """An entry that cannot become one of the new shape."""
 
     def __init__(self, key: Row, reason: str) -> None:
-        super().__init__(reason)
         self.key = key
         self.reason = reason
 

@@ -50,7 +50,7 @@ class OperatorList(Generic[File]):
     def capture(self, checkpoint: CheckpointId, *, full: bool = False) -> Capture[File]:
         """See StoredState. An empty list is no file: a step that holds nothing may be removed from the pipeline."""
         if not self._values:
-            return Capture(None, (), keyed=False)
+            return Capture(None, keyed=False)
         extent = Extent[File](None) if full else self._increments.begin(checkpoint, len(_ALL))
         if extent.keys is None:
             return Capture(self._freeze(), keyed=False)

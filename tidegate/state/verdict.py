@@ -26,7 +26,7 @@ from tidegate.state.declaration import (
     total_parameter,
 )
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.fit import Difference, Fit, Judged, Verdict, refused
+from tidegate.state.fit import AS_IS, Difference, Fit, Judged, Verdict, refused
 from tidegate.state.serializers.contract import Place, SnapshotUnreadable
 from tidegate.state.serializers.fields import Written, derive_former, judge_fields
 from tidegate.state.serializers.registry import SERIALIZERS
@@ -86,7 +86,7 @@ def _judge_columns(
 ) -> Judged:
     """Columns of keys, which are neither added nor taken away nor moved. `first`: so many columns are before them."""
     if len(written) != len(wanted):
-        names = [", ".join(field.name for field in fields) or "nothing" for fields in (written, wanted)]
+        names = [", ".join(field.name for field in fields) for fields in (written, wanted)]
         return refused(f"its key was {names[0]} and is {names[1]}")
     former = derive_former(place.renames, {field.name for field in written})
     expected = [former.get(field.name, field.name) for field in wanted]
@@ -141,12 +141,12 @@ def _judge_ends(written: StateShape, wanted: StateShape) -> tuple[tuple[Differen
     """
     if written.expires != wanted.expires:
         text = "entries can expire now" if wanted.expires else "entries cannot expire any more"
-        return ((Fit.AFTER_MIGRATION, text),), lambda _: None
+        return ((Fit.AFTER_MIGRATION, text),), _as_written
     before, now = (shape.serializer.parameters.get(LASTS) for shape in (written, wanted))
     if before is None or now is None or before == now:
         return (), _as_written
     differs = ((Fit.AFTER_MIGRATION, f"entries lasted {before} and last {now}"),)
-    (old, clock), (new, other) = before.split(" ", 1), now.split(" ", 1)
+    (old, _, clock), (new, _, other) = before.partition(" "), now.partition(" ")
     if clock != other:
         return differs, lambda _: None
     return differs, lambda end: None if end is None else end + int(new) - int(old)
@@ -195,8 +195,8 @@ def refuse_other_shape(operator: str, written: StateShape, declaration: StateDec
 
 def _judge_forms(written: StateShape, wanted: StateShape) -> Judged:
     """A list may be dealt out otherwise from now on; a list and values by key have nothing in common."""
-    keyed = [shape.form is StateForm.KEYED for shape in (written, wanted)]
-    return Judged() if keyed[0] == keyed[1] else refused(f"it was {written.form} and is {wanted.form}")
+    alike = (written.form is StateForm.KEYED) is (wanted.form is StateForm.KEYED)
+    return AS_IS if alike else refused(f"it was {written.form} and is {wanted.form}")
 
 
 def _judge_serializers(written: Serializer, wanted: Serializer, evolution: Evolution) -> Judged:

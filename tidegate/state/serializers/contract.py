@@ -56,9 +56,15 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def renames(self) -> dict[str, str]:
-        """Fields of what is here that were renamed: new name to former name."""
+        """Fields of what is here that were renamed: new name to former name. Of columns any, as they may have dots."""
+        if not self.path:
+            return self.evolution.columns
         found = ((*new.rpartition("."), old) for new, old in self.evolution.columns.items())
         return {new: old.rpartition(".")[2] for path, _, new, old in found if path == self.path}
+
+    def column_of(self, field: str) -> str:
+        """The column that a field of what is here is, or is a part of: only totals have parts."""
+        return (field.rpartition(".")[0] or field) if self.holds_rows or self.begins else field
 
     def name(self, field: str) -> str:
         """A field of what is here, as users write it."""

@@ -24,15 +24,10 @@ class Written(NamedTuple):
     snapshot: Snapshot
 
 
-def column_of(field: str) -> str:
-    """The column that a field is, or is a part of."""
-    return field.rpartition(".")[0] or field
-
-
 def judge_fields(old: Sequence[Written], new: Sequence[tuple[StateField, ValueSerializer]], place: Place) -> Judged:
     """How tuples of the old fields become tuples of the new ones."""
     own = _find_own([*(one.field for one in old), *(field for field, _ in new)], place)
-    columns = {column_of(one.field.name) for one in old if one.field.name not in own}
+    columns = {place.column_of(one.field.name) for one in old if one.field.name not in own}
     renames = place.renames
     twisted = find_twisted(renames)
     if twisted:
@@ -44,7 +39,7 @@ def judge_fields(old: Sequence[Written], new: Sequence[tuple[StateField, ValueSe
     begun: list[Any] = []
     taken: set[int] = set()
     for field, serializer in new:
-        column = column_of(field.name)
+        column = place.column_of(field.name)
         before = former.get(column, "" if column in former.values() else column) if field.name not in own else column
         index = index_of.get(before + field.name[len(column) :])
         if index is None:
@@ -60,7 +55,7 @@ def judge_fields(old: Sequence[Written], new: Sequence[tuple[StateField, ValueSe
         steps.append((index, convert))
         taken.add(index)
     gone = [one.field.name for index, one in enumerate(old) if index not in taken]
-    differences += _judge_gone(gone, former, place, {column_of(field.name) for field, _ in new} - own)
+    differences += _judge_gone(gone, former, place, {place.column_of(field.name) for field, _ in new} - own)
     kept = [index for index, _ in steps if index < len(old)]
     if kept != sorted(kept):
         differences.append((Fit.AFTER_MIGRATION, f"{place.path or 'the columns'} are in another order"))
@@ -103,7 +98,7 @@ def _find_own(fields: Sequence[StateField], place: Place) -> set[str]:
 
 def _begin(field: StateField, place: Place, *, known: bool) -> tuple[Difference, Any]:
     """What a new field has for the entries that are there. `known`: others of its column were written."""
-    column = column_of(field.name)
+    column = place.column_of(field.name)
     name = place.name(column)
     if column != field.name:
         if known:
@@ -124,7 +119,7 @@ def _judge_gone(
 ) -> Iterator[Difference]:
     """Fields that nothing continues, by column."""
     renamed = {before: now for now, before in former.items()}
-    for column in dict.fromkeys(map(column_of, names)):
+    for column in dict.fromkeys(map(place.column_of, names)):
         name, now = place.name(column), renamed.get(column, column)
         if column not in names and now in wanted:
             yield Fit.INCOMPATIBLE, f"what is kept of {place.name(now)} is another kind of total"
