@@ -208,7 +208,7 @@ class KafkaMessages:
 
     def raw(self, row: int) -> RawRecord:
         """See Records."""
-        one = KafkaMessages(self._messages[row : row + 1])
+        one = KafkaMessages([self._messages[row]])
         return RawRecord(one.keys[0], one.values[0], one.headers[0], one.timestamps_ms[0])
 
     def part(self, start: int, end: int) -> KafkaMessages:
