@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Self, cast
 
 import confluent_kafka as ck
@@ -89,6 +90,9 @@ class ScriptedClient:
             self._next.setdefault(part, one.offset)
             self.assigned[part] = one.offset
 
+    def incremental_assign(self, partitions: Sequence[ck.TopicPartition]) -> None:
+        self.assign(partitions)
+
     def pause(self, partitions: Sequence[ck.TopicPartition]) -> None:
         self.paused += [TopicPartition(one.topic, one.partition) for one in partitions]
 
@@ -127,10 +131,12 @@ class ScriptedClient:
             for one in partitions
         ]
 
-    def list_topics(self, *_: object, timeout: float = -1) -> None:
+    def list_topics(self, topic: str, timeout: float = -1) -> Any:
+        """It has ten partitions."""
         assert timeout > 0
         if self.away:
             raise _AWAY
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=range(10))})
 
 
 class SetClock(SystemClock):

@@ -16,11 +16,12 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.row_kinds import INSERT, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.formats.schemas import FormatOptions
 from tidegate.ids import TopicPartition
-from tidegate.operators.kinds.kafka_source import SKIP
+from tidegate.operators.kinds.kafka_source import SKIP, EventTime
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.operators.spec import DEAD
 from tidegate.sources.reader import Reader
 
+AT = EventTime("at", 0, carried=True)
 OTHER = TopicPartition("returns", 0)
 
 
@@ -111,6 +112,28 @@ def test_a_bounded_source_that_has_read_everything_does_not_fail_any_more() -> N
         one.client.lose(P1, 0)
         wait_until(lambda: reader_of(one)._failure is not None, "the reader has failed")
         assert one.poll() == []
+
+
+def test_an_added_partition_is_stored_at_once_and_read_beside_the_others() -> None:
+    with Scripted(AT, partitions=(P0,)) as one:
+        one.read((P0, order(1, 100)))
+        one.source.add_partitions([P1])
+        assert one.source.positions().next_offsets == ((P0, 1), (P1, 0))
+        assert one.source.held_back_by == P1
+        wait_until(lambda: P1 in one.client.assigned, "the client reads it")
+        frame = one.read((P1, order(2, 50)), (P0, order(3, 90)))
+        assert sorted(frame.select("id", "__partition", "__offset", "__behind").rows()) == [(2, 1, 0, 0), (3, 0, 1, 10)]
+        assert one.source.positions().watermarks == ((P0, 99), (P1, 49))
+
+
+def test_a_subtask_without_partitions_reads_the_first_one_that_is_added() -> None:
+    with Scripted(None, partitions=(), topics=("orders", "returns")) as one:
+        assert one.poll() == []
+        one.source.add_partitions([P1, OTHER])
+        wait_until(lambda: len(one.client.assigned) == 2, "the client reads them")
+        frame = one.read((P1, order(2, 50)), (OTHER, order(3, 50)))
+        assert frame["id"].to_list() == [2, 3]
+        assert one.source.positions().next_offsets == ((P1, 1), (OTHER, 1))
 
 
 def test_an_update_of_a_source_of_changes_is_two_rows_in_its_place() -> None:

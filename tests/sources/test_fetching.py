@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka as ck
@@ -10,6 +11,8 @@ import pytest
 
 from tests.sources.scripted import P0, ScriptedClient
 from tidegate.ids import TopicPartition
+from tidegate.native.library import Library
+from tidegate.native.librdkafka import Librdkafka
 from tidegate.sources import fetching
 from tidegate.sources.fetching import MessageFetcher, open_fetcher
 
@@ -51,20 +54,61 @@ def test_events_come_beside_the_records_and_may_be_of_no_partition() -> None:
     ]
 
 
-def test_why_records_are_not_read_in_place_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+class Handles(Librdkafka):
+    """Knows the handle of one client."""
+
+    def __init__(self, client: object, handle: int) -> None:
+        self._of = {id(client): handle}
+
+    def handle_of(self, client: object) -> int:
+        return self._of[id(client)]
+
+
+LIBRARY = object.__new__(Library)
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[ck.Consumer]:
     caplog.set_level(logging.INFO, "tidegate.sources")
-    monkeypatch.setattr(fetching, "find_library", lambda: "there is no compiler")
-    monkeypatch.setattr(fetching, "find_librdkafka", lambda: "and no library")
     fetching._report.cache_clear()
-    consumer = ck.Consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "tests"})
-    try:
-        for _ in range(2):
-            assert isinstance(open_fetcher(consumer), MessageFetcher)
-    finally:
-        consumer.close()
-        fetching._report.cache_clear()
+    made = ck.Consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "tests"})
+    monkeypatch.setattr(fetching, "find_library", lambda: LIBRARY)
+    monkeypatch.setattr(fetching, "find_librdkafka", lambda: Handles(made, 7))
+    yield made
+    made.close()
+    fetching._report.cache_clear()
+
+
+def test_records_are_read_in_place_by_the_handle_of_their_client(
+    consumer: ck.Consumer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fetching, "NativeFetcher", lambda *found: found)
+    found: Any = open_fetcher(consumer)
+    assert (found[0], found[2:]) == (LIBRARY, (consumer, 7))
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ({"find_library": "no compiler"}, "no compiler"),
+        ({"find_librdkafka": "another release"}, "another release"),
+        ({"find_library": "no compiler", "find_librdkafka": "another release"}, "no compiler; another release"),
+        ({}, "the client's handle was not found"),
+    ],
+)
+def test_why_records_are_not_read_in_place_is_logged_once(
+    consumer: ck.Consumer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    missing: dict[str, str],
+    reason: str,
+) -> None:
+    monkeypatch.setattr(fetching, "find_librdkafka", lambda: Handles(consumer, 0))
+    for name, why in missing.items():
+        monkeypatch.setattr(fetching, name, lambda why=why: why)
+    for _ in range(2):
+        assert isinstance(open_fetcher(consumer), MessageFetcher)
     assert [record.getMessage() for record in caplog.records] == [
-        "records are read by message objects, at more CPU time than in place: there is no compiler; and no library"
+        f"records are read by message objects, at more CPU time than in place: {reason}"
     ]

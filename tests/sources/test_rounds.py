@@ -138,9 +138,14 @@ def test_a_partition_that_has_come_after_the_end_of_a_bounded_read_is_no_part_of
 def test_brokers_that_are_away_at_the_beginning_are_asked_again() -> None:
     one = Rounds()
     one.client.away = True
-    one.condition.meanwhile = lambda: setattr(one.client, "away", False)
+
+    def wait() -> None:
+        one.pass_time(60.0)
+        one.client.away = len(one.condition.waits) < 2
+
+    one.condition.meanwhile = wait
     one.prepare()
-    assert one.condition.waits == [(module._RETRY_SECONDS, False)]
+    assert one.condition.waits == [(module._RETRY_SECONDS, False)] * 3
     assert one.client.assigned == {P0: 0}
 
 
@@ -163,7 +168,7 @@ def test_a_topic_that_was_just_made_is_waited_for_and_one_that_is_not_there_is_n
 
     one.client.get_watermark_offsets = bounds
     one.condition.meanwhile = lambda: one.pass_time(2.0)
-    with pytest.raises(SourceFailed, match="topic orders does not exist at the brokers"):
+    with pytest.raises(SourceFailed, match=r"^source orders: topic orders does not exist at the brokers"):
         one.prepare()
     assert tries == [100.0, 102.0, 104.0, 106.0]
 
@@ -309,13 +314,23 @@ def test_a_broker_that_does_not_know_the_topic_of_an_added_partition_is_asked_ag
     assert one.reader._outage.last == UNKNOWN.str()
 
 
+def test_a_topic_that_may_not_be_read_is_named_among_those_of_the_source() -> None:
+    one = Rounds(topics=("orders", "returns"))
+    forbidden = ck.KafkaError(ck.KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    one.client.list_topics = lambda name, timeout: metadata_of({name: ()}, forbidden if name == "returns" else None)
+    one.client.incremental_assign = lambda parts: None
+    one.reader.add([P1, TopicPartition("returns", 0)])
+    with pytest.raises(SourceFailed, match=r"^source orders: topic returns: .*; grant READ and DESCRIBE"):
+        one.read()
+
+
 # -- what ends a reader ----------------------------------------------------------------------------------------------
 
 
 def test_a_topic_that_is_gone_is_named_among_those_of_the_source() -> None:
     one = Rounds(topics=("orders", "returns"))
     gone = Event(TopicPartition("returns", 0), 0, UNKNOWN)
-    with pytest.raises(SourceFailed, match="topic returns does not exist"):
+    with pytest.raises(SourceFailed, match=r"^source orders: topic returns does not exist"):
         one.reader._take_events(one.client, [gone])
 
 

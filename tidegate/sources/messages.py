@@ -31,7 +31,6 @@ class OutOfOrder(Exception):
     """A record of a partition comes after one with the same or a higher offset."""
 
     def __init__(self, row: int) -> None:
-        super().__init__(row)
         self.row = row
 
 
