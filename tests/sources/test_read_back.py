@@ -265,6 +265,7 @@ def test_what_a_source_is_told_about_fetching_many_records_does_not_make_single_
         "fetch.wait.max.ms": 20,
         "fetch.queue.backoff.ms": 5,
     }
+    assert seen[0]["group.id"] == "read-back-letters", "without one there is no consumer"
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,22 @@ def test_brokers_that_are_away_at_the_beginning_are_asked_again() -> None:
     assert one.client.assigned == {P0: 0}
 
 
+def test_brokers_that_say_nothing_in_time_are_named() -> None:
+    one = Rounds()
+    words = r"^source orders: no answer from 127.0.0.1:9 in 3 s \(no error was reported\); check the address"
+    with pytest.raises(SourceUnavailable, match=words) as failure:
+        one.reader.wait_initial(3.0)
+    assert one.condition.waits == [(3.0, False)]
+    assert failure.value.fields == {"source": "orders"}
+    one.prepare()
+    assert one.reader.wait_initial(3.0).next_offsets == {P0: 0}
+    assert one.condition.waits[1:] == [(3.0, True)], "they are known"
+    one.reader._fail(SourceUnavailable("away"))
+    with pytest.raises(SourceUnavailable, match="away"):
+        one.reader.wait_initial(3.0)
+    assert one.condition.waits[2:] == [(3.0, True)]
+
+
 def test_a_reader_that_is_closed_while_brokers_are_away_waits_no_longer() -> None:
     one = Rounds()
     one.client.away = True

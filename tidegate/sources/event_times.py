@@ -119,7 +119,7 @@ def measure_behind(
     """
     lag_ms = delay_ms + 1
     if times.is_empty():
-        return pl.Series("__behind", [], dtype=pl.Int64)
+        return pl.Series("__behind", dtype=pl.Int64)
     starts = [0] if len(marks) == 1 else _starts_of_runs(origins)
     if starts:
         ends = [*starts[1:], len(times)]
