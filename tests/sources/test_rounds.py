@@ -114,6 +114,27 @@ def test_the_client_reads_committed_records_only_and_never_decides_where() -> No
     assert one.tools.config["bootstrap.servers"] == "b"
 
 
+def refuse(*_: object) -> Any:
+    raise ck.KafkaException(ck.KafkaError(ck.KafkaError._INVALID_ARG))
+
+
+def test_settings_without_files_that_the_client_refuses_are_tried_once() -> None:
+    one = Rounds()
+    one.tools.consumer = refuse  # type: ignore[method-assign]  # for this test
+    with pytest.raises(SourceFailed, match=r"^source orders: the Kafka client refuses its settings"):
+        one.reader._open()
+    assert one.condition.waits == []
+
+
+def test_a_reader_that_is_closed_while_files_are_replaced_waits_no_longer() -> None:
+    one = Rounds(kafka={"ssl.key.location": "/no/key.pem"})
+    one.tools.consumer = refuse  # type: ignore[method-assign]  # for this test
+    one.condition.meanwhile = lambda: setattr(one.reader, "_stopping", len(one.condition.waits) == 1)
+    with pytest.raises(SourceFailed):
+        one.reader._open()
+    assert one.condition.waits == [(module._RETRY_SECONDS, False), (module._RETRY_SECONDS, True)]
+
+
 def test_partitions_that_no_checkpoint_knows_are_read_from_where_their_logs_begin() -> None:
     one = Rounds(SourcePositions(NAME, ((P0, 7),)), (P0, P1), until="never")
     one.client.first[P1] = 3
@@ -218,7 +239,9 @@ def test_no_more_is_read_than_there_is_room_for_and_the_room_is_waited_for(monke
     one.client.put(P0, b"a", b"b")
     assert one.read() == [b"a", b"b"]
     one.client.put(P0, b"c", b"d")
+    one.condition.waits.clear()
     assert one.read() == [b"a", b"b", b"c"], "there was room for one"
+    assert one.condition.waits[0][1], "which is enough"
     one.condition.waits.clear()
     assert one.read() == [b"a", b"b", b"c"]
     ((seconds, had_room),) = one.condition.waits

@@ -81,7 +81,7 @@ class PartsDecoder:
         parts = [one for one in found if isinstance(one, ReadKeys)]
         columns = [part.column for part, (_, wanted) in zip(parts, self._reads, strict=True) if wanted]
         if not decoded.failures and not any(part.failures for part in parts):
-            frame = decoded.frame.hstack(columns) if columns else decoded.frame
+            frame = decoded.frame.hstack(columns)
             return Decoded(frame if frame.columns == self._columns else self._ordered(frame, decoded.frame), ())
         failures = {failure.row: failure for part in reversed(parts) for failure in part.failures}
         failures |= {failure.row: failure for failure in decoded.failures}
