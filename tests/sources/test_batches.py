@@ -143,14 +143,16 @@ def test_an_update_of_a_source_of_changes_is_two_rows_in_its_place() -> None:
     former, later = {"id": 1, "at": 2}, {"id": 1, "at": 3}
     with Scripted(None, format="debezium", options=FormatOptions(row_kinds=True)) as one:
         frame = one.read(
+            *((P0, change("c", None, {"id": number, "at": 0})) for number in (7, 8, 9)),
             (P0, change("c", None, former)),
             (P0, change("u", former, later)),
             (P0, change("c", None, {"id": 4, "at": 5})),
         )
         assert frame.select(ROW_KIND, "id", "at", "__offset").rows() == [
-            (INSERT, 1, 2, 0),
-            (UPDATE_BEFORE, 1, 2, 1),
-            (UPDATE_AFTER, 1, 3, 1),
-            (INSERT, 4, 5, 2),
+            *((INSERT, number, 0, place) for place, number in enumerate((7, 8, 9))),
+            (INSERT, 1, 2, 3),
+            (UPDATE_BEFORE, 1, 2, 4),
+            (UPDATE_AFTER, 1, 3, 4),
+            (INSERT, 4, 5, 5),
         ]
         assert frame.schema[ROW_KIND] == pl.Int8

@@ -114,7 +114,9 @@ def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second
     asked: list[float] = []
     away = True
 
-    def list_topics(*_: object, **__: object) -> None:
+    def list_topics(topic: str, timeout: float) -> None:
+        assert topic == "orders", "a cluster may have many others"
+        assert 0 < timeout <= 1.0
         asked.append(clock.now - 100.0)
         if away:
             raise ck.KafkaException(DOWN)

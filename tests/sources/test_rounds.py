@@ -44,6 +44,16 @@ class Impatient(threading.Condition):
         return self.waits[-1][1]
 
 
+class Stuck(HelperThread):
+    """Does not end in time."""
+
+    limit_s = 0.0
+
+    def join(self, timeout_s: float) -> bool:
+        self.limit_s = timeout_s
+        return False
+
+
 class Tools(ScriptedTools):
     """With a condition that waits for nothing. Notes the names of threads, and where their errors go."""
 
@@ -53,7 +63,7 @@ class Tools(ScriptedTools):
 
     def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
         self.helpers[name] = on_error
-        return super().helper(name, on_error)
+        return Stuck(name, on_error)
 
     def condition(self) -> Impatient:
         return Impatient()
@@ -371,6 +381,16 @@ def test_a_topic_that_is_gone_is_named_among_those_of_the_source() -> None:
     gone = Event(TopicPartition("returns", 0), 0, UNKNOWN)
     with pytest.raises(SourceFailed, match=r"^source orders: topic returns does not exist"):
         one.reader._take_events(one.client, [gone])
+
+
+def test_a_reader_that_does_not_end_is_waited_for_so_long_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    one = Rounds()
+    one.reader.close(7.0)
+    thread: Any = one.reader._thread
+    assert thread.limit_s == 7.0
+    assert [record.getMessage() for record in caplog.records] == [
+        "source orders: its reader did not end within 7 s: abandoned"
+    ]
 
 
 def test_what_nobody_foresaw_is_told_with_the_name_of_the_source() -> None:
