@@ -97,6 +97,15 @@ def test_every_part_of_a_record_is_a_column() -> None:
     ]
 
 
+def test_a_key_is_read_in_its_own_format() -> None:
+    operator = operator_of("key", key_format="json")
+    operator = msgspec.structs.replace(operator, metadata=(MetadataColumn("key", "k", BIGINT),))
+    operator = msgspec.structs.replace(operator, output=operator.columns)
+    batch = read(operator, message(0, key=b"7"), message(1, key=b"seven"), message(2, key=None))
+    assert batch.frame["k"].to_list() == [7, None]
+    assert [one.offset for one in batch.failures] == [1]
+
+
 def test_the_timestamp_of_a_record_is_a_moment_or_null() -> None:
     batch = read(operator_of("timestamp"), message(0, at_ms=None), message(1, at_ms=-1_500))
     assert batch.frame["at"].to_list() == [None, dt.datetime(1969, 12, 31, 23, 59, 58, 500_000, tzinfo=dt.UTC)]
