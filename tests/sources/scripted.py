@@ -155,9 +155,10 @@ class ScriptedTools(SourceTools):
         self.client = client
         self.clock = self.set_clock = SetClock()
         self.config: Mapping[str, Any] = {}
+        self.on_error: Callable[[ck.KafkaError], None] = lambda _: None
 
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Consumer:
-        self.config = config
+        self.config, self.on_error = config, on_error
         return cast("Consumer", self.client)
 
 

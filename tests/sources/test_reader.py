@@ -162,6 +162,17 @@ def test_a_client_in_trouble_whose_certificates_were_replaced_is_made_again(cloc
         outage.check()
 
 
+def test_a_client_whose_certificates_are_again_what_it_has_read_is_good(clock: SetClock) -> None:
+    stamp = ["former"]
+    outage = Outage("orders", clock, lambda: list(stamp))
+    stamp[0] = "later"
+    outage.on_error(DOWN)
+    stamp[0] = "former"  # they were taken back
+    for _ in range(3):
+        clock.now += RENEWAL_S
+        outage.check()
+
+
 @pytest.fixture
 def client() -> ScriptedClient:
     made = ScriptedClient()

@@ -18,7 +18,7 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE
 from tidegate.sources import reader as module
-from tidegate.sources.caught_up import STAYS_SECONDS, Due
+from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, Due
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.fetching import Event, MessageFetcher
 from tidegate.sources.messages import NO_RECORDS, KafkaMessages
@@ -39,6 +39,7 @@ class Impatient(threading.Condition):
         """Happens before each look."""
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        assert len(self.waits) < 100, "it goes round for ever"
         self.meanwhile()
         self.waits.append((timeout, bool(predicate())))
         return self.waits[-1][1]
@@ -122,6 +123,8 @@ def test_the_client_reads_committed_records_only_and_never_decides_where() -> No
     }
     assert {name: one.tools.config[name] for name in owned} == owned
     assert one.tools.config["bootstrap.servers"] == "b"
+    one.tools.on_error(UNKNOWN)
+    assert one.reader._outage.last == UNKNOWN.str(), "what the client reports is known"
 
 
 def refuse(*_: object) -> Any:
@@ -130,7 +133,8 @@ def refuse(*_: object) -> Any:
 
 def test_settings_without_files_that_the_client_refuses_are_tried_once() -> None:
     one = Rounds()
-    one.tools.consumer = refuse  # type: ignore[method-assign]  # for this test
+    tools: Any = one.tools
+    tools.consumer = refuse
     with pytest.raises(SourceFailed, match=r"^source orders: the Kafka client refuses its settings"):
         one.reader._open()
     assert one.condition.waits == []
@@ -138,7 +142,8 @@ def test_settings_without_files_that_the_client_refuses_are_tried_once() -> None
 
 def test_a_reader_that_is_closed_while_files_are_replaced_waits_no_longer() -> None:
     one = Rounds(kafka={"ssl.key.location": "/no/key.pem"})
-    one.tools.consumer = refuse  # type: ignore[method-assign]  # for this test
+    tools: Any = one.tools
+    tools.consumer = refuse
     one.condition.meanwhile = lambda: setattr(one.reader, "_stopping", len(one.condition.waits) == 1)
     with pytest.raises(SourceFailed):
         one.reader._open()
@@ -312,6 +317,20 @@ def test_the_loop_is_woken_for_a_partition_that_is_caught_up() -> None:
     one.reader._look_for_caught_up(one.client)
     assert one.reader._pending.caught_up == {P0: Due(9)}
     assert one.woken == 1
+
+
+def test_brokers_that_are_away_are_asked_again_whether_a_partition_is_caught_up() -> None:
+    one = Rounds()
+    one.reader.watch({P0: 9})
+    one.client.away = True
+    one.pass_time(STAYS_SECONDS)
+    one.reader._look_for_caught_up(one.client)
+    assert (one.reader._pending.caught_up, one.woken) == ({}, 0)
+    assert "away" in one.reader._outage.last
+    one.client.away = False
+    one.pass_time(AGAIN_SECONDS)
+    one.reader._look_for_caught_up(one.client)
+    assert one.reader._pending.caught_up == {P0: Due(9)}
 
 
 # -- partitions that are added ---------------------------------------------------------------------------------------
