@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, Self, cast
 
 import confluent_kafka as ck
@@ -30,7 +31,7 @@ _AWAY = ck.KafkaException(ck.KafkaError(ck.KafkaError._TRANSPORT, "away"))
 
 
 class ScriptedClient:
-    """What the reader asks of a consumer."""
+    """What the reader asks of a consumer. No question may wait for ever: nothing else would end a source's thread."""
 
     def __init__(self) -> None:
         self.away = False
@@ -41,12 +42,17 @@ class ScriptedClient:
         self.stable: dict[TopicPartition, int] = {}
         self.undecided: dict[TopicPartition, int] = {}
         """Records of open transactions."""
+        self.first: dict[TopicPartition, int] = {}
+        """Where a log begins that has lost its first records."""
+        self.assigned: dict[TopicPartition, int] = {}
+        self.paused: list[TopicPartition] = []
+        """Each as often as it was paused."""
         self._queue: list[ck.Message] = []
         self._next: dict[TopicPartition, int] = {}
         self._changed = threading.Condition()
 
-    def put(self, part: TopicPartition, *values: bytes | tuple[bytes, int | None]) -> None:
-        """Records, each with its timestamp; without one it is 1000 ms."""
+    def put(self, part: TopicPartition, *values: bytes | tuple[bytes, int | None] | None) -> None:
+        """Records, each with its timestamp; without one it is 1000 ms. None is a tombstone."""
         with self._changed:
             for value in values:
                 body, at_ms = value if isinstance(value, tuple) else (value, 1000)
@@ -80,10 +86,15 @@ class ScriptedClient:
 
     def assign(self, partitions: Sequence[ck.TopicPartition]) -> None:
         for one in partitions:
-            self._next.setdefault(TopicPartition(one.topic, one.partition), one.offset)
+            part = TopicPartition(one.topic, one.partition)
+            self._next.setdefault(part, one.offset)
+            self.assigned[part] = one.offset
+
+    def incremental_assign(self, partitions: Sequence[ck.TopicPartition]) -> None:
+        self.assign(partitions)
 
     def pause(self, partitions: Sequence[ck.TopicPartition]) -> None:
-        return
+        self.paused += [TopicPartition(one.topic, one.partition) for one in partitions]
 
     def resume(self, partitions: Sequence[ck.TopicPartition]) -> None:
         return
@@ -92,6 +103,8 @@ class ScriptedClient:
         self.closed = True
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
+        assert timeout >= 0
+        assert num_messages > 0
         with self._changed:
             if not self._queue:
                 self._changed.wait(min(timeout, 0.01))
@@ -100,22 +113,30 @@ class ScriptedClient:
             return taken
 
     def get_watermark_offsets(
-        self, partition: ck.TopicPartition, *, cached: bool = False, **_: object
+        self, partition: ck.TopicPartition, timeout: float = -1, *, cached: bool = False
     ) -> tuple[int, int]:
         part = TopicPartition(partition.topic, partition.partition)
         if cached:
             return 0, self.stable[part] + self.undecided.get(part, 0)
+        assert timeout > 0
         self.asked.append(part)
         if self.away:
             raise _AWAY
-        return 0, self.stable[part]
+        return self.first.get(part, 0), self.stable[part]
 
-    def offsets_for_times(self, partitions: list[ck.TopicPartition], **_: object) -> list[ck.TopicPartition]:
-        return [ck.TopicPartition(one.topic, one.partition, self.get_watermark_offsets(one)[1]) for one in partitions]
+    def offsets_for_times(self, partitions: list[ck.TopicPartition], timeout: float = -1) -> list[ck.TopicPartition]:
+        assert {one.offset for one in partitions} == {ck.OFFSET_END}
+        return [
+            ck.TopicPartition(one.topic, one.partition, self.get_watermark_offsets(one, timeout)[1])
+            for one in partitions
+        ]
 
-    def list_topics(self, *_: object, **__: object) -> None:
+    def list_topics(self, topic: str, timeout: float = -1) -> Any:
+        """It has ten partitions."""
+        assert timeout > 0
         if self.away:
             raise _AWAY
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=range(10))})
 
 
 class SetClock(SystemClock):
@@ -133,8 +154,11 @@ class ScriptedTools(SourceTools):
     def __init__(self, client: ScriptedClient) -> None:
         self.client = client
         self.clock = self.set_clock = SetClock()
+        self.config: Mapping[str, Any] = {}
+        self.on_error: Callable[[ck.KafkaError], None] = lambda _: None
 
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Consumer:
+        self.config, self.on_error = config, on_error
         return cast("Consumer", self.client)
 
 

@@ -12,7 +12,7 @@ from tests.waiting import wait_until
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.kafka_source import EventTime
-from tidegate.operators.runtime import END_OF_TIME
+from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX
 from tidegate.settings.event_time import Idle
 from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, CaughtUp, Due
 from tidegate.task.elements import StreamStatus, Watermark
@@ -47,6 +47,14 @@ def test_without_an_answer_nothing_is_known_and_the_question_is_repeated(stable:
     assert not one.answer(P0, Due(7), stable, 11.0)
     assert one.due(11.0 + AGAIN_SECONDS - 0.01) == {}
     assert one.due(11.0 + AGAIN_SECONDS) == {P0: Due(7)}
+
+
+def test_a_partition_with_an_open_transaction_is_asked_about_again_after_a_while() -> None:
+    one = CaughtUp()
+    one.watch({P0: 7}, 10.0)
+    assert not one.answer(P0, Due(7), 7, 11.0, is_open=True)
+    assert one.due(11.0 + STAYS_SECONDS - 0.01) == {}
+    assert one.due(11.0 + STAYS_SECONDS) == {P0: Due(7)}
 
 
 def test_an_answer_about_an_end_that_has_moved_on_says_nothing() -> None:
@@ -183,6 +191,75 @@ def test_records_that_come_after_the_answer_count_more_than_the_answer() -> None
         one.gather()
         assert one.poll() == [[2], Watermark(49)]
         assert one.source.held_back_by == P1
+
+
+def test_an_end_that_records_have_passed_keeps_no_other_partition_from_being_idle() -> None:
+    with Scripted(AT) as one:
+        one.client.end(P0)
+        one.client.put(P0, order(1, 100))
+        one.client.end(P1)
+        one.gather()
+        assert one.poll() == [[1]]
+        one.stay()
+        assert one.client.asked == [P1]
+        assert one.poll() == [Watermark(99)]
+
+
+def test_an_end_that_comes_while_an_answer_is_out_is_asked_about_because_of_the_same_question() -> None:
+    """Else whoever has asked is never answered, and the watermark stands."""
+    with Scripted(AT) as one:
+        at_the_end(one, P0, P1)
+        one.stay()
+        assert one.poll() == [IDLE]
+        one.client.away = True
+        one.client.put(P0, order(1, 100))
+        one.gather()
+        out = Collected()
+        one.source.poll(ROWS_MAX, out)
+        one.gather()
+        assert [element for element in out.order if isinstance(element, Watermark)] == []
+        asked = len(one.client.asked)
+        one.client.away = False
+        one.gather()
+        assert len(one.client.asked) == asked, "it is not asked again so soon"
+        one.client.end(P1)
+        one.gather()
+        assert one.poll() == [Watermark(99)]
+
+
+def test_a_watermark_that_waits_is_something_that_was_done() -> None:
+    """Who polls goes on until nothing is done."""
+    with Scripted(AT) as one:
+        at_the_end(one, P0, P1)
+        one.stay()
+        out = Collected()
+        assert one.source.poll(ROWS_MAX, out)
+        assert out.order == [IDLE]
+        assert not one.source.poll(ROWS_MAX, out)
+
+
+def test_who_asks_whether_a_source_is_still_idle_is_answered_once_its_partitions_were_asked() -> None:
+    with Scripted(AT) as one:
+        assert not one.source.take_still_idle(), "nobody has asked"
+        at_the_end(one, P0, P1)
+        one.stay()
+        assert one.poll() == [IDLE]
+        asked = len(one.client.asked)
+        one.source.ask_still_idle()
+        wait_until(lambda: len(one.client.asked) == asked + 2, "both partitions are asked about")
+        one.gather()
+        assert one.poll() == []
+        assert one.source.take_still_idle()
+        assert not one.source.take_still_idle(), "once"
+
+
+def test_a_source_without_event_time_is_never_idle_and_has_nothing_to_do_with_the_clock() -> None:
+    with Scripted(None) as one:
+        one.source.ask_still_idle()
+        assert not one.source.take_still_idle()
+        out = Collected()
+        assert not one.source.on_time(10_000, out)
+        assert out.order == []
 
 
 def test_a_partition_is_waited_for_where_the_file_says_never() -> None:

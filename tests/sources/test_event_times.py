@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.sources.scripted import NAME, P0, P1, TIMESTAMPS, Scripted, order
@@ -34,6 +34,8 @@ def naive(rows: list[tuple[int, int]], delay_ms: int) -> tuple[list[int], dict[i
     return behind, marks
 
 
+@example([(0, 5), (1, 5), (0, 6)], 0, [3], event_times.RUN_ROWS)
+@example([(0, 6), (0, 5)], 0, [2], 1)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50) | st.integers(FIRST_MS, LAST_MS)), max_size=60),
     st.integers(0, 30) | st.just(366 * 86_400_000),
@@ -69,13 +71,18 @@ def test_rows_carry_their_time_and_how_late_they_came() -> None:
         assert one.source.positions().watermarks == ((P0, 89), (P1, 39))
 
 
-def test_how_late_rows_came_continues_after_a_restart_as_before() -> None:
-    with Scripted(AT) as one:
-        one.read((P0, order(1, 100)), (P1, order(2, 500)))
+@pytest.mark.parametrize("event_time", [AT, EventTime(carried=True)], ids=["a column", "the Kafka timestamp"])
+def test_how_late_rows_came_continues_after_a_restart_as_before(event_time: EventTime) -> None:
+    def at(number: int, time_ms: int) -> tuple[bytes, int]:
+        return order(number, time_ms), time_ms
+
+    with Scripted(event_time) as one:
+        one.read((P0, at(1, 100)), (P1, at(2, 500)))
         positions = one.source.positions()
-    assert positions == SourcePositions(NAME, ((P0, 1), (P1, 1)), (), ((P0, 99), (P1, 499)), "at")
-    with Scripted(AT, positions) as again:
-        frame = again.read((P0, order(3, 90)), (P0, order(4, 100)), (P1, order(5, 490)))
+    column = event_time.column or ""
+    assert positions == SourcePositions(NAME, ((P0, 1), (P1, 1)), (), ((P0, 99), (P1, 499)), column)
+    with Scripted(event_time, positions) as again:
+        frame = again.read((P0, at(3, 90)), (P0, at(4, 100)), (P1, at(5, 490)))
         assert stamps(frame) == [(90, 10), (100, 0), (490, 10)]
 
 
@@ -159,6 +166,7 @@ def test_a_record_without_a_kafka_timestamp_is_bad_where_that_is_the_event_time(
         assert frame["id"].to_list() == [3]
         assert [failure.kind for _, failure in one.bad] == ["NO_EVENT_TIME", "EVENT_TIME_OUT_OF_RANGE"]
         assert "no Kafka timestamp" in one.bad[0][1].message
+        assert one.bad[1][1].message.startswith("the event time, its Kafka timestamp, is before the year 1")
 
 
 def test_a_record_without_a_kafka_timestamp_is_good_where_nobody_needs_the_time() -> None:
@@ -167,6 +175,25 @@ def test_a_record_without_a_kafka_timestamp_is_good_where_nobody_needs_the_time(
         assert frame.columns == ["id", "at", "__partition", "__offset"]
         assert one.bad == []
         assert one.source.positions().watermarks == ()
+
+
+@pytest.mark.parametrize("event_time", [AT, EventTime(carried=True)], ids=["a column", "the Kafka timestamp"])
+def test_a_record_that_cannot_be_read_takes_no_time_from_the_others(event_time: EventTime) -> None:
+    with Scripted(event_time) as one:
+        frame = one.read((P0, (b"{", 1)), (P0, (order(2, 7), 7)), (P1, (order(3, 8), 8)), (P1, (b"{", 9)))
+        assert frame.select("id", "__partition", "__offset", "__time").rows() == [(2, 0, 1, 7), (3, 1, 0, 8)]
+
+
+@pytest.mark.parametrize("event_time", [AT, EventTime(carried=True)], ids=["a column", "the Kafka timestamp"])
+def test_times_have_their_types_where_no_record_has_one(event_time: EventTime) -> None:
+    """Batches are put together further down."""
+    with Scripted(event_time) as one:
+        one.client.put(P0, (order(1, "null"), None))
+        one.gather()
+        batch = one.source.take(10)
+        assert batch is not None
+        assert batch.frame.schema["__time"] == batch.frame.schema["__behind"] == pl.Int64
+        assert batch.frame.is_empty()
 
 
 def test_a_bad_record_does_not_move_the_watermark() -> None:

@@ -51,7 +51,7 @@ class WordFormat(Format):
         words, failures = [], []
         for row, value in enumerate(messages.values):
             schema, _, word = (value or b"").decode().partition(":")
-            if word == "poison":
+            if word == "poison" or (word == "fussy" and len(messages) > 1):
                 raise ZeroDivisionError(word)
             if not word:
                 failures.append(RecordFailure(row, FailureKind.EMPTY_VALUE, "no word"))
@@ -138,16 +138,25 @@ def word(monkeypatch: pytest.MonkeyPatch) -> WordFormat:
 class Reading:
     """A source that has got all its messages."""
 
-    def __init__(self, word: WordFormat, *values: bytes, partitions: int) -> None:
+    def __init__(self, word: WordFormat, *values: bytes, partitions: int, end: int | None = None) -> None:
         self._word = word
         self._parts = PARTS[:partitions]
         self.tools = Tools(Feed(list(values), partitions))
         columns = (("word", STRING),)
         name = OperatorName("words")
         operator = SourceOperator(
-            name, ("words",), "word", columns, columns, "earliest", "never", BadRecordPolicy.SKIP, {}
+            name,
+            ("words",),
+            "word",
+            columns,
+            columns,
+            "earliest",
+            "never" if end is None else "latest",
+            BadRecordPolicy.SKIP,
+            {},
         )
-        begin = SourcePositions(name, tuple((part, 0) for part in self._parts))
+        ends = () if end is None else tuple((part, end) for part in self._parts)
+        begin = SourcePositions(name, tuple((part, 0) for part in self._parts), ends)
         self.source = KafkaSource(operator, self._parts, begin, "g", lambda: None, self.tools)
         self.source.wait_ready(30)
         self._wait_for(len(values))
@@ -184,8 +193,8 @@ class Reading:
 def reading(word: WordFormat) -> Iterator[Callable[..., Reading]]:
     made: list[Reading] = []
 
-    def make(*values: bytes, partitions: int = 1) -> Reading:
-        made.append(Reading(word, *values, partitions=partitions))
+    def make(*values: bytes, partitions: int = 1, end: int | None = None) -> Reading:
+        made.append(Reading(word, *values, partitions=partitions, end=end))
         return made[-1]
 
     yield make
@@ -254,6 +263,55 @@ def test_other_partitions_go_on_while_one_waits(word: WordFormat, reading: Calla
     assert one.words() == ["b", "d", "f"]  # in the order of the partition
     assert one.next_offsets == [3, 3]
     wait_until(lambda: not one.tools.feed.paused, "the partition is read again")
+
+
+def test_a_partition_whose_schema_is_known_does_not_wait_for_the_schema_of_another(
+    word: WordFormat, reading: Callable[..., Reading]
+) -> None:
+    one = reading(b"2:a", b"3:b", partitions=2)
+    assert one.words() is None
+    one.learn("3")
+    assert one.words() == ["b"]
+    assert one.next_offsets == [0, 1]
+
+
+def test_records_that_have_waited_are_taken_up_to_a_size_too(word: WordFormat, reading: Callable[..., Reading]) -> None:
+    one = reading(b"2:a", b"2:b", b"2:c")
+    assert one.words() is None
+    one.source.batch_bytes_max = 6
+    one.learn("2")
+    assert [one.words(), one.words(), one.words()] == [["a", "b"], ["c"], None]
+
+
+def test_a_partition_that_has_come_to_its_end_after_it_has_waited_is_not_fetched_any_more(
+    word: WordFormat, reading: Callable[..., Reading]
+) -> None:
+    one = reading(b"2:a", b"2:b", end=1)
+    assert one.words() is None
+    one.learn("2")
+    assert one.words() == ["a"]
+    reader = one.source._reader
+    assert reader is not None
+    one.tools.feed.empty.set()
+    wait_until(lambda: not reader._flow, "the client knows what to fetch")
+    assert one.source.finished
+    assert one.tools.feed.paused == {PART}
+
+
+def test_records_that_make_the_decoder_raise_together_are_all_good(
+    word: WordFormat, reading: Callable[..., Reading]
+) -> None:
+    one = reading(b"1:a", b"1:fussy")
+    assert one.words() == ["a", "fussy"]
+
+
+def test_a_record_that_makes_the_decoder_raise_is_bad_beside_a_good_one_and_by_itself(
+    word: WordFormat, reading: Callable[..., Reading]
+) -> None:
+    one = reading(b"1:a", b"1:poison", b"1:poison")
+    batches = [one.source.take(2), one.source.take(2)]
+    assert [batch and batch.frame.rows() for batch in batches] == [[("a", 0, 0)], []]
+    assert [[bad.offset for bad in batch.failures] for batch in batches if batch] == [[1], [2]]
 
 
 def test_a_record_that_makes_the_decoder_raise_is_bad_alone_also_beside_one_that_waits(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 import confluent_kafka as ck
+import pytest
 
 from tidegate.formats.contract import WaitingForSchema
 from tidegate.ids import TopicPartition
@@ -13,8 +14,8 @@ from tidegate.sources.held import AGAIN_S, HeldRecords
 from tidegate.sources.messages import KafkaMessages, Records
 from tidegate.sources.reader import Pending, Reader
 
-FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
-PARTITIONS: dict[Hashable, TopicPartition] = {0: FIRST, 1: SECOND}
+FIRST, SECOND, THIRD = (TopicPartition("t", number) for number in range(3))
+PARTITIONS: dict[Hashable, TopicPartition] = {0: FIRST, 1: SECOND, 2: THIRD}
 
 
 class FlowReader(Reader):
@@ -78,6 +79,14 @@ def test_what_comes_later_of_a_partition_that_waits_is_held_after_it_and_the_res
     assert (values(rest), rest.ends, rest.caught_up) == ([b"x"], {SECOND: 1}, {SECOND: Due(1)})
     (held,) = one.held.due()
     assert (values(held.pending), held.pending.ends, held.pending.caught_up) == ([b"a", b"b"], {FIRST: 2}, {})
+    assert held.pending.size_bytes == 2
+
+
+def test_all_partitions_go_on_that_do_not_wait_in_the_order_of_their_records() -> None:
+    one = Holding()
+    one.hold(pending_of(message(0, b"a")))
+    rest = one.rest_of(pending_of(message(2, b"x"), message(1, b"y"), message(0, b"b"), message(2, b"z")))
+    assert (values(rest), rest.size_bytes) == ([b"x", b"y", b"z"], 3)
 
 
 def test_who_is_caught_up_while_others_begin_to_wait_is_not_forgotten() -> None:
@@ -89,8 +98,12 @@ def test_who_is_caught_up_while_others_begin_to_wait_is_not_forgotten() -> None:
     assert (second.partition, values(second.pending), second.pending.caught_up) == (SECOND, [], {SECOND: Due(1)})
 
 
-def test_a_partition_is_paused_while_it_waits_and_offered_again_after_a_moment() -> None:
+def test_a_partition_is_paused_while_it_waits_and_offered_again_after_a_moment(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "tidegate.sources")
     one = Holding()
+    one.now = 50.0
     one.hold(pending_of(message(0, b"a"), message(0, b"b"), message(1, b"x")))
     first, second = one.held.due()
     one.held.wait(first, WaitingForSchema("schema 7"), one.reader)
@@ -102,9 +115,14 @@ def test_a_partition_is_paused_while_it_waits_and_offered_again_after_a_moment()
     taken, rest = again.pending.split(1)
     one.held.advance(again, rest, one.reader)
     assert (values(taken), values(again.pending), one.reader.paused) == ([b"a"], [b"b"], {FIRST})
+    one.now += 3.0 - AGAIN_S
     one.held.advance(again, Pending(), one.reader)
     assert one.reader.paused == set()
     assert not one.held
+    assert [record.getMessage() for record in caplog.records] == [
+        "source s: records of t[0] wait for schema 7",
+        "source s: records of t[0] continue, after 3.0 s",
+    ]
 
 
 def test_a_bounded_partition_that_has_reached_its_end_stays_paused() -> None:

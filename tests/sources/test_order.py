@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import confluent_kafka as ck
 import pytest
 
 from tests.sources.scripted import NAME, P0, P1
+from tidegate.ids import TopicPartition
 from tidegate.sources.errors import SourceUnavailable
-from tidegate.sources.messages import KafkaMessages
+from tidegate.sources.messages import KafkaMessages, OutOfOrder
 from tidegate.sources.order import find_last_offsets
 from tidegate.sources.positions import Positions
 
@@ -38,5 +40,19 @@ def test_records_in_order_with_gaps() -> None:
     ids=["twice", "after a higher one", "before the position"],
 )
 def test_records_out_of_order_end_the_attempt(places: list[tuple[int, int]], named: str) -> None:
-    with pytest.raises(SourceUnavailable, match=re.escape(named)):
+    with pytest.raises(SourceUnavailable, match=re.escape(named)) as failure:
         last(*places)
+    part, offset = TopicPartition("orders", places[-1][0]), places[-1][1]
+    position = 5 if part == P0 else 7
+    assert failure.value.fields == {"partition": str(part), "offset": offset, "position": position}
+
+
+def test_a_record_that_the_batch_itself_finds_out_of_order_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where C looks through the offsets, it says which one is wrong."""
+
+    def run_ends(_: KafkaMessages) -> Sequence[int]:
+        raise OutOfOrder(1)
+
+    monkeypatch.setattr(KafkaMessages, "run_ends", property(run_ends))
+    with pytest.raises(SourceUnavailable, match=r"offset 6 of orders\[1\]"):
+        last((0, 5), (1, 6))

@@ -19,6 +19,7 @@ from tidegate.operators.kinds.dead_letters import Origin
 from tidegate.sources import read_back
 from tidegate.sources.read_back import RecordReader
 from tidegate.sources.tools import SourceTools
+from tidegate.threads import HelperThread
 
 ORIGINS = (Origin(("orders", "more"), {"bootstrap.servers": "nowhere"}),)
 END = ck.KafkaError._PARTITION_EOF  # the client's own codes begin so, and are public
@@ -31,6 +32,8 @@ class FakeConsumer:
         self.topics = topics
         self.first = first
         self.assigned: list[tuple[str, int, int]] = []
+        self.end: int | None = None
+        """Where a log ends, unless that is after its last record."""
         self.closed = threading.Event()
         self._queue: deque[ck.Message] = deque()
 
@@ -55,15 +58,17 @@ class FakeConsumer:
             for offset, value in sorted(records.items())
             if offset >= one.offset
         )
-        if records:
-            end = max(records) + 1
+        end = max(records) + 1 if records and self.end is None else self.end
+        if end is not None:
             event = ck.Message(error=ck.KafkaError(END), topic=one.topic, partition=one.partition, offset=end)
             self._queue.append(event)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:  # as Consumer
-        return [self._queue.popleft()] if self._queue else []
+        assert timeout >= 0, "nothing may wait for ever"
+        return [self._queue.popleft() for _ in range(min(num_messages, len(self._queue)))]
 
-    def get_watermark_offsets(self, partition: ck.TopicPartition, **_: object) -> tuple[int, int]:
+    def get_watermark_offsets(self, partition: ck.TopicPartition, timeout: float = -1) -> tuple[int, int]:
+        assert timeout > 0, "nothing may wait for ever"
         if (partition.topic, partition.partition) not in self.topics:
             raise ck.KafkaException(ck.KafkaError(ck.KafkaError._UNKNOWN_PARTITION))  # see above
         return self.first, 1000
@@ -107,9 +112,30 @@ def record(value: bytes) -> RawRecord:
 
 def test_records_are_whole_and_near_ones_are_reached_by_reading_on() -> None:
     consumer = FakeConsumer({("orders", 0): {at: b"%d" % at for at in range(2000)}, ("more", 1): {7: b"seven"}})
-    found = read(consumer, ("orders", 0, 3), ("orders", 0, 4), ("orders", 0, 90), ("orders", 0, 1500), ("more", 1, 7))
-    assert found == [*(record(b"%d" % at) for at in (3, 4, 90, 1500)), record(b"seven")]
-    assert consumer.assigned == [("orders", 0, 3), ("orders", 0, 1500), ("more", 1, 7)]
+    wanted = (0, 3, 4, 400, 900, 1500)
+    found = read(consumer, *(("orders", 0, at) for at in wanted), ("more", 1, 7))
+    assert found == [*(record(b"%d" % at) for at in wanted), record(b"seven")]
+    assert consumer.assigned == [("orders", 0, 0), ("orders", 0, 1500), ("more", 1, 7)]
+
+
+def test_a_record_may_be_asked_for_again() -> None:
+    """Two steps may have failed with rows of it."""
+    consumer = FakeConsumer({("orders", 0): {3: b"three", 4: b"four"}})
+    assert read(consumer, *(("orders", 0, at) for at in (3, 3, 4, 4))) == [
+        *[record(b"three")] * 2,
+        *[record(b"four")] * 2,
+    ]
+
+
+@pytest.mark.parametrize(("offset", "end", "answer"), [(3, 4, GONE), (3, 3, UNREAD), (0, 1, GONE), (0, 0, UNREAD)])
+def test_a_record_in_front_of_the_end_is_gone_and_one_behind_it_may_come(
+    monkeypatch: pytest.MonkeyPatch, offset: int, end: int, answer: str
+) -> None:
+    """A new leader may not know yet how far its log goes."""
+    monkeypatch.setattr(read_back, "WAIT_MS", 50 if answer == UNREAD else 60_000)
+    consumer = FakeConsumer({("orders", 0): {}})
+    consumer.end = end
+    assert read(consumer, ("orders", 0, offset)) == [answer]
 
 
 def test_what_compaction_has_removed_is_gone_and_the_next_one_is_not() -> None:
@@ -131,6 +157,63 @@ def test_a_broker_that_does_not_answer_costs_the_bytes_and_not_the_letter(monkey
     assert read(silent, ("orders", 0, 3), ("orders", 0, 4), ("elsewhere", 0, 1)) == [UNREAD, UNREAD, UNREAD]
 
 
+def test_the_end_does_not_wait_for_what_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    reader = RecordReader(ORIGINS, "letters", lambda: None, Tools(silent := FakeConsumer({})))
+    reader.submit([(Call(None, row), ("orders", 0, row)) for row in range(3)])
+    wait_until(lambda: bool(silent.assigned), "it is looked for")
+    reader.close()
+    assert silent.closed.is_set()
+    assert caplog.text == ""
+
+
+class Jobs(HelperThread):
+    """What the thread was given, run when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def submit(self, job: Callable[[], None]) -> None:
+        self.waiting.append(job)
+
+    def run(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for job in waiting:
+            job()
+
+
+def test_what_is_asked_for_is_answered_whenever_it_comes() -> None:
+    class ByHand(Tools):
+        jobs = Jobs()
+
+        def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
+            return self.jobs
+
+    tools = ByHand(FakeConsumer({("orders", 0): {at: b"%d" % at for at in range(9)}}))
+    reader = RecordReader(ORIGINS, "letters", lambda: None, tools)
+
+    def ask(row: int) -> None:
+        reader.submit([(Call(None, row), ("orders", 0, row))])
+
+    def answers() -> list[object]:
+        tools.jobs.run()
+        return [call.answer for call in reader.take()]
+
+    ask(0)
+    ask(1)
+    assert len(tools.jobs.waiting) == 1, "a thread takes so many jobs only, and one does for all that is asked for"
+    assert answers() == [record(b"0"), record(b"1")]
+    ask(2)
+    assert answers() == [record(b"2")], "after everything was answered"
+    assert tools.jobs.waiting == [], "nothing is left to do, and nobody is woken for it"
+    reader._serving = True  # the thread finds nothing more ...
+    ask(3)
+    reader._serving = False  # ... and ends
+    assert reader.take() == []
+    assert reader.take() == []
+    assert len(tools.jobs.waiting) == 1
+    assert answers() == [record(b"3")]
+
+
 def test_an_error_of_ours_ends_the_attempt() -> None:
     class Broken(Tools):
         def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Any:
@@ -148,6 +231,12 @@ def test_an_error_of_ours_ends_the_attempt() -> None:
 
     wait_until(failed, "it is reported")
     reader.close()
+
+
+def test_a_broker_that_does_not_say_where_a_log_begins_is_asked_for_each_record() -> None:
+    consumer = FakeConsumer({}, first=10)
+    assert read(consumer, ("orders", 0, 3), ("orders", 0, 4)) == [GONE, GONE]
+    assert consumer.assigned == [("orders", 0, 3), ("orders", 0, 4)]
 
 
 def test_that_retention_has_removed_many_records_is_found_out_once() -> None:
@@ -176,6 +265,7 @@ def test_what_a_source_is_told_about_fetching_many_records_does_not_make_single_
         "fetch.wait.max.ms": 20,
         "fetch.queue.backoff.ms": 5,
     }
+    assert seen[0]["group.id"] == "read-back-letters", "without one there is no consumer"
 
 
 @pytest.mark.parametrize(

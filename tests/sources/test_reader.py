@@ -19,6 +19,7 @@ from tests.waiting import PATIENCE_S, wait_until
 from tidegate.clock import SystemClock
 from tidegate.ids import TopicPartition
 from tidegate.kafka.tls import RENEWAL_S
+from tidegate.sources.caught_up import Due
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.outage import Outage
@@ -48,9 +49,10 @@ def records_of(*sizes: int) -> KafkaMessages:
 
 def test_the_end_of_a_partition_is_told_behind_its_last_record() -> None:
     end = {TopicPartition("orders", 0): 3}
-    first, rest = Pending(records_of(1, 2, 3), end, 6).split(2)
-    assert (first.records.sizes, first.ends, first.size_bytes) == ([1, 2], {}, 3)
-    assert (rest.records.sizes, rest.ends, rest.size_bytes) == ([3], end, 3)
+    caught_up = {TopicPartition("orders", 1): Due(8)}
+    first, rest = Pending(records_of(1, 2, 3), end, 6, caught_up).split(2)
+    assert (first.records.sizes, first.ends, first.size_bytes, first.caught_up) == ([1, 2], {}, 3, {})
+    assert (rest.records.sizes, rest.ends, rest.size_bytes, rest.caught_up) == ([3], end, 3, caught_up)
     last, nothing = rest.split(1)
     assert (last, nothing) == (rest, Pending())
 
@@ -112,7 +114,9 @@ def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second
     asked: list[float] = []
     away = True
 
-    def list_topics(*_: object, **__: object) -> None:
+    def list_topics(topic: str, timeout: float) -> None:
+        assert topic == "orders", "a cluster may have many others"
+        assert 0 < timeout <= 1.0
         asked.append(clock.now - 100.0)
         if away:
             raise ck.KafkaException(DOWN)
@@ -130,9 +134,9 @@ def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second
             away = quarter < 20
             source._look_for_brokers(client)
     assert asked == [0.25, 1.25, 2.25, 3.25, 4.25, 5.25]
-    assert [line.split(": ", 2)[1] for line in told(caplog)] == [
-        "no answer from its brokers for 4 s",
-        "its brokers answer again, after 5 s",
+    assert [line.split(": ", 2)[:2] for line in told(caplog)] == [
+        ["source orders", "no answer from its brokers for 4 s"],
+        ["source orders", "its brokers answer again, after 5 s"],
     ]
 
 
@@ -158,6 +162,17 @@ def test_a_client_in_trouble_whose_certificates_were_replaced_is_made_again(cloc
         outage.check()
 
 
+def test_a_client_whose_certificates_are_again_what_it_has_read_is_good(clock: SetClock) -> None:
+    stamp = ["former"]
+    outage = Outage("orders", clock, lambda: list(stamp))
+    stamp[0] = "later"
+    outage.on_error(DOWN)
+    stamp[0] = "former"  # they were taken back
+    for _ in range(3):
+        clock.now += RENEWAL_S
+        outage.check()
+
+
 @pytest.fixture
 def client() -> ScriptedClient:
     made = ScriptedClient()
@@ -166,12 +181,13 @@ def client() -> ScriptedClient:
 
 
 @pytest.fixture
-def reading(client: ScriptedClient) -> Iterator[Reader]:
+def reading(client: ScriptedClient, caplog: pytest.LogCaptureFixture) -> Iterator[Reader]:
     made = Reader(source_operator("127.0.0.1:9", "orders"), (P0,), NEW, "tests", lambda: None, ScriptedTools(client))
     made.start()
     yield made
     made.close(5.0)
     assert client.closed
+    assert "did not end" not in caplog.text
 
 
 def test_a_reader_in_trouble_whose_certificates_were_replaced_ends_its_attempt(
@@ -222,7 +238,11 @@ def test_files_that_are_being_replaced_are_waited_for(
     reading = Reader(operator, (P0,), NEW, "tests", lambda: None, RefusingTools(client, refuses_s))
     reading.start()
     try:
-        with pytest.raises(SourceFailed, match="refuses its settings") if refused else contextlib.nullcontext():
+        with (
+            pytest.raises(SourceFailed, match="source orders: the Kafka client refuses its settings")
+            if refused
+            else contextlib.nullcontext()
+        ):
             reading.wait_initial(PATIENCE_S)
     finally:
         reading.close(5.0)

@@ -8,6 +8,7 @@ from typing import Any
 
 import confluent_kafka as ck
 import msgspec
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,15 +16,18 @@ from hypothesis import strategies as st
 from tests.formats.routed import Header
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, STRING, TIMESTAMP
+from tidegate.formats.columns import polars_type
+from tidegate.formats.contract import Decoded
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
-from tidegate.formats.record_parts import CARRIED_HEADERS
+from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
+from tidegate.formats.schemas import known_schemas
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_source import PARTS, EventTime, MetadataColumn, SourceOperator
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.positions import Positions
-from tidegate.sources.reader import Pending
-from tidegate.sources.record_parts import PartsDecoder, header_column
+from tidegate.sources.reader import MAX_RECORDS, Pending
+from tidegate.sources.record_parts import PartsDecoder, header_column, open_decoder
 
 NAME = OperatorName("orders")
 P0 = TopicPartition("orders", 0)
@@ -91,6 +95,15 @@ def test_every_part_of_a_record_is_a_column() -> None:
         {**shared, "k": None, "h": pairs, "o": 0},
         {**shared, "k": "k", "h": [], "o": 1},
     ]
+
+
+def test_a_key_is_read_in_its_own_format() -> None:
+    operator = operator_of("key", key_format="json")
+    operator = msgspec.structs.replace(operator, metadata=(MetadataColumn("key", "k", BIGINT),))
+    operator = msgspec.structs.replace(operator, output=operator.columns)
+    batch = read(operator, message(0, key=b"7"), message(1, key=b"seven"), message(2, key=None))
+    assert batch.frame["k"].to_list() == [7, None]
+    assert [one.offset for one in batch.failures] == [1]
 
 
 def test_the_timestamp_of_a_record_is_a_moment_or_null() -> None:
@@ -183,8 +196,54 @@ def test_headers_are_carried_beside_the_columns_where_a_sink_passes_them_on() ->
 
 @given(st.lists(st.lists(st.tuples(st.text(max_size=2), st.none() | st.binary(max_size=2)), max_size=3), max_size=5))
 def test_headers_of_a_batch_are_those_of_its_records(headers: list[list[Header]]) -> None:
-    found = header_column("h", headers).to_list()
-    assert found == [[{"key": name, "value": value} for name, value in one] for one in headers]
+    found = header_column("h", headers)
+    assert found.to_list() == [[{"key": name, "value": value} for name, value in one] for one in headers]
+    assert found.dtype == polars_type(HEADERS_TYPE)
+
+
+def test_batches_of_any_size_have_as_many_lists_of_headers_as_records() -> None:
+    """Records that have waited for a schema may be more than one round of the reader."""
+    for count in (0, MAX_RECORDS, MAX_RECORDS + 1):
+        assert header_column("h", [()] * count).to_list() == [[]] * count
+
+
+def test_the_topic_of_each_record_is_its_own_where_a_source_has_several() -> None:
+    topics = ("orders", "returns")
+    operator = operator_of("topic", topics=topics)
+    decoder = open_decoder(operator, known_schemas(operator.options))
+    value = b'{"id":1,"name":"a"}'
+    messages = [
+        ck.Message(topic=topics[place], partition=0, offset=offset, value=value, error=None)
+        for offset, place in enumerate([0, 1, 1, 0])
+    ]
+    found = decoder.decode(KafkaMessages(messages))
+    assert isinstance(found, Decoded)
+    assert found.frame["t"].to_list() == ["orders", "returns", "returns", "orders"]
+    none = decoder.decode(KafkaMessages([]))
+    assert isinstance(none, Decoded)
+    assert none.frame.schema["t"] == pl.String
+
+
+def test_columns_have_their_types_where_all_records_are_bad() -> None:
+    """Batches are put together further down."""
+    batch = read(operator_of("key", "headers", on_null="tombstone"), message(0, b"x"), message(1, key=b"\xff"))
+    assert batch.frame.is_empty()
+    assert batch.frame.schema["_deleted"] == pl.Boolean
+    assert batch.frame.schema["h"] == polars_type(HEADERS_TYPE)
+    values_alone = read(operator_of(on_null="tombstone"), message(0, b""), message(1, b"x"))
+    assert values_alone.frame.schema["_deleted"] == pl.Boolean
+
+
+def test_a_record_with_a_value_is_no_deleted_one() -> None:
+    batch = read(operator_of(on_null="tombstone"), message(0), message(1))
+    assert batch.frame["_deleted"].to_list() == [False, False]
+
+
+def test_a_part_of_a_batch_is_these_records_alone() -> None:
+    messages = KafkaMessages([message(offset) for offset in range(3)])
+    assert messages.part(1, 2).offsets == [1]
+    assert messages.part(0, 3).offsets == [0, 1, 2]
+    assert messages.raw(1).timestamp_ms == 1_000
 
 
 def test_rows_of_which_nothing_is_read_are_as_many_as_their_records() -> None:

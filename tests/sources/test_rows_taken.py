@@ -23,7 +23,7 @@ def test_bad_records_are_taken_as_good_ones_are() -> None:
         assert one.source.rows_taken == 3
 
 
-@pytest.mark.parametrize(("records", "rows_max", "taken"), [(9, 8, 9), (9, 7, 7), (3, 8, 7)])
+@pytest.mark.parametrize(("records", "rows_max", "taken"), [(9, 8, 9), (9, 7, 7), (3, 8, 7), (3, 2, 3), (3, 1, 3)])
 def test_of_changes_a_record_takes_the_room_of_an_update(records: int, rows_max: int, taken: int) -> None:
     with Scripted(None, format="debezium", options=FormatOptions(row_kinds=True)) as one:
         for _ in range(records):

@@ -163,6 +163,7 @@ def test_who_asks_a_subtask_that_is_idle_is_answered_when_its_partitions_were_as
 
 def test_who_asks_a_subtask_without_partitions_is_answered_at_once() -> None:
     watermarks = SourceWatermarks(EventTime(carried=True), (), {}, bounded=False)
+    assert not watermarks.take_still_idle(), "nobody has asked"
     watermarks.ask_still_idle()
     assert watermarks.take_still_idle()
 

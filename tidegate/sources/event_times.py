@@ -119,7 +119,7 @@ def measure_behind(
     """
     lag_ms = delay_ms + 1
     if times.is_empty():
-        return pl.Series("__behind", [], dtype=pl.Int64)
+        return pl.Series("__behind", dtype=pl.Int64)
     starts = [0] if len(marks) == 1 else _starts_of_runs(origins)
     if starts:
         ends = [*starts[1:], len(times)]
@@ -167,6 +167,6 @@ def _behind_in_run(times: pl.Series, origin: Hashable, marks: dict[Hashable, int
     if first_ms > last_ms:
         return none
     start = pl.Series("__behind", [start_ms], dtype=pl.Int64)
-    reached = pl.concat([start, (times - lag_ms).alias("__behind")]).cum_max()
+    reached = pl.concat([start, times - lag_ms]).cum_max()
     late = reached.head(len(times)) + 1 - times
     return late.zip_with(late > 0, none)  # `clip` is a query

@@ -284,7 +284,7 @@ class KafkaSource:
             self._reader.ask({part: Due(nexts[part], question) for part, question in questions})
 
     def _note_ended(self, reader: Reader, positions: Positions) -> None:
-        reached = positions.ended - self._paused if positions.bounded else None
+        reached = positions.ended - self._paused
         if reached:
             self._paused |= reached
             reader.pause(sorted(reached))

@@ -31,7 +31,6 @@ class OutOfOrder(Exception):
     """A record of a partition comes after one with the same or a higher offset."""
 
     def __init__(self, row: int) -> None:
-        super().__init__(row)
         self.row = row
 
 
@@ -208,7 +207,7 @@ class KafkaMessages:
 
     def raw(self, row: int) -> RawRecord:
         """See Records."""
-        one = KafkaMessages(self._messages[row : row + 1])
+        one = KafkaMessages([self._messages[row]])
         return RawRecord(one.keys[0], one.values[0], one.headers[0], one.timestamps_ms[0])
 
     def part(self, start: int, end: int) -> KafkaMessages:

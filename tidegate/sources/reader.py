@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
+from math import inf
 
 import confluent_kafka as ck
 import msgspec
@@ -76,7 +77,7 @@ def derive_linger_seconds(last_records: int, since_seconds: float) -> float:
 def _read_bounds(consumer: Consumer, part: TopicPartition) -> tuple[int, int]:
     """First offset and last stable offset (exclusive), asked again."""
     wanted = ck.TopicPartition(part.topic, part.partition)
-    low, high = consumer.get_watermark_offsets(wanted, timeout=REQUEST_SECONDS, cached=False)
+    low, high = consumer.get_watermark_offsets(wanted, timeout=REQUEST_SECONDS)
     return low, high
 
 
@@ -242,9 +243,9 @@ class Reader:
     def _read_all(self, consumer: Consumer, fetcher: Fetcher) -> None:
         """Returns when asked to stop, also after a failure: what is pending is the client's, so it must not end yet."""
         try:
-            if self._prepare(consumer, fetcher):
-                while not self._stopping:
-                    self._read(consumer, fetcher)
+            self._prepare(consumer, fetcher)
+            while not self._stopping:
+                self._read(consumer, fetcher)
         except (SourceFailed, SourceUnavailable) as failure:
             self._fail(failure)
         except Exception as bug:  # noqa: BLE001  # whatever it is, the loop may read what is pending at this moment
@@ -271,8 +272,8 @@ class Reader:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping, _RETRY_SECONDS)
 
-    def _prepare(self, consumer: Consumer, fetcher: Fetcher) -> bool:
-        """Find the positions and assign; repeats what a broker outage prevents. False when asked to stop."""
+    def _prepare(self, consumer: Consumer, fetcher: Fetcher) -> None:
+        """Find the positions and assign; repeats what a broker outage prevents, until asked to stop."""
         started = self._clock.monotonic()
         while not self._stopping:
             try:
@@ -288,15 +289,14 @@ class Reader:
                 self._initial = positions
                 self._changed.notify_all()
             self._wake()
-            return True
-        return False
+            return
 
     def _read_positions(self, consumer: Consumer) -> Positions:
         """What was restored; only where unknown partitions begin is asked for."""
         nexts, ends, unknown = derive_restored(self._partitions, self._restored)
         nexts.update({part: _read_bounds(consumer, part)[0] for part in unknown})
         if self._operator.until == "never":
-            return Positions(self._operator.name, nexts, {})
+            return Positions(self._operator.name, nexts)
         return Positions(self._operator.name, nexts, {**ends, **{part: nexts[part] for part in unknown}})
 
     def _check_request(self, error: ck.KafkaError, waited_seconds: float, topic: str = "") -> None:
@@ -342,9 +342,9 @@ class Reader:
         with self._changed:
             now = self._clock.monotonic()
             for part, asked in due.items():
-                offset = stable.get(part, -1)
-                is_open = part in stable and _has_open_transaction(consumer, part, offset)
-                if self._caught_up.answer(part, asked, offset if offset >= 0 else None, now, is_open=is_open):
+                offset = stable.get(part)
+                is_open = offset is not None and _has_open_transaction(consumer, part, offset)
+                if self._caught_up.answer(part, asked, offset, now, is_open=is_open):
                     self._pending.caught_up[part] = asked
             found = bool(self._pending.caught_up)
         if found:
@@ -407,7 +407,7 @@ class Reader:
 
     def _room(self) -> int:
         pending = self._pending
-        if pending.size_bytes >= MAX_PENDING_BYTES or len(pending.records) >= MAX_RECORDS:
+        if pending.size_bytes >= MAX_PENDING_BYTES:
             return 0
         by_bytes = int((MAX_PENDING_BYTES - pending.size_bytes) / self._mean_bytes) + 1
         return min(MAX_RECORDS - len(pending.records), by_bytes)
@@ -435,7 +435,7 @@ class Reader:
             elif error.code() in _OUT_OF_RANGE:
                 self._refuse_out_of_range(consumer, part, offset)
             else:
-                self._check_request(error, _NEW_TOPIC_SECONDS + 1, part.topic)
+                self._check_request(error, inf, part.topic)
                 if error.fatal():
                     raise SourceUnavailable(f"source {self._operator.name}: {error}", source=self._operator.name)
         return ends

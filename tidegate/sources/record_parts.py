@@ -81,7 +81,7 @@ class PartsDecoder:
         parts = [one for one in found if isinstance(one, ReadKeys)]
         columns = [part.column for part, (_, wanted) in zip(parts, self._reads, strict=True) if wanted]
         if not decoded.failures and not any(part.failures for part in parts):
-            frame = decoded.frame.hstack(columns) if columns else decoded.frame
+            frame = decoded.frame.hstack(columns)
             return Decoded(frame if frame.columns == self._columns else self._ordered(frame, decoded.frame), ())
         failures = {failure.row: failure for part in reversed(parts) for failure in part.failures}
         failures |= {failure.row: failure for failure in decoded.failures}
@@ -137,7 +137,7 @@ def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas) -> 
             read = key_reader(name, operator.key_format, one.type, operator.key_options, schemas)
             return lambda messages: read(messages.keys)
         case "headers" if name not in dict(operator.decodes):
-            return lambda messages: check_headers(name, messages)
+            return check_headers
         case "headers":
             return lambda messages: read_headers(name, messages)
         case "timestamp":
@@ -180,10 +180,9 @@ def read_headers(name: str, messages: Records) -> ReadKeys:
     return ReadKeys(header_column(name, [one or () for one in headers] if failures else headers), failures)  # type: ignore[arg-type]  # None is unreadable
 
 
-def check_headers(name: str, messages: Records) -> ReadKeys:
+def check_headers(messages: Records) -> ReadKeys:
     """As `read_headers`, for a column that nobody reads: there is none. To make it costs as much as to ask for them."""
-    none = pl.Series(name, dtype=_HEADERS)
-    return ReadKeys(none, () if messages.flat_headers is not None else find_unreadable(messages.headers))
+    return ReadKeys(pl.Series(), () if messages.flat_headers is not None else find_unreadable(messages.headers))
 
 
 def find_unreadable(headers: Sequence[Headers | None]) -> list[RecordFailure]:

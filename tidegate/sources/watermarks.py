@@ -138,7 +138,7 @@ class SourceWatermarks:
 
     def question_of(self, part: TopicPartition) -> int:
         """The number of the question about a partition that has no answer yet; 0 for none."""
-        return 0 if self._valve is None else self._valve.question_of(self._channels[part])
+        return self._opened().question_of(self._channels[part])
 
     def take_still_idle(self) -> bool:
         """Whether the last question from downstream has its answer, and it is yes."""

@@ -1,0 +1,114 @@
+"""Records and events as a client's message objects give them, and which way is taken."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+
+from tests.sources.scripted import P0, ScriptedClient
+from tidegate.ids import TopicPartition
+from tidegate.native.library import Library
+from tidegate.native.librdkafka import Librdkafka
+from tidegate.sources import fetching
+from tidegate.sources.fetching import MessageFetcher, open_fetcher
+
+
+class Client(ScriptedClient):
+    """Notes what it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_for: list[tuple[int, float]] = []
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
+        self.asked_for.append((num_messages, timeout))
+        return super().consume(num_messages, timeout)
+
+
+def test_one_record_is_waited_for_and_the_others_are_those_that_are_there() -> None:
+    client = Client()
+    fetcher = MessageFetcher(client)
+    client.put(P0, b"a", b"b", b"c", b"d")
+    assert fetcher.wait(0.5)
+    assert fetcher.take(3).records.values == [b"a", b"b", b"c"]
+    assert client.asked_for == [(1, 0.5), (2, 0)]
+    assert fetcher.wait(0.5)
+    assert fetcher.take(1).records.values == [b"d"]
+    assert client.asked_for[2:] == [(1, 0.5)], "there was no room for more"
+
+
+def test_events_come_beside_the_records_and_may_be_of_no_partition() -> None:
+    client: Any = Client()
+    client.put(P0, b"a")
+    client.end(P0)
+    client._queue.append(ck.Message(error=ck.KafkaError(ck.KafkaError._ALL_BROKERS_DOWN)))
+    fetched = MessageFetcher(client).take(10)
+    assert fetched.records.values == [b"a"]
+    assert [(event.partition, event.offset, event.error.code()) for event in fetched.events] == [
+        (P0, 1, ck.KafkaError._PARTITION_EOF),
+        (TopicPartition("", 0), 0, ck.KafkaError._ALL_BROKERS_DOWN),
+    ]
+
+
+class Handles(Librdkafka):
+    """Knows the handle of one client."""
+
+    def __init__(self, client: object, handle: int) -> None:
+        self._of = {id(client): handle}
+
+    def handle_of(self, client: object) -> int:
+        return self._of[id(client)]
+
+
+LIBRARY = object.__new__(Library)
+
+
+@pytest.fixture
+def consumer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[ck.Consumer]:
+    caplog.set_level(logging.INFO, "tidegate.sources")
+    fetching._report.cache_clear()
+    made = ck.Consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "tests"})
+    monkeypatch.setattr(fetching, "find_library", lambda: LIBRARY)
+    monkeypatch.setattr(fetching, "find_librdkafka", lambda: Handles(made, 7))
+    yield made
+    made.close()
+    fetching._report.cache_clear()
+
+
+def test_records_are_read_in_place_by_the_handle_of_their_client(
+    consumer: ck.Consumer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(fetching, "NativeFetcher", lambda *found: found)
+    found: Any = open_fetcher(consumer)
+    assert (found[0], found[2:]) == (LIBRARY, (consumer, 7))
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ({"find_library": "no compiler"}, "no compiler"),
+        ({"find_librdkafka": "another release"}, "another release"),
+        ({"find_library": "no compiler", "find_librdkafka": "another release"}, "no compiler; another release"),
+        ({}, "the client's handle was not found"),
+    ],
+)
+def test_why_records_are_not_read_in_place_is_logged_once(
+    consumer: ck.Consumer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    missing: dict[str, str],
+    reason: str,
+) -> None:
+    monkeypatch.setattr(fetching, "find_librdkafka", lambda: Handles(consumer, 0))
+    for name, why in missing.items():
+        monkeypatch.setattr(fetching, name, lambda why=why: why)
+    for _ in range(2):
+        assert isinstance(open_fetcher(consumer), MessageFetcher)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"records are read by message objects, at more CPU time than in place: {reason}"
+    ]

@@ -1,0 +1,439 @@
+"""One round of the reader after the other, driven by the test in place of its thread: what is asked of the client, how
+much is gathered, when the loop is woken, and what ends the reader.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+
+from tests.sources.kafka_topics import NEW, source_operator
+from tests.sources.scripted import NAME, P0, P1, ScriptedClient, ScriptedTools
+from tidegate.coordinator.types import SourcePositions
+from tidegate.ids import TopicPartition
+from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE
+from tidegate.sources import reader as module
+from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, Due
+from tidegate.sources.errors import SourceFailed, SourceUnavailable
+from tidegate.sources.fetching import Event, MessageFetcher
+from tidegate.sources.messages import NO_RECORDS, KafkaMessages
+from tidegate.sources.reader import LINGER_SECONDS, MAX_PENDING_BYTES, MAX_RECORDS, Pending, Reader
+from tidegate.threads import HelperThread
+
+UNKNOWN = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
+MIB = 2**20
+
+
+class Impatient(threading.Condition):
+    """Waits for nothing: notes how long it would, and whether there was no need to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[tuple[float | None, bool]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Happens before each look."""
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        assert len(self.waits) < 100, "it goes round for ever"
+        self.meanwhile()
+        self.waits.append((timeout, bool(predicate())))
+        return self.waits[-1][1]
+
+
+class Stuck(HelperThread):
+    """Does not end in time."""
+
+    limit_s = 0.0
+
+    def join(self, timeout_s: float) -> bool:
+        self.limit_s = timeout_s
+        return False
+
+
+class Tools(ScriptedTools):
+    """With a condition that waits for nothing. Notes the names of threads, and where their errors go."""
+
+    def __init__(self, client: ScriptedClient) -> None:
+        super().__init__(client)
+        self.helpers: dict[str, Callable[[BaseException], None]] = {}
+
+    def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
+        self.helpers[name] = on_error
+        return Stuck(name, on_error)
+
+    def condition(self) -> Impatient:
+        return Impatient()
+
+
+class Rounds:
+    """A reader of the partition 0 without its thread."""
+
+    def __init__(
+        self, restored: SourcePositions = NEW, parts: Iterable[TopicPartition] = (P0,), **changes: Any
+    ) -> None:
+        self.client: Any = ScriptedClient()
+        self.client.stable |= {P0: 9, P1: 5}
+        self.tools = Tools(self.client)
+        self.woken = 0
+        operator = source_operator("127.0.0.1:9", "orders", **changes)
+        self.reader = Reader(operator, list(parts), restored, "group", self._wake, self.tools)
+        self.fetcher = MessageFetcher(self.client)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    @property
+    def condition(self) -> Any:
+        return self.reader._changed
+
+    def prepare(self) -> None:
+        self.reader._prepare(self.client, self.fetcher)
+
+    def read(self) -> list[bytes | None]:
+        """What is pending after one more round."""
+        self.reader._read(self.client, self.fetcher)
+        return list(self.reader._pending.records.values)
+
+    def pass_time(self, seconds: float) -> None:
+        self.tools.set_clock.now += seconds
+
+
+def records_of(*sizes: int) -> KafkaMessages:
+    return KafkaMessages([ck.Message(topic="orders", value=b"x" * size) for size in sizes])
+
+
+# -- the beginning ---------------------------------------------------------------------------------------------------
+
+
+def test_the_client_reads_committed_records_only_and_never_decides_where() -> None:
+    one = Rounds(kafka={"isolation.level": "read_uncommitted", "bootstrap.servers": "b"})
+    one.reader._open()
+    owned = {
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "group.id": "group",
+    }
+    assert {name: one.tools.config[name] for name in owned} == owned
+    assert one.tools.config["bootstrap.servers"] == "b"
+    one.tools.on_error(UNKNOWN)
+    assert one.reader._outage.last == UNKNOWN.str(), "what the client reports is known"
+
+
+def refuse(*_: object) -> Any:
+    raise ck.KafkaException(ck.KafkaError(ck.KafkaError._INVALID_ARG))
+
+
+def test_settings_without_files_that_the_client_refuses_are_tried_once() -> None:
+    one = Rounds()
+    tools: Any = one.tools
+    tools.consumer = refuse
+    with pytest.raises(SourceFailed, match=r"^source orders: the Kafka client refuses its settings"):
+        one.reader._open()
+    assert one.condition.waits == []
+
+
+def test_a_reader_that_is_closed_while_files_are_replaced_waits_no_longer() -> None:
+    one = Rounds(kafka={"ssl.key.location": "/no/key.pem"})
+    tools: Any = one.tools
+    tools.consumer = refuse
+    one.condition.meanwhile = lambda: setattr(one.reader, "_stopping", len(one.condition.waits) == 1)
+    with pytest.raises(SourceFailed):
+        one.reader._open()
+    assert one.condition.waits == [(module._RETRY_SECONDS, False), (module._RETRY_SECONDS, True)]
+
+
+def test_partitions_that_no_checkpoint_knows_are_read_from_where_their_logs_begin() -> None:
+    one = Rounds(SourcePositions(NAME, ((P0, 7),)), (P0, P1), until="never")
+    one.client.first[P1] = 3
+    one.prepare()
+    assert one.client.assigned == {P0: 7, P1: 3}
+    assert one.client.asked == [P1]
+    found = one.reader.initial()
+    assert found is not None
+    assert (found.next_offsets, found.end_offsets) == ({P0: 7, P1: 3}, {})
+    assert one.woken == 1
+
+
+def test_a_partition_that_has_come_after_the_end_of_a_bounded_read_is_no_part_of_it() -> None:
+    one = Rounds(SourcePositions(NAME, ((P0, 7),), ((P0, 9),)), (P0, P1), until="latest")
+    one.client.first[P1] = 3
+    one.prepare()
+    found = one.reader.initial()
+    assert found is not None
+    assert (found.next_offsets, found.end_offsets) == ({P0: 7, P1: 3}, {P0: 9, P1: 3})
+
+
+def test_brokers_that_are_away_at_the_beginning_are_asked_again() -> None:
+    one = Rounds()
+    one.client.away = True
+
+    def wait() -> None:
+        one.pass_time(60.0)
+        one.client.away = len(one.condition.waits) < 2
+
+    one.condition.meanwhile = wait
+    one.prepare()
+    assert one.condition.waits == [(module._RETRY_SECONDS, False)] * 3
+    assert one.client.assigned == {P0: 0}
+
+
+def test_brokers_that_say_nothing_in_time_are_named() -> None:
+    one = Rounds()
+    words = r"^source orders: no answer from 127.0.0.1:9 in 3 s \(no error was reported\); check the address"
+    with pytest.raises(SourceUnavailable, match=words) as failure:
+        one.reader.wait_initial(3.0)
+    assert one.condition.waits == [(3.0, False)]
+    assert failure.value.fields == {"source": "orders"}
+    one.prepare()
+    assert one.reader.wait_initial(3.0).next_offsets == {P0: 0}
+    assert one.condition.waits[1:] == [(3.0, True)], "they are known"
+    one.reader._fail(SourceUnavailable("away"))
+    with pytest.raises(SourceUnavailable, match="away"):
+        one.reader.wait_initial(3.0)
+    assert one.condition.waits[2:] == [(3.0, True)]
+
+
+def test_a_reader_that_is_closed_while_brokers_are_away_waits_no_longer() -> None:
+    one = Rounds()
+    one.client.away = True
+    one.condition.meanwhile = lambda: setattr(one.reader, "_stopping", True)
+    one.prepare()
+    assert one.condition.waits == [(module._RETRY_SECONDS, True)]
+    assert one.client.assigned == {}
+
+
+def test_a_topic_that_was_just_made_is_waited_for_and_one_that_is_not_there_is_named() -> None:
+    one = Rounds()
+    tries = []
+
+    def bounds(*_: object, **__: object) -> tuple[int, int]:
+        tries.append(one.tools.set_clock.now)
+        raise ck.KafkaException(UNKNOWN)
+
+    one.client.get_watermark_offsets = bounds
+    one.condition.meanwhile = lambda: one.pass_time(2.0)
+    with pytest.raises(SourceFailed, match=r"^source orders: topic orders does not exist at the brokers"):
+        one.prepare()
+    assert tries == [100.0, 102.0, 104.0, 106.0]
+
+
+# -- room, and what is handed over -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "size_bytes", "mean_bytes", "room"),
+    [
+        ([], 0, 256.0, MAX_RECORDS),
+        ([1, 1], 2, 256.0, MAX_RECORDS - 2),
+        ([], 0, float(MIB), MAX_PENDING_BYTES // MIB + 1),
+        ([1], MAX_PENDING_BYTES - MIB, float(MIB), 2),
+        ([1], MAX_PENDING_BYTES - 1, float(MIB), 1),
+        ([1], MAX_PENDING_BYTES, float(MIB), 0),
+    ],
+)
+def test_there_is_room_for_so_many_records_and_about_so_many_bytes(
+    sizes: list[int], size_bytes: int, mean_bytes: float, room: int
+) -> None:
+    one = Rounds()
+    one.reader._pending = Pending(records_of(*sizes), {}, size_bytes)
+    one.reader._mean_bytes = mean_bytes
+    assert one.reader._room() == room
+
+
+def test_no_more_is_read_than_there_is_room_for_and_the_room_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_RECORDS", 3)
+    one = Rounds()
+    one.client.put(P0, b"a", b"b")
+    assert one.read() == [b"a", b"b"]
+    one.client.put(P0, b"c", b"d")
+    one.condition.waits.clear()
+    assert one.read() == [b"a", b"b", b"c"], "there was room for one"
+    assert one.condition.waits[0][1], "which is enough"
+    one.condition.waits.clear()
+    assert one.read() == [b"a", b"b", b"c"]
+    ((seconds, had_room),) = one.condition.waits
+    assert not had_room
+    assert seconds is not None, "whoever pauses a partition, or replaces certificates, is heard meanwhile"
+    assert one.reader.take(1) is not None
+    assert one.read() == [b"b", b"c", b"d"]
+
+
+def test_a_reader_that_is_to_end_reads_no_more() -> None:
+    one = Rounds()
+    one.reader._stopping = True
+    one.client.put(P0, b"a")
+    assert one.read() == []
+    assert [met for _, met in one.condition.waits] == [True]
+
+
+def test_the_loop_is_woken_by_the_first_of_what_it_has_to_look_at() -> None:
+    one = Rounds()
+    one.reader._hand_over(NO_RECORDS, {})
+    assert one.woken == 0
+    one.reader._hand_over(records_of(100, 300), {})
+    assert one.woken == 1
+    one.reader._hand_over(records_of(50), {P0: 3})
+    assert one.woken == 1, "it was woken, and has not looked yet"
+    taken = one.reader.take(10)
+    assert taken is not None
+    assert (taken.records.sizes, taken.size_bytes, taken.ends) == ([100, 300, 50], 450, {P0: 3})
+    one.reader._hand_over(NO_RECORDS, {P0: 4})
+    assert one.woken == 2
+
+
+def test_room_is_by_the_size_of_the_records_that_came_last() -> None:
+    one = Rounds()
+    one.reader._hand_over(records_of(MIB, MIB), {})
+    assert one.reader.take(10) is not None
+    assert one.reader._room() == MAX_PENDING_BYTES // MIB + 1
+
+
+def test_after_a_small_round_records_are_gathered_for_a_moment() -> None:
+    one = Rounds()
+    one.reader._linger()
+    assert one.condition.waits == [], "the first one is not held back"
+    one.reader._hand_over(records_of(1), {})
+    one.pass_time(LINGER_SECONDS / 4)
+    one.reader._linger()
+    ((seconds, _),) = one.condition.waits
+    assert seconds == pytest.approx(LINGER_SECONDS * 3 / 4)
+    one.reader._stopping = True
+    one.reader._linger()
+    assert one.condition.waits[1][1], "but not by one that is to end"
+
+
+def test_the_loop_is_woken_for_a_partition_that_is_caught_up() -> None:
+    one = Rounds()
+    one.reader.watch({P0: 9})
+    one.pass_time(STAYS_SECONDS)
+    one.reader._look_for_caught_up(one.client)
+    assert one.reader._pending.caught_up == {P0: Due(9)}
+    assert one.woken == 1
+
+
+def test_brokers_that_are_away_are_asked_again_whether_a_partition_is_caught_up() -> None:
+    one = Rounds()
+    one.reader.watch({P0: 9})
+    one.client.away = True
+    one.pass_time(STAYS_SECONDS)
+    one.reader._look_for_caught_up(one.client)
+    assert (one.reader._pending.caught_up, one.woken) == ({}, 0)
+    assert "away" in one.reader._outage.last
+    one.client.away = False
+    one.pass_time(AGAIN_SECONDS)
+    one.reader._look_for_caught_up(one.client)
+    assert one.reader._pending.caught_up == {P0: Due(9)}
+
+
+# -- partitions that are added ---------------------------------------------------------------------------------------
+
+
+def metadata_of(topics: Mapping[str, Iterable[int]], error: ck.KafkaError | None = None) -> Any:
+    """What a broker knows of topics."""
+    return SimpleNamespace(
+        topics={name: SimpleNamespace(error=error, partitions=set(numbers)) for name, numbers in topics.items()}
+    )
+
+
+def test_an_added_partition_is_read_from_its_first_offset_as_soon_as_the_broker_knows_it() -> None:
+    one = Rounds()
+    known: set[int] = {0}
+    assigned: list[tuple[str, int, int]] = []
+    one.client.list_topics = lambda name, timeout: metadata_of({name: known})
+    one.client.incremental_assign = lambda parts: assigned.extend((p.topic, p.partition, p.offset) for p in parts)
+    one.reader.add([P1])
+    for _ in range(2):
+        one.read()
+        one.pass_time(module._RETRY_SECONDS)
+        assert assigned == []
+    known.add(1)
+    one.read()
+    one.pass_time(module._RETRY_SECONDS)
+    one.read()
+    assert assigned == [("orders", 1, 0)]
+
+
+def test_a_broker_that_does_not_know_the_topic_of_an_added_partition_is_asked_again_after_a_moment() -> None:
+    one = Rounds()
+    asked: list[str] = []
+
+    def list_topics(name: str, timeout: float) -> Any:
+        asked.append(name)
+        if len(asked) == 1:
+            raise ck.KafkaException(UNKNOWN)
+        return metadata_of({name: ()}, UNKNOWN)
+
+    one.client.list_topics = list_topics
+    one.client.incremental_assign = lambda parts: None
+    one.reader.add([P1])
+    for round_number in range(1, 4):
+        for _ in range(2):
+            one.reader._assign_added(one.client, one.fetcher)
+        assert asked == ["orders"] * round_number
+        one.pass_time(module._RETRY_SECONDS)
+    assert one.reader._outage.last == UNKNOWN.str()
+
+
+def test_a_topic_that_may_not_be_read_is_named_among_those_of_the_source() -> None:
+    one = Rounds(topics=("orders", "returns"))
+    forbidden = ck.KafkaError(ck.KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    one.client.list_topics = lambda name, timeout: metadata_of({name: ()}, forbidden if name == "returns" else None)
+    one.client.incremental_assign = lambda parts: None
+    one.reader.add([P1, TopicPartition("returns", 0)])
+    with pytest.raises(SourceFailed, match=r"^source orders: topic returns: .*; grant READ and DESCRIBE"):
+        one.read()
+
+
+# -- what ends a reader ----------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_gone_is_named_among_those_of_the_source() -> None:
+    one = Rounds(topics=("orders", "returns"))
+    gone = Event(TopicPartition("returns", 0), 0, UNKNOWN)
+    with pytest.raises(SourceFailed, match=r"^source orders: topic returns does not exist"):
+        one.reader._take_events(one.client, [gone])
+
+
+def test_a_reader_that_does_not_end_is_waited_for_so_long_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    one = Rounds()
+    one.reader.close(7.0)
+    thread: Any = one.reader._thread
+    assert thread.limit_s == 7.0
+    assert [record.getMessage() for record in caplog.records] == [
+        "source orders: its reader did not end within 7 s: abandoned"
+    ]
+
+
+def test_what_nobody_foresaw_is_told_with_the_name_of_the_source() -> None:
+    one = Rounds()
+    one.tools.helpers["source-orders"](ZeroDivisionError("by zero"))
+    with pytest.raises(SourceUnavailable, match=r"^source orders: ZeroDivisionError: by zero$") as failure:
+        one.reader.initial()
+    assert failure.value.fields == {"source": "orders"}
+
+
+@pytest.mark.parametrize(
+    ("offset", "on_lost_input", "error", "words"),
+    [
+        (4, "fail", SourceFailed, r"offset 4 is gone, .* \[4, 6\); restore the data, or accept"),
+        (4, ON_LOST_CONTINUE, SourceUnavailable, r"offset 4 is gone, .* \[4, 6\); on_lost_input is continue: the next"),
+        (10, "fail", SourceFailed, r"offset 10 is past the end of the log \(6 to 9\)"),
+        (10, ON_LOST_CONTINUE, SourceFailed, r"offset 10 is past the end of the log \(6 to 9\)"),
+    ],
+)
+def test_lost_input_stops_the_source_unless_the_file_says_to_continue(
+    offset: int, on_lost_input: str, error: type[Exception], words: str
+) -> None:
+    one = Rounds(on_lost_input=on_lost_input)
+    one.client.first[P0] = 6
+    lost = Event(P0, offset, ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET))
+    with pytest.raises(error, match=rf"^source orders: orders\[0\]: {words}"):
+        one.reader._take_events(one.client, [lost])
