@@ -36,6 +36,7 @@ def naive(rows: list[tuple[int, int]], delay_ms: int) -> tuple[list[int], dict[i
 
 @example([(0, 5), (1, 5), (0, 6)], 0, [3], event_times.RUN_ROWS)
 @example([(0, 6), (0, 5)], 0, [2], 1)
+@example([(0, 5)] * 3 + [(1, 1)] * 3, 0, [6], 1)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(-50, 50) | st.integers(FIRST_MS, LAST_MS)), max_size=60),
     st.integers(0, 30) | st.just(366 * 86_400_000),
