@@ -24,7 +24,7 @@ NAMES = ("memory", "rocksdb")
 OTHER = {"memory": "rocksdb", "rocksdb": "memory"}
 
 
-@pytest.fixture(params=["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
+@pytest.fixture(params=NAMES)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     opened = Backend(request.param, tmp_path)
     yield opened
@@ -275,11 +275,27 @@ def test_a_scan_is_in_the_order_of_the_keys_and_sees_the_moment_of_its_call(back
         (("a", "aa"), (9,)),
         (("a", None), (5,)),
     ]
-    assert list(state.scan(97 % GROUPS, ("a",), limit=1)) == [(("a", None), (5,))]
+    in_order = [(("a", None), (5,)), (("a", "aa"), (9,)), (("a", "b"), (9,))]
+    for limit in range(4):
+        assert list(state.scan(97 % GROUPS, ("a",), limit=limit)) == in_order[:limit]
+        assert list(state.scan(97 % GROUPS, ("a",), limit=limit, backwards=True)) == in_order[::-1][:limit]
+        assert list(state.scan(97 % GROUPS, ("a", "b"), limit=limit)) == in_order[2:][:limit]
+    state.put(("a", "bc"), (9,))
     assert list(state.scan(97 % GROUPS, ("a", "b"))) == [(("a", "b"), (9,))]
     assert [list(state.scan(group, ("a", "b"))) for group in (0, 2)] == [[], []]
     with pytest.raises(ValueError, match="state totals has 2 key columns, not 3"):
         state.scan(0, ("a", "b", "c"))
+
+
+def test_the_key_group_is_that_of_the_columns_between_the_first_and_the_last_that_do_not_count(backend: Backend) -> None:
+    keys = tuple(StateField(name, STRING) for name in "tku")
+    for prefix, suffix, counted in ((0, 0, ("t", "k", "u")), (1, 0, ("k", "u")), (0, 1, ("t", "k")), (1, 1, ("k",))):
+        shape = msgspec.structs.replace(declare().shape, keys=keys, prefix=prefix, suffix=suffix)
+        state = backend(declaration=StateDeclaration(StateName("totals"), shape))
+        asked: list[tuple[str, ...]] = []
+        state._groups_of = lambda rows, asked=asked: asked.extend(rows) or [3] * len(rows)  # type: ignore[attr-defined]
+        assert state.groups_of([("t", "k", "u")]) == [3]
+        assert asked == [counted]
 
 
 def test_all_keys_are_those_of_the_moment_of_the_call(backend: Backend) -> None:

@@ -63,6 +63,17 @@ def test_golden_bytes() -> None:
     assert data == b"TGKS\x00\x02" + len(header).to_bytes(4, "big") + header + bytes.fromhex("929291a161909291a162c0")
 
 
+def test_a_file_of_the_first_format_is_read_for_ever() -> None:
+    header = (
+        b'{"operator":"o","state":"s","shape":{"keys":[{"name":"k","type":{"kind":"string"},"nullable":true}],'
+        b'"values":[],"key_hash":"h","max_parallelism":2},"groups":[[1,0,11,2]]}'
+    )
+    entries = bytes.fromhex("929291a161909291a16290")
+    data = b"TGKS\x00\x01" + len(header).to_bytes(4, "big") + header + entries
+    declared = StateDeclaration(StateName("s"), StateShape((StateField("k", STRING),), (), "h", 2))
+    assert list(read_entries(data, range(2), "o", declared)) == [[(("a",), ()), (("b",), ())]]
+
+
 def test_no_truncation_goes_unnoticed() -> None:
     data = snapshot()
     for length in range(len(data)):

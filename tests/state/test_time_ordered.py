@@ -124,7 +124,7 @@ def test_W21_entries_are_taken_in_the_order_of_time_from_disk(steps: list[Any]) 
     play("rocksdb", steps)
 
 
-@pytest.fixture(params=["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
+@pytest.fixture(params=["memory", "rocksdb"])
 def held(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TimeOrdered]:
     backend = Backend(request.param, tmp_path)
     state = backend(declaration=DECLARED)
