@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
@@ -22,8 +24,12 @@ def decode(files: list[list[EncodedGroup]]) -> list[list[tuple[int, list[object]
 def assembled(grouped: GroupedEntries) -> list[list[EncodedGroup]]:
     """What each file has."""
     files: list[list[EncodedGroup]] = []
-    for _ in grouped.files(lambda parts: files.append(list(parts)) or b""):  # type: ignore[func-returns-value]
-        pass
+
+    def assemble(parts: Sequence[EncodedGroup]) -> bytes:
+        files.append(list(parts))
+        return b""
+
+    assert list(grouped.files(assemble)) == [b""] * len(files)
     return files
 
 
