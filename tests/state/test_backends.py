@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -24,7 +24,7 @@ NAMES = ("memory", "rocksdb")
 OTHER = {"memory": "rocksdb", "rocksdb": "memory"}
 
 
-@pytest.fixture(params=["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
+@pytest.fixture(params=NAMES)
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     opened = Backend(request.param, tmp_path)
     yield opened
@@ -38,13 +38,13 @@ def other(backend: Backend, tmp_path: Path) -> Iterator[Backend]:
     opened.close()
 
 
-def test_F17_a_backend_is_chosen_by_its_name() -> None:
+def test_F17_a_backend_is_chosen_by_its_name_and_its_directories_are_where_they_are_wanted(tmp_path: Path) -> None:
     kinds = []
     for name in NAMES:
-        state = choose_backend(name, retained=1)("step", declare(), groups_of)
-        kinds.append(type(state).__name__)
+        state = choose_backend(name, 1, tmp_path)("step", declare(), groups_of)
+        kinds.append((type(state).__name__, len(list(tmp_path.iterdir()))))
         state.close()
-    assert kinds == ["MemoryState", "RocksState"]
+    assert kinds == [("MemoryState", 0), ("RocksState", 1)]
     with pytest.raises(ValueError, match="unknown state backend 'disk'"):
         choose_backend("disk", retained=1)
 
@@ -275,11 +275,31 @@ def test_a_scan_is_in_the_order_of_the_keys_and_sees_the_moment_of_its_call(back
         (("a", "aa"), (9,)),
         (("a", None), (5,)),
     ]
-    assert list(state.scan(97 % GROUPS, ("a",), limit=1)) == [(("a", None), (5,))]
+    in_order = [(("a", None), (5,)), (("a", "aa"), (9,)), (("a", "b"), (9,))]
+    for limit in range(4):
+        assert list(state.scan(97 % GROUPS, ("a",), limit=limit)) == in_order[:limit]
+        assert list(state.scan(97 % GROUPS, ("a",), limit=limit, backwards=True)) == in_order[::-1][:limit]
+        assert list(state.scan(97 % GROUPS, ("a", "b"), limit=limit)) == in_order[2:][:limit]
+    state.put(("a", "bc"), (9,))
     assert list(state.scan(97 % GROUPS, ("a", "b"))) == [(("a", "b"), (9,))]
     assert [list(state.scan(group, ("a", "b"))) for group in (0, 2)] == [[], []]
     with pytest.raises(ValueError, match="state totals has 2 key columns, not 3"):
         state.scan(0, ("a", "b", "c"))
+
+
+def test_the_key_group_is_that_of_the_columns_that_count() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def note(rows: Sequence[tuple[str, ...]]) -> list[int]:
+        asked.extend(rows)
+        return [3] * len(rows)
+
+    keys = tuple(StateField(name, STRING) for name in "tku")
+    for prefix, suffix, counted in ((0, 0, ("t", "k", "u")), (1, 0, ("k", "u")), (0, 1, ("t", "k")), (1, 1, ("k",))):
+        shape = msgspec.structs.replace(declare().shape, keys=keys, prefix=prefix, suffix=suffix)
+        state = memory.MemoryState[str]("step", StateDeclaration(StateName("totals"), shape), note)
+        assert state.groups_of([("t", "k", "u")]) == [3]
+        assert asked.pop() == counted
 
 
 def test_all_keys_are_those_of_the_moment_of_the_call(backend: Backend) -> None:
@@ -346,3 +366,22 @@ def test_a_snapshot_in_memory_comes_in_files_of_bounded_size(monkeypatch: pytest
     restored.restore(reversed(files), ALL)
     assert content(restored) == content(state)
     assert len(restored) == 1000
+
+
+def test_F23_an_increment_of_many_keys_has_their_values_of_its_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_COPIED_AT_ONCE", 9)
+    monkeypatch.setattr(memory, "_ENCODED_AT_ONCE", 4)
+    state, files = make_memory(), Files()
+    put(state, {f"key-{i}": i for i in range(100)})
+    files.complete(state, 1)
+    put(state, {f"key-{i}": -i for i in range(8)})
+    state.delete_many(["key-8", "key-9"])
+    then = content(state)
+    capture = state.capture(CheckpointId(2))
+    put(state, {"key-1": 100, "key-8": 100})
+    state.delete("key-2")
+    assert capture.increment
+    assert capture.encode is not None
+    restored = make_memory()
+    restored.restore([*files.of(1), *capture.encode()], ALL)
+    assert content(restored) == then

@@ -105,13 +105,22 @@ def test_an_increment_takes_in_those_before_it_that_are_not_much_larger() -> Non
     put(state, {"b": 4})
     assert files.complete(state, 4) == ("1.0", "2.0", "4.0")
     assert files.read(4) == content(state)
+    put(state, {f"key-{i}": 5 for i in range(20, 32)})
+    assert files.complete(state, 5) == ("1.0", "5.0")
+    assert files.read(5) == content(state)
 
 
-def test_a_full_snapshot_follows_when_the_increments_would_be_as_large() -> None:
-    state, files = begun()
-    put(state, {f"key-{i}": 2 for i in range(8)})
+@pytest.mark.parametrize(
+    ("held", "first", "then"),
+    [(10, range(8), range(10)), (100, range(70), range(70, 100))],
+)
+def test_a_full_snapshot_follows_when_the_increments_would_be_as_large(held: int, first: range, then: range) -> None:
+    state, files = make_memory(), Files()
+    put(state, {f"key-{i}": 1 for i in range(held)})
+    files.complete(state, 1)
+    put(state, {f"key-{i}": 2 for i in first})
     assert files.complete(state, 2) == ("1.0", "2.0")
-    put(state, {f"key-{i}": 3 for i in range(10)})
+    put(state, {f"key-{i}": 3 for i in then})
     assert files.complete(state, 3) == ("3.0",)
 
 
@@ -137,6 +146,34 @@ def test_too_many_changed_keys_are_not_remembered(monkeypatch: pytest.MonkeyPatc
     assert files.read(2) == content(state)
 
 
+def test_too_many_changed_keys_of_several_checkpoints_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(increments, "TRACKED_MAX", 5)
+    state, files = make_memory(retained=3), Files()
+    put(state, {f"key-{i}": i for i in range(100)})
+    files.complete(state, 1)
+    put(state, {f"key-{i}": 2 for i in range(3)})
+    assert files.take(state, 2) == ("1.0", "2.0")
+    put(state, {f"key-{i}": 3 for i in range(3, 6)})
+    assert files.take(state, 3) == ("3.0",)
+    assert files.read(3) == content(state)
+
+
+def test_of_increments_with_too_many_keys_to_be_remembered_the_small_ones_are_still_taken_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(increments, "TRACKED_MAX", 25)
+    state, files = make_memory(), Files()
+    put(state, {f"key-{i}": i for i in range(100)})
+    files.complete(state, 1)
+    put(state, {f"key-{i}": 2 for i in range(20)})
+    files.complete(state, 2)
+    put(state, {f"key-{i}": 3 for i in range(20, 28)})
+    assert files.complete(state, 3) == ("1.0", "2.0", "3.0")  # 28 keys: those of the larger one are forgotten
+    put(state, {f"key-{i}": 4 for i in range(28, 33)})
+    assert files.complete(state, 4) == ("1.0", "2.0", "4.0")
+    assert files.read(4) == content(state)
+
+
 def test_F28_changes_of_a_checkpoint_that_was_given_up_are_in_the_next_one() -> None:
     state, files = begun()
     put(state, {"key-1": 21})
@@ -159,7 +196,7 @@ def test_F28_changes_are_kept_when_a_checkpoint_is_given_up_behind_the_next_one(
     assert files.read(3) == content(state)
     state.abandoned(CheckpointId(3))
     files.drop(3)
-    files.complete(state, 4)
+    assert files.complete(state, 4) == ("1.0", "4.0")
     assert files.read(4) == content(state)
 
 

@@ -66,6 +66,38 @@ def test_what_changed_meanwhile_is_folded_in_parts_once_the_moment_is_dropped() 
     assert held.get_many([*many, -1]) == [*[None] * 10, *[(1,)] * (len(many) - 10), (3,)]
 
 
+def test_a_key_that_came_and_went_while_a_moment_was_held_leaves_nothing() -> None:
+    held = Layers()
+    held.put([1], [(1,)])
+    moment = held.freeze()
+    held.put([2], [(2,)])
+    held.delete([2])
+    del moment
+    held.put([3], [(3,)])
+    assert depth(held) == 1
+    assert held.keys() == [1, 3]
+
+
+def test_F23_an_older_moment_stays_as_it_was_when_a_newer_one_is_dropped() -> None:
+    held = Layers()
+    held.put([1], [(1,)])
+    older = held.freeze()
+    held.put([1], [(2,)])
+    newer = held.freeze()
+    assert newer.get_many([1]) == [(2,)]
+    del newer
+    held.put([1], [(3,)])
+    assert older.get_many([1]) == [(1,)]
+
+
+def test_a_moment_of_entries_that_have_not_changed_adds_no_layer() -> None:
+    held, moments = Layers(), []
+    for number in range(2):
+        held.put([number], [(number,)])
+        moments += [held.freeze(), held.freeze(), held.freeze()]
+    assert depth(held) == 3
+
+
 def test_there_are_never_many_layers_where_moments_are_read_one_after_the_other() -> None:
     held, moments = Layers(), []
     for number in range(5 * LAYERS_MANY):
@@ -103,6 +135,22 @@ def test_what_is_put_together_is_of_no_use_once_the_layers_are_others() -> None:
     held.put([0], [(9,)])
     moments.append(held.freeze())
     assert dict(moments[-1].items()) == {0: (9,)} | {number: (number,) for number in range(1, LAYERS_MANY + 1)}
+
+
+def test_layers_that_a_reader_has_put_together_are_one_and_later_ones_stay() -> None:
+    held, moments = Layers(), []
+    for number in range(LAYERS_MANY + 2):
+        held.put([number], [(number,)])
+        moments.append(held.freeze())
+    assert depth(held) == LAYERS_MANY + 3
+    moments[LAYERS_MANY - 1].settle()
+    for number in range(LAYERS_MANY + 2, LAYERS_MANY + 4):
+        held.put([number], [(number,)])
+        moments.append(held.freeze())
+    assert depth(held) == 7  # the lowest, one of what was put together, one of each change since, and a new one
+    moments[LAYERS_MANY].settle()  # no more layers than there are now, but others
+    held.put([0], [(0,)])
+    assert held.get_many(range(LAYERS_MANY + 4)) == [(number,) for number in range(LAYERS_MANY + 4)]
 
 
 def test_F23_a_moment_is_read_on_another_thread_while_entries_change() -> None:

@@ -108,6 +108,7 @@ def test_X36_no_link_is_followed_and_the_sweep_goes_on_after_it(tmp_path: Path, 
 def test_a_directory_that_cannot_be_removed_stops_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process may remove it at the same time."""
     living = LocalDirectory(tmp_path)
+    (living.path / "db").mkdir()
     left = [make_left(tmp_path, name) for name in ("!", "~")]
 
     def refuse(path: object, **_: object) -> None:

@@ -89,3 +89,4 @@ def test_the_order_of_each_type(kind: DataType, ascending: list[Any]) -> None:
         assert places == sorted(places)
         assert [order.decode(place) for place in places] == rows
         assert order.encode(rows, b"\x01\x02") == [b"\x01\x02" + place for place in places]
+        assert [order.encode_prefix(row) for row in rows] == places

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 import pytest
 
-from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DOUBLE, FLOAT, INT, STRING
+from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DOUBLE, FLOAT, INT, STRING, DataType
 from tidegate.ids import StateName
-from tidegate.state.declaration import StateDeclaration, StateField, StateShape
+from tidegate.state import snapshot as file_format
+from tidegate.state.declaration import Serializer, StateDeclaration, StateField, StateShape
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.snapshot import Entry, encode_snapshot, read_entries, read_header
+from tidegate.state.serializers.contract import Snapshot
+from tidegate.state.serializers.registry import FIRST, SERIALIZERS
+from tidegate.state.snapshot import Entry, encode_snapshot, read_encoded, read_entries, read_header
 
 SHAPE = StateShape(
     keys=(StateField("customer", STRING), StateField("vip", BOOLEAN)),
@@ -61,6 +66,35 @@ def test_golden_bytes() -> None:
     entries: list[Entry] = [(("a",), ()), (("b",), None)]
     data = encode_snapshot("o", StateDeclaration(StateName("s"), shape), {1: entries})
     assert data == b"TGKS\x00\x02" + len(header).to_bytes(4, "big") + header + bytes.fromhex("929291a161909291a162c0")
+
+
+def test_a_file_of_the_first_format_is_read_for_ever() -> None:
+    header = (
+        b'{"operator":"o","state":"s","shape":{"keys":[{"name":"k","type":{"kind":"string"},"nullable":true}],'
+        b'"values":[],"key_hash":"h","max_parallelism":2},"groups":[[1,0,11,2]]}'
+    )
+    entries = bytes.fromhex("929291a161909291a16290")
+    data = b"TGKS\x00\x01" + len(header).to_bytes(4, "big") + header + entries
+    declared = StateDeclaration(StateName("s"), StateShape((StateField("k", STRING),), (), "h", 2))
+    assert list(read_entries(data, range(2), "o", declared)) == [[(("a",), ()), (("b",), ())]]
+
+
+def test_S05_keys_and_values_are_read_in_the_versions_that_the_file_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Mapping[str, int]] = []
+
+    class Asked:
+        def read(self, written: DataType, versions: Mapping[str, int] = FIRST) -> Snapshot:
+            asked.append(versions)
+            return SERIALIZERS.read(written, versions)
+
+    monkeypatch.setattr(file_format, "SERIALIZERS", Asked())
+    versions = {"string": 1, "bigint": 1}
+    declared = StateDeclaration(TOTALS, msgspec.structs.replace(SHAPE, serializer=Serializer(versions=versions)))
+    data = encode_snapshot("totals", declared, GROUPS)
+    assert list(read_entries(data, range(8), "totals", declared)) == [GROUPS[0], GROUPS[5]]
+    assert [group for group, _, _ in read_encoded(data, range(8), "totals", declared)] == [0, 5]
+    columns = len(SHAPE.keys) + len(SHAPE.values)
+    assert asked == [versions] * (columns + len(SHAPE.keys))
 
 
 def test_no_truncation_goes_unnoticed() -> None:

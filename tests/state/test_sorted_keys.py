@@ -57,6 +57,37 @@ def test_many_are_removed_at_once_and_few(removed: range) -> None:
     assert keys.between(7) == [number for number in range(1000) if number not in removed]
 
 
+@pytest.mark.parametrize("null", ["never", "at first", "later"])
+def test_many_keys_are_in_order_from_both_ends_whatever_comes_between_them(null: str) -> None:
+    rows = [(number // 300, number) for number in range(3000)]
+    rounds: list[list[Any]] = [rows[at::7][::-1] for at in range(7)]
+    if null != "never":
+        rounds.insert(0 if null == "at first" else 5, [(3, None), (None, 5), (None, None)])
+    keys, held = SortedKeys(single=False), list[Any]()
+    for added in rounds:
+        keys.add([1] * len(added), added)
+        held = sorted([*held, *added], key=mark)
+        assert keys.between(1) == held
+        assert keys.between(1, backwards=True) == held[::-1]
+        for first in {*range(10), *(row[0] for row in held if row[0] is None)}:
+            expected = [row for row in held if row[0] == first]
+            assert keys.between(1, (first,)) == expected
+            assert keys.between(1, (first,), backwards=True) == expected[::-1]
+            assert keys.between(1, (first,), limit=5, backwards=True) == expected[::-1][:5]
+            after = [row for row in held if mark(row) >= mark((first, 1000))]
+            assert keys.between(1, start=(first, 1000)) == after
+
+
+def test_keys_find_their_places_after_many_were_removed() -> None:
+    keys = SortedKeys(single=True)
+    keys.add([1] * 600, range(600))
+    keys.remove([1] * 256, range(256))
+    keys.add([1] * 10, range(1000, 1010))
+    keys.add([1] * 10, range(10))
+    assert keys.between(1) == [*range(10), *range(256, 600), *range(1000, 1010)]
+    assert keys.between(1, start=(1005,)) == [*range(1005, 1010)]
+
+
 def test_single_keys_may_be_null() -> None:
     keys = SortedKeys(single=True)
     keys.add([1, 1], ["b", "a"])

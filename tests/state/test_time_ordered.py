@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.state.driving import ALL, GROUPS, Backend, declare, encoded
 from tidegate.datatypes import STRING
+from tidegate.state import time_ordered
 from tidegate.state.base import Share
 from tidegate.state.declaration import StateDeclaration, StateField
 from tidegate.state.time_ordered import TIME, TimeOrdered, declare_time_ordered
@@ -106,10 +107,14 @@ def play(name: str, steps: list[Any]) -> None:
         backend.close()
 
 
-@given(STEPS)
+@given(STEPS, st.sampled_from([(1, 3), (time_ordered._READ_LEAST, time_ordered._READ_MOST)]))
 @settings(deadline=None)
-def test_W21_entries_are_taken_in_the_order_of_time(steps: list[Any]) -> None:
-    play("memory", steps)
+def test_W21_entries_are_taken_in_the_order_of_time(steps: list[Any], read: tuple[int, int]) -> None:
+    """However few are read at a time."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(time_ordered, "_READ_LEAST", read[0])
+        patched.setattr(time_ordered, "_READ_MOST", read[1])
+        play("memory", steps)
 
 
 @pytest.mark.slow
@@ -119,7 +124,7 @@ def test_W21_entries_are_taken_in_the_order_of_time_from_disk(steps: list[Any]) 
     play("rocksdb", steps)
 
 
-@pytest.fixture(params=["memory", pytest.param("rocksdb", marks=pytest.mark.slow)])
+@pytest.fixture(params=["memory", "rocksdb"])
 def held(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TimeOrdered]:
     backend = Backend(request.param, tmp_path)
     state = backend(declaration=DECLARED)
@@ -139,6 +144,44 @@ def test_W21_many_are_taken_in_parts_each_once(held: TimeOrdered, times: int) ->
         taken += part
     assert taken == [(row, values[row]) for row in sorted(rows, key=in_order)]
     assert (len(held), held.first_ms) == (0, None)
+
+
+@pytest.mark.parametrize("limit", [90, 400])
+def test_W21_few_of_one_group_lie_between_many_of_another(held: TimeOrdered, limit: int) -> None:
+    """Whatever is read of one at a time, so that the other is taken up again in its middle."""
+    many = [(5, name) for name in map("k{}".format, range(2000)) if group_of((5, name)) == 1]
+    assert len(many) > 90
+    rows = [*many, (4, "b"), (5, "b"), *((time, "c") for time in (0, *range(1000, 1100)))]
+    rows += [*((time, "d") for time in range(1, 50)), *((10**6, chr(ord("a") + number)) for number in range(GROUPS))]
+    held.put_many(rows, [(0,)] * len(rows))
+    taken: list[Any] = []
+    while part := held.take_due(10**6, limit):
+        taken += [row for row, _ in part]
+    assert taken == sorted(rows, key=in_order)
+
+
+@pytest.mark.parametrize(
+    ("groups", "limit", "read_most"),
+    [(1, 250, 300), (GROUPS, 250, 600), (1, 1, 10), (GROUPS, 1, 20), (1, 5000, 5100)],
+)
+def test_what_is_read_to_take_some_is_not_much_more_than_them(
+    held: TimeOrdered, monkeypatch: pytest.MonkeyPatch, groups: int, limit: int, read_most: int
+) -> None:
+    rows = [(number, chr(ord("a") + number % groups)) for number in range(10_000)]
+    held.put_many(rows, [(0,)] * len(rows))
+    held.take_due(0, 1)  # the first times are known from here on
+    read = 0
+    scan = held._state.scan
+
+    def counted(*arguments: Any, **more: Any) -> Iterator[Entry]:
+        nonlocal read
+        for entry in scan(*arguments, **more):
+            read += 1
+            yield entry
+
+    monkeypatch.setattr(held._state, "scan", counted)
+    assert len(held.take_due(10_000, limit)) == limit
+    assert read <= read_most
 
 
 def test_what_is_put_with_an_earlier_time_is_taken_next(held: TimeOrdered) -> None:

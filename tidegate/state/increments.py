@@ -208,7 +208,7 @@ def _decide_layers(
     if not len(keys):
         return base, keys
     below, small = list(base), max(SMALL, held // SMALL_PART)
-    while len(below) > 1 and (taken := below[-1].keys) is not None and len(taken) < 2 * len(keys):
+    while (taken := below[-1].keys) is not None and len(taken) < 2 * len(keys):  # those of the lowest, full, are None
         if len(keys) + len(taken) > small:
             break
         keys |= taken

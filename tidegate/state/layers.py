@@ -113,7 +113,7 @@ class Layers:
 
     def clear(self) -> None:
         """Forget everything; moments keep theirs."""
-        self._layers, self._count = [{}], 0
+        self._layers = [{}]
 
     def _take_settled(self) -> None:
         """Take over what readers have put together, where it is still in place."""

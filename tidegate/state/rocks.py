@@ -233,8 +233,8 @@ class RocksState(IncrementalState[File]):
         step = walk.prev if backwards else walk.next
         if backwards and walk.valid() and not cast("bytes", walk.key()).startswith(low):
             step()  # the first key after them is there
-        while limit is None or limit > 0:
-            place = cast("bytes", walk.key()) if walk.valid() else b""
+        while walk.valid() and (limit is None or limit > 0):
+            place = cast("bytes", walk.key())
             if not place.startswith(low):
                 break
             yield self._key(place), self._decode(cast("bytes", walk.value()))
