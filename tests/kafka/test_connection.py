@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kafka import errors
 
+from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable
 from tidegate.ids import (
     Attempt,
@@ -79,12 +80,28 @@ class Scripted:
         return answer
 
 
-def scripted(answer: Answer) -> tuple[TransactionClient, Scripted]:
+class SleptClock:
+    """Only sleep moves it."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def now_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def scripted(answer: Answer, clock: Clock = SYSTEM_CLOCK) -> tuple[TransactionClient, Scripted]:
     """A client of a scripted cluster."""
     manager = Scripted(answer)
     admin: Any = SimpleNamespace(_manager=manager, close=lambda: None)
-    client = TransactionClient({"bootstrap.servers": "a:1"}, 1.0, lambda _kafka, _timeout_s: ClientChannel(admin))
-    return client, manager
+    open_channel = lambda _kafka, _timeout_s: ClientChannel(admin)  # noqa: E731
+    return TransactionClient({"bootstrap.servers": "a:1"}, 1.0, open_channel, clock), manager
 
 
 def ended(code: int) -> Any:
@@ -180,6 +197,25 @@ def test_a_coordinator_that_the_client_has_not_heard_of_makes_it_look_at_the_clu
 def test_without_a_final_answer_in_time_a_transaction_counts_as_open() -> None:
     client, _ = scripted(lambda request, _: coordinated_by(1) if "Find" in type(request).__name__ else ended(51))
     assert client.end_transaction(PREPARED, timeout_s=0.1) is EndAnswer.NO_ANSWER
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.fence(PREPARED.transactional_id, timeout_s=5.0),
+        lambda client: client.mirror_offsets("lag", {PARTITION: 41}, timeout_s=5.0),
+    ],
+    ids=["fence", "mirror"],
+)
+def test_a_coordinator_that_stays_busy_is_asked_for_as_long_as_it_may_take(
+    ask: Callable[[TransactionClient], object],
+) -> None:
+    busy = SimpleNamespace(error_code=14, topics=[SimpleNamespace(partitions=[SimpleNamespace(error_code=14)])])
+    clock = SleptClock()
+    client, _ = scripted(lambda request, _: coordinated_by(1) if "Find" in type(request).__name__ else busy, clock)
+    with pytest.raises(BrokerUnavailable, match="CoordinatorLoadInProgress"):
+        ask(client)
+    assert 1004.0 < clock.now_s <= 1005.0
 
 
 @pytest.mark.parametrize(
@@ -340,6 +376,36 @@ def test_only_the_transaction_log_may_be_hidden(name: str, refused: bool) -> Non
         client.leaders([name])
 
 
+@pytest.mark.parametrize(
+    ("ask", "named"),
+    [
+        (lambda client: client.topics(["out", "in", "out"]), ["in", "out"]),
+        (lambda client: client.topics(None), None),
+        (lambda client: client.leaders(["out"]), ["__transaction_state", "out"]),
+        (lambda client: client.cluster_id(), []),
+        (lambda client: client.list_transactions("p."), []),
+    ],
+    ids=["topics", "all topics", "leaders", "cluster", "brokers"],
+)
+def test_metadata_are_asked_for_of_what_is_named_only_and_create_no_topic(
+    ask: Callable[[TransactionClient], object], named: list[str] | None
+) -> None:
+    """A cluster may have thousands of topics, and create those that somebody asks for."""
+    sent: list[Any] = []
+
+    def answer(request: Any, _node: int | None) -> Any:
+        if "Metadata" not in type(request).__name__:
+            return SimpleNamespace(error_code=0, transaction_states=[])
+        sent.append(request)
+        return SimpleNamespace(cluster_id="c", brokers=[SimpleNamespace(node_id=1)], topics=[])
+
+    client, _ = scripted(answer)
+    ask(client)
+    (request,) = sent
+    assert (None if request.topics is None else [topic.name for topic in request.topics]) == named
+    assert request.allow_auto_topic_creation is False
+
+
 def test_topics_that_exist_have_ids_and_partitions() -> None:
     there = SimpleNamespace(name="out", error_code=0, topic_id="id-1", partitions=[1, 2])
     gone = SimpleNamespace(name="gone", error_code=3, topic_id="id-2", partitions=[])
@@ -426,5 +492,7 @@ def test_only_partitions_with_an_offset_have_a_text() -> None:
         for number, offset, text in ((0, 0, "ours"), (1, -1, ""), (2, 5, None))
     ]
     answer = SimpleNamespace(error_code=0, topics=[SimpleNamespace(name="in", partitions=parts)])
-    client, _ = scripted(in_turn(FindCoordinator=[coordinated_by(1)], OffsetFetch=[answer]))
+    turns, kinds = in_turn(FindCoordinator=[coordinated_by(1)], OffsetFetch=[answer]), []
+    client, _ = scripted(lambda request, node: kinds.append(getattr(request, "key_type", None)) or turns(request, node))
     assert client.mirrored_texts("p") == {TopicPartition("in", 0): "ours", TopicPartition("in", 2): ""}
+    assert kinds == [0, None], "the coordinator of a group, not of a transaction"
