@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.errors import NodeNotReadyError, ThrottlingQuotaExceededError
+from kafka.errors import ClusterAuthorizationFailedError, NodeNotReadyError, ThrottlingQuotaExceededError
 
 from tests.kafka.test_connection import HELD_BACK, Scripted
+from tidegate.ids import TransactionalId
 from tidegate.kafka import inspection
-from tidegate.kafka.inspection import THROTTLED_MAX, Inspector
+from tidegate.kafka.inspection import THROTTLED_MAX, ClockReading, Inspector
 
 
 def inspector_of(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> tuple[Inspector, Scripted]:
@@ -33,6 +35,111 @@ def test_whether_a_topic_may_be_read_is_asked_again_while_a_quota_holds_it_back(
     inspector, manager = inspector_of(monkeypatch, HELD_BACK, NodeNotReadyError("paused"), read(code))
     assert inspector.may_read("orders") is may
     assert len(manager.asked) == 3
+
+
+def whole(*path: str, code: int) -> Any:
+    """An answer whose lists have one entry each, down to the error code."""
+    found = SimpleNamespace(error_code=code)
+    for name in reversed(path):
+        found = SimpleNamespace(**{name: [found]})
+    return found
+
+
+PLACES: dict[str, tuple[Callable[[Inspector], bool], tuple[str, ...]]] = {
+    "read": (lambda asking: asking.may_read("orders"), ("responses", "partitions")),
+    "write": (lambda asking: asking.may_write("orders"), ("responses", "partition_responses")),
+    "see the settings of": (lambda asking: asking.may_see_settings("orders"), ("results",)),
+    "see": (lambda asking: asking.may_see("orders"), ("topics",)),
+    "mirror": (lambda asking: asking.may_mirror("shop", "orders"), ("topics", "partitions")),
+    "transact": (lambda asking: asking.may_transact(TransactionalId("shop.doctor")), ()),
+}
+"""Of each right: the question, and where its answer has the code."""
+
+
+@pytest.mark.parametrize("right", PLACES)
+@pytest.mark.parametrize("code", [0, 3, 29, 30, 53])
+def test_only_an_answer_about_rights_says_that_one_is_missing(
+    monkeypatch: pytest.MonkeyPatch, right: str, code: int
+) -> None:
+    """NONE, UNKNOWN_TOPIC_OR_PARTITION, and those of topics, groups and transactional ids."""
+    ask, path = PLACES[right]
+    inspector, _ = inspector_of(monkeypatch, whole(*path, code=code))
+    missing = code == 30 if right == "mirror" else code > 3
+    assert ask(inspector) is not missing
+
+
+@pytest.mark.parametrize("right", PLACES)
+def test_a_right_is_tried_with_what_cannot_be(monkeypatch: pytest.MonkeyPatch, right: str) -> None:
+    """So nothing is changed, whatever the right."""
+    ask, path = PLACES[right]
+    sent: list[Any] = []
+    manager = Scripted(lambda request, _node: sent.append(request) or whole(*path, code=0))
+    monkeypatch.setattr(inspection, "connect", lambda _kafka, _timeout_s: SimpleNamespace(_manager=manager))
+    ask(Inspector({}, 1.0))
+    (request,) = sent
+    none = (1 << 31) - 1
+    match right:
+        case "read":
+            assert (request.topics[0].topic, request.topics[0].partitions[0].partition) == ("orders", none)
+        case "write":
+            assert (request.topic_data[0].name, request.topic_data[0].partition_data[0].index) == ("orders", none)
+        case "see the settings of":
+            assert request.resources[0].resource_name == "orders"
+        case "see":
+            assert [topic.name for topic in request.topics] == ["orders"]
+            assert request.allow_auto_topic_creation is False
+        case "mirror":
+            assert (request.group_id, request.topics[0].name) == ("shop", "orders")
+            assert request.topics[0].partitions[0].partition_index == none
+        case "transact":
+            assert (request.transactional_id, request.committed) == ("shop.doctor", False)
+            assert (request.producer_id, request.producer_epoch) == (0, 0)
+
+
+def test_the_settings_of_topics_are_those_that_may_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [SimpleNamespace(name="retention.ms", value="5"), SimpleNamespace(name="cleanup.policy", value=None)]
+    seen = SimpleNamespace(results=[SimpleNamespace(error_code=0, configs=entries)])
+    hidden = SimpleNamespace(results=[SimpleNamespace(error_code=29, configs=[])])
+    inspector, _ = inspector_of(monkeypatch, seen, hidden)
+    assert inspector.topic_settings({"b", "a"}, ["retention.ms", "cleanup.policy"]) == {
+        "a": {"retention.ms": "5", "cleanup.policy": ""},
+        "b": {},
+    }
+
+
+def quorum(leader: int, stamps: dict[int, int | None]) -> Any:
+    """An answer to DescribeQuorum; brokers before Kafka 3.3 have no stamps in it."""
+    voters = [
+        {"replica_id": node} | ({} if stamp is None else {"last_caught_up_timestamp": stamp})
+        for node, stamp in stamps.items()
+    ]
+    return {"topics": [{"partitions": [{"leader_id": leader, "current_voters": voters}]}]}
+
+
+@pytest.mark.parametrize(
+    ("stamps", "reading"),
+    [
+        ({1: 9_000, 2: 10_060}, ClockReading(10, 50)),
+        ({1: 9_000, 2: 10_000}, ClockReading(-50, 50)),
+        ({2: 1, 1: 9_000}, ClockReading(1 - 10_050, 50)),
+        ({1: 9_000, 2: -1}, None),
+        ({1: 9_000, 2: 0}, None),
+        ({1: 9_000, 2: None}, None),
+        ({1: 9_000}, None),
+    ],
+)
+def test_the_clock_of_the_controller_is_that_of_the_leader_of_the_quorum(
+    monkeypatch: pytest.MonkeyPatch, stamps: dict[int, int | None], reading: ClockReading | None
+) -> None:
+    """The others have caught up at some time or other."""
+    inspector, _ = inspector_of(monkeypatch, SimpleNamespace(to_dict=lambda: quorum(2, stamps)))
+    times = iter([10.0, 10.1])
+    assert inspector.clock(lambda: next(times)) == reading
+
+
+def test_a_clock_that_may_not_be_seen_is_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspector, _ = inspector_of(monkeypatch, ClusterAuthorizationFailedError("not for you"))
+    assert inspector.clock() is None
 
 
 def test_a_quota_that_leaves_no_room_to_ask_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
