@@ -196,7 +196,7 @@ def test_a_broker_that_lets_us_in_is_no_obstacle() -> None:
         ("MetadataRequest", 7, "tidegate"),
     ]
     assert link.asked[1].mechanism == "PLAIN"
-    assert link.asked[2].auth_bytes == b"\0me\0opensesame"
+    assert link.asked[2].auth_bytes.endswith(b"\0me\0opensesame")
     assert (link.asked[3].topics, link.asked[3].allow_auto_topic_creation) == ([], False)
 
 
