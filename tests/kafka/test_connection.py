@@ -60,6 +60,8 @@ class Scripted:
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
         self.asked: list[tuple[str, int | None]] = []
+        self.sent: list[Any] = []
+        """The requests themselves."""
         self.refreshed = 0
         self.cluster = SimpleNamespace(broker_metadata=lambda _node: True, request_update=self._refresh)
 
@@ -71,6 +73,7 @@ class Scripted:
 
     def send(self, request: Any, node_id: int | None) -> Any:
         self.asked.append((type(request).__name__.removesuffix("Request"), node_id))
+        self.sent.append(request)
         return self.answer(request, node_id)
 
     async def wait_for(self, answer: Any, timeout_ms: float) -> Any:
@@ -391,17 +394,11 @@ def test_metadata_are_asked_for_of_what_is_named_only_and_create_no_topic(
     ask: Callable[[TransactionClient], object], named: list[str] | None
 ) -> None:
     """A cluster may have thousands of topics, and create those that somebody asks for."""
-    sent: list[Any] = []
-
-    def answer(request: Any, _node: int | None) -> Any:
-        if "Metadata" not in type(request).__name__:
-            return SimpleNamespace(error_code=0, transaction_states=[])
-        sent.append(request)
-        return SimpleNamespace(cluster_id="c", brokers=[SimpleNamespace(node_id=1)], topics=[])
-
-    client, _ = scripted(answer)
+    brokers = SimpleNamespace(cluster_id="c", brokers=[SimpleNamespace(node_id=1)], topics=[])
+    listed = SimpleNamespace(error_code=0, transaction_states=[])
+    client, manager = scripted(in_turn(Metadata=[brokers], ListTransactions=[listed]))
     ask(client)
-    (request,) = sent
+    request = manager.sent[0]
     assert (None if request.topics is None else [topic.name for topic in request.topics]) == named
     assert request.allow_auto_topic_creation is False
 
@@ -492,7 +489,6 @@ def test_only_partitions_with_an_offset_have_a_text() -> None:
         for number, offset, text in ((0, 0, "ours"), (1, -1, ""), (2, 5, None))
     ]
     answer = SimpleNamespace(error_code=0, topics=[SimpleNamespace(name="in", partitions=parts)])
-    turns, kinds = in_turn(FindCoordinator=[coordinated_by(1)], OffsetFetch=[answer]), []
-    client, _ = scripted(lambda request, node: kinds.append(getattr(request, "key_type", None)) or turns(request, node))
+    client, manager = scripted(in_turn(FindCoordinator=[coordinated_by(1)], OffsetFetch=[answer]))
     assert client.mirrored_texts("p") == {TopicPartition("in", 0): "ours", TopicPartition("in", 2): ""}
-    assert kinds == [0, None], "the coordinator of a group, not of a transaction"
+    assert manager.sent[0].key_type == 0, "the coordinator of a group, not of a transaction"

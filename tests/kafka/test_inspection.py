@@ -72,11 +72,9 @@ def test_only_an_answer_about_rights_says_that_one_is_missing(
 def test_a_right_is_tried_with_what_cannot_be(monkeypatch: pytest.MonkeyPatch, right: str) -> None:
     """So nothing is changed, whatever the right."""
     ask, path = PLACES[right]
-    sent: list[Any] = []
-    manager = Scripted(lambda request, _node: sent.append(request) or whole(*path, code=0))
-    monkeypatch.setattr(inspection, "connect", lambda _kafka, _timeout_s: SimpleNamespace(_manager=manager))
-    ask(Inspector({}, 1.0))
-    (request,) = sent
+    inspector, manager = inspector_of(monkeypatch, whole(*path, code=0))
+    ask(inspector)
+    (request,) = manager.sent
     none = (1 << 31) - 1
     match right:
         case "read":

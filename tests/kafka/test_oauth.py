@@ -19,7 +19,6 @@ from tests.support.loopback_http import LoopbackHandler, LoopbackServer
 from tests.support.secured_broker import Right
 from tests.support.tokens import TokenBroker, TokenServer
 from tests.waiting import wait_until
-from tidegate.kafka import oauth
 from tidegate.kafka.connecting import connect
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import LoginRefused
@@ -101,7 +100,7 @@ def test_a_token_is_good_for_as_long_as_the_endpoint_says_or_its_own_claims(
     monkeypatch: pytest.MonkeyPatch, extra: int
 ) -> None:
     """Claims of any length: what is encoded ends at any character."""
-    monkeypatch.setattr(oauth.time, "time", lambda: 950.0)
+    monkeypatch.setattr(time, "time", lambda: 950.0)
 
     def read(token: str, **more: float) -> Grant:
         return read_grant(json.dumps({"access_token": token, **more}).encode(), "http://identity.example/token")

@@ -28,18 +28,13 @@ def test_brokers_that_answer_everything_pass_whatever_they_are_called() -> None:
     refuse_old([BrokerVersion(1, "4.3"), BrokerVersion(2, "3.3")], "kafka:9092")
 
 
-def cluster(releases: dict[int, tuple[int, int]], operations: list[int] | None = None) -> tuple[Any, list[Any]]:
-    """A client of brokers of these releases, by kafka-python's own table of them; and what is asked."""
-    sent: list[Any] = []
-
-    def answer(request: Any, node: int | None) -> Any:
-        sent.append(request)
-        assert node is None, "any broker knows"
-        brokers = [SimpleNamespace(node_id=one) for one in releases]
-        return SimpleNamespace(cluster_id="c", brokers=brokers, authorized_operations=operations)
-
+def cluster(releases: dict[int, tuple[int, int]], operations: list[int] | None = None) -> tuple[Any, Scripted]:
+    """A client of brokers of these releases, by kafka-python's own table of them."""
+    brokers = [SimpleNamespace(node_id=one) for one in releases]
+    answer = SimpleNamespace(cluster_id="c", brokers=brokers, authorized_operations=operations)
+    manager = Scripted(lambda _request, _node: answer)
     read = lambda node: BrokerVersionData(releases[node])  # noqa: E731
-    return SimpleNamespace(_manager=Scripted(answer), get_broker_version_data=read), sent
+    return SimpleNamespace(_manager=manager, get_broker_version_data=read), manager
 
 
 def test_each_broker_is_asked_what_it_answers() -> None:
@@ -50,9 +45,10 @@ def test_each_broker_is_asked_what_it_answers() -> None:
 
 def test_a_cluster_is_known_by_any_of_its_brokers_and_so_is_what_this_user_may_do() -> None:
     """0 to 2 are Kafka's words for no operation and for all."""
-    client, sent = cluster({2: (4, 0), 1: (4, 0)}, [1, 2, 8, 10])
+    client, manager = cluster({2: (4, 0), 1: (4, 0)}, [1, 2, 8, 10])
     assert read_nodes(client) == ClusterNodes("c", (1, 2), frozenset({"DESCRIBE", "DESCRIBE_CONFIGS"}))
-    (request,) = sent
+    assert manager.asked == [("Metadata", None)], "any of them knows"
+    (request,) = manager.sent
     assert (request.topics, request.allow_auto_topic_creation) == ([], False)
     assert request.include_cluster_authorized_operations is True
     assert request._max_version == 10, "newer ones do not say what this user may do"
@@ -62,4 +58,4 @@ def test_a_cluster_is_known_by_any_of_its_brokers_and_so_is_what_this_user_may_d
 def test_a_cluster_that_does_not_answer_is_no_cluster_without_brokers() -> None:
     manager = Scripted(lambda _request, _node: KafkaConnectionError("away"))
     with pytest.raises(KafkaConnectionError, match="away"):
-        read_nodes(SimpleNamespace(_manager=manager))  # type: ignore[arg-type]  # all that it uses
+        read_nodes(SimpleNamespace(_manager=manager))
