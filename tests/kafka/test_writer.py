@@ -12,13 +12,14 @@ import confluent_kafka as ck
 import pytest
 
 from tests.support.certificates import Authority
+from tidegate.formats.records import OutputRecords
 from tidegate.ids import Producer, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, SinkFailed, SinkRefused
 from tidegate.kafka.facts import CoordinatorState, TopicLimits, TransactionDescription
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.kafka.tools import KafkaTools
-from tidegate.kafka.writer import CALL_TIMEOUT_S, OPEN_TIMEOUT_S, Writer
+from tidegate.kafka.writer import CALL_TIMEOUT_S, OPEN_TIMEOUT_S, Writer, _partition
 
 
 class Tools(KafkaTools):
@@ -264,6 +265,12 @@ def test_files_that_are_being_replaced_are_waited_for(tmp_path: Path) -> None:
 def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SinkRefused, match=r"refuses its settings: .*ssl\.key"):
         renewed(tmp_path, RENEWAL_S * 2)
+
+
+def test_a_row_that_names_no_partition_goes_where_its_key_belongs() -> None:
+    rows = OutputRecords([b"a", b"b", b"c"], partitions=[0, None, 5])
+    assert [_partition(rows, index) for index in range(3)] == [0, -1, 5]
+    assert _partition(OutputRecords([b"a"]), 0) == -1
 
 
 class Refusing(Tools):
