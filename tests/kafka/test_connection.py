@@ -411,6 +411,11 @@ def test_topics_that_exist_have_ids_and_partitions() -> None:
     assert {name: (facts.topic_id, facts.partitions) for name, facts in found.items()} == {"out": ("id-1", 2)}
 
 
+def test_a_cluster_is_known_by_its_id() -> None:
+    client, _ = scripted(in_turn(Metadata=[SimpleNamespace(cluster_id="c", brokers=[1], topics=[])]))
+    assert client.cluster_id() == "c"
+
+
 def read_from(end: int, records: bytes = b"") -> Any:
     """An answer to Fetch."""
     partition = SimpleNamespace(partition_index=0, error_code=0, high_watermark=end, records=records)

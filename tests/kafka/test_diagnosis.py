@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 from kafka.protocol.sasl import (
     SaslAuthenticateRequest,
@@ -233,3 +234,20 @@ def test_a_login_that_is_refused_is_told_with_its_property(
         way.log_in("kafka", PLAIN)
     text, remedy = words
     assert stopped.value.obstacle == Obstacle(f"kafka:9092: {text}", remedy, named, final=True)
+
+
+class Provider(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
+    def token(self) -> str:
+        return "e30.e30.c2ln"
+
+
+def test_a_token_that_is_refused_is_told_without_a_user() -> None:
+    """There is nothing to correct in the file: the broker and the authority of the tokens do not agree."""
+    wrong = SaslAuthenticateResponse(error_code=58, error_message="wrong", auth_bytes=b"")
+    way = _Way("kafka:9092", "sasl_ssl", "", cast("Any", Playing(OFFERED, wrong)))
+    with pytest.raises(_Stopped) as stopped:
+        way.log_in("kafka", {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": Provider()})
+    obstacle = stopped.value.obstacle
+    assert obstacle.text == "kafka:9092: it refuses the token (OAUTHBEARER): wrong"
+    assert (obstacle.property, obstacle.final) == ("sasl.mechanism", True)
+    assert obstacle.remedy.startswith("its issuer, audience, scope and key")

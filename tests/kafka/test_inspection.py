@@ -97,12 +97,14 @@ def test_a_right_is_tried_with_what_cannot_be(monkeypatch: pytest.MonkeyPatch, r
 def test_the_settings_of_topics_are_those_that_may_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [SimpleNamespace(name="retention.ms", value="5"), SimpleNamespace(name="cleanup.policy", value=None)]
     seen = SimpleNamespace(results=[SimpleNamespace(error_code=0, configs=entries)])
-    hidden = SimpleNamespace(results=[SimpleNamespace(error_code=29, configs=[])])
-    inspector, _ = inspector_of(monkeypatch, seen, hidden)
+    hidden = SimpleNamespace(results=[SimpleNamespace(error_code=29, configs=entries)])
+    inspector, manager = inspector_of(monkeypatch, seen, hidden)
     assert inspector.topic_settings({"b", "a"}, ["retention.ms", "cleanup.policy"]) == {
         "a": {"retention.ms": "5", "cleanup.policy": ""},
         "b": {},
     }
+    asked = [(one.resource_name, one.configuration_keys) for request in manager.sent for one in request.resources]
+    assert asked == [(topic, ["retention.ms", "cleanup.policy"]) for topic in ("a", "b")]
 
 
 def quorum(leader: int, stamps: dict[int, int | None]) -> Any:
@@ -117,9 +119,9 @@ def quorum(leader: int, stamps: dict[int, int | None]) -> Any:
 @pytest.mark.parametrize(
     ("stamps", "reading"),
     [
-        ({1: 9_000, 2: 10_060}, ClockReading(10, 50)),
-        ({1: 9_000, 2: 10_000}, ClockReading(-50, 50)),
-        ({2: 1, 1: 9_000}, ClockReading(1 - 10_050, 50)),
+        ({1: 9_000, 2: 10_060}, ClockReading(10, 51)),
+        ({1: 9_000, 2: 10_000}, ClockReading(-50, 51)),
+        ({2: 1, 1: 9_000}, ClockReading(1 - 10_050, 51)),
         ({1: 9_000, 2: -1}, None),
         ({1: 9_000, 2: 0}, None),
         ({1: 9_000, 2: None}, None),
@@ -130,9 +132,12 @@ def test_the_clock_of_the_controller_is_that_of_the_leader_of_the_quorum(
     monkeypatch: pytest.MonkeyPatch, stamps: dict[int, int | None], reading: ClockReading | None
 ) -> None:
     """The others have caught up at some time or other."""
-    inspector, _ = inspector_of(monkeypatch, SimpleNamespace(to_dict=lambda: quorum(2, stamps)))
-    times = iter([10.0, 10.1])
-    assert inspector.clock(lambda: next(times)) == reading
+    inspector, manager = inspector_of(monkeypatch, SimpleNamespace(to_dict=lambda: quorum(2, stamps)))
+    times = iter([10.0, 10.101])
+    found = inspector.clock(lambda: next(times))
+    assert found == reading
+    assert found is None or isinstance(found.ahead_ms, int)
+    assert manager.asked == [("DescribeQuorum", None)]
 
 
 def test_a_clock_that_may_not_be_seen_is_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:

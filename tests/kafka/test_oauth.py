@@ -19,6 +19,7 @@ from tests.support.loopback_http import LoopbackHandler, LoopbackServer
 from tests.support.secured_broker import Right
 from tests.support.tokens import TokenBroker, TokenServer
 from tests.waiting import wait_until
+from tidegate.kafka import oauth
 from tidegate.kafka.connecting import connect
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import LoginRefused
@@ -249,6 +250,27 @@ def test_an_endpoint_that_is_not_there_is_told_with_the_reason() -> None:
     with pytest.raises(TokenUnavailable, match=r"no token from .*/token: .*refused; is it reachable") as told:
         fetch_token(kafka)
     assert (told.value.fields["property"], told.value.fields["final"]) == (ENDPOINT, False)
+
+
+class _HangsUp(LoopbackHandler):
+    def do_POST(self) -> None:
+        self.close_connection = True
+
+
+def test_an_endpoint_that_hangs_up_is_away() -> None:
+    with LoopbackServer(_HangsUp) as server:
+        named = {f"sasl.oauthbearer.{word}": "x" for word in ("client.id", "client.secret")}
+        with pytest.raises(
+            TokenUnavailable, match=r"no token from .*/token: .*closed connection without response; is it reach"
+        ):
+            fetch_token({**named, ENDPOINT: f"{server.endpoint}/token"})
+
+
+def test_no_more_is_read_of_an_answer_than_a_token_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oauth, "ANSWER_BYTES_MAX", 20)
+    with Playing(200, json.dumps({"access_token": jwt(exp=1000)}).encode()) as server:
+        with pytest.raises(TokenUnavailable, match="gives no JSON web token"):
+            fetch_token(played(server))
 
 
 @pytest.mark.parametrize("by_text", [False, True])

@@ -38,9 +38,14 @@ def cluster(releases: dict[int, tuple[int, int]], operations: list[int] | None =
 
 
 def test_each_broker_is_asked_what_it_answers() -> None:
-    client, _ = cluster({2: (2, 8), 1: (4, 0), 3: (3, 0)})
+    client, _ = cluster({2: (2, 8), 1: (4, 0), 4: (2, 6), 3: (3, 0)})
     lacking = "DescribeTransactions", "ListTransactions", "FindCoordinator 4"
-    assert read_versions(client) == [BrokerVersion(1, "4.0"), BrokerVersion(2, "2.8", lacking), BrokerVersion(3, "3.0")]
+    assert read_versions(client) == [
+        BrokerVersion(1, "4.0"),
+        BrokerVersion(2, "2.8", lacking),
+        BrokerVersion(3, "3.0"),
+        BrokerVersion(4, "2.6", ("DescribeProducers", *lacking, "Metadata 10", "WriteTxnMarkers 1")),
+    ]
 
 
 def test_a_cluster_is_known_by_any_of_its_brokers_and_so_is_what_this_user_may_do() -> None:

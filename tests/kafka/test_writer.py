@@ -40,6 +40,8 @@ class Tools(KafkaTools):
         self.queued = 0
         self.purged: list[dict[str, bool]] = []
         self.begun = 0
+        self.listed: list[str | None] = []
+        """Topics that were asked for; None: all."""
 
     def monotonic(self) -> float:
         return 1000.0 + self.now
@@ -60,6 +62,7 @@ class Tools(KafkaTools):
     def list_topics(self, topic: str | None = None, *, timeout: float) -> Any:
         if self.trouble is not None and self.now < self.troubled_s:
             raise ck.KafkaException(self.trouble)
+        self.listed.append(topic)
         error = ck.KafkaError(self.code) if self.now < self.unknown_s else None
         return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions={} if error else {0: 1, 1: 1})})
 
@@ -127,6 +130,7 @@ def test_a_transaction_begins_once_its_id_is_initialised_and_its_producer_known(
     writer, coordinator = begun(tools, ONGOING)
     assert (writer.producer, writer.partitions, tools.begun) == (Producer(7, 3), {"orders": 2}, 1)
     assert coordinator.asked == [(ID, OPEN_TIMEOUT_S)]
+    assert tools.listed == [None, "orders"], "without the first one the initialisation may wait for a timer"
     (config,) = tools.made
     assert config["delivery.report.only.error"] is True, "a report of each record would cost as much as the record"
     with pytest.raises(SinkFailed, match="is unknown right after its initialisation"):
@@ -159,7 +163,7 @@ def test_an_id_that_cannot_be_initialised_is_reported_with_what_its_coordinator_
     assert OPEN_TIMEOUT_S < tools.now < OPEN_TIMEOUT_S + 2 * CALL_TIMEOUT_S
 
 
-@pytest.mark.parametrize(("at_s", "producers"), [(0.0, 1), (OPEN_TIMEOUT_S * 0.75, 2)])
+@pytest.mark.parametrize(("at_s", "producers"), [(0.0, 1), (OPEN_TIMEOUT_S / 2, 1), (OPEN_TIMEOUT_S * 0.75, 2)])
 def test_an_opening_that_is_stopped_asks_nobody_else(at_s: float, producers: int) -> None:
     tools = Tools()
     tools.stuck = 99
@@ -203,6 +207,21 @@ def test_what_no_restart_brings_is_told_at_once() -> None:
     with pytest.raises(SinkRefused, match="grant WRITE and READ on the topic"):
         make(tools).open(None, never)
     assert tools.now == 0.0
+    tools.trouble = ck.KafkaError(ck.KafkaError._FATAL, "broken", True)
+    with pytest.raises(SinkFailed, match="broken"):
+        begun(tools, ONGOING)
+    assert (tools.now, len(tools.made)) == (0.0, 2), "one each"
+
+
+def test_a_producer_that_is_given_up_is_destroyed() -> None:
+    """It has threads and memory of its own, and what it has in its queue is not written any more."""
+    tools = Tools()
+    writer = make(tools)
+    writer.open(None, never)
+    tools.queued = 3
+    assert (writer.queued, writer.room) == (3, writer._queue_max - 3)
+    writer.discard()
+    assert (writer.queued, tools.purged) == (0, [{"blocking": False}])
 
 
 def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again() -> None:
