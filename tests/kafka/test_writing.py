@@ -267,8 +267,13 @@ def test_a_transaction_that_is_the_reason_itself_is_asked_for_it() -> None:
     client = Client()
     client.reports = [[error(PURGED)]]
     client.spoilt = ck.KafkaError(ck.KafkaError.TOPIC_AUTHORIZATION_FAILED, "it may not", False, False, True)
-    with pytest.raises(SinkRefused, match=r"orders: it may not \(TOPIC_AUTHORIZATION_FAILED\); grant WRITE and READ"):
-        writing(client, ID).poll()
+    writer = writing(client, ID)
+    for _ in range(2):
+        with pytest.raises(
+            SinkRefused, match=r"orders: it may not \(TOPIC_AUTHORIZATION_FAILED\); grant WRITE and READ"
+        ):
+            writer.poll()
+    assert client.begun == 1, "then it is known"
     client.reports, client.begun = [[error(PURGED)]], 0
     with pytest.raises(SinkFailed, match="_PURGE_QUEUE"):
         writing(client).poll()
@@ -296,7 +301,10 @@ def test_a_flush_ends_when_all_is_delivered_or_its_time_is_over_or_it_is_stopped
     assert (writer.refused, writer.first_error) == (True, "orders: no (POLICY_VIOLATION)")
 
 
-@pytest.mark.parametrize("raised", [ck.KafkaException(error(ck.KafkaError._FATAL)), SystemError("a pending callback")])
+RAISED = [ck.KafkaException(error(ck.KafkaError._FATAL)), SystemError("a pending callback"), SystemError()]
+
+
+@pytest.mark.parametrize("raised", RAISED)
 def test_whatever_the_client_raises_is_an_error_of_the_sink_with_the_first_delivery_error(raised: Exception) -> None:
     client = Client()
     writer = writing(client)
@@ -308,9 +316,39 @@ def test_whatever_the_client_raises_is_an_error_of_the_sink_with_the_first_deliv
         raise raised
 
     client.flush = fail  # type: ignore[method-assign]  # from now on
-    told = r"sink out, topic orders: .*(_FATAL|a pending callback).*; first delivery error: orders\[3\]: so it is"
-    with pytest.raises(SinkFailed, match=told):
+    told = r"sink out, topic orders: .*(_FATAL|a pending callback|SystemError\(\)).*; first delivery error: orders"
+    with pytest.raises(SinkFailed, match=told) as failed:
         writer.flush(10.0, never)
+    assert failed.value.fields == {"sink": "out", "topic": "orders"}
+
+
+@pytest.mark.parametrize("raised", RAISED)
+def test_whatever_the_client_raises_hides_no_reason(raised: Exception) -> None:
+    client = Client()
+    client.reports = [[error(PURGED)]]
+    poll = client.poll
+
+    def fail(timeout: float) -> int:
+        if not client.reports:
+            raise raised
+        return poll(timeout)
+
+    client.poll = fail  # type: ignore[method-assign]  # after the first report
+    with pytest.raises(SinkFailed, match=r"a record was not delivered: .*_PURGE_QUEUE"):
+        writing(client).poll()
+
+
+def test_a_client_that_is_broken_takes_no_record() -> None:
+    client = Client()
+
+    def fail(topic: str, **record: Any) -> None:
+        raise SystemError
+
+    client.produce = fail  # type: ignore[method-assign]  # whatever it is
+    with pytest.raises(SinkFailed, match=r"topic orders: SystemError\(\)"):
+        writing(client).write(rows(b"a", partitions=[0]), 0)
+    with pytest.raises(SinkFailed, match=r"topic orders: SystemError\(\)"):
+        writing(client).repeat(read(7, None))
 
 
 def test_what_follows_a_refused_record_fails_with_the_reason_of_the_first() -> None:
