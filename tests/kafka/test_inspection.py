@@ -10,9 +10,11 @@ import pytest
 from kafka.errors import ClusterAuthorizationFailedError, NodeNotReadyError, ThrottlingQuotaExceededError
 
 from tests.kafka.test_connection import HELD_BACK, Scripted
-from tidegate.ids import TransactionalId
+from tests.kafka.test_versions import cluster
+from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.kafka import inspection
-from tidegate.kafka.inspection import THROTTLED_MAX, ClockReading, Inspector
+from tidegate.kafka.inspection import THROTTLED_MAX, ActiveProducer, ClockReading, Inspector
+from tidegate.kafka.versions import BrokerVersion
 
 
 def inspector_of(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> tuple[Inspector, Scripted]:
@@ -105,6 +107,52 @@ def test_the_settings_of_topics_are_those_that_may_be_seen(monkeypatch: pytest.M
     }
     asked = [(one.resource_name, one.configuration_keys) for request in manager.sent for one in request.resources]
     assert asked == [(topic, ["retention.ms", "cleanup.policy"]) for topic in ("a", "b")]
+
+
+def client_of(monkeypatch: pytest.MonkeyPatch, **calls: Any) -> Inspector:
+    """Of two brokers with the client's own calls."""
+    client, _ = cluster({2: (4, 0), 1: (4, 0)}, [8])
+    for name, call in calls.items():
+        setattr(client, name, call)
+    monkeypatch.setattr(inspection, "connect", lambda _kafka, _timeout_s: client)
+    return Inspector({}, 1.0)
+
+
+def test_brokers_and_operations_are_those_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspector = client_of(monkeypatch)
+    assert inspector.versions() == [BrokerVersion(1, "4.0"), BrokerVersion(2, "4.0")]
+    assert inspector.operations() == {"DESCRIBE"}
+
+
+def test_settings_of_a_broker_are_those_that_may_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def describe(resources: list[Any], config_filter: str) -> Any:
+        asked.extend((one.resource_type.name, one.name, list(one.configs), config_filter) for one in resources)
+        return {"broker": {"1": {"a": {"value": 5}, "b": {"value": "x"}}}}
+
+    assert client_of(monkeypatch, describe_configs=describe).broker_settings(["a", "b"]) == {"a": "5", "b": "x"}
+    assert asked == [("BROKER", "1", ["a", "b"], "all")], "also those that were never set"
+    nothing = client_of(monkeypatch, describe_configs=lambda _resources, config_filter: {"broker": {}})
+    assert nothing.broker_settings(["a"]) == {}
+
+    def refuse(_resources: Any, config_filter: str) -> Any:
+        raise ClusterAuthorizationFailedError(f"{config_filter}: not for you")
+
+    assert client_of(monkeypatch, describe_configs=refuse).broker_settings(["a"]) == {}
+
+
+def test_producers_are_those_of_each_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    def describe(asked: list[Any]) -> Any:
+        active = [SimpleNamespace(producer_id=7, last_timestamp=70), SimpleNamespace(producer_id=8, last_timestamp=80)]
+        return {part: SimpleNamespace(active_producers=active[: part.partition]) for part in asked}
+
+    partitions = [TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("c", 1)]
+    assert client_of(monkeypatch, describe_producers=describe).producers(partitions) == [
+        ActiveProducer(TopicPartition("a", 2), 7, 70),
+        ActiveProducer(TopicPartition("a", 2), 8, 80),
+        ActiveProducer(TopicPartition("c", 1), 7, 70),
+    ]
 
 
 def quorum(leader: int, stamps: dict[int, int | None]) -> Any:

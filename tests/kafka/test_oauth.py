@@ -19,7 +19,7 @@ from tests.support.loopback_http import LoopbackHandler, LoopbackServer
 from tests.support.secured_broker import Right
 from tests.support.tokens import TokenBroker, TokenServer
 from tests.waiting import wait_until
-from tidegate.kafka import oauth
+from tidegate.kafka import connecting, diagnosis, oauth
 from tidegate.kafka.connecting import connect
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import LoginRefused
@@ -250,6 +250,19 @@ def test_an_endpoint_that_is_not_there_is_told_with_the_reason() -> None:
     with pytest.raises(TokenUnavailable, match=r"no token from .*/token: .*refused; is it reachable") as told:
         fetch_token(kafka)
     assert (told.value.fields["property"], told.value.fields["final"]) == (ENDPOINT, False)
+
+
+def test_both_ways_in_are_given_tokens_where_the_login_is_by_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    token, given = jwt(exp=1000, iat=700), []
+    monkeypatch.setattr(connecting, "_try", lambda arguments, _: given.append(arguments))
+    monkeypatch.setattr(diagnosis, "_enter", lambda _server, arguments, *_: given.append(arguments))
+    with Playing(200, json.dumps({"access_token": token}).encode()) as server:
+        by_token = {"bootstrap.servers": "a:1", "sasl.mechanism": "oauthbearer", **played(server, method="oidc")}
+        for kafka in (by_token, {"bootstrap.servers": "a:1"}):
+            connect(kafka, 1.0)
+            assert diagnose(kafka, 1.0) is None
+        assert [arguments["sasl_oauth_token_provider"].token() for arguments in given[:2]] == [token, token]
+    assert given[2:] == [{"bootstrap_servers": ["a:1"]}] * 2
 
 
 class _HangsUp(LoopbackHandler):

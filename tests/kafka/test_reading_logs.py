@@ -80,7 +80,7 @@ def test_only_a_topic_that_is_not_there_any_more_has_lost_its_records() -> None:
         named.append([topic.name for topic in request.topics])
         return described(SimpleNamespace(name="out", error_code=3, partitions=[]))
 
-    client, _ = scripted(answer)
+    client, _ = scripted(answer, SleptClock())
     assert client.outcome(WRITTEN, OURS) is Marker.GONE
     assert named == [["out"], ["out"]]
     client, _ = scripted(lambda _request, _node: led_by(-1), SleptClock())
