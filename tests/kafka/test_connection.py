@@ -103,8 +103,8 @@ def scripted(answer: Answer, clock: Clock = SYSTEM_CLOCK) -> tuple[TransactionCl
     """A client of a scripted cluster."""
     manager = Scripted(answer)
     admin: Any = SimpleNamespace(_manager=manager, close=lambda: None)
-    open_channel = lambda _kafka, _timeout_s: ClientChannel(admin)  # noqa: E731
-    return TransactionClient({"bootstrap.servers": "a:1"}, 1.0, open_channel, clock), manager
+    kafka = {"bootstrap.servers": "a:1"}
+    return TransactionClient(kafka, 1.0, lambda _kafka, _timeout_s: ClientChannel(admin), clock), manager
 
 
 def ended(code: int) -> Any:

@@ -33,8 +33,8 @@ def cluster(releases: dict[int, tuple[int, int]], operations: list[int] | None =
     brokers = [SimpleNamespace(node_id=one) for one in releases]
     answer = SimpleNamespace(cluster_id="c", brokers=brokers, authorized_operations=operations)
     manager = Scripted(lambda _request, _node: answer)
-    read = lambda node: BrokerVersionData(releases[node])  # noqa: E731
-    return SimpleNamespace(_manager=manager, get_broker_version_data=read), manager
+    made = {node: BrokerVersionData(release) for node, release in releases.items()}
+    return SimpleNamespace(_manager=manager, get_broker_version_data=made.get), manager
 
 
 def test_each_broker_is_asked_what_it_answers() -> None:

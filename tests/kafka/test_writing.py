@@ -1,4 +1,4 @@
-"""How records are handed to the client, and what is made of its reports: a client that does as it is told."""
+"""How records are handed to the client, and what is made of its reports: a client that plays its part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def error(code: int) -> ck.KafkaError:
 
 
 class Client(Tools):
-    """Takes records while there is room, and reports what it is told to, a list for each poll."""
+    """Takes records while there is room, and reports what the test wants, a list for each poll."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ def test_nothing_is_begun_where_there_is_no_room() -> None:
 
 
 def test_a_queue_that_was_full_for_one_row_and_not_for_a_later_one_fails_the_transaction() -> None:
-    """Sent later, the row would lie behind the later one."""
+    """Sent again, it would come after the other one."""
     client = Client()
     client.bad[b"a"] = error(ck.KafkaError._QUEUE_FULL)
     with pytest.raises(SinkFailed, match="out of order"):
