@@ -26,7 +26,7 @@ def error(code: int) -> ck.KafkaError:
 
 
 class Client(Tools):
-    """Takes records while there is room, and reports what the test wants, a list for each poll."""
+    """Takes records while there is room, and reports what it is given, a list for each poll."""
 
     def __init__(self) -> None:
         super().__init__()
