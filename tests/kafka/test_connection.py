@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kafka import errors
 
+from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable
 from tidegate.ids import (
     Attempt,
@@ -59,6 +60,8 @@ class Scripted:
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
         self.asked: list[tuple[str, int | None]] = []
+        self.sent: list[Any] = []
+        """The requests themselves."""
         self.refreshed = 0
         self.cluster = SimpleNamespace(broker_metadata=lambda _node: True, request_update=self._refresh)
 
@@ -70,6 +73,7 @@ class Scripted:
 
     def send(self, request: Any, node_id: int | None) -> Any:
         self.asked.append((type(request).__name__.removesuffix("Request"), node_id))
+        self.sent.append(request)
         return self.answer(request, node_id)
 
     async def wait_for(self, answer: Any, timeout_ms: float) -> Any:
@@ -79,12 +83,28 @@ class Scripted:
         return answer
 
 
-def scripted(answer: Answer) -> tuple[TransactionClient, Scripted]:
+class SleptClock:
+    """Only sleep moves it."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def now_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def scripted(answer: Answer, clock: Clock = SYSTEM_CLOCK) -> tuple[TransactionClient, Scripted]:
     """A client of a scripted cluster."""
     manager = Scripted(answer)
     admin: Any = SimpleNamespace(_manager=manager, close=lambda: None)
-    client = TransactionClient({"bootstrap.servers": "a:1"}, 1.0, lambda _kafka, _timeout_s: ClientChannel(admin))
-    return client, manager
+    kafka = {"bootstrap.servers": "a:1"}
+    return TransactionClient(kafka, 1.0, lambda _kafka, _timeout_s: ClientChannel(admin), clock), manager
 
 
 def ended(code: int) -> Any:
@@ -180,6 +200,25 @@ def test_a_coordinator_that_the_client_has_not_heard_of_makes_it_look_at_the_clu
 def test_without_a_final_answer_in_time_a_transaction_counts_as_open() -> None:
     client, _ = scripted(lambda request, _: coordinated_by(1) if "Find" in type(request).__name__ else ended(51))
     assert client.end_transaction(PREPARED, timeout_s=0.1) is EndAnswer.NO_ANSWER
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.fence(PREPARED.transactional_id, timeout_s=5.0),
+        lambda client: client.mirror_offsets("lag", {PARTITION: 41}, timeout_s=5.0),
+    ],
+    ids=["fence", "mirror"],
+)
+def test_a_coordinator_that_stays_busy_is_asked_for_as_long_as_it_may_take(
+    ask: Callable[[TransactionClient], object],
+) -> None:
+    busy = SimpleNamespace(error_code=14, topics=[SimpleNamespace(partitions=[SimpleNamespace(error_code=14)])])
+    clock = SleptClock()
+    client, _ = scripted(lambda request, _: coordinated_by(1) if "Find" in type(request).__name__ else busy, clock)
+    with pytest.raises(BrokerUnavailable, match="CoordinatorLoadInProgress"):
+        ask(client)
+    assert 1004.0 < clock.now_s <= 1005.0
 
 
 @pytest.mark.parametrize(
@@ -340,12 +379,41 @@ def test_only_the_transaction_log_may_be_hidden(name: str, refused: bool) -> Non
         client.leaders([name])
 
 
+@pytest.mark.parametrize(
+    ("ask", "named"),
+    [
+        (lambda client: client.topics(["out", "in", "out"]), ["in", "out"]),
+        (lambda client: client.topics(None), None),
+        (lambda client: client.leaders(["out"]), ["__transaction_state", "out"]),
+        (lambda client: client.cluster_id(), []),
+        (lambda client: client.list_transactions("p."), []),
+    ],
+    ids=["topics", "all topics", "leaders", "cluster", "brokers"],
+)
+def test_metadata_are_asked_for_of_what_is_named_only_and_create_no_topic(
+    ask: Callable[[TransactionClient], object], named: list[str] | None
+) -> None:
+    """A cluster may have thousands of topics, and create those that somebody asks for."""
+    brokers = SimpleNamespace(cluster_id="c", brokers=[SimpleNamespace(node_id=1)], topics=[])
+    listed = SimpleNamespace(error_code=0, transaction_states=[])
+    client, manager = scripted(in_turn(Metadata=[brokers], ListTransactions=[listed]))
+    ask(client)
+    request = manager.sent[0]
+    assert (None if request.topics is None else [topic.name for topic in request.topics]) == named
+    assert request.allow_auto_topic_creation is False
+
+
 def test_topics_that_exist_have_ids_and_partitions() -> None:
     there = SimpleNamespace(name="out", error_code=0, topic_id="id-1", partitions=[1, 2])
     gone = SimpleNamespace(name="gone", error_code=3, topic_id="id-2", partitions=[])
     client, _ = scripted(lambda _request, _node: described(there, gone))
     found = client.topics(["out", "gone"])
     assert {name: (facts.topic_id, facts.partitions) for name, facts in found.items()} == {"out": ("id-1", 2)}
+
+
+def test_a_cluster_is_known_by_its_id() -> None:
+    client, _ = scripted(in_turn(Metadata=[SimpleNamespace(cluster_id="c", brokers=[1], topics=[])]))
+    assert client.cluster_id() == "c"
 
 
 def read_from(end: int, records: bytes = b"") -> Any:
@@ -426,5 +494,6 @@ def test_only_partitions_with_an_offset_have_a_text() -> None:
         for number, offset, text in ((0, 0, "ours"), (1, -1, ""), (2, 5, None))
     ]
     answer = SimpleNamespace(error_code=0, topics=[SimpleNamespace(name="in", partitions=parts)])
-    client, _ = scripted(in_turn(FindCoordinator=[coordinated_by(1)], OffsetFetch=[answer]))
+    client, manager = scripted(in_turn(FindCoordinator=[coordinated_by(1)], OffsetFetch=[answer]))
     assert client.mirrored_texts("p") == {TopicPartition("in", 0): "ours", TopicPartition("in", 2): ""}
+    assert manager.sent[0].key_type == 0, "the coordinator of a group, not of a transaction"

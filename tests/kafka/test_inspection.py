@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.errors import NodeNotReadyError, ThrottlingQuotaExceededError
+from kafka.errors import ClusterAuthorizationFailedError, NodeNotReadyError, ThrottlingQuotaExceededError
 
 from tests.kafka.test_connection import HELD_BACK, Scripted
+from tests.kafka.test_versions import cluster
+from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.kafka import inspection
-from tidegate.kafka.inspection import THROTTLED_MAX, Inspector
+from tidegate.kafka.inspection import THROTTLED_MAX, ActiveProducer, ClockReading, Inspector
+from tidegate.kafka.versions import BrokerVersion
 
 
 def inspector_of(monkeypatch: pytest.MonkeyPatch, *answers: Any) -> tuple[Inspector, Scripted]:
@@ -33,6 +37,160 @@ def test_whether_a_topic_may_be_read_is_asked_again_while_a_quota_holds_it_back(
     inspector, manager = inspector_of(monkeypatch, HELD_BACK, NodeNotReadyError("paused"), read(code))
     assert inspector.may_read("orders") is may
     assert len(manager.asked) == 3
+
+
+def whole(*path: str, code: int) -> Any:
+    """An answer whose lists have one entry each, down to the error code."""
+    found = SimpleNamespace(error_code=code)
+    for name in reversed(path):
+        found = SimpleNamespace(**{name: [found]})
+    return found
+
+
+PLACES: dict[str, tuple[Callable[[Inspector], bool], tuple[str, ...]]] = {
+    "read": (lambda asking: asking.may_read("orders"), ("responses", "partitions")),
+    "write": (lambda asking: asking.may_write("orders"), ("responses", "partition_responses")),
+    "see the settings of": (lambda asking: asking.may_see_settings("orders"), ("results",)),
+    "see": (lambda asking: asking.may_see("orders"), ("topics",)),
+    "mirror": (lambda asking: asking.may_mirror("shop", "orders"), ("topics", "partitions")),
+    "transact": (lambda asking: asking.may_transact(TransactionalId("shop.doctor")), ()),
+}
+"""Of each right: the question, and where its answer has the code."""
+
+
+@pytest.mark.parametrize("right", PLACES)
+@pytest.mark.parametrize("code", [0, 3, 29, 30, 53])
+def test_only_an_answer_about_rights_says_that_one_is_missing(
+    monkeypatch: pytest.MonkeyPatch, right: str, code: int
+) -> None:
+    """NONE, UNKNOWN_TOPIC_OR_PARTITION, and those of topics, groups and transactional ids."""
+    ask, path = PLACES[right]
+    inspector, _ = inspector_of(monkeypatch, whole(*path, code=code))
+    missing = code == 30 if right == "mirror" else code > 3
+    assert ask(inspector) is not missing
+
+
+@pytest.mark.parametrize("right", PLACES)
+def test_a_right_is_tried_with_what_cannot_be(monkeypatch: pytest.MonkeyPatch, right: str) -> None:
+    """So nothing is changed, whatever the right."""
+    ask, path = PLACES[right]
+    inspector, manager = inspector_of(monkeypatch, whole(*path, code=0))
+    ask(inspector)
+    (request,) = manager.sent
+    none = (1 << 31) - 1
+    match right:
+        case "read":
+            assert (request.topics[0].topic, request.topics[0].partitions[0].partition) == ("orders", none)
+        case "write":
+            assert (request.topic_data[0].name, request.topic_data[0].partition_data[0].index) == ("orders", none)
+        case "see the settings of":
+            assert request.resources[0].resource_name == "orders"
+        case "see":
+            assert [topic.name for topic in request.topics] == ["orders"]
+            assert request.allow_auto_topic_creation is False
+        case "mirror":
+            assert (request.group_id, request.topics[0].name) == ("shop", "orders")
+            assert request.topics[0].partitions[0].partition_index == none
+        case "transact":
+            assert (request.transactional_id, request.committed) == ("shop.doctor", False)
+            assert (request.producer_id, request.producer_epoch) == (0, 0)
+
+
+def test_the_settings_of_topics_are_those_that_may_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [SimpleNamespace(name="retention.ms", value="5"), SimpleNamespace(name="cleanup.policy", value=None)]
+    seen = SimpleNamespace(results=[SimpleNamespace(error_code=0, configs=entries)])
+    hidden = SimpleNamespace(results=[SimpleNamespace(error_code=29, configs=entries)])
+    inspector, manager = inspector_of(monkeypatch, seen, hidden)
+    assert inspector.topic_settings({"b", "a"}, ["retention.ms", "cleanup.policy"]) == {
+        "a": {"retention.ms": "5", "cleanup.policy": ""},
+        "b": {},
+    }
+    asked = [(one.resource_name, one.configuration_keys) for request in manager.sent for one in request.resources]
+    assert asked == [(topic, ["retention.ms", "cleanup.policy"]) for topic in ("a", "b")]
+
+
+def client_of(monkeypatch: pytest.MonkeyPatch, **calls: Any) -> Inspector:
+    """Of two brokers with the client's own calls."""
+    client, _ = cluster({2: (4, 0), 1: (4, 0)}, [8])
+    for name, call in calls.items():
+        setattr(client, name, call)
+    monkeypatch.setattr(inspection, "connect", lambda _kafka, _timeout_s: client)
+    return Inspector({}, 1.0)
+
+
+def test_brokers_and_operations_are_those_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspector = client_of(monkeypatch)
+    assert inspector.versions() == [BrokerVersion(1, "4.0"), BrokerVersion(2, "4.0")]
+    assert inspector.operations() == {"DESCRIBE"}
+
+
+def test_settings_of_a_broker_are_those_that_may_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def describe(resources: list[Any], config_filter: str) -> Any:
+        asked.extend((one.resource_type.name, one.name, list(one.configs), config_filter) for one in resources)
+        return {"broker": {"1": {"a": {"value": 5}, "b": {"value": "x"}}}}
+
+    assert client_of(monkeypatch, describe_configs=describe).broker_settings(["a", "b"]) == {"a": "5", "b": "x"}
+    assert asked == [("BROKER", "1", ["a", "b"], "all")], "also those that were never set"
+    nothing = client_of(monkeypatch, describe_configs=lambda _resources, config_filter: {"broker": {}})
+    assert nothing.broker_settings(["a"]) == {}
+
+    def refuse(_resources: Any, config_filter: str) -> Any:
+        raise ClusterAuthorizationFailedError(f"{config_filter}: not for you")
+
+    assert client_of(monkeypatch, describe_configs=refuse).broker_settings(["a"]) == {}
+
+
+def test_producers_are_those_of_each_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    def describe(asked: list[Any]) -> Any:
+        active = [SimpleNamespace(producer_id=7, last_timestamp=70), SimpleNamespace(producer_id=8, last_timestamp=80)]
+        return {part: SimpleNamespace(active_producers=active[: part.partition]) for part in asked}
+
+    partitions = [TopicPartition("a", 2), TopicPartition("b", 0), TopicPartition("c", 1)]
+    assert client_of(monkeypatch, describe_producers=describe).producers(partitions) == [
+        ActiveProducer(TopicPartition("a", 2), 7, 70),
+        ActiveProducer(TopicPartition("a", 2), 8, 80),
+        ActiveProducer(TopicPartition("c", 1), 7, 70),
+    ]
+
+
+def quorum(leader: int, stamps: dict[int, int | None]) -> Any:
+    """An answer to DescribeQuorum; brokers before Kafka 3.3 have no stamps in it."""
+    voters = [
+        {"replica_id": node} | ({} if stamp is None else {"last_caught_up_timestamp": stamp})
+        for node, stamp in stamps.items()
+    ]
+    return {"topics": [{"partitions": [{"leader_id": leader, "current_voters": voters}]}]}
+
+
+@pytest.mark.parametrize(
+    ("stamps", "reading"),
+    [
+        ({1: 9_000, 2: 10_060}, ClockReading(10, 51)),
+        ({1: 9_000, 2: 10_000}, ClockReading(-50, 51)),
+        ({2: 1, 1: 9_000}, ClockReading(1 - 10_050, 51)),
+        ({1: 9_000, 2: -1}, None),
+        ({1: 9_000, 2: 0}, None),
+        ({1: 9_000, 2: None}, None),
+        ({1: 9_000}, None),
+    ],
+)
+def test_the_clock_of_the_controller_is_that_of_the_leader_of_the_quorum(
+    monkeypatch: pytest.MonkeyPatch, stamps: dict[int, int | None], reading: ClockReading | None
+) -> None:
+    """The others have caught up at some time or other."""
+    inspector, manager = inspector_of(monkeypatch, SimpleNamespace(to_dict=lambda: quorum(2, stamps)))
+    times = iter([10.0, 10.101])
+    found = inspector.clock(lambda: next(times))
+    assert found == reading
+    assert found is None or isinstance(found.ahead_ms, int)
+    assert manager.asked == [("DescribeQuorum", None)]
+
+
+def test_a_clock_that_may_not_be_seen_is_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspector, _ = inspector_of(monkeypatch, ClusterAuthorizationFailedError("not for you"))
+    assert inspector.clock() is None
 
 
 def test_a_quota_that_leaves_no_room_to_ask_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import confluent_kafka as ck
 import pytest
 from kafka.errors import KafkaConnectionError
 
+from tests.support.certificates import Authority
 from tests.support.loopback_http import LoopbackHandler, LoopbackServer
 from tests.support.secured_broker import Right
 from tests.support.tokens import TokenBroker, TokenServer
 from tests.waiting import wait_until
+from tidegate.kafka import connecting, diagnosis, oauth
 from tidegate.kafka.connecting import connect
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import LoginRefused
-from tidegate.kafka.oauth import PART, Grant, TokenSource, TokenUnavailable, fetch_token, read_extensions, read_grant
+from tidegate.kafka.oauth import (
+    ENDPOINT,
+    PART,
+    Grant,
+    TokenSource,
+    TokenUnavailable,
+    fetch_token,
+    find_tokens,
+    make_provider,
+    read_extensions,
+    read_grant,
+)
 
 CLIENT, SECRET = "tidegate", "opensesame-oauth"
 LIFETIME_S = 12.0
@@ -74,6 +91,34 @@ def test_what_is_no_token_is_refused_without_showing_it(body: bytes) -> None:
     assert "opaque" not in refused.value.message
 
 
+def jwt(**claims: float) -> str:
+    payload = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
+    return f"e30.{payload}.c2ln"
+
+
+@pytest.mark.parametrize("extra", [1, 10, 100, 1000], ids=lambda extra: f"{len(str(extra))} more characters")
+def test_a_token_is_good_for_as_long_as_the_endpoint_says_or_its_own_claims(
+    monkeypatch: pytest.MonkeyPatch, extra: int
+) -> None:
+    """Claims of any length: what is encoded ends at any character."""
+    monkeypatch.setattr(time, "time", lambda: 950.0)
+
+    def read(token: str, **more: float) -> Grant:
+        return read_grant(json.dumps({"access_token": token, **more}).encode(), "http://identity.example/token")
+
+    token = jwt(exp=1000, iat=700, extra=extra)
+    assert read(token, expires_in=60) == Grant(token, 60.0)
+    assert read(token) == Grant(token, 300.0)
+    assert read(jwt(exp=1000, extra=extra)).lifetime_s == 50.0
+
+
+@pytest.mark.parametrize("claims", [b'{"exp": "soon"}', b"[1]", b"{}"])
+def test_claims_without_a_time_are_no_token(claims: bytes) -> None:
+    token = f"e30.{base64.urlsafe_b64encode(claims).decode()}.c2ln"
+    with pytest.raises(TokenUnavailable, match="exp"):
+        read_grant(json.dumps({"access_token": token, "expires_in": 60}).encode(), "http://identity.example/token")
+
+
 @pytest.fixture
 def server() -> Iterator[TokenServer]:
     with TokenServer(CLIENT, SECRET) as server:
@@ -119,6 +164,155 @@ def test_a_refusal_that_breaks_off_is_an_endpoint_that_is_away() -> None:
         with pytest.raises(TokenUnavailable, match=r"/token answers 503: .*is it the token endpoint") as told:
             fetch_token({**named, "sasl.oauthbearer.token.endpoint.url": f"{server.endpoint}/token"})
     assert told.value.fields["final"] is False
+
+
+class _Plays(LoopbackHandler):
+    """Answers as its server says, and keeps what it was asked."""
+
+    owner: Playing
+
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def do_POST(self) -> None:
+        size = int(self.headers.get("Content-Length", "0"))
+        self.owner.asked.append((self.path, dict(self.headers), self.rfile.read(size).decode()))
+        status, headers, body = self.owner.plays
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class Playing(LoopbackServer):
+    def __init__(self, status: int, body: bytes, **headers: str) -> None:
+        super().__init__(_Plays)
+        self.plays = status, headers, body
+        self.asked: list[tuple[str, dict[str, str], str]] = []
+        """Path, headers, form."""
+
+
+def played(server: Playing, **more: str) -> dict[str, str]:
+    named = {"client.id": CLIENT, "client.secret": SECRET, "token.endpoint.url": f"{server.endpoint}/token", **more}
+    return {f"sasl.oauthbearer.{name}": value for name, value in named.items()}
+
+
+@pytest.mark.parametrize("scope", [None, "kafka read"])
+def test_a_token_is_asked_for_with_the_clients_own_name_and_secret(scope: str | None) -> None:
+    token = jwt(exp=1000, iat=700)
+    with Playing(200, json.dumps({"access_token": token}).encode()) as server:
+        kafka = played(server, **({} if scope is None else {"scope": scope}))
+        assert fetch_token(kafka) == Grant(token, 300.0)
+        assert find_tokens(kafka).token() == token
+    path, headers, form = server.asked[0]
+    assert path == "/token"
+    assert headers["Authorization"] == f"Basic {base64.b64encode(f'{CLIENT}:{SECRET}'.encode()).decode()}"
+    assert (headers["Content-Type"], headers["Accept"]) == ("application/x-www-form-urlencoded", "application/json")
+    assert dict(parse_qsl(form)) == {"grant_type": "client_credentials"} | ({} if scope is None else {"scope": scope})
+
+
+@pytest.mark.parametrize(
+    ("status", "named", "final"),
+    [
+        (400, "client.id", True),
+        (401, "client.id", True),
+        (403, "client.id", True),
+        (402, "token.endpoint.url", False),
+        (404, "token.endpoint.url", False),
+        (500, "token.endpoint.url", False),
+    ],
+)
+def test_what_the_endpoint_answers_says_what_to_correct(status: int, named: str, final: bool) -> None:
+    with (
+        Playing(status, b'{"error": "its \xff words"}' + b"." * 1000) as server,
+        pytest.raises(TokenUnavailable) as told,
+    ):
+        fetch_token(played(server))
+    fields = told.value.fields
+    assert (fields["property"], fields["final"]) == (f"sasl.oauthbearer.{named}", final)
+    remedy = "correct `sasl.oauthbearer.client.id`" if final else "is it the token endpoint"
+    assert str(fields["remedy"]).startswith(remedy)
+    assert str(fields["text"]).startswith(f'{server.endpoint}/token answers {status}: {{"error": "its \ufffd words"}}.')
+    assert len(str(fields["text"])) < 400
+
+
+def test_a_secret_is_not_taken_to_where_the_endpoint_points() -> None:
+    with Playing(200, b"") as elsewhere, Playing(302, b"", Location=f"{elsewhere.endpoint}/token") as server:
+        with pytest.raises(TokenUnavailable, match="answers 302"):
+            fetch_token(played(server))
+    assert elsewhere.asked == []
+
+
+def test_an_endpoint_that_is_not_there_is_told_with_the_reason() -> None:
+    with Playing(200, b"") as server:
+        kafka = played(server)
+    with pytest.raises(TokenUnavailable, match=r"no token from .*/token: .*refused; is it reachable") as told:
+        fetch_token(kafka)
+    assert (told.value.fields["property"], told.value.fields["final"]) == (ENDPOINT, False)
+
+
+def test_both_ways_in_are_given_tokens_where_the_login_is_by_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    token, given = jwt(exp=1000, iat=700), []
+    monkeypatch.setattr(connecting, "_try", lambda arguments, _: given.append(arguments))
+    monkeypatch.setattr(diagnosis, "_enter", lambda _server, arguments, *_: given.append(arguments))
+    with Playing(200, json.dumps({"access_token": token}).encode()) as server:
+        by_token = {"bootstrap.servers": "a:1", "sasl.mechanism": "oauthbearer", **played(server, method="oidc")}
+        for kafka in (by_token, {"bootstrap.servers": "a:1"}):
+            connect(kafka, 1.0)
+            assert diagnose(kafka, 1.0) is None
+        assert [arguments["sasl_oauth_token_provider"].token() for arguments in given[:2]] == [token, token]
+    assert given[2:] == [{"bootstrap_servers": ["a:1"]}] * 2
+
+
+class _HangsUp(LoopbackHandler):
+    def do_POST(self) -> None:
+        self.close_connection = True
+
+
+def test_an_endpoint_that_hangs_up_is_away() -> None:
+    with LoopbackServer(_HangsUp) as server:
+        named = {f"sasl.oauthbearer.{word}": "x" for word in ("client.id", "client.secret")}
+        with pytest.raises(
+            TokenUnavailable, match=r"no token from .*/token: .*closed connection without response; is it reach"
+        ):
+            fetch_token({**named, ENDPOINT: f"{server.endpoint}/token"})
+
+
+def test_no_more_is_read_of_an_answer_than_a_token_can_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oauth, "ANSWER_BYTES_MAX", 20)
+    with Playing(200, json.dumps({"access_token": jwt(exp=1000)}).encode()) as server:
+        with pytest.raises(TokenUnavailable, match="gives no JSON web token"):
+            fetch_token(played(server))
+
+
+@pytest.mark.parametrize("by_text", [False, True])
+def test_an_endpoint_is_trusted_by_the_authority_that_is_named(tmp_path: Path, by_text: bool) -> None:
+    authority = Authority(tmp_path)
+    own = authority.sign("identity")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own.certificate, own.key)
+    token = jwt(exp=1000, iat=700)
+    server = Playing(200, json.dumps({"access_token": token}).encode())
+    server._http.socket = context.wrap_socket(server._http.socket, server_side=True)
+    given = {"https.ca.pem": authority.file.read_text()} if by_text else {"https.ca.location": str(authority.file)}
+    with server:
+        kafka = played(server, **{"token.endpoint.url": f"https://127.0.0.1:{server.port}/token"})
+        with pytest.raises(TokenUnavailable, match=r"CERTIFICATE_VERIFY_FAILED.*of `https\.ca\.location`"):
+            fetch_token(kafka)
+        assert find_tokens({**kafka, **given}).token() == token
+
+
+def test_the_client_is_given_tokens_and_extensions() -> None:
+    """It knows of errors of Kafka only: with another one its loop ends."""
+    token = jwt(exp=1000, iat=700)
+    with Playing(200, json.dumps({"access_token": token}).encode()) as server:
+        kafka = played(server, extensions="logicalCluster=lkc-1")
+        provider = make_provider(kafka)
+        assert (provider.token(), provider.extensions()) == (token, {"logicalCluster": "lkc-1"})
+    assert make_provider(played(server)).extensions() == {}
+    with pytest.raises(KafkaConnectionError, match="no token from"):
+        make_provider(played(server, scope="other")).token()
 
 
 @pytest.mark.slow  # an RSA key

@@ -124,6 +124,33 @@ def test_a_mechanism_that_not_both_clients_have_is_refused(mechanism: str) -> No
         derive_client_arguments({**SERVERS, "sasl.mechanism": mechanism})
 
 
+TOKENS = {
+    **SERVERS,
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "OIDC",
+    "sasl.oauthbearer.token.endpoint.url": "https://identity.example/token",
+    "sasl.oauthbearer.client.id": "me",
+    "sasl.oauthbearer.client.secret": "opensesame",
+}
+
+
+@pytest.mark.parametrize(
+    ("without", "wanted"),
+    [
+        ({"sasl.oauthbearer.method"}, "sasl.oauthbearer.method: oidc"),
+        ({"sasl.oauthbearer.client.id"}, "sasl.oauthbearer.client.id"),
+        (
+            {"sasl.oauthbearer.method", "sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.secret"},
+            "sasl.oauthbearer.token.endpoint.url, sasl.oauthbearer.client.secret",
+        ),
+    ],
+)
+def test_what_a_login_by_tokens_lacks_is_named(without: set[str], wanted: str) -> None:
+    derive_client_arguments(TOKENS)
+    with pytest.raises(KafkaRefused, match=rf"OAUTHBEARER also needs {wanted}; add it"):
+        derive_client_arguments({name: value for name, value in TOKENS.items() if name not in without})
+
+
 def test_no_broker_is_told() -> None:
     with pytest.raises(KafkaRefused, match=r"bootstrap\.servers"):
         derive_client_arguments({"client.id": "x"})

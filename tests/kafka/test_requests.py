@@ -7,17 +7,20 @@ from typing import Any
 import pytest
 
 from tests.coordinator.values import committable
-from tidegate.ids import Producer, TopicPartition
+from tidegate.ids import Producer, TopicPartition, TransactionalId
 from tidegate.kafka.facts import OpenTransaction
 from tidegate.kafka.requests import (
     broker_setting_request,
+    empty_produce_request,
     end_request,
+    fence_request,
     fetch_request,
     group_fetch_request,
     group_offsets_request,
     marker_request,
     offsets_request,
     producers_request,
+    quorum_request,
     topic_settings_request,
 )
 
@@ -36,6 +39,14 @@ def test_the_end_of_a_transaction_names_exactly_it_and_how_it_ends(commit: bool)
     assert named == (one.transactional_id, 7, 3)
     assert request.committed is commit
     assert versions(request) == (None, 4), "5 would raise the epoch"
+
+
+def test_an_id_is_fenced_by_somebody_who_had_no_part_in_its_transaction() -> None:
+    """With a producer id and epoch it would be the question of that producer, and refused when there is a newer one."""
+    request = fence_request(TransactionalId("p.out.0.1.0"), 1000)
+    assert (request.transactional_id, request.transaction_timeout_ms) == ("p.out.0.1.0", 1000)
+    assert (request.producer_id, request.producer_epoch) == (-1, -1)
+    assert versions(request) == (None, 4), "newer ones are of another protocol of transactions"
 
 
 def test_producers_are_asked_for_by_topic() -> None:
@@ -101,3 +112,16 @@ def test_settings_are_asked_for_by_name() -> None:
 def test_a_setting_of_a_broker_is_asked_for_by_its_number() -> None:
     (resource,) = broker_setting_request(2, "a").resources
     assert (resource.resource_type, resource.resource_name, resource.configuration_keys) == (4, "2", ["a"])
+
+
+def test_the_controllers_are_asked_for_by_their_own_log() -> None:
+    (topic,) = quorum_request().topics
+    assert (topic.topic_name, [part.partition_index for part in topic.partitions]) == ("__cluster_metadata", [0])
+
+
+def test_what_tries_the_right_to_write_writes_nothing() -> None:
+    request = empty_produce_request(SECOND)
+    assert (request.transactional_id, request.acks, request.timeout_ms) == (None, -1, 1000)
+    (topic,) = request.topic_data
+    assert (topic.name, [(part.index, part.records) for part in topic.partition_data]) == ("out", [(3, b"")])
+    assert versions(request) == (3, 9), "newer ones name topics by their ids"

@@ -130,3 +130,13 @@ def test_a_connection_has_the_files_as_they_are_now(tmp_path: Path, caplog: pyte
 
     write(later, later.sign("me too"))
     assert shake_hands(client, servers[1]) == "me too"
+
+
+def test_a_handshake_holds_up_no_other_connection() -> None:
+    """The client has one thread for all of them, and this broker does not answer."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    context = read_tls_context({"enable.ssl.certificate.verification": "false"})
+    with theirs, context.wrap_socket(ours, do_handshake_on_connect=False) as link:
+        with pytest.raises(ssl.SSLWantReadError):
+            link.do_handshake()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,25 +12,39 @@ import confluent_kafka as ck
 import pytest
 
 from tests.support.certificates import Authority
-from tidegate.kafka.errors import SinkRefused
-from tidegate.kafka.facts import TopicLimits
+from tidegate.formats.records import OutputRecords
+from tidegate.ids import Producer, TransactionalId
+from tidegate.kafka.errors import BrokerUnavailable, SinkFailed, SinkRefused
+from tidegate.kafka.facts import CoordinatorState, TopicLimits, TransactionDescription
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.kafka.tools import KafkaTools
-from tidegate.kafka.writer import Writer
+from tidegate.kafka.writer import CALL_TIMEOUT_S, OPEN_TIMEOUT_S, Writer, _partition
 
 
 class Tools(KafkaTools):
-    """Producers whose broker learns of its topics later, and a clock that only sleep moves."""
+    """Producers whose broker learns of its topics later, and a clock that only sleep and waiting move."""
 
-    def __init__(self, unknown_s: float, code: int) -> None:
+    def __init__(self, unknown_s: float = 0.0, code: int = ck.KafkaError.UNKNOWN_TOPIC_OR_PART) -> None:
         self.now = 0.0
         self.unknown_s = unknown_s
         self.code = code
         self.clock: Any = self
+        self.trouble: ck.KafkaError | None = None
+        """What the broker says to everything, until `troubled_s`."""
+        self.troubled_s = math.inf
+        self.stuck = 0
+        """So many producers wait for their id in vain."""
+        self.made: list[dict[str, Any]] = []
+        """What each producer was made with."""
+        self.queued = 0
+        self.purged: list[dict[str, bool]] = []
+        self.begun = 0
+        self.listed: list[str | None] = []
+        """Topics that were asked for; None: all."""
 
     def monotonic(self) -> float:
-        return self.now
+        return 1000.0 + self.now
 
     def now_ms(self) -> int:
         return 0
@@ -37,22 +52,176 @@ class Tools(KafkaTools):
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def producer(self, config: object) -> Any:
+    def producer(self, config: Any) -> Any:
+        self.made.append(config)
         return self
 
     def __len__(self) -> int:
-        return 0
+        return self.queued
 
-    def list_topics(self, topic: str, timeout: float) -> Any:
+    def list_topics(self, topic: str | None = None, *, timeout: float) -> Any:
+        if self.trouble is not None and self.now < self.troubled_s:
+            raise ck.KafkaException(self.trouble)
+        self.listed.append(topic)
         error = ck.KafkaError(self.code) if self.now < self.unknown_s else None
         return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions={} if error else {0: 1, 1: 1})})
 
+    def init_transactions(self, timeout: float) -> None:
+        if len(self.made) <= self.stuck:
+            self.now += timeout
+            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT, "waited", False, True))
+
+    def begin_transaction(self) -> None:
+        self.begun += 1
+
+    def purge(self, **how: bool) -> None:
+        self.purged.append(how)
+
+
+class Coordinator:
+    """Knows of an id, or says nothing about it; keeps how long it may take."""
+
+    def __init__(self, known: TransactionDescription | BrokerUnavailable | None) -> None:
+        self.known = known
+        self.asked: list[tuple[str, float]] = []
+
+    def describe(self, transactional_id: str, timeout_s: float) -> TransactionDescription | None:
+        self.asked.append((transactional_id, timeout_s))
+        if isinstance(self.known, BrokerUnavailable):
+            raise self.known
+        return self.known
+
+
+ID = TransactionalId("p.out.0.1.0")
+ONGOING = TransactionDescription(CoordinatorState.ONGOING, Producer(7, 3), 60_000, 0, frozenset())
+
+
+def never() -> bool:
+    return False
+
+
+def make(tools: Tools, identity: TransactionalId | None = None) -> Writer:
+    return Writer("out", {"orders": TopicLimits()}, derive_producer_properties({}, identity, 60_000), tools)
+
+
+def begun(tools: Tools, known: TransactionDescription | BrokerUnavailable | None, **how: Any) -> tuple[Writer, Any]:
+    """A writer with a transaction, and whom it asked about it."""
+    coordinator: Any = Coordinator(known)
+    writer = make(tools, ID)
+    writer.open(coordinator, how.get("stopping", never))
+    return writer, coordinator
+
 
 def opened(unknown_s: float, code: int = ck.KafkaError.UNKNOWN_TOPIC_OR_PART) -> Writer:
-    tools = Tools(unknown_s, code)
-    writer = Writer("out", {"orders": TopicLimits()}, derive_producer_properties({}, None, 60_000), tools)
-    writer.open(None, lambda: False)
+    writer = make(Tools(unknown_s, code))
+    writer.open(None, never)
     return writer
+
+
+def test_a_writer_that_was_never_opened_has_written_nothing_and_can_be_given_up() -> None:
+    writer = make(Tools())
+    assert (writer.transactional_id, make(Tools(), ID).transactional_id) == ("", ID)
+    assert (writer.produced, writer.delivery_errors, writer.first_error, writer.refused) == (0, 0, "", False)
+    writer.discard()
+
+
+def test_a_transaction_begins_once_its_id_is_initialised_and_its_producer_known() -> None:
+    tools = Tools()
+    writer, coordinator = begun(tools, ONGOING)
+    assert (writer.producer, writer.partitions, tools.begun) == (Producer(7, 3), {"orders": 2}, 1)
+    assert coordinator.asked == [(ID, OPEN_TIMEOUT_S)]
+    assert tools.listed == [None, "orders"], "without the first one the initialisation may wait for a timer"
+    (config,) = tools.made
+    assert config["delivery.report.only.error"] is True, "a report of each record would cost as much as the record"
+    with pytest.raises(SinkFailed, match="is unknown right after its initialisation"):
+        begun(Tools(), None)
+
+
+def test_a_producer_that_waits_for_its_id_in_vain_is_replaced_by_another() -> None:
+    """One whose broker was killed waits on. What it has in its queue is given up without waiting."""
+    tools = Tools()
+    tools.stuck, tools.queued = 1, 3
+    _, coordinator = begun(tools, ONGOING)
+    assert OPEN_TIMEOUT_S / 2 < tools.now < OPEN_TIMEOUT_S / 2 + 2 * CALL_TIMEOUT_S
+    assert (len(tools.made), tools.purged, tools.begun) == (2, [{"blocking": False}], 1)
+    ((_, timeout_s),) = coordinator.asked
+    assert timeout_s == pytest.approx(OPEN_TIMEOUT_S - tools.now), "as long as the opening may still take"
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [(ONGOING, "Ongoing, with epoch 3"), (None, "nothing"), (BrokerUnavailable("it is away"), "it is away")],
+)
+def test_an_id_that_cannot_be_initialised_is_reported_with_what_its_coordinator_knows(
+    known: TransactionDescription | BrokerUnavailable | None, told: str
+) -> None:
+    tools = Tools()
+    tools.stuck = 99
+    with pytest.raises(SinkFailed, match=rf"_TIMED_OUT.*{told}$"):
+        begun(tools, known)
+    assert len(tools.made) == 2
+    assert OPEN_TIMEOUT_S < tools.now < OPEN_TIMEOUT_S + 2 * CALL_TIMEOUT_S
+
+
+@pytest.mark.parametrize(("at_s", "producers"), [(0.0, 1), (OPEN_TIMEOUT_S / 2, 1), (OPEN_TIMEOUT_S * 0.75, 2)])
+def test_an_opening_that_is_stopped_asks_nobody_else(at_s: float, producers: int) -> None:
+    tools = Tools()
+    tools.stuck = 99
+    with pytest.raises(SinkFailed, match=r"\(_TIMED_OUT\)$"):
+        begun(tools, ONGOING, stopping=lambda: tools.now >= at_s)
+    assert len(tools.made) == producers
+    assert at_s <= tools.now <= at_s + 2 * CALL_TIMEOUT_S
+
+
+PASSING = {
+    "not connected": ck.KafkaError(ck.KafkaError._TRANSPORT),
+    "no answer": ck.KafkaError(ck.KafkaError._TIMED_OUT),
+    "all down": ck.KafkaError(ck.KafkaError._ALL_BROKERS_DOWN),
+    "no address": ck.KafkaError(ck.KafkaError._RESOLVE),
+    "by its own word": ck.KafkaError(ck.KafkaError.LEADER_NOT_AVAILABLE, "electing", False, True),
+}
+
+
+@pytest.mark.parametrize("trouble", PASSING.values(), ids=PASSING)
+def test_what_a_restart_of_a_broker_brings_is_waited_out(trouble: ck.KafkaError) -> None:
+    tools = Tools()
+    tools.trouble, tools.troubled_s = trouble, 30.0
+    writer = make(tools)
+    writer.open(None, never)
+    assert writer.partitions == {"orders": 2}
+    tools = Tools()
+    tools.trouble = trouble
+    with pytest.raises(SinkFailed, match=trouble.name()):
+        make(tools).open(None, lambda: tools.now > 5.0)
+    assert 5.0 < tools.now < 6.0, "stopped"
+    tools = Tools()
+    tools.trouble = trouble
+    with pytest.raises(SinkFailed, match=trouble.name()):
+        make(tools).open(None, never)
+    assert OPEN_TIMEOUT_S < tools.now < OPEN_TIMEOUT_S + 1.0
+
+
+def test_what_no_restart_brings_is_told_at_once() -> None:
+    tools = Tools()
+    tools.trouble = ck.KafkaError(ck.KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(SinkRefused, match="grant WRITE and READ on the topic"):
+        make(tools).open(None, never)
+    assert tools.now == 0.0
+    tools.trouble = ck.KafkaError(ck.KafkaError._FATAL, "broken", True)
+    with pytest.raises(SinkFailed, match="broken"):
+        begun(tools, ONGOING)
+    assert (tools.now, len(tools.made)) == (0.0, 2), "one each"
+
+
+def test_a_producer_that_is_given_up_is_destroyed() -> None:
+    """It has threads and memory of its own, and what it has in its queue is not written any more."""
+    tools = Tools()
+    writer = make(tools)
+    writer.open(None, never)
+    tools.queued = 3
+    assert (writer.queued, writer.room) == (3, writer._queue_max - 3)
+    writer.discard()
+    assert (writer.queued, tools.purged) == (0, [{"blocking": False}])
 
 
 def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again() -> None:
@@ -115,3 +284,21 @@ def test_files_that_are_being_replaced_are_waited_for(tmp_path: Path) -> None:
 def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SinkRefused, match=r"refuses its settings: .*ssl\.key"):
         renewed(tmp_path, RENEWAL_S * 2)
+
+
+def test_a_row_that_names_no_partition_goes_where_its_key_belongs() -> None:
+    rows = OutputRecords([b"a", b"b", b"c"], partitions=[0, None, 5])
+    assert [_partition(rows, index) for index in range(3)] == [0, -1, 5]
+    assert _partition(OutputRecords([b"a"]), 0) == -1
+
+
+class Refusing(Tools):
+    def producer(self, config: Any) -> Any:
+        raise ck.KafkaException(ck.KafkaError(ck.KafkaError._INVALID_ARG, "no such property"))
+
+
+def test_settings_that_name_no_files_are_refused_at_once() -> None:
+    tools = Refusing()
+    with pytest.raises(SinkRefused, match=r"refuses its settings: .*no such property"):
+        make(tools).open(None, never)
+    assert tools.now == 0.0

@@ -1,0 +1,88 @@
+"""How transactions ended, by what lies in a partition: a log that is read batch by batch."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.kafka.test_batches import COMMIT, OURS, batch
+from tests.kafka.test_connection import PARTITION, SleptClock, described, in_turn, led_by, read_from, scripted
+from tidegate.coordinator.types import WrittenRange
+from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.kafka.facts import Marker
+
+
+class Log:
+    """A partition that is read batch by batch; its leader is broker 1."""
+
+    def __init__(self, *batches: bytes, grows: int = 0) -> None:
+        self.batches = list(batches)
+        self.end = sum(map(_records, batches)) - grows
+        self.grows = grows
+        """Records that become visible one by one, after each answer."""
+        self.asked: list[tuple[int | None, int, int]] = []
+        """Node, offset, bytes."""
+
+    def __call__(self, request: Any, node: int | None) -> Any:
+        if "Metadata" in type(request).__name__:
+            return led_by(1)
+        (part,) = request.topics[0].partitions
+        self.asked.append((node, part.fetch_offset, part.partition_max_bytes))
+        starts = [sum(map(_records, self.batches[:at])) for at in range(len(self.batches) + 1)]
+        found = [one for one, end in zip(self.batches, starts[1:], strict=True) if end > part.fetch_offset]
+        end, self.end = self.end, min(self.end + 1, starts[-1])
+        return read_from(end, b"".join(found[:1]))
+
+
+def _records(one: bytes) -> int:
+    return int.from_bytes(one[57:61], "big")
+
+
+WRITTEN = WrittenRange(PARTITION, 1, 2, 1)
+
+
+def test_a_log_is_read_batch_by_batch_until_the_marker_is_there() -> None:
+    """The first batch begins before the offset that is asked for."""
+    log = Log(batch(0, 3, 0), batch(3, 1, 3), batch(4, 1, -1, control=COMMIT), batch(5, 1, 4))
+    client, _ = scripted(log)
+    assert client.outcome(WRITTEN, OURS) is Marker.COMMIT
+    assert [(node, offset) for node, offset, _ in log.asked] == [(1, 1), (1, 3), (1, 4)]
+
+
+def test_a_log_that_grows_is_read_to_where_it_ended_at_first() -> None:
+    """Somebody may write faster than it is read."""
+    log = Log(*(batch(at, 1, at) for at in range(9)), grows=6)
+    client, _ = scripted(log)
+    assert client.outcome(WRITTEN, OURS) is Marker.OPEN
+    assert [offset for _, offset, _ in log.asked] == [1, 2]
+
+
+def test_a_log_that_gives_nothing_more_is_read_no_further() -> None:
+    client, manager = scripted(in_turn(Metadata=[led_by(1)], Fetch=[read_from(9, batch(0, 3, 0)), read_from(9)]))
+    assert client.outcome(WRITTEN, OURS) is Marker.OPEN
+    assert [name for name, _ in manager.asked] == ["Metadata", "Fetch", "Fetch"]
+
+
+def test_a_first_sequence_takes_one_batch_which_brokers_give_whole() -> None:
+    log = Log(batch(0, 3, 7), batch(3, 1, 10))
+    client, _ = scripted(log)
+    assert client.first_sequence(PARTITION, 0, OURS) == 7
+    assert log.asked == [(1, 0, 1)]
+
+
+def test_only_a_topic_that_is_not_there_any_more_has_lost_its_records() -> None:
+    """The cluster may have thousands of others; a partition without a leader has its records still."""
+    named: list[list[str]] = []
+
+    def answer(request: Any, _node: int | None) -> Any:
+        named.append([topic.name for topic in request.topics])
+        return described(SimpleNamespace(name="out", error_code=3, partitions=[]))
+
+    client, _ = scripted(answer, SleptClock())
+    assert client.outcome(WRITTEN, OURS) is Marker.GONE
+    assert named == [["out"], ["out"]]
+    client, _ = scripted(lambda _request, _node: led_by(-1), SleptClock())
+    with pytest.raises(BrokerUnavailable, match=r"out\[0\] has no leader"):
+        client.outcome(WRITTEN, OURS)
