@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,6 +71,22 @@ def test_only_an_alert_is_a_word_about_certificates(error: OSError, final: bool,
     assert text in stopped.value.obstacle.text
 
 
+@contextlib.contextmanager
+def served(serving: ssl.SSLContext, certificate: str) -> Iterator[_Way]:
+    """To a server that shakes hands once, and hangs up."""
+    link, accepted = socket.socketpair()
+    link.settimeout(PATIENCE_S)
+
+    def serve() -> None:
+        with contextlib.suppress(OSError), serving.wrap_socket(accepted, server_side=True):
+            pass
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(serve)
+        with contextlib.closing(_Way("kafka:9093", "ssl", certificate, link)) as way:
+            yield way
+
+
 @pytest.mark.parametrize(
     ("trusted", "host", "named", "text"),
     [
@@ -86,18 +103,8 @@ def test_a_certificate_of_the_broker_that_does_not_pass_is_told_with_its_propert
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(broker.certificate, broker.key)
     client = ssl.create_default_context(cafile=str(authorities[trusted].file))
-    link, accepted = socket.socketpair()
-    link.settimeout(PATIENCE_S)
-
-    def serve() -> None:
-        with contextlib.suppress(OSError), serving.wrap_socket(accepted, server_side=True):
-            pass
-
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(serve)
-        way = _Way("kafka:9093", "ssl", "", link)
-        with pytest.raises(_Stopped) as stopped, contextlib.closing(way):
-            way.secure(client, host)
+    with served(serving, "") as way, pytest.raises(_Stopped) as stopped:
+        way.secure(client, host)
     obstacle = stopped.value.obstacle
     assert obstacle.text.startswith(f"kafka:9093: {text}")
     assert (obstacle.property, obstacle.final) == (named, True)
@@ -115,19 +122,9 @@ def test_a_certificate_that_is_not_accepted_is_named(tmp_path: Path, version: ss
     serving.verify_mode = ssl.CERT_REQUIRED
     client = ssl.create_default_context(cafile=str(ours.file))
     client.load_cert_chain(stranger.certificate, stranger.key)
-    link, accepted = socket.socketpair()
-    link.settimeout(PATIENCE_S)
-
-    def serve() -> None:
-        with contextlib.suppress(OSError), serving.wrap_socket(accepted, server_side=True):
-            pass
-
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(serve)
-        way = _Way("kafka:9093", "ssl", "me.pem", link)
-        with pytest.raises(_Stopped) as stopped, contextlib.closing(way):
-            way.secure(client, "127.0.0.1")
-            way.greet()
+    with served(serving, "me.pem") as way, pytest.raises(_Stopped) as stopped:
+        way.secure(client, "127.0.0.1")
+        way.greet()
     obstacle = stopped.value.obstacle
     assert "it does not accept the client certificate me.pem: TLSV1_ALERT_UNKNOWN_CA" in obstacle.text
     assert (obstacle.property, obstacle.final) == ("ssl.certificate.location", True)

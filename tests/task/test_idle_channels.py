@@ -51,8 +51,8 @@ def test_a_valve_that_is_active_again_says_where_it_is() -> None:
     assert valve.on_watermark(1, 6) == []
 
 
-def test_an_input_that_ends_while_it_is_asked_needs_no_answer() -> None:
-    """Else whoever reads from the vertex would wait for its answer for ever."""
+def active_while_asked() -> Inputs:
+    """Two that were idle and asked: the second one has answered, the first one is active again."""
     inputs = Inputs([0, 1])
     for port in range(2):
         inputs.on_control(port, IDLE)
@@ -60,6 +60,12 @@ def test_an_input_that_ends_while_it_is_asked_needs_no_answer() -> None:
     [_, (other, question)] = inputs.take_questions()
     assert inputs.on_control(other, StillIdle(question)) == []
     assert inputs.on_control(0, ACTIVE) == [ACTIVE]
+    return inputs
+
+
+def test_an_input_that_ends_while_it_is_asked_needs_no_answer() -> None:
+    """Else whoever reads from the vertex would wait for its answer for ever."""
+    inputs = active_while_asked()
     assert inputs.on_control(0, Watermark(END_OF_TIME)) == [IDLE, StillIdle()]
     inputs.ask()
     [(other, question)] = inputs.take_questions()
@@ -68,13 +74,7 @@ def test_an_input_that_ends_while_it_is_asked_needs_no_answer() -> None:
 
 def test_an_input_that_is_active_while_it_is_asked_has_not_answered() -> None:
     """Rows have come from it."""
-    inputs = Inputs([0, 1])
-    for port in range(2):
-        inputs.on_control(port, IDLE)
-    inputs.ask()
-    [_, (other, question)] = inputs.take_questions()
-    assert inputs.on_control(other, StillIdle(question)) == []
-    assert inputs.on_control(0, ACTIVE) == [ACTIVE]
+    inputs = active_while_asked()
     assert inputs.on_control(0, Watermark(7)) == [Watermark(7)]
 
 
