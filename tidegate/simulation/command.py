@@ -99,9 +99,11 @@ def _read_table(file: Path, first: int | None, windows: bool) -> Kept:
         raise click.FileError(str(file), error.strerror) from error
     except msgspec.DecodeError as error:
         raise click.UsageError(f"--table {file}: {error}; it is no table of this command, name another file") from error
-    if (first if first is not None else kept.first, windows) != (kept.first, kept.windows):
+    if first not in (None, kept.first) or windows != kept.windows:
         told = " with --windows" if kept.windows else ""
-        raise click.UsageError(f"--table {file}: it is of seeds from {kept.first} on{told}; leave the options away")
+        raise click.UsageError(
+            f"--table {file}: it is of seeds from {kept.first} on{told}; give the same options, or another file"
+        )
     return kept
 
 
