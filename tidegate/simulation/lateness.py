@@ -2,8 +2,8 @@
 
 A record is late for a window whose end the watermark of its own partition had passed when it was read: the highest
 event time in front of it in its partition, less the delay. That is a property of the log. Where a partition may have
-been idle the others may have closed the window before: such a record may be counted, or be late by records that arrived
-before it did, never by later ones (ADR 52).
+been idle the others may have closed the window before: such a record may be counted or late. Where all that have been
+idle went on level with the others it is late by records that arrived before it did, never by later ones (ADR 52).
 """
 
 from __future__ import annotations
@@ -95,10 +95,8 @@ def derive_limits(workload: Workload, timing: Timing, reading: Reading, size_ms:
         perhaps_ms = NEVER
         if record.id in idle:
             surely_known = not workload.noisy and record.place.partition < workload.partitions
-            perhaps_ms = bounds.watermark(record)
-            level = idle[record.id]
-            if surely_known and (level or not timing.lulls):
-                perhaps_ms = bounds.watermark_at(record, together=level)
+            level = surely_known and idle[record.id]
+            perhaps_ms = bounds.watermark_before(record) if level else bounds.watermark(record)
             perhaps_ms = FOREVER if timing.by_clock else perhaps_ms
         if workload.bounded and record.id >= certain:
             perhaps_ms = max(perhaps_ms, bounds.end(record))
@@ -135,14 +133,14 @@ class _Bounds:
         """The highest of any partition when the record was processed."""
         return self._watermarks[self._before(record)]
 
-    def watermark_at(self, record: InputRecord, *, together: bool) -> int:
-        """The highest of any partition when it arrived; `together`: without what arrived at the same moment."""
-        before = self._before_its_moment[record.id] if together else record.id
+    def watermark_before(self, record: InputRecord) -> int:
+        """The highest of any partition before it arrived, without what arrived at the same moment."""
+        before = self._before_its_moment[record.id]
         return self._watermarks[before - 1] if before else NEVER
 
     def is_level(self, record: InputRecord) -> bool:
         """Whether its partition is where the others were before, or further."""
-        return time_of(record) - self._delay_ms - 1 >= self.watermark_at(record, together=True)
+        return time_of(record) - self._delay_ms - 1 >= self.watermark_before(record)
 
     def end(self, record: InputRecord) -> int:
         """A moment that is not before any at which the end of a bounded read can have closed a window."""
