@@ -37,7 +37,7 @@ from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import CheckpointEntry, JournalRefused
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import key_of
-from tidegate.coordinator.savepoint import METADATA, read_savepoint
+from tidegate.coordinator.savepoint_care import FoundSavepoint, find_savepoints
 from tidegate.daemon.http.commands import Order
 from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SAVEPOINTS
@@ -228,32 +228,34 @@ class Row(msgspec.Struct, frozen=True):
     id: int | None
     completed_at_ms: int | None
     size_bytes: int | None
-    """None of a savepoint that is not finished."""
+    """None of a savepoint that is not finished, or whose metadata cannot be read."""
     kind: str
-    """`begin`, `checkpoint`, `final`, `savepoint`, `unfinished`."""
+    """`begin`, `checkpoint`, `final`, `savepoint`, `unfinished`, `damaged`."""
     output: str
-    """`committed`; for the newest what is known; a savepoint's path."""
+    """`committed`; for the newest what is known; a savepoint's path, and what is wrong with it."""
 
 
 def read_rows(directory: str, open_storage: StorageOpener) -> list[Row]:
-    """Checkpoints of the journal, oldest first, then savepoints. Raises StorageError, JournalRefused, ObjectCorrupt."""
+    """Checkpoints of the journal, oldest first, then savepoints, a damaged one with its problem.
+
+    Raises StorageError, JournalRefused, ObjectCorrupt of the journal.
+    """
     storage = open_storage(directory, create=False)
     state = read_journal(storage)
     rows = [_row(state, entry) for entry in state.retained]
-    files: dict[str, list[str]] = {}
-    for name in storage.list(f"{SAVEPOINTS}/"):
-        folder, _, file = name.removeprefix(f"{SAVEPOINTS}/").partition("/")
-        files.setdefault(folder, []).append(file)
-    folder = f"{directory.rstrip('/')}/{SAVEPOINTS}"
-    return [*rows, *(_savepoint_row(f"{folder}/{name}", files[name], open_storage) for name in files)]
+    savepoints = open_storage(f"{directory.rstrip('/')}/{SAVEPOINTS}", create=False)
+    return [*rows, *map(_savepoint_row, find_savepoints(savepoints, open_storage))]
 
 
-def _savepoint_row(path: str, files: list[str], open_storage: StorageOpener) -> Row:
-    """One that is being written looks like one that was given up: both have no metadata."""
-    if METADATA not in files:
-        return Row(None, None, None, "unfinished", f"{path} (can be deleted, unless it is being written now)")
-    found = read_savepoint(open_storage(path, create=False)).checkpoint
-    return Row(found.id, found.completed_at_ms, found.size_bytes, "savepoint", path)
+def _savepoint_row(found: FoundSavepoint) -> Row:
+    if found.unfinished:
+        told = f"{found.path} (can be deleted, unless it is being written now)"
+        return Row(None, None, None, "unfinished", told)
+    kind, told = ("damaged", f"{found.path}: {found.problem}") if found.problem else ("savepoint", found.path)
+    if found.savepoint is None:
+        return Row(None, None, None, kind, told)
+    one = found.savepoint.checkpoint
+    return Row(one.id, one.completed_at_ms, one.size_bytes, kind, told)
 
 
 def _row(state: JournalState, entry: CheckpointEntry) -> Row:

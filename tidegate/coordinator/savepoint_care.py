@@ -41,6 +41,8 @@ class FoundSavepoint(msgspec.Struct, frozen=True):
     """None where there is no metadata that can be read."""
     problem: str
     """What is wrong by the names of its files and its metadata; empty if nothing is."""
+    unfinished: bool = False
+    """It has no metadata: it is being written, or was given up."""
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -80,7 +82,8 @@ def find_savepoints(storage: Storage, open_storage: StorageOpener) -> list[Found
 def _look(path: str, files: list[str], open_storage: StorageOpener) -> FoundSavepoint:
     """One that is being written looks like one that was given up: both have no metadata."""
     if METADATA not in files:
-        return FoundSavepoint(path, None, f"unfinished: {render_count(len(files), 'piece')} of state and no {METADATA}")
+        told = f"unfinished: {render_count(len(files), 'piece')} of state and no {METADATA}"
+        return FoundSavepoint(path, None, told, unfinished=True)
     try:
         savepoint = read_savepoint(open_storage(path, create=False))
     except (StorageError, SavepointRefused) as error:

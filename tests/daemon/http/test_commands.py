@@ -14,11 +14,13 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from tests.coordinator.test_savepoint_care import write
 from tests.coordinator.values import IDENTITY, ME, committable, completed, handle
 from tests.daemon.http.orders import ORDER, PIPELINE, TOKEN, Daemon, post
 from tidegate.cli.running import checkpoint, checkpoints, read_rows, status, stop
 from tidegate.cli.savepoints import savepoint
 from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.savepoint import METADATA
 from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, ORDERS_MAX
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.metrics import PipelineMetrics
@@ -306,6 +308,28 @@ def test_the_list_tells_the_begin_and_a_savepoint_that_was_not_finished(file: Pa
     assert [(row.id, row.kind) for row in rows] == [(1, "begin"), (None, "unfinished")]
     result = CliRunner().invoke(checkpoints, [str(file)], catch_exceptions=False)
     assert "/savepoints/savepoint-shop-2-0123 (can be deleted" in result.output
+
+
+def test_the_list_has_savepoints_of_any_depth_and_says_which_cannot_be_read(tmp_path: Path) -> None:
+    """A folder of whole savepoints was called one that can be deleted, and a damaged one hid the whole list."""
+    storage = LocalStorage(str(tmp_path / "checkpoints"))
+    journal = Journal(storage, ME, retained=3, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    journal.append_checkpoint(completed(1))
+    savepoints = tmp_path / "checkpoints" / "savepoints"
+    whole = savepoints / "weekly" / write(LocalStorage(str(savepoints / "weekly")), 1)
+    damaged, hollow = (savepoints / write(LocalStorage(str(savepoints)), number) for number in (2, 3))
+    (damaged / METADATA).write_bytes(b"no metadata")
+    next(hollow.glob("state/*")).unlink()
+    rows = {row.output.partition(": ")[0]: row for row in read_rows(str(tmp_path / "checkpoints"), open_storage)}
+    assert [(path, row.id, row.kind) for path, row in rows.items()] == [
+        ("committed", 1, "checkpoint"),
+        (str(damaged), None, "damaged"),
+        (str(hollow), 7, "damaged"),
+        (str(whole), 7, "savepoint"),
+    ]
+    assert "metadata.json is corrupt" in rows[str(damaged)].output
+    assert "1 file missing" in rows[str(hollow)].output
 
 
 def test_status_shows_how_the_pipeline_is_doing(server: HttpServer, tmp_path: Path) -> None:
