@@ -23,11 +23,15 @@ from tidegate.ids import CheckpointId, OperatorName
 from tidegate.storage.local import LocalStorage
 
 
+def live(text: str) -> Life:
+    life = Life(text)
+    life.produce("orders", *ORDERS)
+    return life.checkpoint()
+
+
 @pytest.fixture(scope="module")
 def life() -> Life:
-    begun = Life(TOTALS)
-    begun.produce("orders", *ORDERS)
-    return begun.checkpoint()
+    return live(TOTALS)
 
 
 class Directory:
@@ -162,6 +166,18 @@ def test_a_savepoint_and_a_retained_checkpoint_can_be_asked_about(
     file = directory.file(RENAMED)
     assert run_command(["upgrade", "--check", "--from", file, file]) == 2
     assert f"{file} is not a savepoint: it is a file" in capsys.readouterr().err
+
+
+def test_validate_looks_at_what_its_run_would_restore(directory: Directory) -> None:
+    """An older file with the savepoint that fits it; of what is not there it says nothing, as of no checkpoints."""
+    target = LocalStorage(str(directory.path / "saved"))
+    write_savepoint(directory.storage, target, "one", directory.checkpoint, directory.identity, "t")
+    path, other = str(directory.path / "saved" / "one"), Directory(directory.path / "other", live(MEANT))
+    assert run_command(["validate", other.file(MEANT)]) == 0
+    assert run_command(["validate", other.file(TOTALS)]) == 4
+    assert run_command(["validate", "--restore", path, other.file(TOTALS)]) == 0
+    assert run_command(["validate", "--restore", path, other.file(MEANT)]) == 4
+    assert run_command(["validate", "--restore", "7", other.file(TOTALS)]) == 0
 
 
 def test_a_checkpoint_that_a_running_daemon_removes_meanwhile_is_not_damaged(directory: Directory) -> None:

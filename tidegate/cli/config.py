@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.words import add_words, read_words
+from tidegate.cli.words import add_place, add_words, read_start, read_words
 from tidegate.config.errors import render_problems
 from tidegate.config.load import read_pipeline
 from tidegate.daemon.start.expression_check import check_file, plan_file
@@ -25,11 +25,15 @@ from tidegate.registry.errors import RegistryAway
     "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the problems."
 )
 @click.option("--connect", is_flag=True, help="Also check the brokers, the registry and the checkpoint directory.")
+@add_place
 @add_words
 def validate(
     file: Path,
     style: str,
     connect: bool,
+    restore: str | None,
+    repeat_output: bool,
+    begin_anew: bool,
     keep: tuple[str, ...],
     reset: tuple[str, ...],
     drop: tuple[str, ...],
@@ -38,10 +42,10 @@ def validate(
 
     Where the checkpoint directory is here and has checkpoints, what a run would do with their state is checked, too:
     exit code 4 if it would be refused. With --connect the exit code is that of a `run` that is refused before anything
-    is started. --keep, --reset and --drop are what that run would be given. Nothing is changed, and a running daemon is
-    not disturbed.
+    is started. The options of a start, from --restore to --drop, are what that run would be given. Nothing is changed,
+    and a running daemon is not disturbed.
     """
-    spoken = read_words(keep, reset, drop)
+    options = read_start(restore, repeat_output, begin_anew, read_words(keep, reset, drop))
     try:
         loaded, problems = check_file(file, os.environ, Ask.REGISTRY if connect else Ask.COPY)
         code = 2 if any(problem.severity == "error" for problem in problems) else 0
@@ -51,12 +55,12 @@ def validate(
     if connect and not code and loaded is not None:
         from tidegate.cli.connect import find_problems
 
-        found, code = find_problems(loaded, build_plan(loaded), spoken)
+        found, code = find_problems(loaded, build_plan(loaded), options)
         problems = tuple(sorted((*problems, *found)))
     elif not code and loaded is not None:
         from tidegate.cli.upgrade import find_state_problems
 
-        refused = find_state_problems(loaded, build_plan(loaded), spoken)
+        refused = find_state_problems(loaded, build_plan(loaded), options)
         code = 4 if refused else 0
         problems = tuple(sorted((*problems, *refused)))
     if problems or style == "json":

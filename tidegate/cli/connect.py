@@ -19,8 +19,7 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.upgrade import Spoken
-from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.choosing import NO_OPTIONS, StartOptions
 from tidegate.daemon.http.server import HttpUnavailable, explain_unavailable
 from tidegate.daemon.http.tls import TlsRefused, make_context
 from tidegate.daemon.kafka_edge import KafkaEdge
@@ -36,7 +35,6 @@ from tidegate.settings.secrets import reveal
 PATIENCE_S: Final = 10.0
 """For brokers that do not answer; a start has more, because they may be starting, too."""
 NEIGHBOUR_S: Final = 2.0
-_NOTHING_SAID: Final = Spoken()
 
 T = TypeVar("T")
 
@@ -44,12 +42,12 @@ T = TypeVar("T")
 Ask = Callable[[Stores | None], Awaitable[T]]
 
 
-def find_problems(loaded: LoadedPipeline, plan: Plan, spoken: Spoken = _NOTHING_SAID) -> tuple[list[Problem], int]:
-    """Every problem, and the exit code of a start that is given these words."""
+def find_problems(loaded: LoadedPipeline, plan: Plan, options: StartOptions = NO_OPTIONS) -> tuple[list[Problem], int]:
+    """Every problem, and the exit code of a start with these options."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure is a problem with its place
 
     def check(stores: Stores | None) -> Awaitable[list[StartProblem]]:
-        return check_start(loaded, plan, stores, StartOptions(spoken=spoken), PATIENCE_S)
+        return check_start(loaded, plan, stores, options, PATIENCE_S)
 
     found, trouble = asyncio.run(with_stores(loaded, check))
     problems = [*look_around(loaded), *trouble, *found]

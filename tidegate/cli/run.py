@@ -15,7 +15,7 @@ import click
 
 from tidegate import __version__
 from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.words import add_words, read_words
+from tidegate.cli.words import add_place, add_words, read_start, read_words
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
@@ -29,11 +29,7 @@ logger = logging.getLogger(__name__)
 
 @click.command()
 @PIPELINE_FILE
-@click.option("--restore", metavar="ID|PATH", help="Continue from this retained checkpoint or savepoint, once.")
-@click.option("--repeat-output", is_flag=True, help="With --restore: output after it may be written again.")
-@click.option(
-    "--begin-anew", is_flag=True, help="Begin with an empty checkpoint directory although Kafka knows the pipeline."
-)
+@add_place
 @click.option(
     "--accept-gone", is_flag=True, help="Count transactions of which nothing is left in Kafka as committed, once."
 )
@@ -52,19 +48,8 @@ def run(
 
     The run continues from the newest checkpoint. Exit codes: see `tidegate docs operations`.
     """
-    if restore is not None and not restore.strip():
-        raise click.UsageError("--restore is empty: name a retained checkpoint or the directory of a savepoint")
-    if repeat_output and restore is None:
-        raise click.UsageError("--repeat-output needs --restore: name a checkpoint or savepoint")
-    if begin_anew and restore is not None and not repeat_output:
-        raise click.UsageError(
-            "--begin-anew begins as `start` says, --restore where something was saved: choose one; or add "
-            "--repeat-output to restore once more what the pipeline has continued from before"
-        )
-    from tidegate.daemon.choosing import RestoreOption, StartOptions
-
-    option = None if restore is None else RestoreOption(restore, repeat_output)
-    options = StartOptions(option, begin_anew, accept_gone, read_words(keep, reset, drop))
+    spoken = read_words(keep, reset, drop)
+    options = read_start(restore, repeat_output, begin_anew, spoken, accept_gone=accept_gone)
     sys.exit(run_pipeline(file, options, _keep_exit_code))
 
 

@@ -16,8 +16,9 @@ from tidegate.cli.words import add_words, read_words
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
-from tidegate.coordinator.upgrade import Outcome, Refusal, Spoken, StateChange, StepChange
+from tidegate.coordinator.upgrade import Outcome, Refusal, StateChange, StepChange
 from tidegate.coordinator.upgrade_decision import UNSAID
+from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.start.check import place_refusal
 from tidegate.daemon.start.dry_run import Migrated
 from tidegate.daemon.start.expression_check import plan_file
@@ -87,32 +88,32 @@ def upgrade(
 
 def read_begun(loaded: LoadedPipeline) -> Mapping[OperatorName, Mapping[str, int]]:
     """Since when aggregates count that were added to a step, as far as this machine sees the journal."""
-    found = _find_local(loaded)
+    found = _find_local(loaded, None)
     return {} if found is None else found[0].identity.begun
 
 
-def _find_local(loaded: LoadedPipeline) -> tuple[Target, Storage] | None:
-    """The newest checkpoint of a directory on this machine; None where there is none, or it cannot be read."""
+def _find_local(loaded: LoadedPipeline, wanted: str | None) -> tuple[Target, Storage] | None:
+    """As `find_target`, of a directory on this machine; None where there is nothing, or it cannot be read."""
     directory = str(loaded.settings.checkpoints.directory)
     if scheme_of(directory) != "file":
         return None
     try:
-        target, states = find_target(directory, derive_opener(loaded.settings), None)
+        target, states = find_target(directory, derive_opener(loaded.settings), wanted)
     except TidegateError:
         return None
     return None if target is None else (target, states)
 
 
-def find_state_problems(loaded: LoadedPipeline, plan: Plan, spoken: Spoken) -> list[Problem]:
+def find_state_problems(loaded: LoadedPipeline, plan: Plan, options: StartOptions) -> list[Problem]:
     """What a run would be refused for because of the checkpoints that are there, as far as this machine sees them.
 
     A directory that is not here, or cannot be read, is nothing against the file.
     """
-    found = _find_local(loaded)
+    found = _find_local(loaded, None if options.restore is None else options.restore.target)
     if found is None:
         return []
     try:
-        return derive_problems(loaded, check_upgrade(plan, *found, spoken, headers=False))
+        return derive_problems(loaded, check_upgrade(plan, *found, options.spoken, headers=False))
     except TidegateError:
         return []
 

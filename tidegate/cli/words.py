@@ -1,9 +1,11 @@
-"""Options for what becomes of state that another definition has made: `--keep`, `--reset`, `--drop`."""
+"""Options of a start: from where (`--restore` and others), and what becomes of state that another definition has made
+(`--keep`, `--reset`, `--drop`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -11,11 +13,17 @@ from tidegate.config.interpolate import is_utf8
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.ids import OperatorName
 
+if TYPE_CHECKING:
+    from tidegate.daemon.choosing import StartOptions
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _KEEP = "Once: the state of STEP is kept, although another definition has made it."
 _RESET = "Once: STEP begins with empty state; the other steps continue."
 _DROP = "Once: give up what the checkpoint has of a step or source that the file no longer has."
+_RESTORE = "Continue from this retained checkpoint or savepoint, once."
+_REPEAT_OUTPUT = "With --restore: output after it may be written again."
+_BEGIN_ANEW = "Begin with an empty checkpoint directory although Kafka knows the pipeline."
 
 
 def require_utf8(what: str, text: str) -> str:
@@ -34,6 +42,32 @@ def add_words(command: Command) -> Command:
     ):
         command = click.option(f"--{word}", metavar=shown, multiple=True, help=text)(command)
     return command
+
+
+def add_place(command: Command) -> Command:
+    """Where a start begins, if not at the newest checkpoint."""
+    command = click.option("--begin-anew", is_flag=True, help=_BEGIN_ANEW)(command)
+    command = click.option("--repeat-output", is_flag=True, help=_REPEAT_OUTPUT)(command)
+    return click.option("--restore", metavar="ID|PATH", help=_RESTORE)(command)
+
+
+def read_start(
+    restore: str | None, repeat_output: bool, begin_anew: bool, spoken: Spoken, *, accept_gone: bool = False
+) -> StartOptions:
+    """Raises UsageError for what contradicts itself."""
+    if restore is not None and not restore.strip():
+        raise click.UsageError("--restore is empty: name a retained checkpoint or the directory of a savepoint")
+    if repeat_output and restore is None:
+        raise click.UsageError("--repeat-output needs --restore: name a checkpoint or savepoint")
+    if begin_anew and restore is not None and not repeat_output:
+        raise click.UsageError(
+            "--begin-anew begins as `start` says, --restore where something was saved: choose one; or add "
+            "--repeat-output to restore once more what the pipeline has continued from before"
+        )
+    from tidegate.daemon.choosing import RestoreOption, StartOptions
+
+    option = None if restore is None else RestoreOption(restore, repeat_output)
+    return StartOptions(option, begin_anew, accept_gone, spoken)
 
 
 def read_words(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, ...]) -> Spoken:

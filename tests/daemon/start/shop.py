@@ -19,7 +19,7 @@ from tidegate.config.load import read_pipeline
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
-from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.choosing import NO_OPTIONS, StartOptions
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.looking import read_facts
 from tidegate.daemon.start.expression_check import check_file, plan_file
@@ -69,12 +69,12 @@ class Shop:
         path.write_text(json.dumps(self.document, indent=1))
         return path
 
-    def validate(self) -> tuple[int, list[str]]:
+    def validate(self, options: StartOptions = NO_OPTIONS) -> tuple[int, list[str]]:
         """Exit code and errors of `validate --connect`."""
         path = self.write()
         assert not [problem for problem in check_file(path, os.environ)[1] if problem.severity == "error"]
         loaded = read_pipeline(path, os.environ)
-        problems, code = find_problems(loaded, build_plan(loaded))
+        problems, code = find_problems(loaded, build_plan(loaded), options)
         return code, [str(problem) for problem in problems if problem.severity == "error"]
 
     def run(self, options: StartOptions | None = None) -> int:

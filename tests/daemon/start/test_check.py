@@ -162,6 +162,7 @@ def test_X17_an_empty_directory_of_a_pipeline_that_kafka_knows_is_refused_alike_
     code, (problem,) = shop.validate()
     assert (code, shop.run()) == (4, 4)
     assert "--begin-anew" in problem
+    assert shop.validate(StartOptions(begin_anew=True)) == (0, [])
     assert shop.run(StartOptions(begin_anew=True)) == SPARK
 
 

@@ -1,0 +1,60 @@
+"""`validate --connect` asks about the very start that a run would be: with the options that it would be given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.testing.changed_pipeline import HEAD
+from tests.testing.test_changed_pipelines import TOTALS
+from tidegate.cli.main import run_command
+from tidegate.coordinator.upgrade import Spoken
+from tidegate.daemon.choosing import RestoreOption, StartOptions
+from tidegate.ids import OperatorName
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ([], StartOptions()),
+        (["--begin-anew"], StartOptions(begin_anew=True)),
+        (
+            ["--restore=/saved", "--repeat-output", "--reset=sums"],
+            StartOptions(RestoreOption("/saved", repeat_output=True), spoken=Spoken(reset={OperatorName("sums"): ""})),
+        ),
+    ],
+    ids=["nothing", "begin", "restore"],
+)
+def test_connect_asks_with_the_options_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], options: StartOptions
+) -> None:
+    """The chart's check refused every upgrade with `start.beginAnew`: it asked without."""
+    asked = []
+
+    async def check(*given: object) -> list[object]:
+        asked.append(given[3])
+        return []
+
+    monkeypatch.setattr("tidegate.cli.connect.check_start", check)
+    file = tmp_path / "shop.yaml"
+    head = HEAD.replace("/nowhere/shop", str(tmp_path / "checkpoints"))
+    file.write_text(f"{head}http: {{port: 0}}\n{TOTALS}", encoding="utf-8")
+    assert run_command(["validate", "--connect", *words, str(file)]) == 0
+    assert asked == [options]
+
+
+@pytest.mark.parametrize("command", ["run", "validate"])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--restore="], "--restore is empty"),
+        (["--repeat-output"], "--repeat-output needs --restore"),
+        (["--begin-anew", "--restore=1"], "choose one"),
+    ],
+)
+def test_words_about_a_start_that_contradict_themselves_are_wrong_usage(
+    capsys: pytest.CaptureFixture[str], command: str, words: list[str], told: str
+) -> None:
+    assert run_command([command, *words, "shop.yaml"]) == 2
+    assert told in capsys.readouterr().err
