@@ -14,6 +14,7 @@ from tests.chart.programs import CHART, EXAMPLES, KUBERNETES, find, helm, refuse
 
 LOCAL = ("-f", CHART / "ci" / "local-values.yaml")
 ON_KUBERNETES = ("-f", CHART / "ci" / "kubernetes-values.yaml")
+FILE = "/etc/tidegate/pipeline/pipeline.yaml"
 EXECUTORS = "spark.kubernetes.authenticate.executor.serviceAccountName"
 WRONG = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\nspec: {replicaz: 1, selector: {}, template: {}}\n"
 
@@ -132,11 +133,12 @@ def test_the_pod_changes_with_its_configuration_and_with_nothing_else() -> None:
     assert len(set(sums.values())) == 3
 
 
-def test_stateless_upgrades_have_a_directory_for_every_revision_and_no_check() -> None:
+def test_stateless_upgrades_have_a_directory_for_every_revision_and_are_checked_as_such() -> None:
     objects = render(*LOCAL, "--set", "upgrade.mode=stateless")
     assert site(objects)["checkpoints"]["directory"].endswith("/checkpoints/revision-1")
     assert "--begin-anew" in find(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert [one["metadata"]["name"] for one in objects if one["kind"] == "Job"] == ["rel-tidegate-test"]
+    assert site(objects, "-check-site")["checkpoints"] == site(objects)["checkpoints"]
+    assert check_of(objects)["command"][2].startswith(f"tidegate validate --connect {FILE} --begin-anew ")
 
 
 def test_a_digest_takes_precedence_over_the_tag() -> None:
@@ -183,18 +185,51 @@ def test_notes_have_the_commands_of_this_release() -> None:
     assert "kubectl -n streams exec deploy/rel-tidegate -- tidegate status /etc/tidegate/pipeline/pipeline.yaml" in text
 
 
+def check_of(objects: list[dict[str, Any]]) -> Any:
+    """The container of the check before an upgrade."""
+    (container,) = find(objects, "Job", "-check")["spec"]["template"]["spec"]["containers"]
+    return container
+
+
 def test_words_about_state_reach_the_run_and_its_check() -> None:
-    """`validate` knows no such words: it would refuse the state that is there."""
+    """`upgrade --check` has only those schemas of a registry that `validate --connect` has left beside it."""
     objects = render(*LOCAL, "--set", "start.drop={old,older},start.reset={totals}")
     words = ["--drop=old", "--drop=older", "--reset=totals"]
     run = find(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
-    check = find(objects, "Job", "-check")["spec"]["template"]["spec"]["containers"][0]
     assert run["args"][2:] == words
-    assert check["args"] == words
-    assert check["command"][2].startswith("exec tidegate upgrade --check ")
-    (plain,) = find(render(*LOCAL), "Job", "-check")["spec"]["template"]["spec"]["containers"]
-    assert plain["command"][2].startswith("tidegate validate --connect ")
-    assert plain["args"] == []
+    for check, args in ((check_of(objects), words), (check_of(render(*LOCAL)), [])):
+        assert check["args"] == args
+        assert check["command"][2] == (
+            f'tidegate validate --connect {FILE} "$@" && exec tidegate upgrade --check {FILE} "$@"'
+        )
+
+
+@pytest.mark.parametrize(
+    ("values", "validate", "upgrade"),
+    [
+        ("start.beginAnew=true,start.reset={totals}", ["--begin-anew", "--reset=totals"], ["--reset=totals"]),
+        (
+            'start.restore=/it\'s "saved",start.repeatOutput=true,start.keep={totals}',
+            ['--restore=/it\'s "saved"', "--repeat-output", "--keep=totals"],
+            ['--from=/it\'s "saved"', "--keep=totals"],
+        ),
+    ],
+    ids=["begin", "restore"],
+)
+def test_the_check_is_given_what_the_run_is_given(
+    tmp_path: Path, values: str, validate: list[str], upgrade: list[str]
+) -> None:
+    """By the shell that runs it, with a `tidegate` that writes down how it is called."""
+    check = check_of(render(*LOCAL, "--set", values))
+    stand_in = tmp_path / "tidegate"
+    stand_in.write_text('#!/bin/sh\nfor word; do echo "$word"; done\n', encoding="utf-8")
+    stand_in.chmod(0o755)
+    command, environ = [*check["command"], *check["args"]], {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.splitlines() == [
+        *("validate", "--connect", FILE, *validate),
+        *("upgrade", "--check", FILE, *upgrade),
+    ]
 
 
 def test_notes_and_paths_reach_the_run_as_they_are() -> None:

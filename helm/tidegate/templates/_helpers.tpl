@@ -89,6 +89,10 @@ default
 {{- toJson $words -}}
 {{- end -}}
 
+{{- define "tidegate.beginAnew" -}}
+{{- if or .Values.start.beginAnew (eq .Values.upgrade.mode "stateless") -}}true{{- end -}}
+{{- end -}}
+
 {{- define "tidegate.file" -}}
 /etc/tidegate/pipeline/{{ if .Values.pipelineConfigMap.name }}{{ .Values.pipelineConfigMap.key }}{{ else }}pipeline.yaml{{ end }}
 {{- end -}}
