@@ -24,11 +24,21 @@ def gone() -> int:
 def test_X36_only_directories_of_daemons_that_are_gone_are_swept(tmp_path: Path, gone: int) -> None:
     left = tmp_path / f"tidegate-{gone}-abc_12"
     (left / "spark").mkdir(parents=True)
-    kept = [tmp_path / f"tidegate-{os.getpid()}-abc_12", tmp_path / "tidegate-demo-abc", tmp_path / "other"]
+    kept = [tmp_path / f"tidegate-{os.getppid()}-abc_12", tmp_path / "tidegate-demo-abc", tmp_path / "other"]
     for each in kept:
         each.mkdir()
     assert sweep_work_directories(tmp_path) == [left]
     assert all(each.is_dir() for each in kept)
+
+
+def test_X36_what_an_earlier_daemon_of_this_process_id_has_left_is_swept_by_its_lock(tmp_path: Path) -> None:
+    """A container that is started again has the same process ids, and the same temporary directory."""
+    left = tmp_path / f"tidegate-{os.getpid()}-abc_12"
+    left.mkdir()
+    made = WorkDirectory(tmp_path)
+    assert list(tmp_path.iterdir()) == [made.path]
+    assert sweep_work_directories(tmp_path) == []
+    made.remove()
 
 
 def test_X36_a_directory_in_use_is_kept_where_process_ids_mean_nothing(

@@ -96,7 +96,10 @@ def sweep_work_directories(parent: Path) -> list[Path]:
     removed = []
     for entry in find_work_directories(parent)[:SWEPT_MAX]:
         match = _NAME.fullmatch(entry.name)
-        if match is None or _owner(entry) != os.geteuid() or is_alive(int(match[1])):
+        if match is None or _owner(entry) != os.geteuid():
+            continue
+        maker = int(match[1])
+        if maker != os.getpid() and is_alive(maker):  # our own id is also that of who ran in this container before us
             continue
         try:
             lock = _lock(entry)
