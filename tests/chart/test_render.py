@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.chart.claims import ClaimServer
 from tests.chart.programs import CHART, EXAMPLES, KUBERNETES, find, helm, refused, render
 
 LOCAL = ("-f", CHART / "ci" / "local-values.yaml")
@@ -282,6 +283,32 @@ def test_files_of_secrets_are_in_daemon_and_executors_and_an_address_takes_the_p
         assert "/etc/tidegate/s3" in {mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
         assert not [volume for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
     assert [one for one in objects if one["kind"] == "PersistentVolumeClaim"] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("spark.mode=local", ""),
+        ("spark.mode=kubernetes,checkpoints.volume.accessModes={ReadWriteOnce}", ""),
+        ("spark.mode=local,checkpoints.volume.storageClass=disks", ""),
+        ("spark.mode=kubernetes", 'rel-tidegate-checkpoints has accessModes ["ReadWriteOnce"], and ["ReadWriteMany"]'),
+        ("checkpoints.volume.storageClass=shared", "has storageClass disks, and shared is asked for"),
+        ("spark.mode=kubernetes,checkpoints.volume.existingClaim=mine", ""),
+        ("spark.mode=kubernetes,fullnameOverride=another", ""),
+    ],
+)
+def test_what_a_claim_cannot_become_is_refused_before_anything_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: str, said: str
+) -> None:
+    """Helm applies everything else, and the daemon would ask for executors that cannot mount the volume."""
+    monkeypatch.setenv("KUBECACHEDIR", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with ClaimServer(
+        "rel-tidegate-checkpoints", {"accessModes": ["ReadWriteOnce"], "storageClassName": "disks"}
+    ) as server:
+        told = refused(*LOCAL, "--dry-run=server", "--kube-apiserver", server.endpoint, "--set", values)
+    rendered = "unable to build kubernetes objects from release manifest"  # of which the server knows nothing
+    assert (said or rendered) in told
 
 
 def test_tls_of_http_is_that_of_probes_scrape_and_helm_test() -> None:
