@@ -112,6 +112,7 @@ def test_values_of_the_examples_are_valid(file: Path) -> None:
         ({"spark": {"mode": "cluster"}}, "spark.mode"),
         ({"spark": {"executor": {"memory": "512Mi"}}}, "spark.executor.memory"),
         ({"http": {"port": 0}}, "http.port"),
+        ({"checkpoints": {"volume": {"accessModes": ["ReadWriteOncePod"]}}}, "checkpoints.volume.accessModes"),
         ({"secrets": {"env": [{"name": "A", "secretName": "s"}]}}, "'key' is a required property"),
         ({"pipeline": {"name": "orders"}}, "is not of type 'string'"),
         ({"settings": {"paralelism": 2}}, "'paralelism' was unexpected"),
