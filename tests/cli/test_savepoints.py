@@ -106,6 +106,14 @@ def test_the_list_reads_every_byte_only_when_asked_to(shop: Shop, capsys: pytest
     assert not shop.roots.exists()
 
 
+def test_a_pipeline_file_that_is_not_there_is_no_empty_directory(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, text = told(capsys, "list", shop.file.with_name("typo.yaml"))
+    assert code == 2
+    assert "typo.yaml:1:1: cannot be read: No such file" in text
+
+
 def test_verify_ends_with_0_4_or_2(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = told(capsys, "verify", shop.path)
     assert code == 0

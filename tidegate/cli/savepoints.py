@@ -205,7 +205,9 @@ def list_savepoints(place: str, verified: bool, file: Path | None, style: str) -
 
 def _directories(place: str, of: Path | None) -> tuple[list[str], StorageOpener]:
     """And what opens them: an address alone is reached as the environment says, or that file."""
-    if "://" in place or kind_of(place) is not Kind.FILE:
+    kind = Kind.DIRECTORY if "://" in place else kind_of(place)
+    named = kind is Kind.NOTHING and place.endswith((".yaml", ".yml"))  # a directory may be made by the first savepoint
+    if kind is not Kind.FILE and not named:
         return [place if "://" in place else str(Path(place).absolute())], opener_of_file(of)
     settings = read_pipeline(Path(place), os.environ).settings
     own = f"{str(settings.checkpoints.directory).rstrip('/')}/{SAVEPOINTS}"
