@@ -115,7 +115,8 @@ Refused at validation, because the result could differ or the engine has no way 
   steps.
 - Text columns beside values of other types without a cast (see above), and keys of another type than those of a map;
   `map` and `map_from_entries` with keys of type float or double.
-- `substring`, `left` and `reverse` of binary, which count bytes in Spark.
+- `substring`, `left` and `reverse` of binary, which count bytes in Spark; `lpad` and `rpad` of binary without padding,
+  which add zero bytes.
 - `try_divide` of decimals where the quotient may overflow.
 - Date patterns with other letters, brackets, a letter twice, `h` without `a`, a number without fixed width beside
   another number, or, to read, without year, month and day.
