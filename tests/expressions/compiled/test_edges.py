@@ -215,3 +215,13 @@ def test_a_constant_with_such_an_offset_is_refused() -> None:
 def test_what_is_named_in_place_of_a_function_has_its_results(text: str, wanted: list[object]) -> None:
     rows: list[tuple[object, ...]] = [("a.b.c",), ("a.b",), ("a",), ("",), (".a.",), (None,)]
     assert evaluate(text, "s string", *rows) == (wanted, [])
+
+
+def test_a_long_text_of_a_column_is_looked_for_in_linear_time() -> None:
+    """A regular expression made of it takes an hour."""
+    whole, part = "ab" * 500_000, "ab" * 499_999
+    rows: list[tuple[object, ...]] = [(whole, whole), (whole, part + "c"), (whole, "b" + part), ("é.", "."), ("", "")]
+    rows += [(None, ""), ("", None), ("é", "")]
+    found = [True, False, True, True, True, None, None, True]
+    assert evaluate("contains(s, t)", "s string, t string", *rows) == (found, [])
+    assert evaluate("instr(s, t)", "s string, t string", *rows) == ([1, 0, 2, 2, 1, None, None, 1], [])
