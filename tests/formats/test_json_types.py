@@ -127,6 +127,12 @@ def test_what_a_type_does_not_hold_is_a_bad_record(name: str, text: str, reason:
     assert reason in read(derive_type(name), text)[1]
 
 
+@pytest.mark.timeout(method="signal")  # the other method's thread waits for a pattern
+def test_a_long_text_that_is_nearly_a_number_is_read_once() -> None:
+    """A pattern that tries every way to share the digits out would take hours."""
+    assert "got the text" in read(derive_type("decimal(18,2)"), '"' + "1" * 1_000_000 + 'x"')[1]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [

@@ -29,7 +29,8 @@ ELEMENT_BYTES: Final = 16
 """Of an element of an array besides its text, as `formats/sizes.py` counts."""
 
 ELEMENTS_MAX: Final = 10_000
-"""Of an array that is made by their number: `array_repeat`, `sequence`."""
+"""Of an array that is made by their number, `array_repeat` and `sequence`, or that `aggregate` goes through: each place
+of the longest array takes 0.2 ms."""
 MULTIPLIED_MAX: Final = 1_000
 """Elements of an array for which a lambda function repeats something of the record in its result."""
 _TEXT_OF_FIXED_BYTES = 48

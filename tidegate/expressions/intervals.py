@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
+import re
+from decimal import Decimal
 
 from tidegate.datatypes import INTERVAL, DataType
 from tidegate.expressions.errors import Refusal
@@ -16,6 +17,7 @@ MICROSECONDS = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000,
     "day": 86_400_000_000, "week": 7 * 86_400_000_000,
 }  # fmt: skip
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)", re.ASCII)
 _MONTHS = {"month": 1, "year": 12}
 _DAYS = {"day", "week"}
 _LIMIT = 1 << 63
@@ -34,10 +36,9 @@ def interval_literal(start: int, text: str) -> tuple[DataType, int]:
     kinds, units = set(), set()
     for amount, unit in zip(words[::2], words[1::2], strict=True):
         name = unit.lower().removesuffix("s")
-        try:
-            number = Decimal(amount)
-        except InvalidOperation as error:
-            raise Refusal(start, f"`{amount}` is not the number of an interval", "write: interval 1 day") from error
+        if not _NUMBER.fullmatch(amount):
+            raise Refusal(start, f"`{amount}` is not the number of an interval", "write: interval 1 day")
+        number = Decimal(amount)
         if name not in MICROSECONDS and name not in _MONTHS:
             known = ", ".join([*MICROSECONDS, *_MONTHS])
             raise Refusal(start, f"`{unit}` is not a unit of an interval", f"use one of {known}")

@@ -17,9 +17,10 @@ from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
 JAVA_BLANKS: Final = "".join(map(chr, range(33)))
 BLANKS: Final = JAVA_BLANKS + "\x7f"
 INTEGER: Final = r"^[+-]?[0-9]+$"
-DOUBLE: Final = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
-DECIMAL: Final = r"[+-]?(?:(?P<w>\d+)\.?(?P<f>\d*)|\.(?P<p>\d+))(?:[eE](?P<e>[+-]?\d{1,10}))?"
-"""Digits of any alphabet, as Java takes them."""
+DOUBLE: Final = r"^[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?$"
+DECIMAL: Final = r"[+-]?(?:\d+(?:\.(?P<f>\d*))?|\.(?P<p>\d+))(?:[eE](?P<e>[+-]?\d{1,10}))?"
+"""Digits of any alphabet, as Java takes them. Without a point there is one way to read them: with two, a long text that
+is no number would take Python's `re` time with the square of its length."""
 INFINITE: Final = r"^[+-]?inf(inity)?$"
 """In lower case, as `nan`."""
 SIGNED_NAN: Final = ("+NaN", "-NaN")

@@ -202,3 +202,26 @@ def test_a_constant_with_such_an_offset_is_refused() -> None:
     for text in (f"timestamp '{FIRST}+00:01'", f"cast('{LAST}-00:01' as timestamp)"):
         with pytest.raises(ExpressionError, match="is not a timestamp"):
             parse_expression(text, {"s": STRING})
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("array_join(slice(split(s, '[.]'), 1, 2), '.')", ["a.b", "a.b", "a", "", ".a", None]),  # substring_index, 2
+        ("split_part(s, '.', -1)", ["c", "b", "a", "", "", None]),  # substring_index, -1
+        ("array_position(split(s, '[.]'), 'a')", [1, 1, 1, 0, 2, None]),  # find_in_set
+    ],
+)
+def test_what_is_named_in_place_of_a_function_has_its_results(text: str, wanted: list[object]) -> None:
+    rows: list[tuple[object, ...]] = [("a.b.c",), ("a.b",), ("a",), ("",), (".a.",), (None,)]
+    assert evaluate(text, "s string", *rows) == (wanted, [])
+
+
+def test_a_long_text_of_a_column_is_looked_for_in_linear_time() -> None:
+    """A regular expression made of it takes an hour."""
+    whole, part = "ab" * 500_000, "ab" * 499_999
+    rows: list[tuple[object, ...]] = [(whole, whole), (whole, part + "c"), (whole, "b" + part), ("é.", "."), ("", "")]
+    rows += [(None, ""), ("", None), ("é", "")]
+    found = [True, False, True, True, True, None, None, True]
+    assert evaluate("contains(s, t)", "s string, t string", *rows) == (found, [])
+    assert evaluate("instr(s, t)", "s string, t string", *rows) == ([1, 0, 2, 2, 1, None, None, 1], [])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
+from decimal import Decimal
+from random import Random
 
 import polars as pl
 import pytest
@@ -14,6 +17,7 @@ from tidegate.expressions.parse import ExpressionError, parse_expression
 from tidegate.operators.meaning import digest_expression
 
 COLUMNS = {"s": STRING, "n": INT, "a": DataType("array", element=INT)}
+INTS = pl.List(pl.Int32)
 
 
 def evaluate(text: str, frame: pl.DataFrame) -> tuple[list[object], list[str]]:
@@ -127,6 +131,64 @@ def test_what_a_lambda_function_makes_of_a_row_is_limited() -> None:
     frame = pl.DataFrame({"a": [[1] * 2_000, [1] * 1_000]}, schema_overrides={"a": pl.List(pl.Int32)})
     values, failures = evaluate("size(transform(a, x -> repeat('x', 10000)))", frame)
     assert (values, [failure[:18] for failure in failures]) == ([1_000], ["0 RESULT_TOO_LARGE"])
+
+
+def test_an_array_of_more_elements_than_aggregate_goes_through_fails_its_record() -> None:
+    arrays = [[1] * 10_001, [1], [2]]
+    values, failures = evaluate("aggregate(a, 0, (acc, x) -> acc + x)", pl.DataFrame({"a": arrays}, {"a": INTS}))
+    assert values == [1, 2]
+    assert ["the array has more than 10,000 elements in `aggregate(" in one for one in failures] == [True]
+
+
+def folded(array: list[int | None] | None, start: int) -> int | None:
+    """What `AGGREGATE` is of a row; raises where the record fails."""
+    total: int | None = None if array is None else start
+    for value in array or []:
+        total = None if total is None or value is None else abs(total * 3) % 1000 + 12 // value
+    return None if total is None else 100 // (total - 5)
+
+
+AGGREGATE = "aggregate(a, cast(n as bigint), (acc, x) -> abs(acc * 3) % 1000 + 12 div x, acc -> 100 div (acc - 5))"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_aggregate_goes_through_each_array_in_order(seed: int) -> None:
+    """Arrays of several lengths, in any order of the rows, of which some fail on the way and some at the end."""
+    random = Random(seed)
+    rows: list[tuple[list[int | None] | None, int]] = [
+        (random.choices([1, 2, 3, 4, 6, 12, *([None, 0] if random.random() < 0.3 else [])], k=random.randrange(9)), 5)
+        for _ in range(random.randrange(40))
+    ]
+    rows = [(None, 7) if random.random() < 0.1 else row for row in rows]
+    wanted: list[int | None] = []
+    failing: list[int] = []
+    for row, (array, start) in enumerate(rows):
+        try:
+            wanted.append(folded(array, start))
+        except ZeroDivisionError:
+            failing.append(row)
+    frame = pl.DataFrame({"a": [a for a, _ in rows], "n": [n for _, n in rows]}, {"a": INTS, "n": pl.Int32})
+    values, failures = evaluate(AGGREGATE, frame)
+    assert values == wanted
+    assert [int(one.split()[0]) for one in failures] == failing
+
+
+@pytest.mark.parametrize(
+    ("start", "body", "value"),
+    [
+        ("0", "null", None),
+        ("0", "7", 7),
+        ("true", "acc and x > 1", False),
+        ("cast(0 as decimal(38,1))", "cast(acc + x as decimal(38,1))", Decimal("3.0")),
+        ("timestamp '2026-01-01 00:00:00'", "acc + interval 1 hour", datetime(2026, 1, 1, 2, tzinfo=UTC)),
+        ("named_struct('sum', 0, 'count', 0)", "named_struct('sum', acc.sum + x, 'count', acc.count + 1)", (3, 2)),
+    ],
+)
+def test_aggregate_has_the_type_that_it_begins_with(start: str, body: str, value: object) -> None:
+    frame = pl.DataFrame({"a": [[], [1, 2], None]}, {"a": INTS})
+    [first, found, nothing], failures = evaluate(f"aggregate(a, {start}, (acc, x) -> {body})", frame)
+    assert (tuple(found.values()) if isinstance(found, dict) else found) == value
+    assert (first is not None, nothing, failures) == (True, None, [])
 
 
 def test_the_meaning_of_a_lambda_function_does_not_depend_on_the_names_of_its_parameters() -> None:

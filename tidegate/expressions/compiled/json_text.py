@@ -24,7 +24,9 @@ _WORD = re.compile(r"[A-Za-z0-9_+\-.]+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _ESCAPED = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _UNICODE = re.compile(r"[0-9a-fA-F]{4}")
-_BRACKETS = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[\[\]{}]", re.DOTALL)
+_BRACKETS = re.compile(r"\"[^\"]*\"?|'[^']*'?|[\[\]{}]")
+"""Or a whole string, without escapes. One that does not end matches, too: else each quote in it would begin a search to
+the end."""
 _TO_ESCAPE = re.compile(r"[\x00-\x1f\"\\\ud800-\udfff]")
 _BEYOND = re.compile(r"[\U00010000-\U0010ffff]")
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -77,6 +79,8 @@ def _start(text: str) -> int:
 
 
 def _depth(text: str) -> int:
+    for escaped in ("\\\\", '\\"', "\\'"):
+        text = text.replace(escaped, "")
     deepest = depth = 0
     for found in _BRACKETS.finditer(text):
         depth += (found[0] in "[{") - (found[0] in "]}")
@@ -111,6 +115,7 @@ class _Reader:
     def __init__(self, text: str, *, controls: bool, constants: bool) -> None:
         self._text, self._controls, self._constants = text, controls, constants
         self._at = 0
+        self._has_units = "\\u" in text
 
     def whole(self) -> Any:
         """The first value."""
@@ -197,11 +202,9 @@ class _Reader:
             self._at += 1
         self._at += 1
         joined = "".join(parts)
-        return (
-            joined.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-            if "\\u" in self._text
-            else joined
-        )
+        if not self._has_units:
+            return joined
+        return joined.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
     def _escape(self) -> str:
         letter = self._text[self._at + 1]

@@ -8,7 +8,7 @@ from functools import partial
 
 import polars as pl
 
-from tidegate.expressions.bounds import MULTIPLIED_MAX, multiplies
+from tidegate.expressions.bounds import ELEMENTS_MAX, MULTIPLIED_MAX, multiplies
 from tidegate.expressions.compiled.compiled import Compiled, compiles, failure_text, sequence, strict
 from tidegate.expressions.compiled.compiler import column_named
 from tidegate.expressions.compiled.elements import INDEX, ITEMS, ROW, VALUE, Body, Failure, explode
@@ -32,7 +32,8 @@ class _Plan:
 
     call: Call
     bodies: tuple[Body, ...]
-    limited: bool
+    elements_max: int | None
+    """Of a record; with more it fails."""
 
     def own(self, kind: FailureKind) -> Failure:
         """A failure of the call itself."""
@@ -51,7 +52,8 @@ Finish = Callable[[_Plan, pl.DataFrame, Failures], pl.Series]
 
 def _evaluated(call: Call, arguments: Sequence[Compiled], finish: Finish) -> Compiled:
     lambdas = [argument for argument in call.arguments if isinstance(argument, Lambda)]
-    plan = _Plan(call, tuple(map(Body, lambdas)), limited=multiplies(call))
+    elements_max = ELEMENTS_MAX if call.function == "aggregate" else MULTIPLIED_MAX if multiplies(call) else None
+    plan = _Plan(call, tuple(map(Body, lambdas)), elements_max)
     outer = sorted({name for body in plan.bodies for name in body.outer})
     names = [ITEMS, *(f"__argument_{index}" for index in range(1, len(arguments)))]
     values = [argument.value.alias(name) for argument, name in zip(arguments, names, strict=True)]
@@ -64,8 +66,8 @@ def _evaluated(call: Call, arguments: Sequence[Compiled], finish: Finish) -> Com
 def _run(rows: pl.Series, *, plan: _Plan, finish: Finish) -> pl.Series:
     frame = rows.struct.unnest()
     failures: Failures = {}
-    if plan.limited:
-        large = frame.select(pl.col(ITEMS).list.len() > MULTIPLIED_MAX).to_series()
+    if plan.elements_max is not None:
+        large = frame[ITEMS].list.len() > plan.elements_max
         failures |= dict.fromkeys(large.arg_true().to_list(), plan.own(_TOO_LARGE))
         frame = frame.with_columns(pl.when(~large).then(pl.col(ITEMS)).alias(ITEMS))
     values = finish(plan, frame, failures)
@@ -147,34 +149,42 @@ def _quantified(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Seri
 
 
 def _fold(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
-    """For aggregate: one place of all arrays after the other."""
-    elements = explode(frame, ())
-    totals = frame.select(pl.col("__argument_1").alias(VALUE)).to_series()
-    merge, *finish = plan.bodies
-    for place in elements.partition_by(INDEX, maintain_order=True) if elements.height else ():
-        here = place.filter(~pl.col(ROW).is_in(list(failures)))
-        with_totals = here.select(ROW, INDEX, totals[here[ROW]].alias("__total"), ITEMS)
-        totals = _stepped(totals, merge, frame, with_totals, failures)
-    if not finish:
-        return pl.select(pl.when(frame[ITEMS].is_not_null()).then(totals)).to_series()
-    ends = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW), pl.lit(0, pl.Int32).alias(INDEX))
-    ends = ends.with_columns(totals.alias("__total")).filter(
-        frame[ITEMS].is_not_null() & ~ends[ROW].is_in(list(failures))
-    )
-    nothing = pl.repeat(None, frame.height, dtype=polars_type(plan.call.type), eager=True)
-    return _stepped(nothing, finish[0], frame, ends, failures)
+    """For aggregate. The longest arrays become the first rows: those with an element at a place are in front."""
+    order = frame[ITEMS].list.len().fill_null(0).arg_sort(descending=True)
+    longest_first = frame[order]
+    failed: Failures = {}
+    totals = _folded(plan.bodies[0], longest_first, failed)
+    if len(plan.bodies) > 1:
+        ends = totals.select(ROW, pl.lit(0, pl.Int32).alias(INDEX), pl.col(VALUE).alias("__total"))
+        totals = _stepped(plan.bodies[1], longest_first, ends, failed)
+    failures |= {order[row]: failure for row, failure in failed.items()}
+    every = pl.DataFrame({ROW: order.arg_sort().cast(pl.Int64)})
+    return every.join(totals, on=ROW, how="left", maintain_order="left")[VALUE]
 
 
-def _stepped(
-    totals: pl.Series, body: Body, frame: pl.DataFrame, elements: pl.DataFrame, failures: Failures
-) -> pl.Series:
-    """The totals with those of the elements' rows replaced by what the body makes."""
+def _folded(merge: Body, frame: pl.DataFrame, failures: Failures) -> pl.DataFrame:
+    """Row and total of the arrays: one place of all of them after the other."""
+    elements = explode(frame, ()).sort(INDEX, maintain_order=True)
+    there = pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW), pl.col("__argument_1").alias(VALUE)
+    totals = frame.select(*there).filter(frame[ITEMS].is_not_null())
+    done: list[pl.DataFrame] = []
+    start = 0
+    for count in elements[INDEX].rle().struct.field("len"):
+        here = elements.slice(start, count)
+        start += count
+        if failures:
+            here = here.filter(~pl.col(ROW).is_in(list(failures)))
+        done += [totals.slice(here.height)] if here.height < totals.height else []
+        before = totals[VALUE].head(here.height).alias("__total")
+        totals = _stepped(merge, frame, pl.DataFrame([here[ROW], here[INDEX], before, here[ITEMS]]), failures)
+    return pl.concat([*done, totals])
+
+
+def _stepped(body: Body, frame: pl.DataFrame, elements: pl.DataFrame, failures: Failures) -> pl.DataFrame:
+    """Row and value of the elements' rows that do not fail."""
     found, failed, _ = body.apply(frame, elements)
-    for row, (_, failure) in failed.items():
-        failures.setdefault(row, failure)
-    every = pl.DataFrame({ROW: pl.int_range(totals.len(), dtype=pl.Int64, eager=True), "__old": totals})
-    joined = every.join(found.with_columns(pl.lit(True).alias("__new")), on=ROW, how="left", maintain_order="left")
-    return joined.select(pl.when(pl.col("__new")).then(pl.col(VALUE)).otherwise(pl.col("__old"))).to_series()
+    failures |= {row: failure for row, (_, failure) in failed.items()}
+    return found.drop(INDEX)
 
 
 @compiles("map_entries")

@@ -21,7 +21,6 @@ _ONE: dict[str, Callable[[pl.Expr], pl.Expr]] = {
     "reverse": lambda value: value.str.split("").list.reverse().list.join(""),
 }
 _TWO: dict[str, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
-    "contains": lambda value, part: value.str.contains(part, literal=True),
     "startswith": lambda value, part: value.str.starts_with(part),
     "endswith": lambda value, part: value.str.ends_with(part),
 }
@@ -40,6 +39,22 @@ def _one(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 @compiles(*_TWO)
 def _two(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return strict(call, arguments, _TWO[call.function](beside(arguments[0], arguments[1:]), arguments[1].value))
+
+
+@compiles("contains")
+def _contains(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Of each text of a column Polars' own function makes a pattern, in time with the square of its length."""
+    value, part = beside(arguments[0], arguments[1:]), arguments[1].value
+    if arguments[1].constant is not None:
+        return strict(call, arguments, value.str.contains(part, literal=True))
+    found = (part == "") | _split_once(value, part)[1].is_not_null()
+    return strict(call, arguments, null_if_any_null(found, arguments))
+
+
+def _split_once(value: pl.Expr, part: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """What is in front of a text and what follows it, which is NULL where it is not there."""
+    halves = value.str.splitn(part, 2).struct
+    return halves.field("field_0"), halves.field("field_1")
 
 
 @compiles(*_TRIMS)
@@ -140,8 +155,8 @@ def _repeat(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def _position(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     """Polars finds bytes; the characters in front are counted."""
     value, part = beside(arguments[0], arguments[1:]), arguments[1].value
-    before = value.str.splitn(part, 2).struct.field("field_0").str.len_chars() + 1
-    found = pl.when(part == "").then(1).when(value.str.contains(part, literal=True)).then(before).otherwise(0)
+    before, after = _split_once(value, part)
+    found = pl.when(part == "").then(1).when(after.is_not_null()).then(before.str.len_chars() + 1).otherwise(0)
     return strict(call, arguments, null_if_any_null(found.cast(pl.Int32), arguments))
 
 

@@ -139,7 +139,7 @@ FUNCTIONS = (
         "aggregate",
         "lambdas",
         "aggregate(a, start, (acc, x) -> expression [, acc -> expression])",
-        "Beginning with start (a number, boolean or time), one element after the other.",
+        "Beginning with start (a number, boolean or time), one element after the other, at most 10,000.",
         _aggregate,
         ("reduce",),
         lambdas=True,

@@ -51,8 +51,9 @@ def _reverse(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def _pad(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 3)
     size = _bounded(site, arguments[1], f"pads to at most {MAX_REPEAT} characters")
-    pad = site.fixed_text(arguments[2]) if len(arguments) == 3 else Literal(" ", STRING)
-    return Call(site.function, (site.text(arguments[0]), size, pad), STRING)
+    if len(arguments) == 2:  # Spark pads bytes with zeros, and makes text of them where the padding is text
+        return Call(site.function, (_characters(site, arguments[0]), size, Literal(" ", STRING)), STRING)
+    return Call(site.function, (site.text(arguments[0]), size, site.fixed_text(arguments[2])), STRING)
 
 
 def _repeat(site: Site, arguments: tuple[Argument, ...]) -> Expression:

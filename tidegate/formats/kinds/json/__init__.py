@@ -29,8 +29,8 @@ which records are bad depends on the schema alone; each field costs a little tim
 | whole numbers | a number without fraction and exponent, within the type's range | the same |
 | `decimal(p,s)` | any number (`5`, `5.00`, `5e0`), or its text (`"5.00"`), that has at most `p` digits, `s` of them \
 after the point | a number with all `s` digits: `5.00` |
-| `float`, `double` | any number within the type's range, as the nearest value that the type has | the same; NaN and \
-infinities become `null` |
+| `float`, `double` | any number within the type's range, as the nearest double; a float is the one nearest to that \
+double | the same; NaN and infinities become `null` |
 | `string` | a string | the same |
 | `binary` | base64 | base64 |
 | `date` | `"2026-01-31"` | the same |
