@@ -74,6 +74,8 @@ def test_a_window_makes_its_source_carry_event_time() -> None:
     ("window", "problem"),
     [
         ("{tumbling: 1d, time_zone: Europe/Berln}", "window.time_zone: `Europe/Berln` is not a time zone"),
+        ("{tumbling: 1d, time_zone: localtime}", "window.time_zone: `localtime` is not a time zone"),
+        ("{tumbling: 1d, time_zone: Factory}", "window.time_zone: `Factory` is not a time zone"),
         ("{tumbling: 0s}", "window.tumbling: `0s` is out of range; use 1ms to 366d"),
         ("{sliding: 1m, every: 2m}", "window.every: is more than the size, 1m"),
         ("{sliding: 1m}", "window: `every` is missing"),
