@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.plan.meanings import find_changes
@@ -13,6 +14,8 @@ from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
 from tidegate.plan.growth import derive_batch_limits
 from tidegate.plan.meaning import derive_meanings
+from tidegate.state.declaration import Serializer
+from tidegate.state.verdict import Fit, judge
 
 STEP = "window: {tumbling: 1m}, aggregate: {n: count(*), net: sum(amount * 2)}"
 FILE = """\
@@ -284,6 +287,14 @@ def test_early_results_of_sessions_and_sliding_windows_are_another_state() -> No
         ["early_sessions", "timers", "given", "early", "ahead", "laggards", "late_rows", "watermark"],
         ["slices", "gathered", "timers", "watermark"],
     ]
+
+
+def test_sessions_with_another_interval_of_early_results_can_only_be_reset() -> None:
+    """Rows wait by the time of the next result: sessions that they join may be closed before the new one."""
+    ten, twenty = (window_of(plan_of(EARLY.replace("10s", every))).states(128)[0] for every in ("10s", "20s"))
+    assert judge(ten.shape, twenty).reason == "its window was session, early each 10s and is session, early each 20s"
+    older = msgspec.structs.replace(ten.shape, serializer=Serializer())  # what older releases have written
+    assert judge(older, ten).fit is Fit.AS_IS
 
 
 def test_a_sink_has_from_or_is_named_as_late() -> None:
