@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from tests.plan.meanings import find_changes
+from tidegate.config.errors import Problem
 from tidegate.config.load import parse_pipeline
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_sink import SinkOperator
@@ -206,7 +207,39 @@ def test_steps_that_cannot_take_a_result_back_are_refused_after_sessions_whose_r
     assert problem.message.startswith(
         "`aggregate` of the results of `totals`, which later records correct, needs retraction"
     )
-    assert problem.remedy.startswith("remove `allowed_lateness` or `emit` of `totals`")
+    assert problem.remedy == "remove `allowed_lateness` and `emit` of `totals`, or read a step like it without them"
+
+
+EACH = "key: customer, aggregate: {m: sum(n)}"
+RANKED = "key: window_start, keep: {by: n, n: 3}"
+AGAIN = (f"{STEP}, emit: {{every: 10s}}", f"{STEP}, allowed_lateness: 1m")
+
+
+@pytest.mark.parametrize("step", AGAIN)
+@pytest.mark.parametrize(
+    "after",
+    [EACH, EACH.replace("aggregate", "window: {tumbling: 1h}, aggregate"), RANKED, "dedup: {key: n, within: 1h}"],
+)
+def test_steps_that_would_count_a_result_twice_are_refused_after_windows_that_give_it_again(
+    step: str, after: str
+) -> None:
+    word = next(one for one in ("window", "keep", "dedup", "aggregate") if f"{one}:" in after)
+    (problem,) = problems_after(step, after)
+    assert problem.message == f"`{word}` of the results of `totals`, which are given again, would count each of them"
+    assert problem.remedy == "remove `allowed_lateness` and `emit` of `totals`, or read a step like it without them"
+
+
+@pytest.mark.parametrize("step", AGAIN)
+def test_the_newest_result_of_a_window_may_be_kept_and_what_is_given_once_may_be_counted(step: str) -> None:
+    assert not problems_after(step, "key: customer, keep: last")
+    assert not problems_after(STEP, EACH)
+
+
+def problems_after(step: str, after: str) -> tuple[Problem, ...]:
+    """Of a step that reads the results of a window, after another one that passes them on."""
+    passed = f"  - {{name: some, from: totals, where: n > 1}}\n  - {{name: each, from: some, {after}}}\nsinks:\n"
+    text = pipeline(step).replace("sinks:\n", passed).replace("out: {from: totals", "out: {from: each")
+    return check_pipeline(parse_pipeline(text, "p.yaml", {})).problems
 
 
 def test_nobody_on_the_way_to_a_sink_asks_which_results_are_deletes() -> None:

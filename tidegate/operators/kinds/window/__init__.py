@@ -299,7 +299,10 @@ class WindowKind(StepKind):
     }
     settings = WindowStepSettings
     extends = "aggregate"
-    counts = True
+
+    def counts(self, step: Any) -> bool:  # noqa: ARG002  # all of them
+        """See StepKind."""
+        return True
 
     def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
         """See StepKind."""
@@ -325,6 +328,8 @@ class WindowKind(StepKind):
         context.gives(types)
         if corrected:
             context.corrects()
+        if step.allowed_lateness_ms or windowing.early_ms:
+            context.repeats()
         inputs, plain = derive_inputs(keys, calls, context.columns, context.columns if late else ())
         context.add(make_projection(OperatorName(f"{context.name}.input"), inputs, context.policy))
         operator = WindowOperator(
