@@ -9,7 +9,7 @@ import pytest
 
 from tests.plan.meanings import find_changes
 from tidegate.config.load import parse_pipeline
-from tidegate.operators.meaning import VERSION, Meaning
+from tidegate.operators.meaning import VERSION, Meaning, digest
 from tidegate.plan.build import build_plan
 from tidegate.plan.meaning import derive_meanings
 
@@ -215,6 +215,93 @@ def test_a_part_that_an_older_version_did_not_have_is_no_change() -> None:
     new: Meaning = {"orders": {"the window": f"{VERSION}:a", "the allowed lateness": f"{VERSION}:b"}}
     assert find_changes({"orders": {"the window": f"{VERSION - 1}:c"}}, new) == []
     assert find_changes({"orders": {"the window": f"{VERSION}:a"}}, new) == ["the allowed lateness of orders"]
+
+
+TYPED = """\
+version: 1
+name: orders
+kafka: {bootstrap.servers: localhost:9092}
+checkpoints: {directory: file:///tmp/orders}
+sources:
+  orders: {topic: orders, schema: {id: int, customer: string, qty: int, price: "decimal(10,2)", day: date}}
+steps:
+  - {name: made, from: orders, select: {k: "concat(customer, '/', qty)", at: "xxhash64(id)"}}
+  - {name: totals, from: made, key: [k, at], aggregate: {n: count(*)}}
+  - {name: newest, from: made, key: [k, at], keep: last}
+sinks:
+  out: {from: totals, topic: out}
+  more: {from: newest, topic: more}
+"""
+
+
+def typed(*changes: tuple[str, str]) -> dict[str, Meaning]:
+    text = TYPED
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return {str(name): one for name, one in derive_meanings(build_plan(parse_pipeline(text, "p", {}))).items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "change", "differs"),
+    [
+        ("concat(customer, '/', qty)", ("qty: int", "qty: bigint"), False),
+        ("concat(customer, '/', qty)", ("qty: int", "qty: double"), True),
+        ("concat(customer, '/', price)", ("decimal(10,2)", "decimal(12,4)"), True),
+        ("concat(customer, '/', price)", ("decimal(10,2)", "decimal(12,2)"), False),
+        ("concat(customer, '/', day)", ("day: date", "day: timestamp"), True),
+        ("try_cast(day as string)", ("day: date", "day: timestamp"), True),
+        ("to_json(named_struct('q', array(qty)))", ("qty: int", "qty: bigint"), False),
+        ("to_json(named_struct('q', price))", ("decimal(10,2)", "decimal(12,4)"), True),
+        ("xxhash64(qty)", ("qty: int", "qty: bigint"), True),
+        ("format_string('%05d', qty)", ("qty: int", "qty: bigint"), False),
+        ("format_string('%d %-4x', id, qty)", ("qty: int", "qty: bigint"), True),
+        ("customer", ("qty: int", "qty: double"), False),
+    ],
+)
+def test_X16_the_type_of_a_column_belongs_to_the_meaning_of_its_text_and_its_hash(
+    text: str, change: tuple[str, str], differs: bool
+) -> None:
+    own = ("concat(customer, '/', qty)", text)
+    found = find_changes(typed(own)["totals"], typed(own, change)["totals"])
+    assert found == (["key `k` of orders"] if differs else [])
+
+
+def test_X16_the_type_of_a_column_belongs_to_the_meaning_of_a_condition_on_its_hash() -> None:
+    """As for a sample of the records."""
+    step = '  - {name: some, from: orders, where: "pmod(xxhash64(id), 100) < 50"}\n'
+    sample = (("steps:\n", f"steps:\n{step}"), ("from: orders, select", "from: some, select"))
+    old, new = typed(*sample), typed(*sample, ("id: int", "id: bigint"))
+    assert find_changes(old["totals"], new["totals"])[0] == "the choice of records of orders"
+
+
+def test_what_is_made_of_a_digest_with_types_is_the_same_without_them() -> None:
+    for words in ("{}", "name={}"):
+        plain, types = (digest("call", words.format("a" * 16 + end), "x~y") for end in ("", "~" + "b" * 16))
+        assert types.partition("~")[0] == plain != types
+
+
+def test_types_are_compared_where_both_releases_have_written_them() -> None:
+    """The same file needs no word, and what else has changed is seen."""
+    old: dict[str, Meaning] = {
+        "totals": {
+            "orders": {
+                "the choice of records": "2:6302891b96f3d552",
+                "key `k`": "2:649aac224338c621",
+                "key `at`": "2:bff7154628cd98b3",
+                "`n`": "2:075a70b8b8e8d502",
+            }
+        },
+        "newest": {"orders": {"what is kept": "4:4e54dfa938bff21b"}},
+    }
+    new = typed()
+    assert new["totals"]["orders"]["key `k`"] == "2:649aac224338c621~3ec71e1c224e3d3f"
+    assert new["totals"]["orders"]["key `at`"] == "2:bff7154628cd98b3~c009880ec8198916"
+    assert {name: find_changes(one, new[name]) for name, one in old.items()} == {"totals": [], "newest": []}
+    assert find_changes(old["totals"], typed(("'/'", "'-'"), ("id: int", "id: bigint"))["totals"]) == [
+        "key `k` of orders"
+    ]
+    assert find_changes(new["newest"], typed(("id: int", "id: bigint"))["newest"]) == ["what is kept of orders"]
 
 
 GOLDEN = [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.plan.meanings import find_changes
+from tidegate.config.errors import Problem
 from tidegate.config.load import parse_pipeline
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_sink import SinkOperator
@@ -13,6 +15,8 @@ from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
 from tidegate.plan.growth import derive_batch_limits
 from tidegate.plan.meaning import derive_meanings
+from tidegate.state.declaration import Serializer
+from tidegate.state.verdict import Fit, judge
 
 STEP = "window: {tumbling: 1m}, aggregate: {n: count(*), net: sum(amount * 2)}"
 FILE = """\
@@ -74,6 +78,8 @@ def test_a_window_makes_its_source_carry_event_time() -> None:
     ("window", "problem"),
     [
         ("{tumbling: 1d, time_zone: Europe/Berln}", "window.time_zone: `Europe/Berln` is not a time zone"),
+        ("{tumbling: 1d, time_zone: localtime}", "window.time_zone: `localtime` is not a time zone"),
+        ("{tumbling: 1d, time_zone: Factory}", "window.time_zone: `Factory` is not a time zone"),
         ("{tumbling: 0s}", "window.tumbling: `0s` is out of range; use 1ms to 366d"),
         ("{sliding: 1m, every: 2m}", "window.every: is more than the size, 1m"),
         ("{sliding: 1m}", "window: `every` is missing"),
@@ -201,7 +207,39 @@ def test_steps_that_cannot_take_a_result_back_are_refused_after_sessions_whose_r
     assert problem.message.startswith(
         "`aggregate` of the results of `totals`, which later records correct, needs retraction"
     )
-    assert problem.remedy.startswith("remove `allowed_lateness` or `emit` of `totals`")
+    assert problem.remedy == "remove `allowed_lateness` and `emit` of `totals`, or read a step like it without them"
+
+
+EACH = "key: customer, aggregate: {m: sum(n)}"
+RANKED = "key: window_start, keep: {by: n, n: 3}"
+AGAIN = (f"{STEP}, emit: {{every: 10s}}", f"{STEP}, allowed_lateness: 1m")
+
+
+@pytest.mark.parametrize("step", AGAIN)
+@pytest.mark.parametrize(
+    "after",
+    [EACH, EACH.replace("aggregate", "window: {tumbling: 1h}, aggregate"), RANKED, "dedup: {key: n, within: 1h}"],
+)
+def test_steps_that_would_count_a_result_twice_are_refused_after_windows_that_give_it_again(
+    step: str, after: str
+) -> None:
+    word = next(one for one in ("window", "keep", "dedup", "aggregate") if f"{one}:" in after)
+    (problem,) = problems_after(step, after)
+    assert problem.message == f"`{word}` of the results of `totals`, which are given again, would count each of them"
+    assert problem.remedy == "remove `allowed_lateness` and `emit` of `totals`, or read a step like it without them"
+
+
+@pytest.mark.parametrize("step", AGAIN)
+def test_the_newest_result_of_a_window_may_be_kept_and_what_is_given_once_may_be_counted(step: str) -> None:
+    assert not problems_after(step, "key: customer, keep: last")
+    assert not problems_after(STEP, EACH)
+
+
+def problems_after(step: str, after: str) -> tuple[Problem, ...]:
+    """Of a step that reads the results of a window, after another one that passes them on."""
+    passed = f"  - {{name: some, from: totals, where: n > 1}}\n  - {{name: each, from: some, {after}}}\nsinks:\n"
+    text = pipeline(step).replace("sinks:\n", passed).replace("out: {from: totals", "out: {from: each")
+    return check_pipeline(parse_pipeline(text, "p.yaml", {})).problems
 
 
 def test_nobody_on_the_way_to_a_sink_asks_which_results_are_deletes() -> None:
@@ -282,6 +320,14 @@ def test_early_results_of_sessions_and_sliding_windows_are_another_state() -> No
         ["early_sessions", "timers", "given", "early", "ahead", "laggards", "late_rows", "watermark"],
         ["slices", "gathered", "timers", "watermark"],
     ]
+
+
+def test_sessions_with_another_interval_of_early_results_can_only_be_reset() -> None:
+    """Rows wait by the time of the next result: sessions that they join may be closed before the new one."""
+    ten, twenty = (window_of(plan_of(EARLY.replace("10s", every))).states(128)[0] for every in ("10s", "20s"))
+    assert judge(ten.shape, twenty).reason == "its window was session, early each 10s and is session, early each 20s"
+    older = msgspec.structs.replace(ten.shape, serializer=Serializer())  # what older releases have written
+    assert judge(older, ten).fit is Fit.AS_IS
 
 
 def test_a_sink_has_from_or_is_named_as_late() -> None:

@@ -12,10 +12,14 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tidegate.config.load import parse_pipeline
+from tidegate.coordinator.recovery import RestoreFacts
 from tidegate.coordinator.savepoint import METADATA, check_whole, read_savepoint
 from tidegate.coordinator.savepoint_care import examine_savepoint
+from tidegate.coordinator.stored_shapes import read_stored
 from tidegate.coordinator.stored_state import read_state
 from tidegate.coordinator.types import StateHandle
+from tidegate.coordinator.upgrade import Outcome
+from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.ids import OperatorName, SlotIndex, StateName
 from tidegate.plan.assignment import key_group_range
@@ -119,6 +123,18 @@ class Broken(LocalStorage):
 def test_what_is_reported_is_why_it_failed_and_not_that_it_could_not_be_removed(plan: Plan, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no space left"):
         write(plan, Broken(str(tmp_path / "made")), StepRows("sums", sums(2)))
+
+
+def test_a_word_that_the_file_still_has_does_not_throw_the_rows_away(tmp_path: Path) -> None:
+    said = TEXT.replace("from: orders, key: [k], ttl", 'from: orders, state: {reset: "another key"}, key: [k], ttl')
+    worded = build_plan(parse_pipeline(said, "p.yaml", {}))
+    folder = LocalStorage(str(tmp_path / "made"))
+    write(worded, folder, StepRows("sums", sums(2)))
+    savepoint = read_savepoint(folder)
+    facts = RestoreFacts(savepoint.identity, {}, frozenset(worded.words), plan=worded)
+    stored = read_stored(folder, savepoint.checkpoint.states)
+    upgrade = decide_upgrade(savepoint.checkpoint, savepoint.identity, facts.definition, stored)
+    assert [(step.name, step.outcome) for step in upgrade.steps] == [("sums", Outcome.KEPT)]
 
 
 def test_what_was_written_is_read_again_and_restored_by_every_subtask(plan: Plan, tmp_path: Path) -> None:

@@ -107,6 +107,14 @@ def test_an_edge_that_has_changed_is_refused_by_the_header_alone() -> None:
         refuse_other_edges("f", data, {0: changed})
 
 
+def test_rows_of_an_older_release_are_refused_where_they_lack_the_event_time_that_is_needed() -> None:
+    timed = {0: msgspec.structs.replace(SHAPES[0], timed=True)}
+    data = GOLDEN.read_bytes()
+    refuse_other_edges("f", data, timed)  # their header does not say what they have
+    with pytest.raises(InflightUnreadable, match=r"rows in flight on read -> total without event time.*SIGTERM"):
+        read_inflight("f", data, timed, ALL)
+
+
 def test_an_edge_is_known_by_its_name_whatever_its_index_is_now() -> None:
     pieces = read_inflight("f", capture(batch((1, 1))).encode(), {7: SHAPES[0]}, ALL)
     assert [edge for edge, _ in pieces] == [7]
@@ -193,4 +201,4 @@ def test_nothing_in_flight_makes_no_file() -> None:
 
 
 def test_shapes_are_compared_whole() -> None:
-    assert SHAPES[0] == EdgeShape("read -> total", SHAPES[0].columns, ("k",), MAX_PARALLELISM)
+    assert SHAPES[0] == EdgeShape("read -> total", SHAPES[0].columns, ("k",), MAX_PARALLELISM, timed=False)

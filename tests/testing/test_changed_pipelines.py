@@ -114,6 +114,16 @@ def test_rows_in_flight_to_a_step_that_is_gone_are_refused_until_nothing_is_in_f
     assert went_on(life)["n"] == 1
 
 
+TTL = ("key: customer,", "key: customer, ttl: 30d,")
+ONE_AFTER_IT = (
+    "sinks:\n",
+    """  - {name: newest, from: sums, key: customer, keep: last}
+sinks:
+  more: {from: newest, topic: more, key: customer}
+""",
+)
+
+
 def test_rows_in_flight_of_another_shape_are_refused_whatever_is_said_of_the_state(begun: Life) -> None:
     before = Life(TOTALS, begun)
     before.hurry("orders", *({"id": i, "customer": "c0", "amount": 2.0} for i in range(40)))
@@ -121,6 +131,19 @@ def test_rows_in_flight_of_another_shape_are_refused_whatever_is_said_of_the_sta
     text = changed(TOTALS, ("net: sum(amount)}", "net: sum(amount), ids: sum(id)}, state: reset"))
     with pytest.raises(InflightUnreadable, match="SIGTERM"):
         Life(text, before)
+
+
+@pytest.mark.parametrize("change", [TTL, ONE_AFTER_IT])
+def test_rows_in_flight_without_event_time_are_refused_where_a_step_needs_it_now(
+    begun: Life, change: tuple[str, str]
+) -> None:
+    before = Life(TOTALS, begun)
+    before.hurry("orders", *({"id": i, "customer": "c0", "amount": 2.0} for i in range(40)))
+    before.checkpoint()
+    text = changed(TOTALS, change)
+    with pytest.raises(InflightUnreadable, match=r"sums.input -> sums without event time.*SIGTERM"):
+        Life(text, before)
+    assert outcomes(Life(text, begun))["sums"] is Outcome.KEPT
 
 
 MEANT = changed(TOTALS, ("sum(amount)", "sum(amount * 2)"))

@@ -2,26 +2,35 @@
 
 A total of `sum(net)` that goes on as `sum(net * 2)` is neither. Digests are of the typed expressions with columns
 resolved down to the source: formatting, names of steps in between, the order of filters and of columns, and wider
-integers do not matter. `plan/meaning.py` follows the graph; each kind of operator says what it does to a `Branch`.
+integers do not matter; other types of columns do where texts or hashes are made of them. `plan/meaning.py` follows the
+graph; each kind of operator says what it does to a `Branch`.
 
 A change of this module or of how an expression is typed changes digests: raise `VERSION` then, and that of a kind of
 operator where only its own digests change. Digests of another version are not compared.
+
+What goes by types has a digest of them after the other one, `~` between. Older releases have not written it: types are
+compared where both have them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from tidegate.datatypes import DataType
 from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, Literal
 
 VERSION: Final = 2
 _DIGEST_BYTES: Final = 8
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+_TYPES: Final = re.compile(r"(?<=[0-9a-f]{16})~([0-9a-f]{16})\Z")
+_BITS: Final = re.compile("%[^%A-Za-z]*[oxX]")
+"""What a format makes of a negative integer goes by its width."""
 
 EVENT_TIME: Final = "the event time"
 """The part of a step that goes by it: where it does so only before or only after a change, as totals that get a `ttl`,
@@ -88,16 +97,38 @@ def digest_expression(expression: Expression, columns: Mapping[str, str]) -> str
             before, after = operand.type.kind, kind.kind
             if before in _INTEGERS and after in _INTEGERS and _INTEGERS.index(before) <= _INTEGERS.index(after):
                 return inner
-            return digest("try_cast" if attempt else "cast", inner, str(kind))
+            types = [_form_of(operand.type)] if after == "string" else []
+            return _typed(digest("try_cast" if attempt else "cast", inner, str(kind)), types)
         case Call(function="secret", arguments=arguments):  # by its name: another key is no other meaning
             return digest("call", "secret", *(digest_expression(argument, columns) for argument in arguments[:2]))
         case Call(function=function, arguments=arguments):
-            return digest("call", function, *(digest_expression(argument, columns) for argument in arguments))
+            whole = digest("call", function, *(digest_expression(argument, columns) for argument in arguments))
+            return _typed(whole, _types_of(function, arguments))
         case Lambda(parameters=parameters, body=body):  # names of parameters do not matter, how deep they are does
             depth = str(_lambda_depth(body))
             own = {name: digest("parameter", depth, str(index)) for index, (name, _) in enumerate(parameters)}
             return digest("lambda", digest_expression(body, {**columns, **own}))
     raise TypeError(f"{type(expression).__name__} is not an expression")
+
+
+def _types_of(function: str, arguments: Sequence[Expression]) -> list[str]:
+    """The types by which a function makes other results of values that are equal."""
+    first = arguments[0] if arguments else None
+    bits = function == "format_string" and isinstance(first, Literal) and _BITS.search(str(first.value))
+    if function == "xxhash64" or bits:
+        return [str(argument.type) for argument in arguments]
+    return [_form_of(argument.type) for argument in arguments] if function in ("format_string", "to_json") else []
+
+
+def _form_of(kind: DataType) -> str:
+    """A type as far as the text of a value goes by it."""
+    match kind.kind:
+        case "decimal":
+            return f"decimal {kind.scale}"
+        case "array" | "map" | "struct":
+            inner = [("", one) for one in (kind.key, kind.element) if one is not None]
+            return digest(kind.kind, *(part for name, one in (*inner, *kind.fields) for part in (name, _form_of(one))))
+    return "integer" if kind.kind in _INTEGERS else kind.kind
 
 
 def _lambda_depth(expression: Expression) -> int:
@@ -113,5 +144,22 @@ def _lambda_depth(expression: Expression) -> int:
 
 
 def digest(*parts: str) -> str:
-    """Of words in order."""
-    return hashlib.sha256(msgspec.json.encode(parts)).digest()[:_DIGEST_BYTES].hex()
+    """Of words in order, which may be digests or end with one."""
+    types = [found[1] for part in parts if (found := _TYPES.search(part))]
+    return _typed(_hash(tuple(_TYPES.sub("", part) for part in parts)), types)
+
+
+def differ(one: str, other: str) -> bool:
+    """Whether two digests are of something else. Types count where both have them."""
+    (plain, _, types), (other_plain, _, other_types) = one.partition("~"), other.partition("~")
+    return plain != other_plain or bool(types and other_types and types != other_types)
+
+
+def _typed(whole: str, types: Sequence[str]) -> str:
+    """A digest that goes by these types, too."""
+    plain, _, inner = whole.partition("~")
+    return f"{plain}~{_hash((inner, *types))}" if types else whole
+
+
+def _hash(words: Sequence[str]) -> str:
+    return hashlib.sha256(msgspec.json.encode(words)).digest()[:_DIGEST_BYTES].hex()

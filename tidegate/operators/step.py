@@ -63,7 +63,10 @@ class StepContext(Protocol):
         """
 
     def corrects(self) -> None:
-        """The step gives results again, and takes some back: `_deleted` says which rows do that."""
+        """The step takes results back: `_deleted` says which rows do that."""
+
+    def repeats(self) -> None:
+        """The step gives results again, early or corrected ones: the newest counts."""
 
     def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
         """An operator after what the step has added before, or reads; with `keys` rows are exchanged by them."""
@@ -82,8 +85,6 @@ class StepKind:
     """Other keys that it cannot do without, and what to do when one is missing."""
     extends: ClassVar[str] = ""
     """The word of another kind: a step that has both words is one of this kind, with the keys of both."""
-    counts: ClassVar[bool] = False
-    """Whether it counts or keeps rows: a result that is given again would count twice."""
     settings: ClassVar[type[Settings]] = Settings
     """Its keys, all optional: they become keys of every step of the file."""
 
@@ -103,6 +104,10 @@ class StepKind:
     def outputs(self, step: Any) -> tuple[str, ...]:  # noqa: ARG002  # for those with outputs that have names
         """The outputs of a step that are read as `step.output`. A step that has any is read by them only."""
         return ()
+
+    def counts(self, step: Any) -> bool:  # noqa: ARG002  # for those that do
+        """Whether a result that is given again would count twice."""
+        return False
 
     def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # for those that refuse them
         """Why its rows may not be changes of a table's rows, deletes among them, as the end of a sentence; empty: they

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from tidegate.ids import OperatorName, VertexId
-from tidegate.operators.meaning import EVENT_TIME, Branches, Meaning
+from tidegate.operators.meaning import EVENT_TIME, Branches, Meaning, differ
 from tidegate.plan.graph import Plan, Vertex, Way
 
 _COLUMN: Final = re.compile("(?:key )?`(.*)`", re.DOTALL)
@@ -91,7 +91,7 @@ def _column_of(part: str) -> str | None:
 
 
 def _differ(one: str, other: str, version: set[str]) -> bool:
-    return one != other and _versions((one, other)) == version
+    return differ(one, other) and _versions((one, other)) == version
 
 
 def _versions(digests: Iterable[str]) -> set[str]:

@@ -28,7 +28,7 @@ from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.kinds.union import UnionOperator
 from tidegate.operators.registry import choose_step_kind, step_kinds
 from tidegate.operators.spec import LATE, Operator
-from tidegate.operators.step import NEEDS_RETRACTION
+from tidegate.operators.step import NEEDS_RETRACTION, StepKind
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.plan.record_parts import SinkParts, derive_key, derive_metadata
 from tidegate.plan.scope import Declared
@@ -66,7 +66,9 @@ class Builder:
     changelogs: dict[str, str] = field(default_factory=dict)
     """Of every source and step whose rows are changes of a table's: the source that they come from."""
     corrections: dict[str, str] = field(default_factory=dict)
-    """Of every step whose rows are results that are given again, or taken back: the step that does so."""
+    """Of every step whose rows are results, some of which are taken back: the step that does so."""
+    repeats: dict[str, str] = field(default_factory=dict)
+    """The same for results that are given again."""
     problems: list[Problem] = field(default_factory=list)
     expressions: list[PlacedExpression] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
@@ -79,7 +81,8 @@ class Builder:
             return
         self.policies[one.name] = combine_policies(self.policies.get(name, BadRecordPolicy.FAIL) for name in one.inputs)
         bases = [name.partition(".")[0] for name in one.inputs]
-        for known, names in ((self.changelogs, bases), (self.corrections, [] if one.late_of else bases)):
+        given = [] if one.late_of else bases
+        for known, names in ((self.changelogs, bases), (self.corrections, given), (self.repeats, given)):
             origin = next((known[name] for name in names if name in known), None)
             if origin is not None:
                 known[one.name] = origin
@@ -227,14 +230,24 @@ class Builder:
                 "read a topic of rows; filters, `select`, `route`, `explode`, running totals and sinks take changes"
             )
             self.problem((*one.path, kind.word), message, remedy, at_key=True)
-        corrected = self.corrections.get(one.name)
-        reason = NEEDS_RETRACTION if kind.counts else kind.refuses_changes(step)
-        if corrected is not None and reason:
-            message = f"`{kind.word}` of the results of `{corrected}`, which later records correct, {reason}"
-            remedy = f"remove `allowed_lateness` or `emit` of `{corrected}`, or write its results to a topic"
-            self.problem((*one.path, kind.word), message, remedy, at_key=True)
+        self._refuse_repeats(one, step, kind)
         if all(getattr(step, key) is not None for key in kind.needs):  # else the file's own checks have reported it
             kind.build(step, _Context(self, one, columns))
+
+    def _refuse_repeats(self, one: Declared, step: StepSettings, kind: StepKind) -> None:
+        """A step that would count a result twice, or cannot take one back."""
+        of, counts = self.repeats.get(one.name), kind.counts(step)
+        if of is None:
+            return
+        if one.name in self.corrections and (counts or kind.refuses_changes(step)):
+            reason = NEEDS_RETRACTION if counts else kind.refuses_changes(step)
+            message = f"`{kind.word}` of the results of `{of}`, which later records correct, {reason}"
+        elif counts:
+            message = f"`{kind.word}` of the results of `{of}`, which are given again, would count each of them"
+        else:
+            return
+        remedy = f"remove `allowed_lateness` and `emit` of `{of}`, or read a step like it without them"
+        self.problem((*one.path, kind.word), message, remedy, at_key=True)
 
     # -- sinks ---------------------------------------------------------------------------------------------------------
 
@@ -392,6 +405,9 @@ class _Context:
 
     def corrects(self) -> None:
         self._builder.corrections[self.name] = self.name
+
+    def repeats(self) -> None:
+        self._builder.repeats[self.name] = self.name
 
     def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
         if self._last is not None:

@@ -19,8 +19,10 @@ import polars as pl
 
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.savepoint import FORMAT_VERSION, METADATA, Savepoint, encode_metadata, remove_written
+from tidegate.coordinator.spent_words import spend
 from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
+from tidegate.coordinator.upgrade import Definition
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, StateName
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.graph import Plan
@@ -89,14 +91,20 @@ def choose_declaration(plan: Plan, step: str) -> StateDeclaration:
 
 
 def derive_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, str]) -> Identity:
-    """Whose state it will be. Without a cluster it can be restored on any."""
+    """Whose state it will be. Without a cluster it can be restored on any.
+
+    Words that the file has about changed state are spent: they were said of state before these rows.
+    """
+    meanings = derive_meanings(plan)
+    said = Definition(meanings, {}, dict.fromkeys(meanings, ()), frozenset(), plan.words)
     return Identity(
         pipeline=plan.pipeline,
         cluster_id=cluster_id,
         topic_ids=dict(topic_ids),
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
-        meanings=derive_meanings(plan),
+        meanings=meanings,
+        words=spend({}, said, {}),
     )
 
 

@@ -23,8 +23,10 @@ from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.datatypes import DataType
 from tidegate.errors import PipelineStopped
 from tidegate.formats.arrow import decode_frame
+from tidegate.ids import VertexId
+from tidegate.operators.event_time import TIME
 from tidegate.operators.spec import render_columns
-from tidegate.plan.graph import Edge, Plan
+from tidegate.plan.graph import Plan
 from tidegate.plan.names import derive_edge_names
 from tidegate.state.keygroups import KEY_HASH, key_group_of
 from tidegate.task.elements import Batch
@@ -38,6 +40,10 @@ REPLAY_ORDER: Final = (StateKind.INPUT, StateKind.OUTPUT)
 FORMAT_VERSION: Final = 1
 _MAGIC = b"TGIF"
 _PREFIX = struct.Struct(">4sHI")
+_REMEDY: Final = (
+    "put the old definition back, end the pipeline once with SIGTERM (its final checkpoint leaves nothing in flight), "
+    "then change it"
+)
 
 
 class InflightUnreadable(PipelineStopped):
@@ -54,6 +60,9 @@ class EdgeShape(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     max_parallelism: int
     key_hash: str = KEY_HASH
+    timed: bool | None = None
+    """Whether rows must have an event time, since a step that they reach goes by it. Older releases have not written
+    it."""
 
 
 class FrameIndex(msgspec.Struct, frozen=True, array_like=True):
@@ -108,12 +117,24 @@ class InflightCapture(msgspec.Struct, frozen=True):
 
 def derive_shapes(plan: Plan) -> dict[int, EdgeShape]:
     """The shapes of all edges by key; the others have no in-flight data."""
-    names = derive_edge_names(plan)
-    return {edge.index: _shape(names[edge.index], edge, plan) for edge in plan.edges if edge.keys}
+    names, timed = derive_edge_names(plan), _needing_time(plan)
+    return {
+        edge.index: EdgeShape(
+            names[edge.index], edge.columns, edge.keys, plan.max_parallelism, timed=edge.downstream in timed
+        )
+        for edge in plan.edges
+        if edge.keys
+    }
 
 
-def _shape(name: str, edge: Edge, plan: Plan) -> EdgeShape:
-    return EdgeShape(name, edge.columns, edge.keys, plan.max_parallelism)
+def _needing_time(plan: Plan) -> set[VertexId]:
+    """The vertices whose rows reach an operator that goes by event time, in them or further downstream."""
+    found: set[VertexId] = set()
+    for vertex in reversed(plan.vertices):
+        own = any(node.operator.needs_time() for node in vertex.nodes)
+        if own or any(edge.upstream == vertex.id and edge.downstream in found for edge in plan.edges):
+            found.add(vertex.id)
+    return found
 
 
 def read_inflight(
@@ -154,12 +175,13 @@ def _refuse_changed(name: str, header: InflightHeader, shapes: Mapping[int, Edge
     wanted = {shape.name: shape for shape in shapes.values()}
     for written in header.edges:
         shape = wanted.get(written.name, written)
-        if written != shape:
+        if written != msgspec.structs.replace(shape, timed=written.timed):
             raise InflightUnreadable(
                 f"{name} holds rows in flight on {shape.name} with columns {_describe(written)}, the pipeline now "
-                f"sends {_describe(shape)}: put the old definition back, end the pipeline once with SIGTERM (its final "
-                "checkpoint leaves nothing in flight), then change it"
+                f"sends {_describe(shape)}: {_REMEDY}"
             )
+        if shape.timed and written.timed is False:
+            raise _untimed(name, shape)
 
 
 def read_replay(
@@ -203,6 +225,8 @@ def _decode(name: str, body: memoryview, shape: EdgeShape, key_groups: range) ->
         frame = decode_frame(body)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InflightUnreadable(f"rows in {name} cannot be read: {error}") from error
+    if shape.timed and TIME not in frame.columns:
+        raise _untimed(name, shape)
     kept = _owned(frame, shape, key_groups)
     return Batch(kept, int(kept.estimated_size())) if kept.height else None
 
@@ -210,6 +234,13 @@ def _decode(name: str, body: memoryview, shape: EdgeShape, key_groups: range) ->
 def _owned(frame: pl.DataFrame, shape: EdgeShape, key_groups: range) -> pl.DataFrame:
     groups = key_group_of(frame, shape.keys, shape.max_parallelism)
     return frame.filter(groups.is_between(key_groups.start, key_groups.stop - 1))
+
+
+def _untimed(name: str, shape: EdgeShape) -> InflightUnreadable:
+    return InflightUnreadable(
+        f"{name} holds rows in flight on {shape.name} without event time, by which a step goes now that they reach: "
+        f"{_REMEDY}"
+    )
 
 
 def _describe(shape: EdgeShape) -> str:

@@ -8,6 +8,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,7 +39,9 @@ from tidegate.datatypes import (
     decimal_of_units,
 )
 from tidegate.expressions.decimals import derive_average_type, derive_sum_type
-from tidegate.expressions.expression import AggregateCall
+from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.operators.aggregation.contract import derive_accumulators
+from tidegate.operators.aggregation.reduction import reduce_rows
 from tidegate.operators.aggregation.registry import make_mergeable
 from tidegate.operators.aggregation.values import rank
 
@@ -242,3 +245,18 @@ def test_a_sum_that_is_zero_has_no_sign() -> None:
 def test_what_is_no_plain_column_is_refused() -> None:
     with pytest.raises(TypeError, match="plain column"):
         make_mergeable(NAME, AggregateCall("sum", None, BIGINT))
+
+
+def test_an_argument_may_be_called_like_a_part_of_another_total() -> None:
+    rows = pl.DataFrame({"k": [7] * 3, "x": [None, 1, None], "cpu.max": [2.0, 4.0, 6.0]})
+    argument = Column("cpu.max", DOUBLE)
+    calls = {
+        "cpu": AggregateCall("max", Column("x", BIGINT), BIGINT),
+        "n": AggregateCall("count", argument, BIGINT),
+        "mean": AggregateCall("avg", argument, DOUBLE),
+        "spread": AggregateCall("var_samp", argument, DOUBLE),
+    }
+    aggregates = {name: make_mergeable(name, call) for name, call in calls.items()}
+    parts = reduce_rows(rows, ["k"], list(aggregates.values()))
+    found = {name: one.results(derive_accumulators(name, one.parts, parts)).item() for name, one in aggregates.items()}
+    assert found == {"cpu": 1, "n": 3, "mean": 4.0, "spread": 4.0}

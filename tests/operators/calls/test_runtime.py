@@ -266,6 +266,14 @@ def test_rows_in_flight_that_lack_a_column_are_refused() -> None:
         restore(other, capture(step)).poll()
 
 
+def test_rows_in_flight_without_event_time_are_refused_where_a_step_downstream_needs_it_now() -> None:
+    step, other = ManualStep(), ManualStep()
+    step.process(1)
+    other.runtime._operator = spec_of().timed(carried=True)
+    with pytest.raises(StateUnreadable, match="1 rows in flight of look have no event time"):
+        restore(other, capture(step)).poll()
+
+
 def test_rows_with_and_without_a_column_of_the_engine_leave_in_parts() -> None:
     step = ManualStep()
     step.process(1)

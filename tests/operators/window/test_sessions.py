@@ -22,10 +22,14 @@ from tests.operators.window.feeding import (
     make_steps,
     make_window,
 )
+from tidegate.datatypes import BOOLEAN, INT, STRING, DataType
 from tidegate.ids import StateName
 from tidegate.operators.kinds.window.running import sessions as session_runtime
 from tidegate.operators.kinds.window.settings import Windowing
+from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME
+from tidegate.operators.spec import Columns
+from tidegate.state.errors import StateUnreadable
 from tidegate.task.elements import Watermark
 
 Result = tuple[Any, ...]
@@ -148,6 +152,30 @@ def test_W20_a_session_is_given_before_a_watermark_that_has_passed_it(seed: int)
     step.settle()
     assert len(step.results) > 10
     assert_nothing_follows_its_watermark(step)
+
+
+def restart_with_late(columns: Columns) -> Subtasks:
+    """A step whose late output has other columns now than when its only row, which waits, came."""
+    step = Subtasks(make_window(Windowing(10, 0), late=LATE))
+    step.feed(Step((Record("a", 7, 0, 50),)))
+    step.spec = make_window(Windowing(10, 0), late=(*columns, *REASONS))
+    step.restart(1, "memory")
+    return step
+
+
+def test_rows_that_wait_for_the_late_output_follow_its_columns() -> None:
+    step = restart_with_late((("k", STRING), ("x", INT), ("browser", STRING)))
+    step.feed(Step(watermark=END_OF_TIME))
+    [frame] = step.out.sides["late"]
+    assert frame.select("k", "x", "browser").rows() == [("a", 7, None)]
+    assert frame["x"].dtype == pl.Int32
+
+
+@pytest.mark.parametrize("kind", [BOOLEAN, DataType("struct", fields=(("y", BOOLEAN),))], ids=str)
+def test_rows_that_wait_are_refused_where_a_column_cannot_be_what_it_is_now(kind: DataType) -> None:
+    step = restart_with_late((("x", kind),))
+    with pytest.raises(StateUnreadable, match=f"cannot have x as {kind}"):
+        step.feed(Step(watermark=END_OF_TIME))
 
 
 def test_rows_that_are_as_far_apart_as_the_gap_are_in_one_session() -> None:

@@ -27,7 +27,12 @@ class Reduction(NamedTuple):
     columns: list[pl.Series]
     """To be added to the frame before."""
     expressions: list[pl.Expr]
-    """For `group_by(...).agg(...)`."""
+    """For `group_by(...).agg(...)`. Of rows they read added columns only: one may be called like an argument."""
+
+    def counting(self, values: pl.Series, name: str) -> Reduction:
+        """With how many values there are, as `name`."""
+        count = pl.col(name).count().cast(pl.Int64)
+        return Reduction([*self.columns, values.alias(name)], [*self.expressions, count])
 
     def plus(self, *expressions: pl.Expr) -> Reduction:
         """With more expressions."""

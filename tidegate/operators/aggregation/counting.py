@@ -19,10 +19,12 @@ class Count(Direct):
         super().__init__(name, (COUNT,))
         self._argument = argument
 
-    def from_rows(self, rows: pl.DataFrame) -> Reduction:  # noqa: ARG002  # whatever they are
+    def from_rows(self, rows: pl.DataFrame) -> Reduction:
         """See MergeableAggregate."""
-        counted = pl.len() if self._argument is None else pl.col(self._argument).count()
-        return Reduction([], [counted.cast(pl.Int64).alias(self.columns[0])])
+        (column,) = self.columns
+        if self._argument is None:
+            return Reduction([], [pl.len().cast(pl.Int64).alias(column)])
+        return Reduction([rows[self._argument].alias(column)], [pl.col(column).count().cast(pl.Int64)])
 
     def from_parts(self, parts: pl.DataFrame) -> Reduction:  # noqa: ARG002  # whatever they are
         """See MergeableAggregate."""

@@ -39,8 +39,7 @@ class Moments:
     def from_rows(self, rows: pl.DataFrame) -> Reduction:
         """See MergeableAggregate."""
         values = rows[self._argument]
-        count = pl.col(self._argument).count().cast(pl.Int64).alias(self._count)
-        return _joined(self._sum.from_rows(values), self._squares.from_squares(values)).plus(count)
+        return _joined(self._sum.from_rows(values), self._squares.from_squares(values)).counting(values, self._count)
 
     def from_parts(self, parts: pl.DataFrame) -> Reduction:
         """See MergeableAggregate."""

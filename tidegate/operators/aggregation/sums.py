@@ -61,8 +61,7 @@ class Averaging(Summing):
 
     def from_rows(self, rows: pl.DataFrame) -> Reduction:
         """See MergeableAggregate."""
-        count = pl.col(self._argument).count().cast(pl.Int64).alias(self._count)
-        return super().from_rows(rows).plus(count)
+        return super().from_rows(rows).counting(rows[self._argument], self._count)
 
     def from_parts(self, parts: pl.DataFrame) -> Reduction:
         """See MergeableAggregate."""

@@ -27,6 +27,7 @@ from tidegate.operators.async_queue import Call, CallFailure, CallQueue, Mark, S
 from tidegate.operators.calls.caller import Target, ThreadCaller
 from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
 from tidegate.operators.calls.url_template import UrlTemplate, derive_requests
+from tidegate.operators.event_time import TIME
 from tidegate.operators.runtime import OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Columns, Slot, render_columns
 from tidegate.state.errors import StateUnreadable
@@ -233,15 +234,21 @@ class CallRuntime(Runtime):
 
     def _fit(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Rows in flight as the step has them now. Raises StateUnreadable."""
-        for name, kind in self._reads:
-            if name not in frame.columns or frame[name].dtype != polars_type(kind):
-                held = render_columns(frame.schema.items())
-                raise StateUnreadable(
-                    f"{frame.height} rows in flight of {self._operator.name} have no column {name} {kind} (they have "
-                    f"{held}): start with the old definition, let the step catch up, then change it",
-                    operator=self._operator.name,
-                    state=IN_FLIGHT.name,
-                )
+        lacking = [
+            f"column {name} {kind}"
+            for name, kind in self._reads
+            if name not in frame.columns or frame[name].dtype != polars_type(kind)
+        ]
+        if self._operator.carries_time and TIME not in frame.columns:
+            lacking.append("event time, which a step downstream needs now")
+        if lacking:
+            raise StateUnreadable(
+                f"{frame.height} rows in flight of {self._operator.name} have no {lacking[0]} (they have "
+                f"{render_columns(frame.schema.items())}): start with the old definition, let the step catch up, then "
+                "change it",
+                operator=self._operator.name,
+                state=IN_FLIGHT.name,
+            )
         return frame.select([name for name, _ in self._reads] + system_columns(frame))
 
 

@@ -83,7 +83,7 @@ class CallSettings(Settings):
     ] = 20_000
 
 
-class CallOperator(StepOperator, frozen=True):
+class CallOperator(StepOperator, frozen=True, kw_only=True):
     """Rows with the columns of their answers. A row without an answer fails."""
 
     answers: Columns
@@ -94,6 +94,8 @@ class CallOperator(StepOperator, frozen=True):
     capacity: int
     policy: CallPolicy
     bad_records: BadRecordPolicy
+    carries_time: bool = False
+    """Whether a step downstream needs the event time of its rows."""
 
     def produces(self) -> Columns:
         """See Operator."""
@@ -106,6 +108,10 @@ class CallOperator(StepOperator, frozen=True):
     def narrowed(self, needed: set[str]) -> CallOperator:
         """See Operator. Every call is made, whatever is read of its answer."""
         return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
+
+    def timed(self, *, carried: bool) -> CallOperator:
+        """See Operator."""
+        return msgspec.structs.replace(self, carries_time=carried)
 
     def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator. Rows in flight keep them."""

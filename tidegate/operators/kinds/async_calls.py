@@ -49,7 +49,7 @@ AsyncSettings = create_model(
 """`async` is a word of Python: no attribute can be declared by that name."""
 
 
-class AsyncOperator(CallOperator, frozen=True, tag="async"):
+class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
     """Calls `function` with all columns that arrive."""
 
     function: str

@@ -76,7 +76,7 @@ class HttpCallSettings(CallSettings):
     ] = None
 
 
-class HttpOperator(CallOperator, frozen=True, tag="http"):
+class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
     """Asks `url` for each row."""
 
     url: UrlTemplate

@@ -171,7 +171,10 @@ class KeepKind(StepKind):
     word = "keep"
     needs: ClassVar[Mapping[str, str]] = {"key": "add it: the column or columns that records are kept by"}
     settings = KeepSettings
-    counts = True
+
+    def counts(self, step: KeepSettings) -> bool:
+        """See StepKind. Of results that are given again `keep: last` passes the newest."""
+        return step.keep is not None and bool(step.keep.places)
 
     def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
         """See StepKind."""

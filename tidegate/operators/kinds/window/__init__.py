@@ -143,8 +143,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         kinds = dict(self.output)
         keys = tuple(StateField(key, kinds[key]) for key in self.keys)
         encodings = {total_parameter(name): derive_encoding(call) for name, call in self.aggregates}
-        windows = {} if self.window.session else {WINDOW: self._windows()}
-        serializer = Serializer(parameters=windows | {name: text for name, text in encodings.items() if text})
+        serializer = Serializer(parameters=self._windows() | {name: text for name, text in encodings.items() if text})
         begins = {
             f"{name}.{part[0]}": derive_beginning(part) for name, call in self.aggregates for part in derive_parts(call)
         }
@@ -205,14 +204,18 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
             own += [(one.origin, "the allowed lateness", lateness) for one in branches]
         return combine_digests([*digests, *own, *times])
 
-    def _windows(self) -> str:
+    def _windows(self) -> dict[str, str]:
         """Which windows entries are of: under other ones they would be counted for other times, or have no timers.
 
-        It is in the headers of state files.
+        It is in the headers of state files. Sessions are of no windows, but rows of early ones wait for a due time.
         """
+        if self.window.session:
+            every = render_duration(self.window.early_ms)
+            return {WINDOW: f"session, early each {every}"} if self.window.early_ms else {}
         if self.window.early_ms:
-            return f"{self.window}, early results"
-        return f"{self.window}, late rows" if self.window.single and self.allowed_lateness_ms else str(self.window)
+            return {WINDOW: f"{self.window}, early results"}
+        late = ", late rows" if self.window.single and self.allowed_lateness_ms else ""
+        return {WINDOW: f"{self.window}{late}"}
 
     def _window_words(self) -> tuple[str, ...]:
         window = self.window
@@ -296,7 +299,10 @@ class WindowKind(StepKind):
     }
     settings = WindowStepSettings
     extends = "aggregate"
-    counts = True
+
+    def counts(self, step: Any) -> bool:  # noqa: ARG002  # all of them
+        """See StepKind."""
+        return True
 
     def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
         """See StepKind."""
@@ -322,6 +328,8 @@ class WindowKind(StepKind):
         context.gives(types)
         if corrected:
             context.corrects()
+        if step.allowed_lateness_ms or windowing.early_ms:
+            context.repeats()
         inputs, plain = derive_inputs(keys, calls, context.columns, context.columns if late else ())
         context.add(make_projection(OperatorName(f"{context.name}.input"), inputs, context.policy))
         operator = WindowOperator(

@@ -73,8 +73,11 @@ def _zone(value: object) -> str:
 
 @cache
 def _zones() -> tuple[str, ...]:
-    """The names of the system's data base; none where it has no data base: then the slots find out."""
-    return tuple(sorted(zoneinfo.available_timezones()))
+    """The names of the system's data base; none where it has no data base: then the slots find out.
+
+    Two are no zones: what this machine is set to, which another one is not, and what a machine is before it is set up.
+    """
+    return tuple(sorted(zoneinfo.available_timezones() - {"localtime", "Factory"}))
 
 
 class WindowSettings(Settings):

@@ -50,7 +50,7 @@ class WaitingRows:
     def take(self, rows: Sequence[Row], late: Mapping[Row, set[int]]) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
         """Those of these places go; the late ones, by place and event time, and where all was over for them.
 
-        Raises StateUnreadable for rows that lack a column that is read now.
+        Raises StateUnreadable for rows that cannot be as they are read now.
         """
         if not len(self._state):
             return
@@ -65,13 +65,30 @@ class WaitingRows:
         self._state.delete_many(rows)
 
     def _fit(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """With the columns of now: new ones are NULL, and of another type where that loses nothing."""
+        fitted = []
         for name, kind in self._columns:
-            if name not in frame.columns or frame[name].dtype != polars_type(kind):
-                held = render_columns(frame.schema.items())
-                raise StateUnreadable(
-                    f"{frame.height} rows of {self._name} that wait until their sessions are closed have no column "
-                    f"{name} {kind} (they have {held}): start with the old definition, let it catch up, then change it",
-                    operator=self._name,
-                    state=LATE_ROWS,
-                )
-        return frame
+            wanted = polars_type(kind)
+            if name not in frame.columns:
+                fitted.append(pl.repeat(None, frame.height, dtype=wanted, eager=True).alias(name))
+            elif (held := frame[name]).dtype != wanted:
+                cast = _cast(held, wanted)
+                if cast is None:
+                    raise StateUnreadable(
+                        f"{frame.height} rows of {self._name} that wait until their sessions are closed cannot have "
+                        f"{name} as {kind} (they have {render_columns(frame.schema.items())}): start with the old "
+                        "definition, let it catch up, then change it",
+                        operator=self._name,
+                        state=LATE_ROWS,
+                    )
+                fitted.append(cast)
+        return frame.with_columns(fitted)
+
+
+def _cast(column: pl.Series, wanted: pl.DataType) -> pl.Series | None:
+    """None where something would be lost."""
+    try:
+        cast = column.cast(wanted, strict=False)
+        return cast if cast.cast(column.dtype, strict=False).equals(column) else None
+    except pl.exceptions.PolarsError:
+        return None
