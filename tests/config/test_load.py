@@ -94,7 +94,23 @@ def test_secrets_of_digits_keep_them_and_numbers_are_numbers() -> None:
     assert settings.secrets["pii"].get_secret_value() == "0123456789012345"
     assert (settings.max_parallelism, type(settings.max_parallelism)) == (10, int)
     (problem,) = parse_pipeline(text, "p.yaml", {"KEY": "True"}).problems
-    assert (problem.path, problem.message) == ("kafka.sasl.password", "expected a secret, got `true`")
+    assert (problem.path, problem.message) == ("kafka.sasl.password", "expected a secret, got a boolean")
+
+
+@pytest.mark.parametrize(
+    "section", ["registry:\n  url: http://registry:8081\n  token: ${KEY}", "secrets:\n  pii: ${KEY}"]
+)
+def test_a_secret_may_look_like_any_number_and_never_shows(section: str) -> None:
+    text = sample(("kafka:    ", f"{section}\nkafka:\n  #"))
+    for key in ("7412e88", "12.50", "-.512", ".inf", "0042", "0x1F"):
+        loaded = load(text, KEY=key)
+        settings = loaded.settings
+        secret = settings.secrets.get("pii") or (settings.registry and settings.registry.token)
+        assert secret is not None
+        assert secret.get_secret_value() == key
+        assert key not in loaded.secrets(f"it is {key}")
+    (problem,) = parse_pipeline(text, "p.yaml", {"KEY": "True"}).problems
+    assert (problem.message, problem.remedy) == ("expected a secret, got a boolean", 'put it in quotes: "..."')
 
 
 def test_a_secret_that_is_no_text_is_refused_in_words(tmp_path: Path) -> None:
