@@ -47,6 +47,7 @@ def test_the_modules_of_a_good_function_are_in_the_plan(tmp_path: Path) -> None:
         ("def resolve(row): ...\n", "`resolve` is not async; write `async def resolve(row)`: what blocks would stop"),
         ("import nowhere\n", "cannot be imported: ModuleNotFoundError: No module named 'nowhere'; put it beside"),
         ("import os\nos._exit(7)\n", "its import ended the process with code 7; a module"),
+        ("import sys\nsys.exit()\n", "its import ended the process with code 0; a module must do nothing that"),
         ("async def f(row:\n", "(geo.py, line 1); correct the module"),
         ("x = 1\nLIMITS = {}['prices']\n", "KeyError: 'prices'; correct the module, at line 2 of lookup/geo.py"),
     ],
