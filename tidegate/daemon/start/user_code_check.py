@@ -28,7 +28,7 @@ def check_user_code(loaded: LoadedPipeline, checked: Checked) -> Checked:
     if plan is None or not references:
         return checked
     try:
-        modules = read_modules(Path(loaded.file).resolve().parent, references)
+        modules = read_modules(Path(loaded.file).parent, references)
     except UserCodeProblem as problem:
         found = dict.fromkeys(references, ProbeFinding(problem.message, problem.remedy))
         return _refused(loaded, checked, found)
