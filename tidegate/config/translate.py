@@ -89,9 +89,6 @@ def _unknown_key(path: Path) -> PathProblem:
     word = str(path[-1])
     if model is not None and word in model.LATER:
         return PathProblem(path, f"`{word}` is not supported yet", model.LATER[word], at_key=True)
-    if word == "<<":
-        remedy = "write the settings out: an alias (`*a`) stands for a whole value only"
-        return PathProblem(path, "YAML 1.2 has no merge keys", remedy, at_key=True)
     if "${" in word:
         return PathProblem(path, "unknown key", "variables are replaced in values, not in keys", at_key=True)
     suggestion = derive_suggestion(word, _keys_of(model))
