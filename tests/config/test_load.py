@@ -113,6 +113,20 @@ def test_a_secret_may_look_like_any_number_and_never_shows(section: str) -> None
     assert (problem.message, problem.remedy) == ("expected a secret, got a boolean", 'put it in quotes: "..."')
 
 
+def test_keys_and_headers_of_records_are_as_they_are_written_and_values_are_numbers() -> None:
+    records = "{key: 0042, headers: [[a, 007], [b, 0x1F], [c, 42]], value: {n: 0042, x: [1.10]}, timestamp: 0017}"
+    (case,) = load(
+        sample().split("tests:")[0]
+        + f"tests: [{{name: one, given: {{orders: [{records}]}}, expect: {{totals: [{{key: +5}}]}}, late: 00}}]\n"
+    ).settings.tests
+    (given,), (expected,) = case.given["orders"], case.expect["totals"]
+    assert (given.key, expected.key) == ("0042", "+5")
+    assert given.headers == (("a", b"007"), ("b", b"0x1F"), ("c", b"42"))
+    assert repr(given.value) == "{'n': 42, 'x': [1.1]}"
+    assert {type(one) for one in (given.value["n"], given.timestamp, case.late)} == {int}
+    assert type(given.value["x"][0]) is float
+
+
 def test_a_secret_that_is_no_text_is_refused_in_words(tmp_path: Path) -> None:
     (tmp_path / "password").write_bytes(b"\xff\xfe")
     text = sample(("kafka:    ", f"kafka:\n  sasl.password: ${{file:{tmp_path}/password}}\n  #"))

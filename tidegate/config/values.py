@@ -38,8 +38,6 @@ _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]{1,40}", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _SPECIAL_FLOAT = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII)
 _TEXT_TAGS = frozenset(["!", "tag:yaml.org,2002:str"])
-_DATA: Path = ("tests",)
-"""Where values are those of records, and not of settings."""
 _OPTIONS: Path = ("spark",)
 """Where a default may be options of a JVM."""
 
@@ -146,8 +144,7 @@ class Reader:
             return SecretStr(result.text)
         if node.style or node.tag is not None:
             return result.text
-        value = derive_scalar(result.text)
-        return value if path[:1] == _DATA else _as_written(value, result.text)
+        return _as_written(derive_scalar(result.text), result.text)
 
 
 def _as_written(value: Value, text: str) -> Value:
