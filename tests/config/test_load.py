@@ -105,7 +105,7 @@ def test_a_secret_may_look_like_any_number_and_never_shows(section: str) -> None
     for key in ("7412e88", "12.50", "-.512", ".inf", "0042", "0x1F"):
         loaded = load(text, KEY=key)
         settings = loaded.settings
-        secret = settings.secrets.get("pii") or (settings.registry and settings.registry.token)
+        secret = settings.secrets.get("pii") if settings.registry is None else settings.registry.token
         assert secret is not None
         assert secret.get_secret_value() == key
         assert key not in loaded.secrets(f"it is {key}")
@@ -119,8 +119,9 @@ def test_keys_and_headers_of_records_are_as_they_are_written_and_values_are_numb
         sample().split("tests:")[0]
         + f"tests: [{{name: one, given: {{orders: [{records}]}}, expect: {{totals: [{{key: +5}}]}}, late: 00}}]\n"
     ).settings.tests
-    (given,), (expected,) = case.given["orders"], case.expect["totals"]
-    assert (given.key, expected.key) == ("0042", "+5")
+    (given,), expected = case.given["orders"], case.expect["totals"]
+    assert isinstance(expected, list)
+    assert (given.key, expected[0].key) == ("0042", "+5")
     assert given.headers == (("a", b"007"), ("b", b"0x1F"), ("c", b"42"))
     assert repr(given.value) == "{'n': 42, 'x': [1.1]}"
     assert {type(one) for one in (given.value["n"], given.timestamp, case.late)} == {int}
