@@ -54,6 +54,35 @@ def test_any_number_word_or_name_may_be_a_variable_to_the_json_schema() -> None:
         assert schema_errors(SAMPLE.replace(old, f"{old.partition(':')[0]}: {new}", 1)) == []
 
 
+VARIABLES = """
+version: ${VERSION}
+name: ${NAME}
+strict: ${STRICT:false}
+kafka: {}
+checkpoints: {directory: "${DIRECTORY}", unaligned: "${UNALIGNED}"}
+restart: {give_up_after: "${GIVE_UP}"}
+sources:
+  orders: {topic: o, schema: {id: bigint}, start: {0: "${START}"}, written_as: {timestamps: "${T}"}}
+steps:
+  - {name: last, from: orders, key: id, keep: {by: n, n: "${N}", emit: "${E}"}, state: "${STATE}"}
+  - {name: sums, from: orders, key: id, aggregate: {n: count(*)}, emit: "${E:each}", ttl: "${TTL:30d}", late: "${L}"}
+  - {name: more, from: orders, key: id, aggregate: {n: count(*)}, emit: {every: "${E}"}, ttl: {event_time: "${TTL}"}}
+sinks: {out: {from: sums, topic: out, headers: {pass: "${PASS}"}, schema: {version: "${V}"}}}
+dead_letters: {topic: dead, max_per_minute: "${M:100}"}
+tests: [{name: one, bad_records: "${B}", late: {sums: "${L}"}, expect: {out: {set: [{partition: "${P}"}]}}}]
+"""
+
+
+def test_a_number_a_word_or_a_name_may_be_a_variable_in_whatever_form() -> None:
+    assert schema_errors(VARIABLES) == []
+    for wrong in ("strict: maybe", "name: -x"):
+        word = wrong.partition(":")[0]
+        text = "\n".join(wrong if line.startswith(f"{word}:") else line for line in VARIABLES.splitlines())
+        assert schema_errors(text) != []
+    assert schema_errors(VARIABLES.replace('ttl: "${TTL:30d}"', "ttl: often")) != []
+    assert schema_errors(VARIABLES.replace('max_per_minute: "${M:100}"', "max_per_minute: many")) != []
+
+
 def test_a_value_that_looks_like_two_of_its_forms_passes_the_json_schema() -> None:
     """`{file: order.avsc}` is where a schema is, and could be a column with that name."""
     source = "sources: {orders: {topic: orders, format: avro, schema: {file: order.avsc}}}"

@@ -94,7 +94,38 @@ def test_secrets_of_digits_keep_them_and_numbers_are_numbers() -> None:
     assert settings.secrets["pii"].get_secret_value() == "0123456789012345"
     assert (settings.max_parallelism, type(settings.max_parallelism)) == (10, int)
     (problem,) = parse_pipeline(text, "p.yaml", {"KEY": "True"}).problems
-    assert (problem.path, problem.message) == ("kafka.sasl.password", "expected a secret, got `true`")
+    assert (problem.path, problem.message) == ("kafka.sasl.password", "expected a secret, got a boolean")
+
+
+@pytest.mark.parametrize(
+    "section", ["registry:\n  url: http://registry:8081\n  token: ${KEY}", "secrets:\n  pii: ${KEY}"]
+)
+def test_a_secret_may_look_like_any_number_and_never_shows(section: str) -> None:
+    text = sample(("kafka:    ", f"{section}\nkafka:\n  #"))
+    for key in ("7412e88", "12.50", "-.512", ".inf", "0042", "0x1F"):
+        loaded = load(text, KEY=key)
+        settings = loaded.settings
+        secret = settings.secrets.get("pii") if settings.registry is None else settings.registry.token
+        assert secret is not None
+        assert secret.get_secret_value() == key
+        assert key not in loaded.secrets(f"it is {key}")
+    (problem,) = parse_pipeline(text, "p.yaml", {"KEY": "True"}).problems
+    assert (problem.message, problem.remedy) == ("expected a secret, got a boolean", 'put it in quotes: "..."')
+
+
+def test_keys_and_headers_of_records_are_as_they_are_written_and_values_are_numbers() -> None:
+    records = "{key: 0042, headers: [[a, 007], [b, 0x1F], [c, 42]], value: {n: 0042, x: [1.10]}, timestamp: 0017}"
+    (case,) = load(
+        sample().split("tests:")[0]
+        + f"tests: [{{name: one, given: {{orders: [{records}]}}, expect: {{totals: [{{key: +5}}]}}, late: 00}}]\n"
+    ).settings.tests
+    (given,), expected = case.given["orders"], case.expect["totals"]
+    assert isinstance(expected, list)
+    assert (given.key, expected[0].key) == ("0042", "+5")
+    assert given.headers == (("a", b"007"), ("b", b"0x1F"), ("c", b"42"))
+    assert repr(given.value) == "{'n': 42, 'x': [1.1]}"
+    assert {type(one) for one in (given.value["n"], given.timestamp, case.late)} == {int}
+    assert type(given.value["x"][0]) is float
 
 
 def test_a_secret_that_is_no_text_is_refused_in_words(tmp_path: Path) -> None:

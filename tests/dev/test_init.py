@@ -195,7 +195,7 @@ def test_properties_without_a_topic_are_refused() -> None:
     assert "--kafka needs --topic" in result.output
 
 
-@pytest.mark.parametrize("topic", ["orders", "kept", "out"])
+@pytest.mark.parametrize("topic", ["orders", "kept", "out", "dead_letters", "dead.letters", "_dead.letters"])
 def test_no_two_parts_have_one_name(topic: str) -> None:
     settings = checked(draft([b'{"a": 1}'], topic)).settings
     names = [*settings.sources, *(step.name for step in settings.steps), *settings.sinks]

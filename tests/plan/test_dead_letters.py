@@ -80,6 +80,11 @@ def test_a_topic_is_carried_with_the_rows_only_where_there_are_several() -> None
     assert all(source.names_topic for source in several.operators(SourceOperator))
     (reader,) = several.operators(ReadBackOperator)
     assert [one.topics for one in reader.origins_read] == [("orders",), ("others",)]
+    pattern = plan_of(check(inputs="[big, others]", others="skip", text=TEXT.replace("topic: others", "pattern: x-.*")))
+    assert all(source.names_topic for source in pattern.operators(SourceOperator))
+    (reader,) = pattern.operators(ReadBackOperator)
+    assert [(one.topics, one.pattern) for one in reader.origins_read] == [(("orders",), ""), ((), "x-.*")]
+    assert reader.explains() == {"reads": ["orders", "topics like x-.*"]}
 
 
 def test_the_limit_is_a_thousand_a_minute_or_what_the_file_says() -> None:

@@ -118,6 +118,13 @@ def test_records_are_whole_and_near_ones_are_reached_by_reading_on() -> None:
     assert consumer.assigned == [("orders", 0, 0), ("orders", 0, 1500), ("more", 1, 7)]
 
 
+def test_topics_that_a_pattern_is_for_are_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.ORIGINS", (*ORIGINS, Origin((), {"bootstrap.servers": "nowhere"}, "late-.*")))
+    consumer = FakeConsumer({("orders", 0): {3: b"three"}, ("late-1", 0): {4: b"four"}, ("other", 0): {5: b"five"}})
+    found = read(consumer, ("late-1", 0, 4), ("orders", 0, 3), ("other", 0, 5))
+    assert found == [record(b"four"), record(b"three"), UNREAD]
+
+
 def test_a_record_may_be_asked_for_again() -> None:
     """Two steps may have failed with rows of it."""
     consumer = FakeConsumer({("orders", 0): {3: b"three", 4: b"four"}})

@@ -92,6 +92,11 @@ def test_a_skipped_record_fails_a_case_that_does_not_expect_it() -> None:
     assert run_one(f"{given}, bad_records: {{MALFORMED_JSON: 1, NULL_VALUE: 1, WRONG_TYPE: 1}}").passed
     assert not run_one(f"{given}, bad_records: {{MALFORMED_JSON: 3}}").passed
     assert not run_one(f"{given}, bad_records: 4").passed
+    none = "given: {orders: []}, expect: {out: []}"
+    assert run_one(f"{none}, bad_records: {{WRONG_TYPE: 0}}, late: {{per_customer: 0}}").passed
+    counts = "MALFORMED_JSON: 1, NULL_VALUE: 1, WRONG_TYPE: 1"
+    assert run_one(f"{given}, bad_records: {{{counts}, DIVIDE_BY_ZERO: 0}}").passed
+    assert not run_one(f"{given}, bad_records: {{DIVIDE_BY_ZERO: 0}}").passed
 
 
 def test_a_pipeline_that_is_to_fail_must_fail_with_its_message() -> None:

@@ -109,6 +109,31 @@ def test_a_result_of_several_records_that_fails_has_a_letter_without_bytes() -> 
     assert json.loads(found.row or "")["window_end"] == "2026-01-01T00:01:00Z"
 
 
+def test_letters_are_whole_where_a_topic_meets_those_of_a_pattern() -> None:
+    pipeline = """\
+version: 1
+name: orders
+kafka: {bootstrap.servers: "127.0.0.1:9092"}
+checkpoints: {directory: file:///nowhere}
+dead_letters: {topic: dead}
+sources:
+  one: {topic: orders, schema: {id: bigint, s: string}, bad_records: dead-letter}
+  many: {pattern: "more-.*", schema: {id: bigint, s: string}, bad_records: skip}
+steps:
+  - {name: wanted, from: [one, many], select: {id: id, n: cast(s as int)}}
+sinks:
+  out: {from: wanted, topic: out}
+"""
+    history: dict[TopicPartition, list[Record]] = {
+        TopicPartition(topic, 0): [(b"k", json.dumps({"id": 1, "s": f"no number of {topic}"}).encode(), ())]
+        for topic in ("orders", "more-1", "more-2")
+    }
+    written, _ = play(history, pipeline)
+    found = [letter_of(record) for record in written[DEAD_LETTERS]]
+    assert sorted(one.place for one in found) == sorted(f"{part} offset 0" for part in history)
+    assert all(record_at(history, one) == (one.key, one.value, one.headers) for one in found)
+
+
 def test_every_fuzzed_record_comes_out_becomes_a_letter_or_is_filtered() -> None:
     fates = check_fuzzed(seed=12, records=20_000)
     assert {"MALFORMED_JSON", "NOT_UTF8", "WRONG_TYPE", "DIVIDE_BY_ZERO", "TIMESTAMP_NOT_STORABLE"} <= set(fates)

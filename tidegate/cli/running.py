@@ -31,7 +31,7 @@ from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.progress import render_status
 from tidegate.cli.reach import Given, Reach, derive_reach, http_options
 from tidegate.cli.savepoints import describe_directory, take_savepoint
-from tidegate.config.load import read_pipeline
+from tidegate.config.load import read_sections
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import CheckpointEntry, JournalRefused
@@ -74,7 +74,7 @@ def status(file: Path, given: Given, style: str) -> int:
 
     The exit code is 1 when no daemon answers, or when the pipeline has failed.
     """
-    settings = read_pipeline(file, os.environ).settings
+    settings = read_sections(file, os.environ, "name", "http")
     reach = derive_reach(settings, given)
     found = ask_status(settings, reach)
     if found.pipeline != settings.name:
@@ -116,7 +116,7 @@ def checkpoint(file: Path, given: Given, token_file: Path | None) -> None:
     It does not wait for the interval or the minimum pause. When as many checkpoints as allowed are in progress it is
     refused.
     """
-    settings = read_pipeline(file, os.environ).settings
+    settings = read_sections(file, os.environ, "name", "http", "checkpoints")
     timeout_s = settings.checkpoints.timeout_ms / 1000 + COMMIT_S
     reach = derive_reach(settings, given)
     answer = ask_daemon(
@@ -139,7 +139,7 @@ def stop(file: Path, given: Given, token_file: Path | None, savepoint: bool, dir
     """
     if directory is not None and not savepoint:
         raise click.UsageError("--directory is that of the savepoint: add --savepoint")
-    settings = read_pipeline(file, os.environ).settings
+    settings = read_sections(file, os.environ, "name", "http", "runtime", "checkpoints")
     reach = derive_reach(settings, given)
     kept = ""
     if savepoint:
@@ -202,7 +202,7 @@ def _refuse_unfinished(settings: PipelineSettings) -> None:
 @FORM
 def checkpoints(file: Path, style: str) -> None:
     """List the retained checkpoints of FILE and the savepoints beside them. Only reads; no daemon is needed."""
-    settings = read_pipeline(file, os.environ).settings
+    settings = read_sections(file, os.environ, "checkpoints")
     directory = str(settings.checkpoints.directory)
     rows = read_rows(directory, derive_opener(settings))
     if style == "json":

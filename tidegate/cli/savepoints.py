@@ -26,7 +26,7 @@ from tidegate.cli.output import echo_json, render_moment, render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.reach import Given, Reach, derive_reach, http_options
 from tidegate.cli.words import require_utf8
-from tidegate.config.load import read_pipeline
+from tidegate.config.load import read_sections
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener, opener_of_file
 from tidegate.coordinator.entries import JournalRefused
@@ -115,7 +115,7 @@ def take(
     DIRECTORY must be below the checkpoint directory or one of `savepoints.roots`. A relative one is resolved here.
     """
     target = describe_directory(directory)
-    settings = read_pipeline(file, os.environ).settings
+    settings = read_sections(file, os.environ, "name", "http", "checkpoints")
     reach = derive_reach(settings, given)
     click.echo(take_savepoint(settings, reach, target, token_file, wait=wait, timeout_s=timeout_s).path)
 
@@ -209,7 +209,7 @@ def _directories(place: str, of: Path | None) -> tuple[list[str], StorageOpener]
     named = kind is Kind.NOTHING and place.endswith((".yaml", ".yml"))  # a directory may be made by the first savepoint
     if kind is not Kind.FILE and not named:
         return [place if "://" in place else str(Path(place).absolute())], opener_of_file(of)
-    settings = read_pipeline(Path(place), os.environ).settings
+    settings = read_sections(Path(place), os.environ, "checkpoints", "savepoints")
     own = f"{str(settings.checkpoints.directory).rstrip('/')}/{SAVEPOINTS}"
     return [own, *settings.savepoints.roots], derive_opener(settings)
 
@@ -344,7 +344,7 @@ def delete(path: str, file: Path | None, force: bool, unfinished: bool) -> None:
     A pipeline in whose checkpoint directory it lies, or that is named with --of, is asked whether it was restored from
     it: a start with the same `--restore` would read it again.
     """
-    settings = None if file is None else read_pipeline(file, os.environ).settings
+    settings = None if file is None else read_sections(file, os.environ, "checkpoints")
     opener = open_storage if settings is None else derive_opener(settings)
     folder = opener(path, create=False)
     if not force:

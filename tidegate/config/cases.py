@@ -41,7 +41,7 @@ def _moment(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         if abs(value) >= _MOMENT_END:
             raise refusal(f"{describe_value(value)} is beyond all timestamps of Kafka", "write the ms since 1970")
-        return value
+        return int(value)
     text = require_text(value, "a timestamp")
     try:
         return moment_ms(derive_timestamp(text))
@@ -59,6 +59,8 @@ def _plain(value: object) -> Any:
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return int(value) if isinstance(value, int) else float(value)  # how it is written means nothing
     return value
 
 
@@ -103,13 +105,14 @@ def _header_value(value: object) -> bytes | None:
 
 
 def _counts(value: object) -> int | dict[str, int]:
-    remedy = "write a number, or numbers by name, for instance {WRONG_TYPE: 1}"
-    counts = value if isinstance(value, dict) else {"": value}
-    for count in counts.values():
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise refusal(f"{describe_value(count)} is not a number of records", remedy)
-    found: int | dict[str, int] = value  # type: ignore[assignment]  # looked at above
-    return found
+    return {name: _count(item) for name, item in value.items()} if isinstance(value, dict) else _count(value)
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        remedy = "write a number, or numbers by name, for instance {WRONG_TYPE: 1}"
+        raise refusal(f"{describe_value(value)} is not a number of records", remedy)
+    return int(value)
 
 
 _TEXT_OR_NUMBER: Final = {"type": ["string", "integer", "boolean", "null"]}

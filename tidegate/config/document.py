@@ -67,11 +67,12 @@ Node = ScalarNode | SequenceNode | MappingNode
 
 @dataclass(frozen=True, slots=True)
 class TextProblem:
-    """Something wrong with the text as YAML."""
+    """Something wrong with the text as YAML. `section`: the key at the top of the file that it is below."""
 
     mark: Mark
     message: str
     remedy: str
+    section: str = ""
 
 
 class DocumentBroken(Exception):
@@ -226,7 +227,7 @@ class _Builder:
         lines = self._lines[-1]
         if key.text in lines:
             message = f"the key `{key.text[:100]}` is given twice, first in line {lines[key.text]}"
-            self.problems.append(TextProblem(key.mark, message, "remove one of them"))
+            self._report(key, key.mark, message, "remove one of them")
         else:
             lines[key.text] = key.mark.line
             parent.entries.append((key, value))
@@ -242,8 +243,14 @@ class _Builder:
         parent.entries[-1] = (name, whole)
         if not is_cut(whole.text):
             message = f"`{name.text[:100]}` is cut at a comma: within braces it ends a value without quotes"
-            self.problems.append(TextProblem(cut.mark, message, f"put the value into quotes: {quote(whole.text)}"))
+            self._report(name, cut.mark, message, f"put the value into quotes: {quote(whole.text)}")
         return True
+
+    def _report(self, key: ScalarNode, mark: Mark, message: str, remedy: str) -> None:
+        """`key` is of the innermost mapping, which may be the file's own."""
+        root, *below = self._stack
+        top = root.entries[-1][0] if below and isinstance(root, MappingNode) else key
+        self.problems.append(TextProblem(mark, message, remedy, top.text))
 
 
 def _is_bare(node: ScalarNode) -> bool:

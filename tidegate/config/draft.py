@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from tidegate.datatypes import DataType
+from tidegate.operators.kinds.dead_letters import DEAD_LETTERS
 from tidegate.settings.fields import MAX_NAME_LENGTH
 from tidegate.settings.secrets import is_secret_key
 
@@ -121,7 +122,7 @@ def _pipeline_name(topic: str) -> str:
 
 def _source_name(topic: str) -> str:
     word = topic.replace(".", "_").lstrip("_-")[:MAX_NAME_LENGTH]
-    return word if word[:1].isalpha() else "records"
+    return word if word[:1].isalpha() and word != DEAD_LETTERS else "records"
 
 
 def _directory(folder: str, name: str) -> str:

@@ -54,13 +54,21 @@ def in_one_line(text: str) -> str:
 
 
 class PathProblem(msgspec.Struct, frozen=True):
-    """Something wrong at a path. `at_key`: the place is the key's, not the value's; `column` (from 1): within it."""
+    """Something wrong at a path. `at_key`: the place is the key's, not the value's; `column` (from 1): within it;
+    `missing`: the key that should be there.
+    """
 
     path: Path
     message: str
     remedy: str
     at_key: bool = False
     column: int = 0
+    missing: str = ""
+
+    @property
+    def section(self) -> str:
+        """The key at the top of the file that it is about; empty: the file as a whole."""
+        return str(self.path[0]) if self.path else self.missing
 
 
 class ConfigErrors(TidegateError):

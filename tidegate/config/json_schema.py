@@ -62,6 +62,11 @@ def _without_defaults_in_ms(words: dict[str, Any]) -> None:
 
 def _with_variables(words: dict[str, Any]) -> None:
     """An editor sees the file before variables are replaced: any number, word or name may be one."""
-    if words.get("type") == "integer" or "enum" in words or "pattern" in words:
+    inner = [*words.get("anyOf", ()), *words.get("oneOf", ()), words.get("items"), words.get("additionalProperties")]
+    inner += [*words.get("properties", {}).values(), *words.get("patternProperties", {}).values()]
+    for part in inner:
+        if isinstance(part, dict):
+            _with_variables(part)
+    if words.get("type") in ("integer", "boolean") or "enum" in words or "pattern" in words:
         plain = {key: words.pop(key) for key in _CONSTRAINTS if key in words}
         words["anyOf"] = [plain, _VARIABLE]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import SecretStr
 
@@ -31,6 +31,8 @@ from tidegate.settings.base import Path, Settings
 from tidegate.settings.secrets import Redactor
 
 _NAME_SHOWN: Final = 60
+Section = Literal["name", "kafka", "checkpoints", "savepoints", "runtime", "http", "dead_letters"]
+"""What commands use that are for a pipeline that runs, or has run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class LoadedPipeline:
     """Where each of `settings.steps` stands in the file's list: broken ones are left out of the settings."""
     schemas: Mapping[Path, SchemaText] = field(default_factory=dict)
     """Schemas of files and of the registry by the path of the `schema` that names them, as far as they are there."""
+    sections: tuple[tuple[str, Problem], ...] = ()
+    """What `read_pipeline` has found, by the key at the top of the file that it is about; empty: the whole file."""
 
     def place(self, path: Path) -> Place:
         """The place of a path, or of the nearest part of it that is in the file."""
@@ -104,6 +108,20 @@ def read_pipeline(path: FilePath, environ: Mapping[str, str]) -> LoadedPipeline:
     return parse_pipeline(_read_text(path), str(path), environ)
 
 
+def read_sections(path: FilePath, environ: Mapping[str, str], *sections: Section) -> PipelineSettings:
+    """The settings of a pipeline file, of which only these sections are used: the others may be stand-ins.
+
+    Raises ConfigErrors with what is wrong in them, or cannot be said to be elsewhere: a key that is no section, the
+    version of all.
+    """
+    loaded = read_pipeline(path, environ)
+    elsewhere = {info.alias or name for name, info in PipelineSettings.model_fields.items()} - {"version", *sections}
+    problems = [problem for section, problem in loaded.sections if section not in elsewhere]
+    if problems:
+        raise ConfigErrors(problems)
+    return loaded.settings
+
+
 def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> LoadedPipeline:
     """The settings of a text, and of the site's file over it. Raises ConfigErrors only where YAML cannot be read."""
     reader = Reader(environ, _read_secret)
@@ -117,15 +135,17 @@ def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> Loaded
         values = reader.read_mapping(root)
     except DocumentBroken as error:
         raise ConfigErrors([_text_problem(file, "", error.problem)]) from error
-    problems = [_text_problem(file, "", problem) for problem in in_text]
-    problems += [_text_problem(file, _display(path, values), problem) for path, problem in reader.problems]
+    found = [(problem.section, _text_problem(file, "", problem)) for problem in in_text]
+    found += [(str(path[0]), _text_problem(file, _display(path, values), one)) for path, one in reader.problems]
     understood = derive_settings(values)
     settings, indices = understood.settings, understood.step_indices
     redactor = Redactor(_secrets(settings))
     loaded = LoadedPipeline(file, settings, reader.places, source, redactor, values, (), understood.broken, indices)
     at_paths = (*understood.problems, *derive_problems(understood, values))
-    problems += [_at_path(loaded, one) for one in at_paths if one.at_key or one.path not in reader.unresolved]
-    return replace(loaded, problems=tuple(sorted(set(problems))))
+    found += [
+        (one.section, _at_path(loaded, one)) for one in at_paths if one.at_key or one.path not in reader.unresolved
+    ]
+    return replace(loaded, problems=tuple(sorted({problem for _, problem in found})), sections=tuple(found))
 
 
 def _read_site(file: str) -> MappingNode | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tidegate.config.load import read_pipeline
+from tidegate.config.load import read_sections
 from tidegate.config.models import PipelineSettings
 from tidegate.storage.open import Opener, StorageOpener, open_storage
 
@@ -17,4 +17,4 @@ def derive_opener(settings: PipelineSettings) -> Opener:
 
 def opener_of_file(file: Path | None) -> StorageOpener:
     """As the pipeline file says; without one as the environment says. Raises ConfigErrors."""
-    return open_storage if file is None else derive_opener(read_pipeline(file, os.environ).settings)
+    return open_storage if file is None else derive_opener(read_sections(file, os.environ, "checkpoints"))

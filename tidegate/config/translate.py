@@ -58,7 +58,8 @@ def derive_problem(error: ErrorDetails) -> PathProblem:
         below = (context["at"],) if context["at"] else ()
         return PathProblem(path + below, context["message"], context["remedy"], at_key, context["column"])
     if kind == "missing":
-        return PathProblem(path[:-1], f"`{path[-1]}` is missing", _missing_remedy(path), at_key=True)
+        word = str(path[-1])
+        return PathProblem(path[:-1], f"`{word}` is missing", _missing_remedy(path), at_key=True, missing=word)
     if kind == "extra_forbidden":
         return _unknown_key(path)
     if kind in ("dict_type", "model_type", "model_attributes_type"):
@@ -88,9 +89,6 @@ def _unknown_key(path: Path) -> PathProblem:
     word = str(path[-1])
     if model is not None and word in model.LATER:
         return PathProblem(path, f"`{word}` is not supported yet", model.LATER[word], at_key=True)
-    if word == "<<":
-        remedy = "write the settings out: an alias (`*a`) stands for a whole value only"
-        return PathProblem(path, "YAML 1.2 has no merge keys", remedy, at_key=True)
     if "${" in word:
         return PathProblem(path, "unknown key", "variables are replaced in values, not in keys", at_key=True)
     suggestion = derive_suggestion(word, _keys_of(model))
@@ -171,6 +169,7 @@ def derive_settings(values: dict[str, Value]) -> Understood:
         rest.remove(broken_parts)
         broken_parts = []
     # Too many broken properties to look past: the rest of the file is left for the next run.
+    problems.append(PathProblem((), "too much is wrong to look at all of it", "correct what was found, and look again"))
     nothing = PipelineSettings.model_validate(_PLACEHOLDERS)
     return Understood(nothing, tuple(problems), frozenset([""]), (), ())
 

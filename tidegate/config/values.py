@@ -38,8 +38,6 @@ _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]{1,40}", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
 _SPECIAL_FLOAT = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)", re.ASCII)
 _TEXT_TAGS = frozenset(["!", "tag:yaml.org,2002:str"])
-_DATA: Path = ("tests",)
-"""Where values are those of records, and not of settings."""
 _OPTIONS: Path = ("spark",)
 """Where a default may be options of a JVM."""
 
@@ -94,7 +92,7 @@ class Reader:
     places: dict[Path, Place] = field(default_factory=dict)
     problems: list[tuple[Path, TextProblem]] = field(default_factory=list)
     unresolved: set[Path] = field(default_factory=set)
-    """Scalars whose interpolation failed: their value is None and means nothing."""
+    """Scalars whose interpolation failed, and mappings that would merge others: they are None and mean nothing."""
 
     def read(self, node: Node, path: Path = (), key: Mark | None = None) -> Value:
         """The value of a node and of everything below it."""
@@ -106,7 +104,8 @@ class Reader:
         self.places[path] = Place(node.mark, key, node)
         match node:
             case MappingNode():
-                return self._entries(node, path)
+                entries = self._entries(node, path)
+                return None if path in self.unresolved else entries
             case SequenceNode():
                 return [self.read(item, (*path, index)) for index, item in enumerate(node.items)]
         return self._scalar(node, path, key)
@@ -117,7 +116,15 @@ class Reader:
         return self._entries(node, ())
 
     def _entries(self, node: MappingNode, path: Path) -> dict[str, Value]:
-        return {name.text: self.read(value, (*path, name.text), name.mark) for name, value in node.entries}
+        entries: dict[str, Value] = {}
+        for name, value in node.entries:
+            if name.text == "<<" and not name.style and name.tag is None:
+                remedy = "write the settings out: an alias (`*a`) stands for a whole value only"
+                self.problems.append(((*path, "<<"), TextProblem(name.mark, "YAML 1.2 has no merge keys", remedy)))
+                self.unresolved.add(path)
+            else:
+                entries[name.text] = self.read(value, (*path, name.text), name.mark)
+        return entries
 
     def _scalar(self, node: ScalarNode, path: Path, key: Mark | None) -> Value:
         if node.tag is not None and node.tag not in _TEXT_TAGS:
@@ -137,8 +144,7 @@ class Reader:
             return SecretStr(result.text)
         if node.style or node.tag is not None:
             return result.text
-        value = derive_scalar(result.text)
-        return value if path[:1] == _DATA else _as_written(value, result.text)
+        return _as_written(derive_scalar(result.text), result.text)
 
 
 def _as_written(value: Value, text: str) -> Value:

@@ -23,10 +23,10 @@ def add_dead_letters(graph: LogicalGraph, loaded: LoadedPipeline) -> LogicalGrap
     if settings is None or not failing:
         return graph
     sources = _sources(graph)
-    origins = tuple(Origin(source.topics, source.kafka) for source in sources)
+    origins = tuple(Origin(source.topics, source.kafka, source.pattern) for source in sources)
     kafka = reveal(derive_client_properties(dict(loaded.settings.kafka), "producer"))
     sink = make_sink(settings.topic, loaded.settings.name, settings.per_minute_max, kafka)
-    several = sum(len(source.topics) for source in sources) > 1
+    several = len(sources) > 1 or any(len(source.topics) != 1 for source in sources)
     return {
         **{name: _naming_topics(node) if several else node for name, node in graph.items()},
         READ_BACK: LogicalNode(make_read_back(origins), tuple(Input(name, DEAD) for name in failing)),

@@ -97,6 +97,11 @@ def require_text(value: object, what: str, remedy: str = "") -> str:
     raise refusal(f"expected {what}, got {describe_value(value)}", remedy or quote)
 
 
+def refusal_of_flag() -> PydanticCustomError:
+    """Of a secret that YAML has read as true or false: which of them is not shown."""
+    return refusal("expected a secret, got a boolean", 'put it in quotes: "..."')
+
+
 def choice(*words: str, later: Mapping[str, str] | None = None) -> Check:
     """A word out of a few. `later` are words of the file format that this version refuses by name."""
     what = "one of " + ", ".join(words) if words[1:] else words[0]
@@ -309,7 +314,7 @@ def _properties(value: object) -> dict[str, str | SecretStr]:
     for name, item in value.items():
         try:
             if isinstance(item, bool) and is_secret_key(name):
-                raise refusal(f"expected a secret, got {describe_value(item)}", 'put it in quotes: "..."')
+                raise refusal_of_flag()
             text = _property(item)
         except PydanticCustomError as error:
             context = error.context or {}

@@ -22,6 +22,7 @@ from tidegate.settings.fields import (
     describe_value,
     duration,
     refusal,
+    refusal_of_flag,
     require_text,
 )
 
@@ -99,10 +100,10 @@ def _user(value: object) -> str:
 def _secret(value: object) -> SecretStr:
     if isinstance(value, SecretStr):
         text = value.get_secret_value().strip()
-    elif isinstance(value, int) and not isinstance(value, bool):
-        text = str(value)
+    elif isinstance(value, bool):
+        raise refusal_of_flag()
     else:
-        text = require_text(value, "a secret")
+        text = str(value) if isinstance(value, int | float) else require_text(value, "a secret")
     if not text or any(ord(character) < 32 or ord(character) == 127 for character in text):
         raise refusal("the secret is empty, or has a control character", "one line of text")
     return SecretStr(text)
@@ -120,7 +121,7 @@ Urls = Annotated[
     tuple[str, ...],
     Check(_url, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "examples": ["http://registry:8081"]}),
 ]
-Secret = Annotated[SecretStr, Check(_secret, {"type": ["string", "integer"]})]
+Secret = Annotated[SecretStr, Check(_secret, {"type": ["string", "number"]})]
 Secrets = Annotated[
     dict[StepName, Secret],
     Field(description="Keys for `aes_encrypt` and `aes_decrypt`, named there by `secret('name')`: `${file:...}`."),

@@ -19,6 +19,7 @@ from tidegate.ids import TopicPartition
 from tidegate.operators.async_queue import Call
 from tidegate.operators.calls.caller import Asked, CallsFailed
 from tidegate.operators.kinds.dead_letters import WAIT_MS, Origin
+from tidegate.settings.topics import matches_pattern
 from tidegate.sources.consumer_properties import DEFAULTS, derive_consumer_properties
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
@@ -85,6 +86,7 @@ class RecordReader:
         self, origins: Sequence[Origin], name: str, wake: Callable[[], None], tools: SourceTools = SOURCE_TOOLS
     ) -> None:
         self._origins = {topic: origin for origin in origins for topic in origin.topics}
+        self._patterns = [origin for origin in origins if origin.pattern]
         self._name = name
         self._wake = wake
         self._tools = tools
@@ -148,8 +150,12 @@ class RecordReader:
         for place in self._places.values():
             place.consumer.close()
 
-    def _place(self, topic: str) -> _Place:
-        origin = self._origins[topic]
+    def _origin(self, topic: str) -> Origin | None:
+        if topic not in self._origins:
+            return next((one for one in self._patterns if matches_pattern(one.pattern, topic)), None)
+        return self._origins[topic]
+
+    def _place(self, origin: Origin) -> _Place:
         if id(origin) not in self._places:
             config = {**derive_consumer_properties(origin.kafka), **_OWNED, "group.id": f"read-back-{self._name}"}
             self._places[id(origin)] = _Place(self._tools.consumer(config, self._note))
@@ -160,11 +166,12 @@ class RecordReader:
         _LOG.debug("%s: %s", self._name, error)
 
     def _answer(self, request: _Request) -> RawRecord | str:
-        if request.partition.topic not in self._origins:
+        origin = self._origin(request.partition.topic)
+        if origin is None:
             return UNREAD
         if request.offset < self._firsts.get(request.partition, 0):
             return GONE
-        place = self._place(request.partition.topic)
+        place = self._place(origin)
         near = place.partition == request.partition and 0 <= request.offset - place.offset <= NEAR_RECORDS
         if not near:
             self._go(place, request)

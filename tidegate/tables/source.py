@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.config.load import read_pipeline
+from tidegate.config.load import read_sections
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Identity, Writer
 from tidegate.coordinator.journal import Journal
@@ -102,7 +102,7 @@ def _open(place: str, chosen: str | None, environ: Mapping[str, str], opener: St
     if "://" not in place:
         kind = kind_of(place)
         if kind is Kind.FILE:
-            settings = read_pipeline(Path(place), environ).settings
+            settings = read_sections(Path(place), environ, "checkpoints")
             directory, opener = settings.checkpoints.directory, derive_opener(settings)
         elif kind is Kind.NOTHING:
             raise SourceRefused(

@@ -154,13 +154,17 @@ def _judge_counts(
 ) -> list[Failure]:
     """`wanted` in all, or by kind or step; None is not compared. `lines` say more of those that came."""
     total = sum(came.values())
-    if wanted is None or wanted == (total if isinstance(wanted, int) else came):
+    if wanted is None or (wanted == total if isinstance(wanted, int) else _counted(wanted) == _counted(came)):
         return []
     text = [f"{what}: {total}{f' ({_counts_text(came)})' if came else ''}, expected {_counts_text(wanted)}"]
     text += lines[:SKIPPED_SHOWN]
     if len(lines) > SKIPPED_SHOWN:
         text.append(f"and {len(lines) - SKIPPED_SHOWN} more")
     return [Failure("\n".join(text))]
+
+
+def _counted(counts: Mapping[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count}
 
 
 def _counts_text(counts: int | Mapping[str, int]) -> str:

@@ -61,7 +61,7 @@ def test_nothing_of_a_record_reaches_the_terminal_as_an_order(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "LetterTopic", Topic)
-    monkeypatch.setattr(command, "read_pipeline", lambda *_: SimpleNamespace(settings=None))
+    monkeypatch.setattr(command, "read_sections", lambda *_: None)
     said = CliRunner().invoke(command.dead_letters, words, catch_exceptions=False).output
     assert "in\\x9b" in said
     assert all(each.isprintable() or each in "\n\t" for each in said)
@@ -74,12 +74,12 @@ def test_nothing_of_a_record_reaches_the_terminal_as_an_order(
 @pytest.mark.parametrize(("count", "said"), [(0, "0 records were"), (1, "1 record was"), (2, "2 records were")])
 def test_a_replay_says_how_many_records_it_has_written(count: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "replay_letters", lambda *_, **__: Replayed(written=count))
-    monkeypatch.setattr(command, "read_pipeline", lambda *_: SimpleNamespace(settings=SimpleNamespace(name="shop")))
+    monkeypatch.setattr(command, "read_sections", lambda *_: SimpleNamespace(name="shop"))
     assert CliRunner().invoke(command.dead_letters, ["replay", "f"]).output == f"{said} written again\n"
 
 
 def test_a_kind_that_no_letter_has_is_told_from_letters_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "read_pipeline", lambda *_: SimpleNamespace(settings=SimpleNamespace(name="shop")))
+    monkeypatch.setattr(command, "read_sections", lambda *_: SimpleNamespace(name="shop"))
     for done, hints in ((Replayed(), 1), (Replayed(marked=2), 0)):
         monkeypatch.setattr(command, "replay_letters", lambda *_, done=done, **__: done)
         said = CliRunner().invoke(command.dead_letters, ["replay", "f", "--kind", "WRONGTYPE"]).output

@@ -53,6 +53,21 @@ def test_a_byte_order_mark_is_passed_over_as_by_python(tmp_path: Path) -> None:
     assert callable(load_function("marked:resolve"))
 
 
+def test_a_directory_of_data_does_not_stand_for_the_module_beside_it(tmp_path: Path) -> None:
+    """As Python finds them: a package, a module, a directory without `__init__.py`."""
+    directory = write(
+        tmp_path, geo="import settings\nasync def resolve(row): return {}\n", settings="X = 1\n", both="X = 1\n"
+    )
+    write(directory, geo__tool="import unused\n", unused="", both__deep="", tables__deep="")
+    (directory / "both" / "__init__.py").touch()
+    (directory / "settings").mkdir()
+    (directory / "settings" / "prod.yaml").write_text("a: 1\n")
+    found = read_modules(directory, ["geo:resolve", "both:f", "tables.deep:f"])
+    assert list(found) == ["both/__init__.py", "both/deep.py", "geo.py", "settings.py", "tables/deep.py"]
+    install_modules(found)
+    assert callable(load_function("geo:resolve"))
+
+
 def test_what_is_installed_is_not_read(tmp_path: Path) -> None:
     assert read_modules(tmp_path, ["asyncio:sleep"]) == {}
 

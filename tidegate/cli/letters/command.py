@@ -16,7 +16,8 @@ from tidegate.cli.output import echo_json, render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.topic_name import require_topic
 from tidegate.clock import describe_stamp
-from tidegate.config.load import read_pipeline
+from tidegate.config.load import read_sections
+from tidegate.config.models import PipelineSettings
 from tidegate.formats.letters.letter import Letter
 from tidegate.settings.counts import render_count
 
@@ -44,6 +45,10 @@ class LetterGroup(msgspec.Struct):
     """When the first and the last of them were written."""
 
 
+def _read(file: Path) -> PipelineSettings:
+    return read_sections(file, os.environ, "name", "kafka", "dead_letters")
+
+
 @click.group(name="dead-letters")
 def dead_letters() -> None:
     """Records that a pipeline could not process: what failed, why, and writing them again."""
@@ -55,7 +60,7 @@ def dead_letters() -> None:
 def list_letters(file: Path, style: str) -> None:
     """Count the dead letters of the pipeline of FILE by step, kind and topic."""
     groups: dict[tuple[str, str, str], LetterGroup] = {}
-    with LetterTopic(read_pipeline(file, os.environ).settings) as topic:
+    with LetterTopic(_read(file)) as topic:
         bounds, marks = topic.bounds(), Marks()
         for message in topic.read(bounds):
             marks.note(message)
@@ -95,7 +100,7 @@ def _print(rows: list[LetterGroup]) -> None:
 @_FORM
 def show(file: Path, partition: int, offset: int, style: str) -> None:
     """Show one dead letter of the pipeline of FILE: place, reason, headers and value."""
-    with LetterTopic(read_pipeline(file, os.environ).settings) as topic:
+    with LetterTopic(_read(file)) as topic:
         bounds = topic.bounds()
         first, end = bounds.get(partition, (0, 0))
         if not first <= offset < end:
@@ -188,7 +193,7 @@ def replay(
         raise click.UsageError("--offset needs --partition")
     if to is not None:
         require_topic(to, "--to: ")
-    settings = read_pipeline(file, os.environ).settings
+    settings = _read(file)
     if to is not None and settings.dead_letters is not None and to == settings.dead_letters.topic:
         raise click.UsageError("--to is the dead-letter topic itself")
     done = replay_letters(settings, _chosen(kinds, steps, partition, offsets), to, dry_run=dry_run)

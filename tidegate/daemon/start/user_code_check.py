@@ -28,7 +28,7 @@ def check_user_code(loaded: LoadedPipeline, checked: Checked) -> Checked:
     if plan is None or not references:
         return checked
     try:
-        modules = read_modules(Path(loaded.file).resolve().parent, references)
+        modules = read_modules(Path(loaded.file).parent, references)
     except UserCodeProblem as problem:
         found = dict.fromkeys(references, ProbeFinding(problem.message, problem.remedy))
         return _refused(loaded, checked, found)
@@ -48,7 +48,7 @@ def _try(request: ProbeRequest) -> dict[str, ProbeFinding]:
         )
     except subprocess.TimeoutExpired:
         return _all(request.references, f"its import has not ended within {TIME_LIMIT_S:g} s", remedy)
-    if ended.returncode:
+    if ended.returncode or not ended.stdout:
         last = (ended.stderr.decode(errors="replace").splitlines() or [""])[-1]
         said = f": {last}" if last else ""
         return _all(request.references, f"its import ended the process with code {ended.returncode}{said}", remedy)

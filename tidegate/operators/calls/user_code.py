@@ -67,11 +67,11 @@ def read_modules(directory: Path, references: Iterable[str]) -> dict[str, str]:
 
 
 def _files_of(directory: Path, top: str) -> Sequence[Path]:
-    package = directory / top
-    if package.is_dir():
-        return sorted(path for path in package.rglob("*.py") if path.is_file())
-    module = directory / f"{top}.py"
-    return [module] if module.is_file() else []
+    """As Python finds them: a package, a module, a directory without `__init__.py`."""
+    package, module = directory / top, directory / f"{top}.py"
+    if module.is_file() and not (package / "__init__.py").is_file():
+        return [module]
+    return sorted(path for path in package.rglob("*.py") if path.is_file())
 
 
 def _read(path: Path) -> str:

@@ -36,7 +36,8 @@ class Origin(msgspec.Struct, frozen=True):
 
     topics: tuple[str, ...]
     kafka: dict[str, str]
-    """As in SourceOperator."""
+    pattern: str = ""
+    """Both as in SourceOperator."""
 
 
 class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
@@ -64,7 +65,7 @@ class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
 
     def explains(self) -> dict[str, Any]:
         """See Operator."""
-        return {"reads": [topic for one in self.origins_read for topic in one.topics]}
+        return {"reads": [name for one in self.origins_read for name in one.topics or (f"topics like {one.pattern}",)]}
 
     def describes(self) -> list[str]:
         """See Operator."""
