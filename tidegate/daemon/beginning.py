@@ -21,6 +21,7 @@ from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
+from tidegate.sources.beginning import lies_ahead
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +41,11 @@ async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Pl
         former = restore.upgrade.former
         written = {former(source.name): str(source.start) for source in plan.operators(SourceOperator)}
         _tell_moved(restore.checkpoint, written)
-    bounded = {name for name, source in sources.items() if source.until != "never"}
-    unplaced = derive_unplaced(restore, bounded)
+    unplaced = derive_unplaced(restore, _bounded(plan))
     if not unplaced:
         return _placed(await skip_lost_input(plan, services, restore, facts))
     now_ms = services.clock.now_ms()
-    now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
-    placed = await services.kafka.read_beginnings([(sources[one.source], one) for one in unplaced], now)
+    placed = await services.kafka.read_beginnings([(sources[one.source], one) for one in unplaced], _instant(now_ms))
     begin = {one.source: starts[one.source] for one in unplaced if one.next_offsets is None}
     journal = services.journal
     begun = derive_begun(journal.state, facts.identity, placed, begin, restore.upgrade)
@@ -55,6 +54,21 @@ async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Pl
     assert fixed is not None
     _tell_fixed(fixed, unplaced, placed, starts)
     return _placed(await skip_lost_input(plan, services, decide_restore(journal.state, facts), facts))
+
+
+def find_ahead(plan: Plan, restore: RestorePlan, now_ms: int) -> list[SourceOperator]:
+    """Sources whose ends would be looked up, and are still to come: `fix_beginnings` would refuse them."""
+    asked = {one.source for one in derive_unplaced(restore, _bounded(plan))}
+    now = _instant(now_ms)
+    return [one for one in plan.operators(SourceOperator) if one.name in asked and lies_ahead(one.until, now)]
+
+
+def _bounded(plan: Plan) -> set[OperatorName]:
+    return {source.name for source in plan.operators(SourceOperator) if source.until != "never"}
+
+
+def _instant(now_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
 
 
 def _for_new_topics(source: SourceOperator, restore: RestorePlan) -> SourceOperator:

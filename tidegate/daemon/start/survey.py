@@ -55,7 +55,7 @@ class SeenTopic(msgspec.Struct, frozen=True):
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """What the brokers say. `offsets`: first and next offset of the partitions that a `start` names."""
+    """What the brokers say. `offsets`: first and last stable offset of the partitions that a `start` names."""
 
     cluster_id: str
     topics: Mapping[str, SeenTopic]
@@ -202,6 +202,7 @@ def _read_offsets(
 ) -> dict[TopicPartition, tuple[int, int]]:
     import kafka
     from kafka.errors import KafkaError
+    from kafka.protocol.consumer.offsets import IsolationLevel
 
     wanted: list[kafka.TopicPartition] = []
     for source in plan.operators(SourceOperator):
@@ -213,7 +214,7 @@ def _read_offsets(
         return {}
     try:
         first = client.list_partition_offsets(dict.fromkeys(wanted, -2))
-        after = client.list_partition_offsets(dict.fromkeys(wanted, -1))
+        after = client.list_partition_offsets(dict.fromkeys(wanted, -1), IsolationLevel.READ_COMMITTED)
     except KafkaError:
         return {}  # leaders are missing or reading is forbidden: both are problems of their own
     return {TopicPartition(*each): (first[each].offset, after[each].offset) for each in wanted}
