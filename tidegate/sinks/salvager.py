@@ -13,9 +13,11 @@ import confluent_kafka as ck
 
 from tidegate.coordinator.types import Committable
 from tidegate.ids import OperatorName, SlotIndex, TopicPartition
-from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.kafka.connecting import PAUSE_S
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.producer_properties import derive_producer_properties
-from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
+from tidegate.kafka.tls import RENEWAL_S, names_tls_files
+from tidegate.kafka.tools import KAFKA_TOOLS, Consumer, KafkaTools
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
 from tidegate.sinks.salvage import (
     Group,
@@ -44,8 +46,9 @@ _READING: Final[Mapping[str, str | bool]] = {
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
     "fetch.wait.max.ms": "20",
-    "queued.max.messages.kbytes": "16384",
 }
+_PREFETCH: Final[Mapping[str, str]] = {"queued.max.messages.kbytes": "16384"}
+"""Where the pipeline's properties say nothing: with theirs they have been compared."""
 
 Ranges = dict[TopicPartition, list["LoggedRange"]]
 
@@ -138,8 +141,7 @@ class Salvager:
 
     def _read(self, partition: TopicPartition, ranges: Sequence[LoggedRange]) -> Iterator[ck.Message]:
         """The messages in the ranges, in order; what lies between them is others' and passed over."""
-        config: dict[str, Any] = {**self._kafka, **_READING, "group.id": self._order.pipeline}
-        consumer = self._tools.consumer(config)
+        consumer = self._open_consumer()
         try:
             position = ranges[0].first_offset
             consumer.assign([ck.TopicPartition(partition.topic, partition.partition, position)])
@@ -174,6 +176,21 @@ class Salvager:
                     )
         finally:
             consumer.close()
+
+    def _open_consumer(self) -> Consumer:
+        """Files that are being replaced are waited for. Raises KafkaRefused."""
+        config: dict[str, Any] = {**_PREFETCH, **self._kafka, **_READING, "group.id": self._order.pipeline}
+        patient_until = self._clock.monotonic() + (RENEWAL_S if names_tls_files(self._kafka) else 0.0)
+        while True:
+            try:
+                return self._tools.consumer(config)
+            except (ck.KafkaException, TypeError, ValueError) as error:
+                if self._clock.monotonic() >= patient_until:
+                    text = (
+                        f"lost records cannot be read again: the Kafka client refuses the settings in `kafka:`: {error}"
+                    )
+                    raise KafkaRefused(text) from error
+            self._clock.sleep(PAUSE_S)
 
 
 def _never() -> bool:
