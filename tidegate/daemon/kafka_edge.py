@@ -21,6 +21,7 @@ from tidegate.coordinator.types import Committable, SourcePositions
 from tidegate.daemon.owning import read_known
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
+from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TopicFacts
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
@@ -80,7 +81,7 @@ class KafkaEdge:
     @property
     def bootstrap(self) -> str:
         """The cluster's address, for people."""
-        return self._kafka.get("bootstrap.servers", "")
+        return derive_servers(self._kafka)
 
     @property
     def interruptions(self) -> int:

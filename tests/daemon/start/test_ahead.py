@@ -76,7 +76,7 @@ def test_an_end_that_would_be_looked_up_is_refused_in_the_future(newest: Complet
     (problem,) = refused("2999-01-01T00:00:00Z", newest)
     assert "sources.orders.until: 2999-01-01T00:00:00Z lies in the future; take a past instant" in problem
     assert refused("2001-01-01T00:00:00Z", newest) == []
-    assert refused("latest", newest) == []
+    assert refused("latest", newest) == refused("never", newest) == []
 
 
 def test_ends_that_are_fixed_are_not_looked_up() -> None:

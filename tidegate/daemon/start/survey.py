@@ -12,6 +12,7 @@ import msgspec
 
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition
+from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.connecting import connect
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import TRANSACTION_LOG, EndAnswer, TopicFacts
@@ -76,7 +77,7 @@ def read_cluster(kafka: Mapping[str, str], plan: Plan, timeout_s: float) -> Clus
     """
     from kafka.errors import KafkaError
 
-    servers = kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", ""))
+    servers = derive_servers(kafka)
     try:
         client = connect(kafka, timeout_s)
     except BrokerUnavailable as error:
