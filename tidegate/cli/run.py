@@ -34,9 +34,7 @@ logger = logging.getLogger(__name__)
 @click.option(
     "--begin-anew", is_flag=True, help="Begin with an empty checkpoint directory although Kafka knows the pipeline."
 )
-@click.option(
-    "--accept-gone", is_flag=True, help="Count transactions of which nothing is left in Kafka as committed, once."
-)
+@click.option("--accept-gone", is_flag=True, help="Count decided output that is gone from Kafka as committed, once.")
 @add_words
 def run(
     file: Path,

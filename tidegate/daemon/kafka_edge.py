@@ -249,7 +249,7 @@ class KafkaEdge:
     ) -> Salvager:
         from tidegate.sinks.salvager import Salvager  # brings librdkafka
 
-        return Salvager(client, self._kafka, sinks, order, self._tools)
+        return Salvager(client, self._kafka, sinks, order, self._tools, accept_gone=self.accept_gone)
 
     async def _end(self, call: Callable[[TransactionClient], T]) -> T:
         """What ends transactions, or looks whether they are ended."""

@@ -6,6 +6,7 @@ reads, because it has every codec. Nothing is committed here. What may be salvag
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from tidegate.kafka.facts import LoggedRange
     from tidegate.kafka.transactions import TransactionClient
     from tidegate.kafka.writer import Writer
+
+logger = logging.getLogger(__name__)
 
 SCAN_TIMEOUT_S: Final = 600.0
 """For the batch headers of one partition of one transaction."""
@@ -63,13 +66,17 @@ class Salvager:
         sinks: Mapping[OperatorName, Mapping[str, str]],
         order: SalvageOrder,
         tools: KafkaTools = KAFKA_TOOLS,
+        *,
+        accept_gone: bool = False,
     ) -> None:
+        """`accept_gone`: somebody has said that records that are gone count as committed."""
         self._client = client
         self._kafka = kafka
         self._sinks = sinks
         self._order = order
         self._tools = tools
         self._clock = tools.clock
+        self._accept_gone = accept_gone
 
     def check(self) -> None:
         """Only look whether all records are there. Raises TransactionLost when not."""
@@ -84,7 +91,7 @@ class Salvager:
         """
         groups = derive_groups(self._order)
         found = [self._find(group) for group in groups]
-        return tuple(self._write(group, ranges) for group, ranges in zip(groups, found, strict=True))
+        return tuple(self._write(group, ranges) for group, ranges in zip(groups, found, strict=True) if ranges)
 
     def _find(self, group: Group) -> Ranges:
         by_partition: dict[TopicPartition, list[list[LoggedRange]]] = {}
@@ -94,8 +101,12 @@ class Salvager:
                 if part.partition.topic != group.topic:
                     continue
                 ranges = self._client.data_ranges(part, owner.producer, SCAN_TIMEOUT_S)
-                decide_found(one, part.partition, part.records, ranges)
-                by_partition.setdefault(part.partition, []).append(ranges)
+                gone = decide_found(one, part.partition, part.records, ranges, accept_gone=self._accept_gone)
+                if gone:
+                    text = "counted as committed, as --accept-gone says: %d of %d records of %s in %s, which are gone"
+                    logger.warning(text, gone, part.records, owner.transactional_id, part.partition)
+                if ranges:
+                    by_partition.setdefault(part.partition, []).append(ranges)
         return {partition: merge_ranges(found) for partition, found in sorted(by_partition.items())}
 
     def _write(self, group: Group, found: Ranges) -> Committable:
