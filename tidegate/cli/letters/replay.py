@@ -55,7 +55,8 @@ OWN: Final[Mapping[str, str]] = {
 
 def derive_replay_properties(kafka: Mapping[str, str], transactional_id: TransactionalId) -> dict[str, str]:
     """Of the producer, for any properties that `validate` takes."""
-    properties = {**derive_client_properties(kafka, "producer"), **OWN, "transactional.id": transactional_id}
+    taken = {name: kafka[name] for name in derive_client_properties(kafka, "producer")}
+    properties = {**taken, **OWN, "transactional.id": transactional_id}
     if "socket.timeout.ms" in properties:  # the client takes no more than the time limit of its transactions
         properties["socket.timeout.ms"] = str(min(int(properties["socket.timeout.ms"]), int(TRANSACTION_S * 1000)))
     return properties

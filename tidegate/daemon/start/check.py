@@ -187,7 +187,6 @@ async def _compare(loaded: LoadedPipeline, plan: Plan, stores: Stores, options: 
         return [_refused_upgrade(loaded, error, one) for one in error.refusals] or [_journal_problem(loaded, error)]
     except TidegateError as error:
         return [_journal_problem(loaded, error)]
-    return []
 
 
 def _lost_problem(loaded: LoadedPipeline, lost: LostRange) -> StartProblem:
