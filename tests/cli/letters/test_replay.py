@@ -30,7 +30,7 @@ def test_a_producer_is_made_with_a_socket_timeout_beyond_the_limit_of_its_transa
     kafka = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": given_ms}
     properties = derive_replay_properties(kafka, replay_id("shop"))
     assert properties["socket.timeout.ms"] == used_ms
-    assert len(ck.Producer(dict(properties))) == 0
+    ck.Producer({**properties, "log_level": 0})
 
 
 class Client:
