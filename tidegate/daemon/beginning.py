@@ -98,7 +98,7 @@ def _tell_fixed(
 
 
 def _tell_ends(plan: Plan, restore: RestorePlan) -> None:
-    """Which `until` they were looked up by, no checkpoint says, so nobody can tell whether it was changed since."""
+    """Which `until` they were looked up by, no checkpoint says, so a change of it since then is not seen."""
     known = merge_positions(tuple(part for slot in restore.slots for part in slot.positions))
     for source in plan.operators(SourceOperator):
         _, ends = known.get(source.name, ({}, {}))
