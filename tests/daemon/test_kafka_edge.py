@@ -10,8 +10,11 @@ from typing import Any, cast
 import pytest
 
 from tests.waiting import PATIENCE_S
+from tidegate.clock import SYSTEM_CLOCK
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.ids import Attempt, TopicPartition
+from tidegate.kafka.connection import BrokerConnection
+from tidegate.kafka.errors import BrokerUnavailable
 
 
 def edge_of(client: Any) -> KafkaEdge:
@@ -52,3 +55,13 @@ def test_what_is_open_at_the_end_of_an_attempt_does_not_wait_for_a_partition_wit
         await asyncio.gather(lag, fence)
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("name", ["bootstrap.servers", "metadata.broker.list"])
+def test_the_address_of_the_cluster_is_known_under_both_its_names(name: str) -> None:
+    """Messages named none, and the command that ends a transaction by hand did not either."""
+    kafka = {name: "a:1,b:2"}
+    assert KafkaEdge(kafka).bootstrap == "a:1,b:2"
+    connection = BrokerConnection(kafka, 1.0, lambda _kafka, _timeout_s: cast("Any", None), SYSTEM_CLOCK)
+    with pytest.raises(BrokerUnavailable, match="at a:1,b:2: "):
+        connection.refuse(7, "asking")

@@ -76,6 +76,17 @@ def test_a_topic_with_positions_is_asked_for_although_it_is_not_listed() -> None
     assert facts.sources == {OperatorName("orders"): {"orders-a": 3, "orders-c": 3}}
 
 
+def test_a_pattern_that_does_not_match_a_topic_with_positions_any_more_is_refused() -> None:
+    journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    at = positions("orders", {"orders-a": {0: 5}, "orders-b": {0: 5}})
+    journal.append_checkpoint(completed(1, at=(at,)))
+    facts = facts_of(PATTERN.replace("orders-.*", "orders-a"), journal.state, "orders-a", "orders-b")
+    assert facts.sources == {OperatorName("orders"): {"orders-a": 3}}
+    with pytest.raises(RestoreRefused, match=r"source 'orders' no longer reads topic orders-b.*--drop orders"):
+        decide_newest(journal.state, msgspec.structs.replace(facts, identity=IDENTITY), replaced=False)
+
+
 def test_no_topic_may_match_yet() -> None:
     assert facts_of(PATTERN, EMPTY, "other").sources == {OperatorName("orders"): {}}
 

@@ -14,7 +14,7 @@ from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.daemon.choosing import StartOptions
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 
@@ -34,6 +34,36 @@ def reading(topic: str) -> Plan:
         "sinks": {"out": {"from": "positive", "topic": "out", "format": "json"}},
     }
     return build_plan(parse_pipeline(msgspec.json.encode(document).decode(), "recovery", {}))
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_is_left_of_an_exactly_once_run_is_aborted_in_at_least_once_mode_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refused: bool
+) -> None:
+    """Readers of committed records were blocked until the time limit. Who may not end transactions needs no right to."""
+    fenced: list[tuple[object, ...]] = []
+
+    async def fence(_kafka: LoopKafka, *what: object) -> list[str]:
+        fenced.append(what)
+        if refused:
+            raise KafkaRefused("not authorized; grant WRITE")
+        return []
+
+    async def first(world: Loopback) -> None:
+        await world.drain()
+        await world.checkpoint()
+
+    async def then(world: Loopback) -> None:
+        await world.drain()
+        await world.stop()
+
+    old = Loopback(plan_of("stateless"), ROWS)
+    play(old, first)
+    monkeypatch.setattr(LoopKafka, "fence_leftovers", fence)
+    new = Loopback(plan_of("stateless", exactly_once=False), ROWS, before=old)
+    play(new, then)
+    assert fenced == [("shop", (), 2, old.journal.state.journal)]
+    assert ("is not aborted: not authorized; grant WRITE" in caplog.text) == refused
 
 
 def test_a_start_that_gives_a_source_up_does_not_need_its_topic(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from tests.daemon.small_pipeline import TEXT, pipeline
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.daemon.start.start_problems import derive_exit_code
-from tidegate.daemon.start.survey import Cluster, SeenTopic
+from tidegate.daemon.start.survey import Cluster, SeenTopic, _read_offsets
 from tidegate.daemon.start.survey_problems import derive_problems
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.facts import TopicFacts
@@ -106,6 +107,29 @@ def test_a_topic_that_cannot_take_every_dead_letter_is_refused(unfit: dict[str, 
     topics = {"in": seen, "out": seen, "dead": msgspec.structs.replace(seen, **unfit)}
     found = judged(parse_pipeline(text, "p.yaml", {}), Cluster("c", topics, None, brokers=3))
     assert [(one.path, words in one.message) for one in found] == ([("dead_letters.topic", True)] if words else [])
+
+
+@pytest.mark.parametrize(("key", "refused"), [("", True), (", key: id", False)])
+def test_a_compacted_topic_takes_no_record_of_a_sink_without_a_key(key: str, refused: bool) -> None:
+    text = TEXT.format(servers="h:1", directory="/tmp", timeout="15m", start="earliest", source="in", sink="out" + key)
+    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
+    topics = {"in": seen, "out": msgspec.structs.replace(seen, compacted=True)}
+    found = judged(parse_pipeline(text, "p.yaml", {}), Cluster("c", topics, None, brokers=3))
+    assert [(one.path, one.remedy) for one in found] == (
+        [("sinks.out.topic", "set `key` of the sink, or change the topic's cleanup.policy")] if refused else []
+    )
+
+
+def test_a_start_by_offsets_is_compared_with_what_read_committed_readers_see() -> None:
+    """A start is refused beyond it, too."""
+
+    def list_partition_offsets(wanted: dict[Any, int], isolation: int = 0) -> dict[Any, Any]:
+        return {part: SimpleNamespace(offset={-2: 3, -1: (9, 7)[isolation]}[spec]) for part, spec in wanted.items()}
+
+    client = cast("Any", SimpleNamespace(list_partition_offsets=list_partition_offsets))
+    seen = {"in": SeenTopic("", TopicFacts("id", 1), frozenset())}
+    offsets = _read_offsets(client, build_plan(pipeline(start="{0: 8}")), seen)
+    assert offsets == {TopicPartition("in", 0): (3, 7)}
 
 
 def test_every_topic_that_a_sink_may_choose_is_looked_at() -> None:

@@ -49,6 +49,24 @@ def test_limits_of_time_are_of_stamps_that_the_producer_makes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("own", "before_ms", "after_ms"),
+    [
+        ({}, 86_400_000, 86_400_000),  # Kafka up to 3.5
+        (dict.fromkeys(("before", "after"), str((1 << 63) - 1)), 86_400_000, 86_400_000),  # 3.6 to 3.9
+        ({"before": "1000", "after": str((1 << 63) - 1)}, 1000, 86_400_000),
+    ],
+)
+def test_brokers_before_4_0_have_one_limit_of_time_both_ways(
+    own: Mapping[str, str], before_ms: int, after_ms: int
+) -> None:
+    settings = {f"message.timestamp.{name}.max.ms": value for name, value in own.items()}
+    found = derive_topic_limits({**settings, "message.timestamp.difference.max.ms": "86400000"})
+    assert (found.before_ms, found.after_ms) == (before_ms, after_ms)
+    unlimited = derive_topic_limits({"message.timestamp.difference.max.ms": str((1 << 63) - 1)})
+    assert (unlimited.before_ms, unlimited.after_ms) == (None, None)
+
+
+@pytest.mark.parametrize(
     ("kafka", "codec", "expected"),
     [
         ({}, "producer", ""),

@@ -108,6 +108,19 @@ def test_only_all_records_of_a_transaction_are_salvaged(found: list[LoggedRange]
         decide_found(one, TopicPartition("out", 0), 5, found)
 
 
+@pytest.mark.parametrize(
+    ("found", "gone"),
+    [([], 5), ([LoggedRange(13, 15, 2)], 3), ([LoggedRange(10, 15, 5)], 0), ([LoggedRange(10, 16, 6)], -1)],
+)
+def test_records_that_are_gone_may_be_accepted_but_none_that_are_not_ours(found: list[LoggedRange], gone: int) -> None:
+    one = lost(committable(4))
+    if gone >= 0:
+        assert decide_found(one, TopicPartition("out", 0), 5, found, accept_gone=True) == gone
+        return
+    with pytest.raises(TransactionLost, match=r"6 of its 5 records"):
+        decide_found(one, TopicPartition("out", 0), 5, found, accept_gone=True)
+
+
 def test_all_lost_transactions_of_a_sink_become_one() -> None:
     groups = derive_groups(
         order(committable(4), committable(4, (1,), subtask=1), committable(5), committable(4, sink="b"))

@@ -30,9 +30,7 @@ logger = logging.getLogger(__name__)
 @click.command()
 @PIPELINE_FILE
 @add_place
-@click.option(
-    "--accept-gone", is_flag=True, help="Count transactions of which nothing is left in Kafka as committed, once."
-)
+@click.option("--accept-gone", is_flag=True, help="Count decided output that is gone from Kafka as committed, once.")
 @add_words
 def run(
     file: Path,

@@ -243,13 +243,13 @@ def _times(settings: PipelineSettings, values: dict[str, Value]) -> Iterator[Pat
     if checkpoints.mode != "exactly-once" and checkpoints.unaligned.after_ms is not None:
         message = f"`{checkpoints.unaligned}` needs `mode: exactly-once`: at-least-once waits for no barrier anyway"
         yield PathProblem(("checkpoints", "unaligned"), message, "remove it, or change the mode")
-    needed = checkpoints.interval_ms + checkpoints.timeout_ms + settings.restart.max_ms
+    pauses = checkpoints.min_pause_ms > checkpoints.interval_ms
+    apart_ms, word = (checkpoints.min_pause_ms, "min_pause") if pauses else (checkpoints.interval_ms, "interval")
+    needed = apart_ms + checkpoints.timeout_ms + settings.restart.max_ms
     if checkpoints.mode == "exactly-once" and needed >= checkpoints.transaction_timeout_ms and "checkpoints" in values:
         limit, whole = render_duration(checkpoints.transaction_timeout_ms), render_duration(needed)
-        message = (
-            f"{limit} is not more than interval + timeout + restart.max ({whole}): data could be lost in a restart"
-        )
-        remedy = f"make it more than {whole}, or shorten `checkpoints.timeout`"
+        message = f"{limit} is not more than {word} + timeout + restart.max ({whole}): data could be lost in a restart"
+        remedy = f"make it more than {whole}, or shorten `checkpoints.{'min_pause' if pauses else 'timeout'}`"
         yield PathProblem(("checkpoints", "transaction_timeout"), message, remedy)
 
 

@@ -279,7 +279,11 @@ class SourceSettings(TopicsSettings):
         Field(description="Where to begin without a checkpoint: earliest, latest, a timestamp, {partition: offset}."),
     ] = "earliest"
     until: Annotated[
-        Until, Field(description="Where to stop: never, latest (the ends seen at start), a timestamp.")
+        Until,
+        Field(
+            description="Where to stop: never, latest (the ends seen at start), a timestamp. The ends are fixed when "
+            "the read begins; another `until` counts once it has ended."
+        ),
     ] = "never"
     bad_records: Annotated[
         str,

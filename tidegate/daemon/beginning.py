@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from tidegate.coordinator.beginning import Unplaced, derive_begun, derive_moved_starts, derive_unplaced
-from tidegate.coordinator.recovery import RestorePlan, decide_restore
+from tidegate.coordinator.recovery import RestorePlan, decide_restore, merge_positions
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
 from tidegate.daemon.lost_input import skip_lost_input
 from tidegate.daemon.services import Services
 from tidegate.daemon.stages import Decided, Placed
 from tidegate.errors import BEGIN_ANEW
-from tidegate.ids import OperatorName
+from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
+from tidegate.sources.beginning import lies_ahead
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +42,12 @@ async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Pl
         former = restore.upgrade.former
         written = {former(source.name): str(source.start) for source in plan.operators(SourceOperator)}
         _tell_moved(restore.checkpoint, written)
-    bounded = {name for name, source in sources.items() if source.until != "never"}
-    unplaced = derive_unplaced(restore, bounded)
+    _tell_ends(plan, restore)
+    unplaced = derive_unplaced(restore, _bounded(plan))
     if not unplaced:
         return _placed(await skip_lost_input(plan, services, restore, facts))
     now_ms = services.clock.now_ms()
-    now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
-    placed = await services.kafka.read_beginnings([(sources[one.source], one) for one in unplaced], now)
+    placed = await services.kafka.read_beginnings([(sources[one.source], one) for one in unplaced], _instant(now_ms))
     begin = {one.source: starts[one.source] for one in unplaced if one.next_offsets is None}
     journal = services.journal
     begun = derive_begun(journal.state, facts.identity, placed, begin, restore.upgrade)
@@ -55,6 +56,21 @@ async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Pl
     assert fixed is not None
     _tell_fixed(fixed, unplaced, placed, starts)
     return _placed(await skip_lost_input(plan, services, decide_restore(journal.state, facts), facts))
+
+
+def find_ahead(plan: Plan, restore: RestorePlan, now_ms: int) -> list[SourceOperator]:
+    """Sources whose ends would be looked up, and are still to come: `fix_beginnings` would refuse them."""
+    asked = {one.source for one in derive_unplaced(restore, _bounded(plan))}
+    now = _instant(now_ms)
+    return [one for one in plan.operators(SourceOperator) if one.name in asked and lies_ahead(one.until, now)]
+
+
+def _bounded(plan: Plan) -> set[OperatorName]:
+    return {source.name for source in plan.operators(SourceOperator) if source.until != "never"}
+
+
+def _instant(now_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
 
 
 def _for_new_topics(source: SourceOperator, restore: RestorePlan) -> SourceOperator:
@@ -78,9 +94,27 @@ def _tell_fixed(
         offsets, why = positions.next_offsets, f"`start: {starts[one.source]}`"
         if one.next_offsets is not None:
             offsets, why = positions.end_offsets, "its end, looked up again,"
-        shown = ", ".join(f"{part} {offset}" for part, offset in offsets[:SHOWN])
-        more = f" and {len(offsets) - SHOWN} more" if len(offsets) > SHOWN else ""
-        logger.info("source %s: %s is fixed by checkpoint %d: %s%s", one.source, why, fixed.id, shown, more)
+        logger.info("source %s: %s is fixed by checkpoint %d: %s", one.source, why, fixed.id, _render(offsets))
+
+
+def _tell_ends(plan: Plan, restore: RestorePlan) -> None:
+    """Which `until` they were looked up by, no checkpoint says, so a change of it since then is not seen."""
+    known = merge_positions(tuple(part for slot in restore.slots for part in slot.positions))
+    for source in plan.operators(SourceOperator):
+        _, ends = known.get(source.name, ({}, {}))
+        if source.until != "never" and ends:
+            logger.info(
+                "source %s: continues to the end that was fixed when its bounded read began, %s; a start after that "
+                "looks up `until: %s`",
+                source.name,
+                _render(sorted(ends.items())),
+                source.until,
+            )
+
+
+def _render(offsets: Sequence[tuple[TopicPartition, int]]) -> str:
+    shown = ", ".join(f"{part} {offset}" for part, offset in offsets[:SHOWN])
+    return shown + (f" and {len(offsets) - SHOWN} more" if len(offsets) > SHOWN else "")
 
 
 def _tell_moved(checkpoint: CompletedCheckpoint, starts: dict[OperatorName, str]) -> None:

@@ -60,7 +60,7 @@ class StartOptions(msgspec.Struct, frozen=True):
     begin_anew: bool = False
     """Take an empty checkpoint directory although Kafka knows the pipeline."""
     accept_gone: bool = False
-    """Transactions of which nothing is left in Kafka count as committed."""
+    """Transactions, and records of lost ones, of which nothing is left in Kafka count as committed."""
     spoken: Spoken = Spoken()
     """What becomes of state that another definition has made. It holds until it is in the journal."""
 

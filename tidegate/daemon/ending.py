@@ -104,6 +104,8 @@ async def _salvage(
     for lost in settled.lost:
         logger.warning("salvaging: %s", lost.explanation, extra={"checkpoint": permit.checkpoint})
     committables = await services.kafka.salvage(order, _sink_properties(plan))
+    if not committables:
+        return  # nothing is left of any, which somebody has accepted
     journal = services.journal
     appended = await services.in_journal_thread(
         lambda: journal.append_salvaged(restore, committables, services.clock.now_ms())
@@ -141,7 +143,9 @@ async def _until(
         if waited_s > COMMIT_DEADLINE_S:
             raise BrokerUnavailable(
                 f"the transactions of checkpoint {permit.checkpoint} could not be ended in {COMMIT_DEADLINE_S:.0f} s; "
-                f"nothing is lost: look at the broker's transaction coordinator"
+                f"nothing is lost: look at the broker's transaction coordinator. Only where compaction has removed the "
+                f"records and markers of an output nothing can come any more: then restore a savepoint into a new "
+                f"`checkpoints.directory` (--restore PATH --repeat-output)"
             )
         if not told:
             logger.warning(

@@ -21,6 +21,7 @@ from tidegate.coordinator.types import Committable, SourcePositions
 from tidegate.daemon.owning import read_known
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
+from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TopicFacts
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
@@ -80,7 +81,7 @@ class KafkaEdge:
     @property
     def bootstrap(self) -> str:
         """The cluster's address, for people."""
-        return self._kafka.get("bootstrap.servers", "")
+        return derive_servers(self._kafka)
 
     @property
     def interruptions(self) -> int:
@@ -248,7 +249,7 @@ class KafkaEdge:
     ) -> Salvager:
         from tidegate.sinks.salvager import Salvager  # brings librdkafka
 
-        return Salvager(client, self._kafka, sinks, order, self._tools)
+        return Salvager(client, self._kafka, sinks, order, self._tools, accept_gone=self.accept_gone)
 
     async def _end(self, call: Callable[[TransactionClient], T]) -> T:
         """What ends transactions, or looks whether they are ended."""

@@ -186,8 +186,9 @@ async def _find_topics(
 ) -> tuple[dict[OperatorName, tuple[str, ...]], dict[str, TopicFacts]]:
     """The topics of every source; and what is known already of those that a pattern has found.
 
-    What the newest checkpoint has positions of belongs to them in any case: a broker that has just started may not list
-    all topics, and one that is gone has to be missed.
+    Those that match and have positions in the newest checkpoint belong to them in any case: a broker that has just
+    started may not list all topics, and one that is gone has to be missed. A position whose topic does not match any
+    more is refused, as one of a topic that was taken out of a list.
     """
     sources = plan.operators(SourceOperator)
     read = {source.name: source.topics for source in sources}
@@ -203,5 +204,5 @@ async def _find_topics(
         nexts, _ = known.get(source.name) or known.get(was) or ({}, {})
         matching = {name: facts for name, facts in everything.items() if source.matches(name)}
         listed |= matching
-        read[source.name] = tuple(sorted({*matching, *(part.topic for part in nexts)}))
+        read[source.name] = tuple(sorted({*matching, *(part.topic for part in nexts if source.matches(part.topic))}))
     return read, listed

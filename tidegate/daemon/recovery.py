@@ -25,6 +25,7 @@ from tidegate.daemon.owning import Ownership
 from tidegate.daemon.services import Services
 from tidegate.daemon.stages import Owned, Placed, Recovered
 from tidegate.ids import SlotIndex, SubtaskId, TopicPartition
+from tidegate.kafka.errors import KafkaRefused
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.storage.base import StorageError
@@ -96,12 +97,26 @@ async def clear(
     await ownership.record(merge_offsets(restore.positions))
     state = services.journal.state
     services.journal.adopt(restore.upgrade)
+    await _fence(plan, services, restore)
     if plan.exactly_once:
-        await services.kafka.fence_leftovers(plan.pipeline, (), restore.attempt, state.journal)
         await hanging.look_twice()
     await _tidy(services)
     _log_restore(restore, placed.checkpoint)
     return Recovered(restore, _derive_job(plan, restore, state))
+
+
+async def _fence(plan: Plan, services: Services, restore: RestorePlan) -> None:
+    """Also where nothing is written in transactions: an older attempt may have been exactly-once, and died. A user who
+    may not end any is not refused for that.
+    """
+    try:
+        await services.kafka.fence_leftovers(plan.pipeline, (), restore.attempt, services.journal.state.journal)
+    except KafkaRefused as error:
+        if plan.exactly_once:
+            raise
+        logger.warning(
+            "what the pipeline may have left open when it was exactly-once is not aborted: %s", error.message
+        )
 
 
 def _derive_job(plan: Plan, restore: RestorePlan, state: JournalState) -> Job:

@@ -31,6 +31,11 @@ _OTHERS: Final = "use SCRAM, PLAIN, OAUTHBEARER or TLS client certificates"
 _LOGIN: Final = ("bootstrap.servers", "metadata.broker.list", "security.", "sasl.", "ssl.", "enable.ssl.", "https.ca.")
 
 
+def derive_servers(kafka: Mapping[str, str]) -> str:
+    """The cluster's address, for people; empty where there is none."""
+    return kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", ""))
+
+
 def derive_login(kafka: Mapping[str, str]) -> dict[str, str]:
     """Those that say where to and how one goes in."""
     return {name: value for name, value in kafka.items() if name.startswith(_LOGIN)}

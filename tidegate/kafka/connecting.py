@@ -9,7 +9,7 @@ from importlib import import_module
 from socket import socket
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.kafka.client_properties import derive_client_arguments
+from tidegate.kafka.client_properties import derive_client_arguments, derive_servers
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
 from tidegate.kafka.oauth import MECHANISM, make_provider
@@ -59,7 +59,7 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
         arguments["ssl_context"] = RenewedContext(kafka)
     if arguments.get("sasl_mechanism") == MECHANISM:
         arguments["sasl_oauth_token_provider"] = make_provider(kafka)
-    bootstrap = kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", ""))
+    bootstrap = derive_servers(kafka)
     deadline, look_s = time.monotonic() + timeout_s, LOOK_S
     while True:
         try:

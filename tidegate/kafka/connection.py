@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from tidegate.clock import Clock
 from tidegate.ids import TopicPartition
 from tidegate.kafka.channel import OpenChannel
+from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.connecting import REQUEST_TIMEOUT_S
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import TRANSACTION_LOG, Leader
@@ -50,7 +51,7 @@ class BrokerConnection:
     def __init__(
         self, kafka: Mapping[str, str], connect_timeout_s: float, open_channel: OpenChannel, clock: Clock
     ) -> None:
-        self._bootstrap = kafka.get("bootstrap.servers", "")
+        self._bootstrap = derive_servers(kafka)
         self._clock = clock
         self._channel = open_channel(kafka, connect_timeout_s)
         self._coordinators: dict[tuple[str, bool], int] = {}

@@ -11,11 +11,14 @@ from tidegate.kafka.requests import topic_settings_request
 
 _UNKNOWN_TOPIC: Final = 3
 _UNLIMITED_MS: Final = (1 << 63) - 1
+_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
+"""Of brokers before 4.0: both ways; from 3.6 on where the two others are as they come."""
 _NAMES: Final = (
     "max.message.bytes",
     "message.timestamp.type",
     "message.timestamp.before.max.ms",
     "message.timestamp.after.max.ms",
+    _DIFFERENCE,
     "cleanup.policy",
     "compression.type",
 )
@@ -36,7 +39,7 @@ def read_topic_limits(broker: BrokerConnection, topic: str, timeout_s: float) ->
 
 
 def derive_topic_limits(settings: Mapping[str, str]) -> TopicLimits:
-    """From a topic's settings; one that a broker does not have, because it is older, sets no limit. Pure."""
+    """From a topic's settings; one that a broker does not have, because it is older or newer, sets no limit. Pure."""
     takes_stamps = settings.get("message.timestamp.type", "CreateTime") == "CreateTime"
     return TopicLimits(
         batch_bytes=_number(settings.get("max.message.bytes", "")),
@@ -48,8 +51,8 @@ def derive_topic_limits(settings: Mapping[str, str]) -> TopicLimits:
 
 
 def _limit_ms(settings: Mapping[str, str], name: str) -> int | None:
-    limit_ms = _number(settings.get(name, ""))
-    return None if limit_ms is None or limit_ms >= _UNLIMITED_MS else limit_ms
+    found = (_number(settings.get(one, "")) for one in (name, _DIFFERENCE))
+    return next((limit_ms for limit_ms in found if limit_ms is not None and limit_ms < _UNLIMITED_MS), None)
 
 
 def _number(text: str) -> int | None:

@@ -77,9 +77,9 @@ _REMEDIES: Final[Mapping[int, str]] = {
     KafkaError.INVALID_RECORD: "; the usual reason: no key in a compacted topic; leave such records out with `where`, "
     "or grant DESCRIBE_CONFIGS on the topic: then they are bad records",
     KafkaError.INVALID_TIMESTAMP: "; a record's timestamp is farther from the broker's time than the topic's "
-    "message.timestamp.before.max.ms and message.timestamp.after.max.ms allow; leave such records out with `where`, "
-    "change the topic, or grant DESCRIBE_CONFIGS on it: then they are bad records; the clocks of executors and brokers "
-    "should agree",
+    "message.timestamp.before.max.ms and message.timestamp.after.max.ms (or, before Kafka 4.0, "
+    "message.timestamp.difference.max.ms) allow; leave such records out with `where`, change the topic, "
+    "or grant DESCRIBE_CONFIGS on it: then they are bad records; the clocks of executors and brokers should agree",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "; grant WRITE on the transactional ids that begin with the "
     "pipeline's name and a dot",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE and READ on the topic to this user",

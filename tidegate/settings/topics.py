@@ -36,8 +36,9 @@ class TopicsSettings(Settings):
         Field(
             description="A regular expression (Python's): all topics whose whole names match, but those that begin "
             "with `__`. New ones are looked for about once a minute; when there is one, the attempt ends, and the next "
-            "one reads it from its first record, whatever `start` says. A topic that is gone stops the pipeline. With "
-            "a pattern `until` and `bad_records: dead-letter` are not supported yet."
+            "one reads it from its first record, whatever `start` says. A topic that is gone, or that a changed "
+            "pattern does not match any more, stops the pipeline. With a pattern `until` and `bad_records: "
+            "dead-letter` are not supported yet."
         ),
     ] = None
 

@@ -279,9 +279,9 @@ class Committer:
         return (
             f"a transaction of a completed checkpoint was aborted by the broker, its records are missing from the "
             f"output: {_place(committable)}. {_why_aborted(committable)} {self._tell_answer(committable, answer)}. "
-            f"The aborted records are still in the log and can be read with isolation.level=read_uncommitted at these "
-            f"offsets until retention removes them. Raise checkpoints.transaction_timeout above the longest time this "
-            f"pipeline may be down."
+            f"The aborted records stay in the log, to be read with isolation.level=read_uncommitted at these offsets, "
+            f"until retention or compaction removes them. Raise checkpoints.transaction_timeout above the longest time "
+            f"this pipeline may be down."
         )
 
     def _tell_answer(self, committable: Committable, answer: EndAnswer) -> str:

@@ -125,14 +125,28 @@ def decide_order(lost: Sequence[LostTransaction], committed: Sequence[Committabl
                 )
 
 
-def decide_found(one: LostTransaction, partition: TopicPartition, records: int, found: Sequence[LoggedRange]) -> None:
-    """Raises TransactionLost when the log does not hold exactly the records that were prepared."""
+def decide_found(
+    one: LostTransaction,
+    partition: TopicPartition,
+    records: int,
+    found: Sequence[LoggedRange],
+    *,
+    accept_gone: bool = False,
+) -> int:
+    """How many of the prepared records are gone: none, unless somebody accepts that.
+
+    Raises TransactionLost when the log holds others than were prepared.
+    """
     counted = sum(part.records for part in found)
-    if counted != records:
-        raise one.refused(
-            f"{partition} holds {counted} of its {records} records; retention, compaction or a deletion of records has "
-            f"removed the rest; nothing was written. Restore from an older checkpoint, or produce the records by hand"
-        )
+    if counted == records or (accept_gone and counted < records):
+        return records - counted
+    raise one.refused(
+        f"{partition} holds {counted} of its {records} records; retention, compaction or a deletion of records has "
+        f"removed the rest; nothing was written. The choices: when readers can do without the rest, or somebody has "
+        f"written it by hand, start with --accept-gone, which writes what is left again and counts the rest as "
+        f"committed, once; add --restore N --repeat-output of an older checkpoint to write all output after that one "
+        f"again; or restore a savepoint into a new `checkpoints.directory` (--restore PATH --repeat-output)"
+    )
 
 
 def decide_whole(salvaged: Committable, wanted: Mapping[TopicPartition, int]) -> None:

@@ -6,6 +6,7 @@ reads, because it has every codec. Nothing is committed here. What may be salvag
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,9 +14,11 @@ import confluent_kafka as ck
 
 from tidegate.coordinator.types import Committable
 from tidegate.ids import OperatorName, SlotIndex, TopicPartition
-from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.kafka.connecting import PAUSE_S
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.producer_properties import derive_producer_properties
-from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
+from tidegate.kafka.tls import RENEWAL_S, names_tls_files
+from tidegate.kafka.tools import KAFKA_TOOLS, Consumer, KafkaTools
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
 from tidegate.sinks.salvage import (
     Group,
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from tidegate.kafka.transactions import TransactionClient
     from tidegate.kafka.writer import Writer
 
+logger = logging.getLogger(__name__)
+
 SCAN_TIMEOUT_S: Final = 600.0
 """For the batch headers of one partition of one transaction."""
 SILENCE_S: Final = 30.0
@@ -44,8 +49,9 @@ _READING: Final[Mapping[str, str | bool]] = {
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
     "fetch.wait.max.ms": "20",
-    "queued.max.messages.kbytes": "16384",
 }
+_PREFETCH: Final[Mapping[str, str]] = {"queued.max.messages.kbytes": "16384"}
+"""Where the pipeline's properties say nothing: with theirs they have been compared."""
 
 Ranges = dict[TopicPartition, list["LoggedRange"]]
 
@@ -60,13 +66,17 @@ class Salvager:
         sinks: Mapping[OperatorName, Mapping[str, str]],
         order: SalvageOrder,
         tools: KafkaTools = KAFKA_TOOLS,
+        *,
+        accept_gone: bool = False,
     ) -> None:
+        """`accept_gone`: somebody has said that records that are gone count as committed."""
         self._client = client
         self._kafka = kafka
         self._sinks = sinks
         self._order = order
         self._tools = tools
         self._clock = tools.clock
+        self._accept_gone = accept_gone
 
     def check(self) -> None:
         """Only look whether all records are there. Raises TransactionLost when not."""
@@ -81,7 +91,7 @@ class Salvager:
         """
         groups = derive_groups(self._order)
         found = [self._find(group) for group in groups]
-        return tuple(self._write(group, ranges) for group, ranges in zip(groups, found, strict=True))
+        return tuple(self._write(group, ranges) for group, ranges in zip(groups, found, strict=True) if ranges)
 
     def _find(self, group: Group) -> Ranges:
         by_partition: dict[TopicPartition, list[list[LoggedRange]]] = {}
@@ -91,8 +101,12 @@ class Salvager:
                 if part.partition.topic != group.topic:
                     continue
                 ranges = self._client.data_ranges(part, owner.producer, SCAN_TIMEOUT_S)
-                decide_found(one, part.partition, part.records, ranges)
-                by_partition.setdefault(part.partition, []).append(ranges)
+                gone = decide_found(one, part.partition, part.records, ranges, accept_gone=self._accept_gone)
+                if gone:
+                    text = "counted as committed, as --accept-gone says: %d of %d records of %s in %s, which are gone"
+                    logger.warning(text, gone, part.records, owner.transactional_id, part.partition)
+                if ranges:
+                    by_partition.setdefault(part.partition, []).append(ranges)
         return {partition: merge_ranges(found) for partition, found in sorted(by_partition.items())}
 
     def _write(self, group: Group, found: Ranges) -> Committable:
@@ -138,8 +152,7 @@ class Salvager:
 
     def _read(self, partition: TopicPartition, ranges: Sequence[LoggedRange]) -> Iterator[ck.Message]:
         """The messages in the ranges, in order; what lies between them is others' and passed over."""
-        config: dict[str, Any] = {**self._kafka, **_READING, "group.id": self._order.pipeline}
-        consumer = self._tools.consumer(config)
+        consumer = self._open_consumer()
         try:
             position = ranges[0].first_offset
             consumer.assign([ck.TopicPartition(partition.topic, partition.partition, position)])
@@ -174,6 +187,21 @@ class Salvager:
                     )
         finally:
             consumer.close()
+
+    def _open_consumer(self) -> Consumer:
+        """Files that are being replaced are waited for. Raises KafkaRefused."""
+        config: dict[str, Any] = {**_PREFETCH, **self._kafka, **_READING, "group.id": self._order.pipeline}
+        patient_until = self._clock.monotonic() + (RENEWAL_S if names_tls_files(self._kafka) else 0.0)
+        while True:
+            try:
+                return self._tools.consumer(config)
+            except (ck.KafkaException, TypeError, ValueError) as error:
+                if self._clock.monotonic() >= patient_until:
+                    text = (
+                        f"lost records cannot be read again: the Kafka client refuses the settings in `kafka:`: {error}"
+                    )
+                    raise KafkaRefused(text) from error
+            self._clock.sleep(PAUSE_S)
 
 
 def _never() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from tidegate.coordinator.beginning import Unplaced
 from tidegate.coordinator.types import SourcePositions
@@ -16,6 +16,8 @@ from tidegate.sources.positions import describe_out_of_range
 Offsets = dict[TopicPartition, int]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+AHEAD: Final = "lies in the future"
+AHEAD_REMEDY: Final = "take a past instant, or `latest`"
 _NONE = -1
 """What `offsets_at` answers when no record is that young."""
 
@@ -69,12 +71,9 @@ def _read_ends(
         return {}
     if until == "latest":
         return client.stable_offsets(partitions)
-    instant = parse_instant(until)
-    if instant > now:
-        raise SourceFailed(
-            f"source {operator.name}: until: {until} lies in the future; take a past instant, or `latest`", until=until
-        )
-    return _read_times(client, partitions, instant)
+    if lies_ahead(until, now):
+        raise SourceFailed(f"source {operator.name}: until: {until} {AHEAD}; {AHEAD_REMEDY}", until=until)
+    return _read_times(client, partitions, parse_instant(until))
 
 
 def _explicit(operator: SourceOperator, part: TopicPartition, start: dict[int, int], low: int, high: int) -> int:
@@ -93,6 +92,11 @@ def _read_times(client: OffsetClient, partitions: tuple[TopicPartition, ...], in
     found = client.offsets_at(partitions, at_ms)
     behind = client.stable_offsets([part for part, offset in found.items() if offset == _NONE])
     return {**found, **behind}
+
+
+def lies_ahead(until: str, now: dt.datetime) -> bool:
+    """Whether what has to be read up to this end is not there yet. Raises SourceFailed."""
+    return until not in ("never", "latest") and parse_instant(until) > now
 
 
 def parse_instant(text: str) -> dt.datetime:

@@ -6,19 +6,31 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import confluent_kafka as ck
 import pytest
 
 from tidegate.cli.letters import replay
-from tidegate.cli.letters.replay import OWN
+from tidegate.cli.letters.replay import OWN, derive_replay_properties
 from tidegate.cli.letters.topic import LettersRefused
 from tidegate.formats import letters
 from tidegate.formats.letters.letter import read_letter
 from tidegate.kafka.facts import TopicFacts, TopicLimits
+from tidegate.sinks.naming import replay_id
 
 
 def test_the_queue_has_room_for_the_largest_record() -> None:
     """With a `queue.buffering.max.kbytes` of the pipeline's that was smaller a replay never ended."""
     assert 1024 * int(OWN["queue.buffering.max.kbytes"]) >= int(OWN["message.max.bytes"])
+
+
+@pytest.mark.parametrize(("given_ms", "used_ms"), [("120000", "60000"), ("30000", "30000")])
+def test_a_producer_is_made_with_a_socket_timeout_beyond_the_limit_of_its_transactions(
+    given_ms: str, used_ms: str
+) -> None:
+    kafka = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": given_ms}
+    properties = derive_replay_properties(kafka, replay_id("shop"))
+    assert properties["socket.timeout.ms"] == used_ms
+    ck.Producer({**properties, "log_level": 0})
 
 
 class Client:

@@ -129,6 +129,10 @@ def test_a_compacted_input_is_a_warning_unless_its_source_reads_tombstones() -> 
         ({"message.timestamp.type": "LogAppendTime"}, "message.timestamp.type=CreateTime"),
         ({"message.timestamp.before.max.ms": "86399999"}, "message.timestamp.before.max.ms=9223372036854775807"),
         ({"message.timestamp.after.max.ms": "3599999"}, "message.timestamp.after.max.ms=3600000"),
+        (
+            {"message.timestamp.difference.max.ms": "86399999"},
+            "message.timestamp.difference.max.ms=9223372036854775807",
+        ),
     ],
 )
 def test_limits_on_timestamps_matter_to_a_sink_that_sets_them(changes: dict[str, str], setting: str) -> None:

@@ -29,6 +29,7 @@ from tidegate.config.properties import derive_client_properties
 from tidegate.formats.letters import MARKER, REPLAYED_FROM
 from tidegate.formats.letters.letter import Letter, make_mark
 from tidegate.formats.record_limits import RecordLimits, fits
+from tidegate.ids import TransactionalId
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.sinks.limits import derive_record_limits
 from tidegate.sinks.naming import replay_id
@@ -50,6 +51,15 @@ OWN: Final[Mapping[str, str]] = {
     "queue.buffering.max.kbytes": str(1 << 20),  # a record that is larger than the queue waits for ever
 }
 """Properties of the producer."""
+
+
+def derive_replay_properties(kafka: Mapping[str, str], transactional_id: TransactionalId) -> dict[str, str]:
+    """Of the producer, for any properties that `validate` takes."""
+    taken = {name: kafka[name] for name in derive_client_properties(kafka, "producer")}
+    properties = {**taken, **OWN, "transactional.id": transactional_id}
+    if "socket.timeout.ms" in properties:  # the client takes no more than the time limit of its transactions
+        properties["socket.timeout.ms"] = str(min(int(properties["socket.timeout.ms"]), int(TRANSACTION_S * 1000)))
+    return properties
 
 
 class Replayed(msgspec.Struct):
@@ -142,11 +152,9 @@ class _Writer:
         import confluent_kafka as ck
 
         self._topic = topic
-        own = {**OWN, "transactional.id": replay_id(settings.name)}
+        properties = derive_replay_properties(topic.kafka, replay_id(settings.name))
         try:
-            self._producer = ck.Producer(
-                {**derive_client_properties(topic.kafka, "producer"), **own}, logger=CLIENT_LOG
-            )
+            self._producer = ck.Producer(dict(properties), logger=CLIENT_LOG)
             self._producer.init_transactions(TRANSACTION_S)
         except (ck.KafkaException, TypeError, ValueError) as error:
             raise explain(topic.kafka, error) from error

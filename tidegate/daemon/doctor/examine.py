@@ -17,6 +17,7 @@ from tidegate.daemon.doctor.machine import read_machine
 from tidegate.daemon.doctor.uses import derive_uses
 from tidegate.daemon.start.start_problems import StartLook, StartProblem
 from tidegate.errors import TidegateError
+from tidegate.kafka.client_properties import derive_servers
 from tidegate.plan.graph import Plan
 from tidegate.settings.secrets import reveal
 
@@ -41,7 +42,7 @@ async def _examine_cluster(loaded: LoadedPipeline, plan: Plan, look: StartLook, 
     assert look.cluster is not None
     settings, kafka = loaded.settings, reveal(loaded.settings.kafka)
     commands = Commands(
-        kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", "")),
+        derive_servers(kafka),
         kafka.get("security.protocol", "plaintext").lower().startswith(_SECURED),
     )
     try:

@@ -125,7 +125,8 @@ CHECKS: Final[Mapping[str, Check]] = {
     ),
     "timestamps": Check(
         "Timestamps",
-        "`message.timestamp.type`, `.before.max.ms` and `.after.max.ms` of outputs; the type of inputs whose event "
+        "`message.timestamp.type`, `.before.max.ms` and `.after.max.ms` (before Kafka 4.0 `.difference.max.ms`) of "
+        "outputs; the type of inputs whose event "
         "time is Kafka's",
         warning="the topic replaces the timestamps that the sink sets, or takes none that are a day old or an hour "
         "ahead; or an input stamps records on arrival",

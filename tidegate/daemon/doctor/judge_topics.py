@@ -21,8 +21,12 @@ COMPACTION_LAG: Final = "min.compaction.lag.ms"
 STAMPS: Final = "message.timestamp.type"
 BEFORE: Final = "message.timestamp.before.max.ms"
 AFTER: Final = "message.timestamp.after.max.ms"
+DIFFERENCE: Final = "message.timestamp.difference.max.ms"
+"""Of brokers before 4.0, where the two others are not there, or as they come."""
+UNLIMITED_MS: Final = (1 << 63) - 1
 READ_SETTINGS: Final = (
-    RETENTION, RETENTION_BYTES, COMPACTION_LAG, STAMPS, BEFORE, AFTER, BATCH_BYTES, CLEANUP, MIN_IN_SYNC, UNCLEAN,
+    RETENTION, RETENTION_BYTES, COMPACTION_LAG, STAMPS, BEFORE, AFTER, DIFFERENCE, BATCH_BYTES, CLEANUP, MIN_IN_SYNC,
+    UNCLEAN,
 )  # fmt: skip
 
 DAY_MS: Final = 24 * 3600 * 1000
@@ -193,7 +197,9 @@ def _timestamps(look: _Look) -> Iterator[Finding]:
     if not look.settings or not look.use.stamped:
         return
     replaced = look.settings.get(STAMPS) == "LogAppendTime"
-    before, after = look.number(BEFORE), look.number(AFTER)
+    before, after, name = look.number(BEFORE), look.number(AFTER), BEFORE
+    if before in (None, UNLIMITED_MS):
+        before, name = look.number(DIFFERENCE), DIFFERENCE
     if replaced and look.use.written:
         found = "the broker replaces the timestamps that the sink sets (LogAppendTime)"
         yield look.finding("timestamps", Level.WARNING, found, "CreateTime", f"{STAMPS}=CreateTime")
@@ -202,7 +208,7 @@ def _timestamps(look: _Look) -> Iterator[Finding]:
         yield look.finding("timestamps", Level.WARNING, found, "CreateTime", f"{STAMPS}=CreateTime")
     elif look.use.written and before is not None and before < DAY_MS:
         found = f"records more than {render_duration(before)} old are refused, so they are bad records"
-        yield look.finding("timestamps", Level.WARNING, found, "a day or more", f"{BEFORE}=9223372036854775807")
+        yield look.finding("timestamps", Level.WARNING, found, "a day or more", f"{name}={UNLIMITED_MS}")
     elif look.use.written and after is not None and after < HOUR_MS:
         found = f"records more than {render_duration(after)} ahead are refused, so they are bad records"
         yield look.finding("timestamps", Level.WARNING, found, "an hour or more", f"{AFTER}={HOUR_MS}")

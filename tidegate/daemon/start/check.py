@@ -18,6 +18,7 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreRefused, decide_restore, merge_positions
 from tidegate.coordinator.types import LostRange
 from tidegate.coordinator.upgrade import Outcome, Refusal, Upgrade
+from tidegate.daemon.beginning import find_ahead
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.doctor.examine import examine, refuse_findings
 from tidegate.daemon.looking import look_first
@@ -41,6 +42,7 @@ from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.settings.base import Path
 from tidegate.settings.secrets import reveal
+from tidegate.sources.beginning import AHEAD, AHEAD_REMEDY
 from tidegate.sources.positions import describe_out_of_range
 from tidegate.storage.base import Storage, StorageError
 from tidegate.storage.problems import is_lasting
@@ -170,25 +172,32 @@ async def _compare(loaded: LoadedPipeline, plan: Plan, stores: Stores, options: 
         await stores.kafka.open()
         look = await look_first(plan, stores, options, first=True, verify=False)
         newest, identity = look.before.newest_checkpoint, look.before.identity
-        if newest is not None and identity is not None and options.restore is None:
+        if options.restore is not None:
+            return []
+        if newest is not None and identity is not None:
             upgrade = await stores.in_journal_thread(
                 lambda: refuse_unfit_state(stores.storage, newest, identity, look.facts)
             )
             _log_given_up(upgrade)
-            restore = decide_restore(look.before, look.facts)
-            lost = await find_lost_input(plan, stores.kafka, restore, continuing=False)
-            return [_lost_problem(loaded, one) for one in lost]
+        restore = decide_restore(look.before, look.facts)
+        lost = await find_lost_input(plan, stores.kafka, restore, continuing=False)
+        ahead = find_ahead(plan, restore, stores.clock.now_ms())
+        return [*(_lost_problem(loaded, one) for one in lost), *(_ahead_problem(loaded, one) for one in ahead)]
     except RestoreRefused as error:
         return [_refused_upgrade(loaded, error, one) for one in error.refusals] or [_journal_problem(loaded, error)]
     except TidegateError as error:
         return [_journal_problem(loaded, error)]
-    return []
 
 
 def _lost_problem(loaded: LoadedPipeline, lost: LostRange) -> StartProblem:
     """A slot would stop at it, as soon as Spark has brought it up."""
     message = describe_out_of_range(lost.partition, lost.from_offset, lost.to_offset, lost.to_offset)
     return StartProblem(loaded.problem(("sources", lost.source), message), exit_code=4)
+
+
+def _ahead_problem(loaded: LoadedPipeline, source: SourceOperator) -> StartProblem:
+    path: Path = ("sources", source.name, "until")
+    return StartProblem(loaded.problem(path, f"{source.until} {AHEAD}", AHEAD_REMEDY))
 
 
 def _log_given_up(upgrade: Upgrade) -> None:

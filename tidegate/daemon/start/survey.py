@@ -12,6 +12,7 @@ import msgspec
 
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition
+from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.connecting import connect
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import TRANSACTION_LOG, EndAnswer, TopicFacts
@@ -55,7 +56,7 @@ class SeenTopic(msgspec.Struct, frozen=True):
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """What the brokers say. `offsets`: first and next offset of the partitions that a `start` names."""
+    """What the brokers say. `offsets`: first and last stable offset of the partitions that a `start` names."""
 
     cluster_id: str
     topics: Mapping[str, SeenTopic]
@@ -76,7 +77,7 @@ def read_cluster(kafka: Mapping[str, str], plan: Plan, timeout_s: float) -> Clus
     """
     from kafka.errors import KafkaError
 
-    servers = kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", ""))
+    servers = derive_servers(kafka)
     try:
         client = connect(kafka, timeout_s)
     except BrokerUnavailable as error:
@@ -202,6 +203,7 @@ def _read_offsets(
 ) -> dict[TopicPartition, tuple[int, int]]:
     import kafka
     from kafka.errors import KafkaError
+    from kafka.protocol.consumer.offsets import IsolationLevel
 
     wanted: list[kafka.TopicPartition] = []
     for source in plan.operators(SourceOperator):
@@ -213,7 +215,7 @@ def _read_offsets(
         return {}
     try:
         first = client.list_partition_offsets(dict.fromkeys(wanted, -2))
-        after = client.list_partition_offsets(dict.fromkeys(wanted, -1))
+        after = client.list_partition_offsets(dict.fromkeys(wanted, -1), IsolationLevel.READ_COMMITTED)
     except KafkaError:
         return {}  # leaders are missing or reading is forbidden: both are problems of their own
     return {TopicPartition(*each): (first[each].offset, after[each].offset) for each in wanted}

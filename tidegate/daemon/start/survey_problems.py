@@ -44,8 +44,7 @@ def derive_problems(
         for path, topic in _written(sink):
             seen = cluster.topics[topic]
             found += _topic_problems(loaded, path, topic, seen, needed)
-            letters = isinstance(sink, DeadLetterOperator)
-            unfit = find_unfit(compacted=bool(seen.compacted), batch_bytes=seen.batch_bytes) if letters else None
+            unfit = _find_unfit(sink, seen)
             if unfit is not None:
                 problems.append(loaded.problem(path, f"the topic `{topic}` {unfit[0]}", unfit[1]))
     limit, wanted = cluster.max_transaction_timeout_ms, loaded.settings.checkpoints.transaction_timeout_ms
@@ -57,6 +56,16 @@ def derive_problems(
     problems += _idle_slots(loaded, plan, cluster)
     found += map(_examined, derive_durability_problems(loaded, plan, cluster))
     return [*found, *map(StartProblem, problems)]
+
+
+def _find_unfit(sink: SinkOperator, seen: SeenTopic) -> tuple[str, str] | None:
+    """Why a topic takes none of the records, or not all of the letters, and the remedy; see `sinks/limits.py`."""
+    if isinstance(sink, DeadLetterOperator):
+        return find_unfit(compacted=bool(seen.compacted), batch_bytes=seen.batch_bytes)
+    if seen.compacted and sink.key is None:
+        remedy = "set `key` of the sink, or change the topic's cleanup.policy"
+        return "is compacted: it takes no record without a key", remedy
+    return None
 
 
 def _examined(problem: Problem) -> StartProblem:

@@ -16,6 +16,7 @@ from tidegate.dev.broker.server import create_topics
 from tidegate.dev.topics.cluster import DEFAULT_BOOTSTRAP
 from tidegate.dev.topics.records import SeenRecord
 from tidegate.errors import TidegateError
+from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
 from tidegate.settings.counts import render_count
@@ -67,7 +68,7 @@ def find_topic(kafka: Mapping[str, str], name: str) -> int:
     near = derive_suggestion(name, (each for each in topics if not each.startswith("__")), "the topic")
     create = f"`tidegate topic create {name}` makes it"
     remedy = f"{near} or {create}" if near.startswith("did you mean") else create
-    raise TopicRefused(f"there is no topic {name} at {_servers(kafka)}; {remedy}", topic=name)
+    raise TopicRefused(f"there is no topic {name} at {derive_servers(kafka)}; {remedy}", topic=name)
 
 
 def create_topic(kafka: Mapping[str, str], name: str, partitions: int, config: Mapping[str, str]) -> None:
@@ -75,11 +76,11 @@ def create_topic(kafka: Mapping[str, str], name: str, partitions: int, config: M
     there = read_topics(kafka).get(name)
     if there is not None:
         raise TopicRefused(
-            f"topic {name} exists already at {_servers(kafka)}, with {render_count(there, 'partition')}; use it, or "
-            "choose another name",
+            f"topic {name} exists already at {derive_servers(kafka)}, with {render_count(there, 'partition')}; use it, "
+            "or choose another name",
             topic=name,
         )
-    create_topics(_servers(kafka), {name: partitions}, config, properties=_derive_client(kafka, "producer"))
+    create_topics(derive_servers(kafka), {name: partitions}, config, properties=_derive_client(kafka, "producer"))
 
 
 class TopicWriter:
@@ -125,7 +126,7 @@ class TopicWriter:
         left = self._producer.flush(FLUSH_S)
         self._check()
         if left:
-            raise TopicRefused(f"{render_count(left, 'record')} were not acknowledged by {_servers(self._kafka)}")
+            raise TopicRefused(f"{render_count(left, 'record')} were not acknowledged by {derive_servers(self._kafka)}")
         return self.written
 
     def _delivered(self, error: ck.KafkaError | None, _message: ck.Message) -> None:
@@ -257,10 +258,6 @@ def _derive_client(kafka: Mapping[str, str], side: Side) -> dict[str, Any]:
     return dict(derive_client_properties(kafka, side))
 
 
-def _servers(kafka: Mapping[str, str]) -> str:
-    return kafka.get("bootstrap.servers", kafka.get("metadata.broker.list", ""))
-
-
 def _explain(kafka: Mapping[str, str], error: object) -> TidegateError:
     """Why the cluster did not answer: what is in the way is looked for step by step. May raise PropertyRefused."""
     import confluent_kafka as ck
@@ -268,9 +265,9 @@ def _explain(kafka: Mapping[str, str], error: object) -> TidegateError:
     obstacle = diagnose(kafka, STEP_S)
     if obstacle is None:
         text = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
-        return TopicRefused(f"the cluster at {_servers(kafka)} answers, but not to this: {text}")
+        return TopicRefused(f"the cluster at {derive_servers(kafka)} answers, but not to this: {text}")
     remedy = obstacle.remedy
-    if obstacle.property == "bootstrap.servers" and _servers(kafka) == DEFAULT_BOOTSTRAP:
+    if obstacle.property == "bootstrap.servers" and derive_servers(kafka) == DEFAULT_BOOTSTRAP:
         remedy = "start one with `tidegate broker`, or name yours with --bootstrap"
     kind = LoginRefused if obstacle.final else BrokerUnavailable
     return kind(f"no broker can be asked: {obstacle.text}; {remedy}")
