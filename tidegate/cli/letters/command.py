@@ -194,20 +194,16 @@ def replay(
     done = replay_letters(settings, _chosen(kinds, steps, partition, offsets), to, dry_run=dry_run)
     verb = "would be" if dry_run else "was" if done.written == 1 else "were"
     click.echo(f"{render_count(done.written, 'record')} {verb} written again")
-    if (kinds or steps) and not (done.written or done.marked or done.kept or done.large):
+    if (kinds or steps) and not (done.written or done.marked or done.kept or done.refused):
         click.echo(f"no letter is of such a kind or step: `tidegate dead-letters list {file}` shows which there are")
     if done.marked:
         click.echo(f"{render_count(done.marked, 'letter')} had been written again before")
     if done.kept:
         click.echo(f"{render_count(done.kept, 'letter')} without the bytes of a record: see `dead-letters show`")
-    if done.large:
-        places = ", ".join(done.large[:PLACES_SHOWN]) + (", and others" if len(done.large) > PLACES_SHOWN else "")
-        click.echo(
-            f"{render_count(len(done.large), 'record')} not written: with one header more larger than "
-            f"max.message.bytes of the topic; raise it, or write to another topic by --to (letters {places})"
-        )
-        return 1
-    return 0
+    for reason, places in done.refused.items():
+        shown = ", ".join(places[:PLACES_SHOWN]) + (", and others" if len(places) > PLACES_SHOWN else "")
+        click.echo(f"{render_count(len(places), 'record')} not written: {reason} (letters {shown})")
+    return int(bool(done.refused))
 
 
 def _chosen(
