@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.cli.letters.replay import replay as replay_letters
 from tidegate.cli.letters.topic import LettersRefused, LetterTopic, Marks, letter_of
-from tidegate.cli.output import echo_json, render_table
+from tidegate.cli.output import echo_json, printable, render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.topic_name import require_topic
 from tidegate.clock import describe_stamp
@@ -28,6 +28,8 @@ _STEP = click.option("--step", "steps", multiple=True, metavar="NAME", help="Onl
 
 BYTES_SHOWN: Final = 2000
 PLACES_SHOWN: Final = 5
+_KEPT: Final = "\n\t"
+"""Of control characters, what the commands print as it is."""
 
 
 class LetterGroup(msgspec.Struct):
@@ -85,7 +87,7 @@ def _print(rows: list[LetterGroup]) -> None:
         )
         for one in rows
     ]
-    click.echo(_printable("\n".join(render_table(titles, cells, ("letters", "open")))))
+    click.echo(printable("\n".join(render_table(titles, cells, ("letters", "open"))), _KEPT))
 
 
 @dead_letters.command()
@@ -112,7 +114,7 @@ def show(file: Path, partition: int, offset: int, style: str) -> None:
     if style == "json":
         echo_json(_plain(letter, written_to))
         return
-    click.echo(_printable("\n".join(_lines(letter, written_to))))
+    click.echo(printable("\n".join(_lines(letter, written_to)), _KEPT))
 
 
 def _plain(letter: Letter, written_to: str | None) -> dict[str, Any]:
@@ -148,14 +150,9 @@ def _text(data: bytes | None) -> str:
         text = data.decode()
     except UnicodeDecodeError:
         text = ""
-    if (text or not data) and text == _printable(text):
+    if (text or not data) and text == printable(text, _KEPT):
         return text
     return "0x" + data[:BYTES_SHOWN].hex() + (f"... ({len(data)} bytes)" if len(data) > BYTES_SHOWN else "")
-
-
-def _printable(text: str) -> str:
-    """Names and reasons are the record's, too: a terminal would obey what is in them."""
-    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
 
 
 def _moment(at_ms: int | None) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.cli.output import printable
 from tidegate.clock import render_stamp
 from tidegate.errors import TidegateError
 
@@ -124,10 +125,7 @@ def _compact_json(value: bytes) -> bytes | None:
 
 
 def _printable(content: bytes) -> str:
-    text = content.decode(errors="backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return printable(content.decode(errors="backslashreplace"))
 
 
 def _timestamp(timestamp_ms: int | None) -> str | None:
