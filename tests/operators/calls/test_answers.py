@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
-from functools import reduce
 
 import pytest
 
@@ -73,6 +72,18 @@ class _Zone(dt.tzinfo):
     def utcoffset(self, _moment: dt.datetime | None) -> None:
         return None
 
+    dst = utcoffset
+
+    def tzname(self, _moment: dt.datetime | None) -> str:
+        return "odd"
+
+
+def _deep() -> list[object]:
+    found: list[object] = []
+    for _ in range(3000):
+        found = [found]
+    return found
+
 
 @pytest.mark.parametrize(
     ("kind", "bad", "message"),
@@ -87,7 +98,7 @@ class _Zone(dt.tzinfo):
         (TIMESTAMP, {"name": dt.datetime(2026, 1, 1, tzinfo=_Zone())}, "lookup.find gave {'name': datetime."),
         (STRING, _Shy(), "lookup.find gave a value of type _Shy (its repr raises KeyError): return a dict"),
         (STRING, {"name": _Shy()}, "lookup.find gave a value of type _Shy (its repr raises KeyError) for `name`"),
-        (STRING, {"name": reduce(lambda inner, _: [inner], range(3000), [0])}, "lookup.find gave a value of type list"),
+        (STRING, {"name": _deep()}, "lookup.find gave a value of type list"),
         (STRING, _Lazy(), "lookup.find gave <"),
         (DataType("struct", fields=(("a", STRING),)), {"name": {"\ud83d": 1}}, "lookup.find gave {'name': {"),
         (map_of(STRING, STRING), {"name": {1: "b"}}, "lookup.find gave {1: 'b'} for `name`"),

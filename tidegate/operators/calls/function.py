@@ -23,7 +23,7 @@ class FunctionTarget:
         found = load_function(reference)
         self._has_life = isinstance(found, type)
         try:
-            self._object: Any = found() if self._has_life else found
+            self._object: Any = found() if isinstance(found, type) else found
         except Exception as error:
             raise CallsFailed(f"{reference} cannot be made: {name_error(error)}") from error
         self._ask = cast("Callable[[object], Awaitable[object]]", self._object)
