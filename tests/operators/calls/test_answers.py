@@ -80,7 +80,7 @@ class _Zone(dt.tzinfo):
 
 def _deep() -> list[object]:
     found: list[object] = []
-    for _ in range(3000):
+    for _ in range(100_000):
         found = [found]
     return found
 
