@@ -6,6 +6,8 @@ import json
 import shutil
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import polars as pl
 import pytest
@@ -13,6 +15,8 @@ import pytest
 from tests.storage.stores import opener_of
 from tests.support.command import tidegate
 from tests.support.object_server import BUCKET, ObjectServer
+from tidegate.cli.state.output import write_rows
+from tidegate.datatypes import BIGINT, STRING, DataType
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 CHECKPOINTS = GOLDEN / "checkpoints"
@@ -63,6 +67,20 @@ def test_read_prints_a_table_that_is_cut(tmp_path: Path) -> None:
     whole = tidegate("state", "read", SAVEPOINT, "totals", "--output", tmp_path / "all.txt")
     assert (whole.code, whole.stdout) == (0, "")
     assert len((tmp_path / "all.txt").read_text().splitlines()) == 8
+
+
+def test_a_row_of_a_table_is_one_line_and_no_order_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys are texts of records: whoever could write one could write to the screen of who reads the state."""
+    kinds = {"k\x1b[2J": STRING, "all": DataType("array", element=STRING), "n": BIGINT}
+    table = SimpleNamespace(columns=[SimpleNamespace(name=name, type=kind) for name, kind in kinds.items()])
+    frame = pl.DataFrame([["\x1b[2J\nä\x07", None], [["\x9b\u202e"], None], [1, 2]], schema=list(kinds))
+    write_rows(cast("Any", table), iter([frame]), "table", None, None)
+    said = capsys.readouterr().out
+    assert [line.split() for line in said.splitlines()] == [
+        ["k\\x1b[2J", "all", "n"],
+        ["\\x1b[2J\\nä\\x07", '["\\x9b\\u202e"]', "1"],
+        ["null", "null", "2"],
+    ]
 
 
 @pytest.mark.parametrize("option", ["--key=sku=\udce9", "--where=sku = '\udce9'"])

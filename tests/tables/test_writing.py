@@ -189,6 +189,28 @@ def test_raw_rows_of_a_state_make_the_same_state(plan: Plan, tmp_path: Path) -> 
     ]
 
 
+def test_a_folder_is_read_as_spark_writes_it_and_a_path_may_have_brackets(plan: Plan, tmp_path: Path) -> None:
+    """Next to the files are their checksums, `_SUCCESS`, and what an attempt that failed has left."""
+    rows = StateRows(choose_declaration(plan, "sums"), "sums")
+    folder = tmp_path / "rows [1]"
+    for number, part in enumerate(
+        ("day=1/part-0.snappy.parquet", "day=2/part-1.parquet", "_temporary/0/part-0.parquet")
+    ):
+        file = folder / part
+        file.parent.mkdir(parents=True)
+        pl.DataFrame({"k": [number]}).write_parquet(file)
+        (file.parent / f".{file.name}.crc").write_bytes(b"crc")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "_SUCCESS").touch()
+    with pytest.raises(RowsRefused, match="has no files with rows"):
+        read_input(rows, str(tmp_path / "empty"))
+    (folder / "_SUCCESS").touch()
+    assert read_input(rows, str(folder))["k"].to_list() == [0, 1]
+    pl.DataFrame({"k": [7]}).write_parquet(tmp_path / "one [1].parquet")
+    assert read_input(rows, str(tmp_path / "one [1].parquet"))["k"].to_list() == [7]
+    assert read_input(rows, str(tmp_path / "one*.parquet"))["k"].to_list() == [7]
+
+
 def test_lines_of_json_have_values_as_sources_read_them(plan: Plan, tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"k": "a", "c": 1, "s": "1.50", "a.sum": 2, "a.count": 1, "f": "2026-01-02T00:00:00Z"}\n\n')

@@ -10,6 +10,7 @@ import pytest
 
 from tests.formats.avro.any_avro import record_of
 from tests.testing.pipelines import ORDERS, load
+from tidegate.dev.topics.records import SeenRecord, render_json
 from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
@@ -105,13 +106,22 @@ def test_a_line_may_be_a_whole_record_as_topic_read_prints_it() -> None:
     assert parse([b'{"value": {"id": 1}}'], whole=True)[0].value == b'{"id":1}'
 
 
+@pytest.mark.parametrize("source", ["orders", "lines"])
+@pytest.mark.parametrize(
+    "value", [None, b"", b'{"id":1,"n":[2.50,null]}', b"7", b'{"id": 4, ', b"abc", b'"abc"', b'"7"', b"null", b"\xff"]
+)
+def test_what_topic_read_prints_is_the_record_again(source: str, value: bytes | None) -> None:
+    """JSON in a raw topic ended the command, and what is no JSON was read as a text in JSON."""
+    line = render_json(SeenRecord("orders", 0, 0, None, b"k", value))
+    assert [one.value for one in parse([line.encode()], source, whole=True)] == [value]
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         (b"{", "line 2 is no record: Expecting property name"),
         (b"1", "line 2 is no record: it is no object with `value`; without --records a line is the value"),
         (b'{"key": 1}', "line 2 is no record: it has no `value`; without --records a line is the value"),
-        (b'{"value": 1}', "line 2 is no record: a raw value is text"),
         (b'{"value": "x", "timestamp": "now"}', "line 2 is no record: `timestamp` is now: for instance 2026-11-01T00"),
         (b'{"value": "x", "timestamp": "2026-01-01"}', "line 2 is no record: `timestamp` is 2026-01-01: for instance"),
         (b'{"value": "x", "timestamp": 1.5}', "line 2 is no record: `timestamp` is 1.5: for instance"),

@@ -28,6 +28,18 @@ def render_table(titles: Sequence[str], cells: Iterable[Sequence[str]], right: C
     ]
 
 
+def printable(text: str, keep: str = "") -> str:
+    """With escapes in place of what a terminal would obey, line ends included, but for what is in `keep`.
+
+    For whatever is of a record: its keys, values and names.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text
+    )
+
+
 def render_moment(at_ms: int | None) -> str:
     """UTC, in seconds; `-` where there is none, the number beyond the calendar. `at_ms`: since 1970."""
     if at_ms is None:

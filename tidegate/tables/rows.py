@@ -180,9 +180,24 @@ def read_input(rows: StateRows, path: str) -> pl.DataFrame:
         if path.endswith(LINES):
             lines = enumerate(Path(path).read_bytes().splitlines(), 1)
             return _read_lines(rows, path, {number: line for number, line in lines if line.strip()})
-        return pl.scan_parquet(path).collect()
+        return _scan_parquet(path).collect()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise RowsRefused(f"{path} cannot be read: {error}") from error
+
+
+def _scan_parquet(path: str) -> pl.LazyFrame:
+    """As Spark reads a folder: what begins with a dot or `_` is a checksum, a mark, or of an attempt that failed."""
+    folder = Path(path)
+    if not folder.is_dir():
+        return pl.scan_parquet(path, glob=not folder.exists())
+    files = [one for one in sorted(folder.rglob("*")) if one.is_file() and not _is_hidden(one.relative_to(folder))]
+    if not files:
+        raise RowsRefused(f"{path} has no files with rows")
+    return pl.scan_parquet(files, glob=False)
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)
 
 
 def _read_lines(rows: StateRows, path: str, lines: Mapping[int, bytes]) -> pl.DataFrame:

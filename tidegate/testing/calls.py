@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from tidegate.operators.async_queue import Call, CallFailure
 from tidegate.operators.calls.attempts import CallPolicy, attempt_call
-from tidegate.operators.calls.caller import Asked, Target
+from tidegate.operators.calls.caller import Asked, Target, close_target, open_target
 
 
 class PromptCaller:
     """See Caller. Limits and pauses are those of the step, in real time; pauses are as short as they can be."""
 
     def __init__(self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None]) -> None:  # noqa: ARG002  # as ThreadCaller
+        self._name = name
         self._target = target
         self._policy = policy
         self._asked: list[tuple[Call, object]] = []
@@ -24,20 +25,20 @@ class PromptCaller:
         self._asked += asked
 
     def take(self) -> list[Call]:
-        """See Caller. Everything that was asked is answered when it returns. Raises what `open` raises."""
+        """See Caller. Everything that was asked is answered when it returns. Raises CallsFailed."""
         asked, self._asked = self._asked, []
         if not asked:
             return []
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._loop.run_until_complete(self._target.open())
+            self._loop.run_until_complete(open_target(self._target))
         self._loop.run_until_complete(self._answer(asked))
         return [call for call, _ in asked]
 
     def close(self) -> None:
         """See Caller."""
         if self._loop is not None:
-            self._loop.run_until_complete(self._target.close())
+            self._loop.run_until_complete(close_target(self._target, self._name))
             self._loop.close()
             self._loop = None
 

@@ -261,14 +261,12 @@ class LineParser:
         return key_from_plain(text, self._key_options)
 
     def _value(self, entry: Mapping[str, Any]) -> bytes | None:
-        if "value_base64" in entry:
-            return _base64(entry["value_base64"])
-        if "value" not in entry:
+        if "value" not in entry and "value_base64" not in entry:
             raise ValueError("it has no `value`; without --records a line is the value")
-        value = entry["value"]
-        if isinstance(value, str) and self._format.schema_kind is not None:
-            return value.encode()  # bytes that happen to be text: what is written as people do is an object
-        return None if value is None else self._format.from_plain(value, self._options)
+        value = entry.get("value")
+        if isinstance(value, str | None) or "value_base64" in entry or self._format.schema_kind is None:
+            return _bytes_of(entry, "value")  # a text is the record as it is: what is written as people do is an object
+        return self._format.from_plain(value, self._options)
 
 
 def _bytes_of(entry: Mapping[str, Any], name: str) -> bytes | None:

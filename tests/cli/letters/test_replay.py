@@ -12,6 +12,7 @@ import pytest
 from tidegate.cli.letters import replay
 from tidegate.cli.letters.replay import OWN, derive_replay_properties
 from tidegate.cli.letters.topic import LettersRefused
+from tidegate.clock import SYSTEM_CLOCK
 from tidegate.formats import letters
 from tidegate.formats.letters.letter import read_letter
 from tidegate.kafka.facts import TopicFacts, TopicLimits
@@ -36,6 +37,8 @@ def test_a_producer_is_made_with_a_socket_timeout_beyond_the_limit_of_its_transa
 class Client:
     """Knows one topic."""
 
+    limits = TopicLimits()
+
     def __init__(self, kafka: Mapping[str, str]) -> None:
         pass
 
@@ -43,7 +46,7 @@ class Client:
         return {name: TopicFacts("id", 1) for name in names if name == "orders"}
 
     def topic_limits(self, topic: str, timeout_s: float) -> TopicLimits:
-        return TopicLimits()
+        return self.limits
 
     def close(self) -> None:
         pass
@@ -55,6 +58,42 @@ def test_a_topic_that_is_not_there_is_refused_by_a_dry_run_too(monkeypatch: pyte
     letter = read_letter(0, 3, None, None, b"v", [(letters.KIND, b"X"), (letters.HEADERS, b"0")])
     assert letter is not None
     with replay._Fitting(cast("Any", SimpleNamespace(topic="dead", kafka={}))) as fitting:
-        assert fitting.takes(letter, "orders")
+        assert not fitting.refuses(letter, "orders")
         with pytest.raises(LettersRefused, match="topic ordres does not exist; choose another by --to"):
-            fitting.takes(letter, "ordres")
+            fitting.refuses(letter, "ordres")
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("limits", "age_ms", "key", "reason"),
+    [
+        (
+            TopicLimits(before_ms=7 * DAY_MS),
+            8 * DAY_MS,
+            None,
+            "too old for the topic (message.timestamp.before.max.ms)",
+        ),
+        (TopicLimits(before_ms=7 * DAY_MS), 6 * DAY_MS, None, ""),
+        (TopicLimits(before_ms=7 * DAY_MS), None, None, ""),  # it gets the time of the replay
+        (TopicLimits(after_ms=DAY_MS), -2 * DAY_MS, None, "too new for the topic (message.timestamp.after.max"),
+        (TopicLimits(compacted=True), 0, None, "without a key, and the topic is compacted"),
+        (TopicLimits(compacted=True), 0, b"k", ""),
+        (TopicLimits(batch_bytes=100), 0, None, "too large for the topic (max.message.bytes)"),
+    ],
+)
+def test_a_record_that_the_topic_does_not_take_is_known_before_it_is_written(
+    limits: TopicLimits, age_ms: int | None, key: bytes | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka refused it in its transaction, and up to 499 others with it: no replay came past it."""
+    monkeypatch.setattr(replay, "TransactionClient", Client)
+    monkeypatch.setattr(Client, "limits", limits)
+    headers = [(letters.KIND, b"X"), (letters.HEADERS, b"0")]
+    if age_ms is not None:
+        headers.append((letters.TIMESTAMP, str(SYSTEM_CLOCK.now_ms() - age_ms).encode()))
+    letter = read_letter(0, 3, None, key, b"v" * 50, headers)
+    assert letter is not None
+    with replay._Fitting(cast("Any", SimpleNamespace(topic="dead", kafka={}))) as fitting:
+        assert fitting.refuses(letter, "orders").startswith(reason)
+        assert bool(fitting.refuses(letter, "orders")) == bool(reason)

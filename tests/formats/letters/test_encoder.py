@@ -179,6 +179,17 @@ def test_marks_name_letters_in_ranges() -> None:
     assert read_mark(b"{", [(letters.MARKER, b"5")]) is None
 
 
+def test_a_letter_about_a_record_with_the_header_of_a_mark_is_no_mark() -> None:
+    """Whoever may write to the source's topic could mark all letters; so did marks that another pipeline reads."""
+    record = RawRecord(None, make_mark([0, 1, 2], "orders"), ((letters.MARKER, b"3"),), 99)
+    records = LetterEncoder("sales", 7).encode(about(record), LIMITS)
+    assert records.headers is not None
+    headers = records.headers[0]
+    assert headers is not None
+    assert headers[0] == (letters.MARKER, b"3")
+    assert read_mark(records.values[0], headers) is None
+
+
 @pytest.mark.parametrize(
     "headers",
     [(), ((letters.KIND, b"X"),), ((letters.KIND, b"X"), (letters.HEADERS, b"5")), ((letters.HEADERS, b"x"),)],

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator, Mapping
+
 import pytest
 
-from tidegate.datatypes import DOUBLE, STRING, DataType, map_of
+from tidegate.datatypes import BIGINT, DOUBLE, STRING, TIMESTAMP, DataType, map_of
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.calls.answers import DictDecoder, JsonAnswerDecoder
@@ -47,3 +50,75 @@ def test_half_a_character_in_an_answer_makes_its_own_row_bad_and_no_other(
     assert (failure.row, failure.kind) == (1, FailureKind.WRONG_TYPE)
     assert failure.message.startswith("lookup.find gave a text with half a character")
     failure.message.encode()
+
+
+class _Shy:
+    def __repr__(self) -> str:
+        raise KeyError("no")
+
+
+class _Lazy(Mapping[str, str]):
+    def __getitem__(self, name: str) -> str:
+        raise OSError("the server is gone")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("name",))
+
+    def __len__(self) -> int:
+        return 1
+
+
+class _Zone(dt.tzinfo):
+    def utcoffset(self, _moment: dt.datetime | None) -> None:
+        return None
+
+    dst = utcoffset
+
+    def tzname(self, _moment: dt.datetime | None) -> str:
+        return "odd"
+
+
+def _deep() -> list[object]:
+    found: list[object] = []
+    for _ in range(100_000):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "message"),
+    [
+        (BIGINT, {"name": 10**5000}, "lookup.find gave a value of type int (its repr raises ValueError) for `name`"),
+        (DataType("decimal", precision=10, scale=2), {"name": 10**5000}, "lookup.find gave a value of type int "),
+        (
+            TIMESTAMP,
+            {"name": "2026\ud83d"},
+            r"lookup.find gave {'name': '2026\ud83d', 'more': 'x'}: UnicodeEncodeError",
+        ),
+        (TIMESTAMP, {"name": dt.datetime(2026, 1, 1, tzinfo=_Zone())}, "lookup.find gave {'name': datetime."),
+        (STRING, _Shy(), "lookup.find gave a value of type _Shy (its repr raises KeyError): return a dict"),
+        (STRING, {"name": _Shy()}, "lookup.find gave a value of type _Shy (its repr raises KeyError) for `name`"),
+        (STRING, {"name": _deep()}, "lookup.find gave a value of type list"),
+        (STRING, _Lazy(), "lookup.find gave <"),
+        (DataType("struct", fields=(("a", STRING),)), {"name": {"\ud83d": 1}}, "lookup.find gave {'name': {"),
+        (map_of(STRING, STRING), {"name": {1: "b"}}, "lookup.find gave {1: 'b'} for `name`"),
+    ],
+    ids=["digits", "decimal", "surrogate", "zone", "repr", "field", "depth", "lazy", "struct", "key"],
+)
+def test_whatever_an_answer_is_only_its_own_record_is_bad(kind: DataType, bad: object, message: str) -> None:
+    """What its objects raise got out of the step, and ended every attempt."""
+    columns: Columns = (("name", kind), ("more", STRING))
+    bad = {**bad, "more": "x"} if isinstance(bad, dict) else bad
+    answers = [None, bad, {"name": None, "more": "\ud83d"}, {"name": None, "more": "y"}]
+    decoded = DictDecoder(columns, columns, "lookup.find").decode(answers)
+    assert decoded.frame["more"].to_list() == [None, "y"]
+    failure, half = decoded.failures
+    assert (failure.row, half.row) == (1, 2)
+    assert failure.message.startswith(message)
+
+
+@pytest.mark.parametrize("more", ["\ud83d", 1, None])
+def test_what_is_not_declared_is_left_out_of_a_dict_whatever_it_is(more: object) -> None:
+    columns: Columns = (("name", STRING),)
+    decoded = DictDecoder(columns, columns, "lookup.find").decode([{"name": "b", more: 2}])
+    assert (decoded.frame["name"].to_list(), list(decoded.failures)) == (["b"], [])

@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.cli.letters.replay import replay as replay_letters
 from tidegate.cli.letters.topic import LettersRefused, LetterTopic, Marks, letter_of
-from tidegate.cli.output import echo_json, render_table
+from tidegate.cli.output import echo_json, printable, render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.topic_name import require_topic
 from tidegate.clock import describe_stamp
@@ -29,6 +29,8 @@ _STEP = click.option("--step", "steps", multiple=True, metavar="NAME", help="Onl
 
 BYTES_SHOWN: Final = 2000
 PLACES_SHOWN: Final = 5
+_KEPT: Final = "\n\t"
+"""Of control characters, what the commands print as it is."""
 
 
 class LetterGroup(msgspec.Struct):
@@ -90,7 +92,7 @@ def _print(rows: list[LetterGroup]) -> None:
         )
         for one in rows
     ]
-    click.echo(_printable("\n".join(render_table(titles, cells, ("letters", "open")))))
+    click.echo(printable("\n".join(render_table(titles, cells, ("letters", "open"))), _KEPT))
 
 
 @dead_letters.command()
@@ -117,7 +119,7 @@ def show(file: Path, partition: int, offset: int, style: str) -> None:
     if style == "json":
         echo_json(_plain(letter, written_to))
         return
-    click.echo(_printable("\n".join(_lines(letter, written_to))))
+    click.echo(printable("\n".join(_lines(letter, written_to)), _KEPT))
 
 
 def _plain(letter: Letter, written_to: str | None) -> dict[str, Any]:
@@ -153,14 +155,9 @@ def _text(data: bytes | None) -> str:
         text = data.decode()
     except UnicodeDecodeError:
         text = ""
-    if (text or not data) and text == _printable(text):
+    if (text or not data) and text == printable(text, _KEPT):
         return text
     return "0x" + data[:BYTES_SHOWN].hex() + (f"... ({len(data)} bytes)" if len(data) > BYTES_SHOWN else "")
-
-
-def _printable(text: str) -> str:
-    """Names and reasons are the record's, too: a terminal would obey what is in them."""
-    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
 
 
 def _moment(at_ms: int | None) -> str:
@@ -199,20 +196,16 @@ def replay(
     done = replay_letters(settings, _chosen(kinds, steps, partition, offsets), to, dry_run=dry_run)
     verb = "would be" if dry_run else "was" if done.written == 1 else "were"
     click.echo(f"{render_count(done.written, 'record')} {verb} written again")
-    if (kinds or steps) and not (done.written or done.marked or done.kept or done.large):
+    if (kinds or steps) and not (done.written or done.marked or done.kept or done.refused):
         click.echo(f"no letter is of such a kind or step: `tidegate dead-letters list {file}` shows which there are")
     if done.marked:
         click.echo(f"{render_count(done.marked, 'letter')} had been written again before")
     if done.kept:
         click.echo(f"{render_count(done.kept, 'letter')} without the bytes of a record: see `dead-letters show`")
-    if done.large:
-        places = ", ".join(done.large[:PLACES_SHOWN]) + (", and others" if len(done.large) > PLACES_SHOWN else "")
-        click.echo(
-            f"{render_count(len(done.large), 'record')} not written: with one header more larger than "
-            f"max.message.bytes of the topic; raise it, or write to another topic by --to (letters {places})"
-        )
-        return 1
-    return 0
+    for reason, places in done.refused.items():
+        shown = ", ".join(places[:PLACES_SHOWN]) + (", and others" if len(places) > PLACES_SHOWN else "")
+        click.echo(f"{render_count(len(places), 'record')} not written: {reason} (letters {shown})")
+    return int(bool(done.refused))
 
 
 def _chosen(

@@ -26,10 +26,12 @@ from tidegate.cli.letters.topic import (
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.models import PipelineSettings
 from tidegate.config.properties import derive_client_properties
+from tidegate.formats.contract import Headers
 from tidegate.formats.letters import MARKER, REPLAYED_FROM
 from tidegate.formats.letters.letter import Letter, make_mark
 from tidegate.formats.record_limits import RecordLimits, fits
 from tidegate.ids import TransactionalId
+from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.sinks.limits import derive_record_limits
 from tidegate.sinks.naming import replay_id
@@ -70,8 +72,8 @@ class Replayed(msgspec.Struct):
     """Chosen letters without the bytes of their record: nothing can be written for them."""
     marked: int = 0
     """Chosen letters that were written again before."""
-    large: list[str] = msgspec.field(default_factory=list)
-    """Places of chosen letters whose records are too large for the topic."""
+    refused: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    """By reason: places of chosen letters whose records the topic would not take."""
 
 
 def replay(settings: PipelineSettings, chosen: Callable[[Letter], bool], to: str | None, *, dry_run: bool) -> Replayed:
@@ -91,8 +93,8 @@ def replay(settings: PipelineSettings, chosen: Callable[[Letter], bool], to: str
                 done.marked += 1
             elif not letter.whole or not (to or letter.topic):
                 done.kept += 1
-            elif not fitting.takes(letter, to or letter.topic):
-                done.large.append(place_of(letter, topic.topic))
+            elif reason := fitting.refuses(letter, to or letter.topic):
+                done.refused.setdefault(reason, []).append(place_of(letter, topic.topic))
             else:
                 done.written += 1
                 waiting.append(letter)
@@ -124,7 +126,7 @@ class _Fitting:
         self._topic = topic
         self._client = TransactionClient(topic.kafka)
         self._properties = {**topic.kafka, **OWN}
-        self._limits: dict[str, RecordLimits] = {}
+        self._facts: dict[str, TopicLimits] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -132,17 +134,38 @@ class _Fitting:
     def __exit__(self, *_exc_info: object) -> None:
         self._client.close()
 
-    def takes(self, letter: Letter, target: str) -> bool:
-        """Whether the record has room, with its header more. Where settings may not be seen the broker decides.
+    def refuses(self, letter: Letter, target: str) -> str:
+        """Why the topic would not take the record, with its header more; empty if it would.
 
-        Raises LettersRefused for a topic that is not there.
+        Kafka refuses the whole transaction for one record. Where settings may not be seen the broker decides. Raises
+        LettersRefused for a topic that is not there.
         """
-        if target not in self._limits:
+        if target not in self._facts:
             if target not in self._client.topics([target], ANSWER_S):
                 raise LettersRefused(f"topic {target} does not exist; choose another by --to", topic=target)
-            facts = self._client.topic_limits(target, ANSWER_S)
-            self._limits[target] = derive_record_limits(target, self._properties, facts, SYSTEM_CLOCK.now_ms())
-        return fits(letter.key, letter.value, _headers(letter, self._topic.topic), self._limits[target])
+            self._facts[target] = self._client.topic_limits(target, ANSWER_S)
+        limits = derive_record_limits(target, self._properties, self._facts[target], SYSTEM_CLOCK.now_ms())
+        return _find_obstacle(letter, _headers(letter, self._topic.topic), limits)
+
+
+def _find_obstacle(letter: Letter, headers: Headers, limits: RecordLimits) -> str:
+    """Without numbers: letters are shown together by it."""
+    at_ms = _stamp(letter)
+    other = "raise it, or write to another topic by --to"
+    if not fits(letter.key, letter.value, headers, limits):
+        return f"too large for the topic (max.message.bytes) with one header more: {other}"
+    if limits.needs_key and letter.key is None:
+        return "without a key, and the topic is compacted: write to another topic by --to"
+    if at_ms and limits.earliest_ms is not None and at_ms < limits.earliest_ms:
+        return f"too old for the topic (message.timestamp.before.max.ms): {other}"
+    if at_ms and limits.latest_ms is not None and at_ms > limits.latest_ms:
+        return f"too new for the topic (message.timestamp.after.max.ms): {other}"
+    return ""
+
+
+def _stamp(letter: Letter) -> int:
+    """The record's; 0 stands for the time of writing."""
+    return max(0, letter.timestamp_ms or 0)
 
 
 class _Writer:
@@ -216,7 +239,7 @@ class _Writer:
             partition=number if own and number is not None else -1,
             key=letter.key,
             value=letter.value,
-            timestamp=max(0, letter.timestamp_ms or 0),
+            timestamp=_stamp(letter),
             headers=_headers(letter, self._topic.topic),
         )
 

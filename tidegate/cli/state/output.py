@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from tidegate.cli.output import render_table
+from tidegate.cli.output import printable, render_table
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
@@ -91,9 +91,11 @@ def _write_table(table: StateTable, frames: _Limited, target: TextIO) -> None:
             return column.fill_null("null")
         return json_text(column, kind).str.strip_chars('"').alias(name)
 
-    cells = [row for frame in frames for row in frame.select(text(c.name, c.type) for c in table.columns).rows()]
-    right = frozenset(column.name for column in table.columns if column.type.kind in _NUMERIC)
-    target.writelines(f"{line}\n" for line in render_table([column.name for column in table.columns], cells, right))
+    parts = (frame.select(text(c.name, c.type) for c in table.columns) for frame in frames)
+    cells = [tuple(map(printable, row)) for part in parts for row in part.iter_rows()]
+    titles = [printable(column.name) for column in table.columns]
+    right = frozenset(printable(column.name) for column in table.columns if column.type.kind in _NUMERIC)
+    target.writelines(f"{line}\n" for line in render_table(titles, cells, right))
     if frames.more:
         target.write("... more rows: give --limit, or --format json or parquet\n")
 

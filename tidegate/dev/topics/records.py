@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.cli.output import printable
 from tidegate.clock import render_stamp
 from tidegate.errors import TidegateError
 
@@ -81,7 +82,9 @@ def render_text(record: SeenRecord) -> str:
 
 
 def render_json(record: SeenRecord) -> str:
-    """One JSON object in one line. A value that is JSON is nested as it is; bytes that are not UTF-8 are in base64."""
+    """One JSON object in one line. A value that is JSON is nested as it is, but for a text or null: a text here is the
+    bytes of the record, which `preview` makes of it again. Bytes that are not UTF-8 are in base64.
+    """
     entry: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -93,7 +96,7 @@ def render_json(record: SeenRecord) -> str:
     if record.headers:
         entry["headers"] = [[name, _header(value)] for name, value in record.headers]
     nested = None if record.value is None else _compact_json(record.value)
-    if nested is not None:
+    if nested is not None and nested != b"null" and not nested.startswith(b'"'):
         entry["value"] = msgspec.Raw(nested)
     return msgspec.json.encode(entry).decode()
 
@@ -124,10 +127,7 @@ def _compact_json(value: bytes) -> bytes | None:
 
 
 def _printable(content: bytes) -> str:
-    text = content.decode(errors="backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return printable(content.decode(errors="backslashreplace"))
 
 
 def _timestamp(timestamp_ms: int | None) -> str | None:

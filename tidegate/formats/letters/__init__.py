@@ -68,7 +68,7 @@ HEADERS: Final = "__tidegate.errors.headers"
 REPLAYED_FROM: Final = "__tidegate.replayed.from"
 """Of a record that was written again: `TOPIC[PARTITION]@OFFSET` of its letter."""
 MARKER: Final = "__tidegate.replayed.letters"
-"""Of a record in the dead-letter topic that is no letter: it names the letters that were written again."""
+"""Of a record in the dead-letter topic that is no letter, its only header: it names letters that were written again."""
 
 MESSAGE_CHARACTERS_MAX: Final = 2000
 ROW_BYTES_MAX: Final = 16_384

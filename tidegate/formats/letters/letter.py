@@ -105,8 +105,8 @@ def make_mark(offsets: Iterable[int], to: str) -> bytes:
 
 
 def read_mark(value: bytes | None, headers: Headers) -> Mark | None:
-    """None for a record that is no mark."""
-    if all(name != letters.MARKER for name, _ in headers):
+    """None for a record that is no mark. A letter may have a mark's header, its record's own, but never that alone."""
+    if [name for name, _ in headers] != [letters.MARKER]:
         return None
     try:
         return msgspec.json.decode(value or b"", type=Mark)

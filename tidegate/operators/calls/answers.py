@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -13,10 +13,10 @@ from tidegate.formats.contract import Columns, Decoded
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder
 from tidegate.formats.kinds.json.types import convert
+from tidegate.operators.calls.attempts import name_error
 
 SHOWN_MAX: Final = 60
-_HALF: Final = re.compile("[\ud800-\udfff]")
-_PLACE: Final = re.compile(r"at `\$\.([^.`\[]+)")
+_PLACE: Final = re.compile(r"(?:at|in) `\$\.([^.`\[]+)")
 
 
 class DictDecoder:
@@ -25,58 +25,74 @@ class DictDecoder:
     def __init__(self, declared: Columns, output: Columns, what: str) -> None:
         """`what` names the function in messages."""
         self._declared = dict(declared)
-        self._names = frozenset(self._declared)
         self._what = what
         self._decoder = JsonDecoder(declared, output, _convert)
 
     def decode(self, answers: Sequence[object]) -> Decoded:
         """Rows of the good answers in order, and the bad ones. None is a row of NULLs."""
-        values: list[Any] = []
         wrong: dict[int, str] = {}
-        for row, answer in enumerate(answers):
-            if answer is None:
-                values.append({})
-                continue
-            if not isinstance(answer, Mapping):
-                wrong[row] = f"{self._what} gave {_shown(answer)}: return a dict, or None for NULLs"
-            elif not self._names <= answer.keys():
-                names = ", ".join(f"`{name}`" for name in self._declared if name not in answer)
-                wrong[row] = f"{self._what} gave a dict without {names}: return every column of `output`, None for NULL"
-            values.append({} if row in wrong else answer)
+        values = [self._select(row, answer, wrong) for row, answer in enumerate(answers)]
         try:
-            decoded = self._decoder.decode_values(values)  # whatever the decoder converts
-        except UnicodeEncodeError:  # of a column as a whole
+            decoded = self._decoder.decode_values(values)  # type: ignore[arg-type]  # whatever the decoder converts
+        except Exception:  # noqa: BLE001  # of a column as a whole: which rows it is of is known one by one
             for row, value in enumerate(values):
-                if _has_half_characters([value[name] for name in self._declared if name in value]):
-                    values[row] = {}
-                    wrong[row] = (
-                        f"{self._what} gave a text with half a character, which no text can hold: {_shown(value)}; "
-                        "return whole ones, for instance text.encode('utf-8', 'replace').decode()"
-                    )
-            decoded = self._decoder.decode_values(values)
-        return self._explained(decoded, answers, wrong)
+                reason = self._refuse(value)
+                if reason:
+                    values[row], wrong[row] = {}, reason
+            decoded = self._decoder.decode_values(values)  # type: ignore[arg-type]  # as above
+        return self._explained(decoded, values, wrong)
 
-    def _explained(self, decoded: Decoded, answers: Sequence[object], wrong: Mapping[int, str]) -> Decoded:
+    def _select(self, row: int, answer: object, wrong: dict[int, str]) -> dict[str, object]:
+        """The declared columns of an answer. It is the user's object: whatever looking into it raises is its row's."""
+        if answer is None:
+            return {}
+        if not isinstance(answer, Mapping):
+            wrong[row] = f"{self._what} gave {_shown(answer)}: return a dict, or None for NULLs"
+            return {}
+        try:
+            value = {name: answer[name] for name in self._declared if name in answer}
+        except Exception as error:  # noqa: BLE001  # as above
+            wrong[row] = f"{self._what} gave {_shown(answer)}, which cannot be read: {name_error(error)}"
+            return {}
+        if len(value) < len(self._declared):
+            names = ", ".join(f"`{name}`" for name in self._declared if name not in value)
+            wrong[row] = f"{self._what} gave a dict without {names}: return every column of `output`, None for NULL"
+            return {}
+        return value
+
+    def _refuse(self, value: Mapping[str, object]) -> str:
+        """Why no columns can be made of a row; empty if they can."""
+        try:
+            self._decoder.decode_values([value])  # type: ignore[list-item]  # as above
+        except UnicodeEncodeError:  # of a lone surrogate, as `json.loads` makes of one half of an emoji
+            return (
+                f"{self._what} gave a text with half a character, which no text can hold: {_shown(value)}; "
+                "return whole ones, for instance text.encode('utf-8', 'replace').decode()"
+            )
+        except Exception as error:  # noqa: BLE001  # of the user's objects, such as a time zone
+            return f"{self._what} gave {_shown(value)}, of which no columns can be made: {name_error(error)}"
+        return ""
+
+    def _explained(self, decoded: Decoded, values: Sequence[Mapping[str, object]], wrong: Mapping[int, str]) -> Decoded:
         """With the column, the value and a remedy in each failure."""
-        failures = [self._explain(one, answers[one.row]) for one in decoded.failures]
+        failures = [self._explain(one, values[one.row]) for one in decoded.failures]
         frame = decoded.frame
         if wrong:
             failed = {one.row for one in failures}
-            kept = [row for row in range(len(answers)) if row not in failed]
+            kept = [row for row in range(len(values)) if row not in failed]
             frame = frame[[place for place, row in enumerate(kept) if row not in wrong]]
             failures += [RecordFailure(row, FailureKind.WRONG_TYPE, message) for row, message in wrong.items()]
             failures.sort(key=lambda one: one.row)
         return Decoded(frame, failures)
 
-    def _explain(self, failure: RecordFailure, answer: object) -> RecordFailure:
-        assert isinstance(answer, Mapping)
+    def _explain(self, failure: RecordFailure, value: Mapping[str, object]) -> RecordFailure:
         place = _PLACE.search(failure.message)
         name = "" if place is None else place[1]
         kind: DataType | None = self._declared.get(name)
         if kind is None:
-            return failure
+            return RecordFailure(failure.row, failure.kind, f"{self._what} gave {_shown(value)}: {failure.message}")
         message = (
-            f"{self._what} gave {_shown(answer.get(name))} for `{name}`, which is {kind}: return a value of that type, "
+            f"{self._what} gave {_shown(value.get(name))} for `{name}`, which is {kind}: return a value of that type, "
             "or change `output`"
         )
         return RecordFailure(failure.row, failure.kind, f"{message} ({failure.message})")
@@ -99,21 +115,16 @@ class JsonAnswerDecoder:
         return Decoded(decoded.frame, failures)
 
 
-def _has_half_characters(value: object) -> bool:
-    """Whether a lone surrogate is anywhere in it, as `json.loads` makes of one half of an emoji."""
-    match value:
-        case str():
-            return _HALF.search(value) is not None
-        case Mapping():
-            return any(_has_half_characters(one) for pair in value.items() for one in pair)
-        case list() | tuple() | set() | frozenset():
-            return any(map(_has_half_characters, value))
-        case _:
-            return False
-
-
 def _convert(record: type[msgspec.Struct]) -> Decode:
-    return lambda answer: msgspec.convert(answer, record, dec_hook=convert)
+    def decode(value: object) -> object:
+        try:
+            return msgspec.convert(value, record, dec_hook=convert)
+        except (msgspec.ValidationError, RecursionError):
+            raise
+        except Exception as error:  # of a value of the user's, deep within: its row is bad
+            raise msgspec.ValidationError(name_error(error)) from error
+
+    return decode
 
 
 def _body(answer: object) -> str:
@@ -123,5 +134,8 @@ def _body(answer: object) -> str:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception as error:  # noqa: BLE001  # a number of too many digits, lists too deep, or of the user's code
+        return f"a value of type {type(value).__name__} (its repr raises {type(error).__name__})"
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."

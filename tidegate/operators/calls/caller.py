@@ -71,6 +71,36 @@ OpenReader = Callable[[Any, str, Callable[[], None]], Caller]
 """Of single records: where they are read (`kinds/dead_letters.Origin`), name, and what wakes the slot loop."""
 
 
+async def open_target(target: Target, *stopping: asyncio.Task[bool]) -> bool:
+    """Whether it is open; False when one of `stopping` is done before. Raises CallsFailed."""
+    opening = asyncio.create_task(target.open())
+    await asyncio.wait({opening, *stopping}, timeout=OPEN_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+    if opening.done():
+        error = _error_of(opening)
+        if error is not None:
+            raise CallsFailed(f"`open` failed: {name_error(error)}") from error
+        return True
+    opening.cancel()
+    if any(one.done() for one in stopping):
+        return False
+    raise CallsFailed(f"`open` has not ended within {OPEN_TIMEOUT_S:g} s")
+
+
+async def close_target(target: Target, name: str) -> None:
+    """Within a bounded time; what goes wrong is a warning."""
+    closing = asyncio.create_task(target.close())
+    await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
+    if not closing.done():
+        logger.warning("`close` of %s has not ended within %g s", name, CLOSE_TIMEOUT_S)
+    elif (error := _error_of(closing)) is not None:
+        logger.warning("`close` of %s failed: %s", name, name_error(error))
+
+
+def _error_of(task: asyncio.Task[None]) -> BaseException | None:
+    """Of a task that is done. It may have cancelled itself, as old helpers for time limits do."""
+    return asyncio.CancelledError("cancelled from within") if task.cancelled() else task.exception()
+
+
 class ThreadCaller:
     """See Caller. The thread begins with the first call."""
 
@@ -147,27 +177,13 @@ class ThreadCaller:
         self._stop = asyncio.Event()
         stopping = asyncio.create_task(self._stop.wait())
         try:
-            if await self._open(stopping):
+            if await open_target(self._target, stopping):
                 self._opened = True
                 self._begin(self._early)
                 await stopping
         finally:
             stopping.cancel()
             await self._end()
-
-    async def _open(self, stopping: asyncio.Task[bool]) -> bool:
-        """Whether the target is open; False when the step is closed before. Raises CallsFailed."""
-        opening = asyncio.create_task(self._target.open())
-        await asyncio.wait({opening, stopping}, timeout=OPEN_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
-        if opening.done():
-            error = opening.exception()
-            if error is not None:
-                raise CallsFailed(f"`open` failed: {name_error(error)}") from error
-            return True
-        opening.cancel()
-        if stopping.done():
-            return False
-        raise CallsFailed(f"`open` has not ended within {OPEN_TIMEOUT_S:g} s")
 
     def _request_stop(self) -> None:
         if self._stop is not None:
@@ -180,12 +196,7 @@ class ThreadCaller:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_TIMEOUT_S)
-        closing = asyncio.create_task(self._target.close())
-        await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
-        if not closing.done():
-            logger.warning("`close` of %s has not ended within %g s", self._name, CLOSE_TIMEOUT_S)
-        elif (error := closing.exception()) is not None:
-            logger.warning("`close` of %s failed: %s", self._name, name_error(error))
+        await close_target(self._target, self._name)
 
     def _begin(self, asked: Asked) -> None:
         if not self._opened:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tidegate.datatypes import DataType, holds_kind
 from tidegate.formats.contract import Columns
+from tidegate.operators.calls.attempts import name_error
+from tidegate.operators.calls.caller import CallsFailed
 from tidegate.operators.calls.user_code import load_function
 
 if TYPE_CHECKING:
@@ -17,10 +19,13 @@ class FunctionTarget:
     """See Target. `reference` is `module:function`, or a class that is called like one, opened and closed."""
 
     def __init__(self, reference: str) -> None:
-        """Raises UserCodeProblem."""
+        """Raises UserCodeProblem, CallsFailed."""
         found = load_function(reference)
-        self._object: Any = found() if isinstance(found, type) else found
         self._has_life = isinstance(found, type)
+        try:
+            self._object: Any = found() if isinstance(found, type) else found
+        except Exception as error:
+            raise CallsFailed(f"{reference} cannot be made: {name_error(error)}") from error
         self._ask = cast("Callable[[object], Awaitable[object]]", self._object)
 
     async def open(self) -> None:
