@@ -40,7 +40,7 @@ def reading(topic: str) -> Plan:
 def test_what_is_left_of_an_exactly_once_run_is_aborted_in_at_least_once_mode_too(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refused: bool
 ) -> None:
-    """Readers of committed records were blocked until the time limit. Who may not end transactions needs no right to."""
+    """Readers of committed records were blocked until the time limit. Who may not end transactions need not."""
     fenced: list[tuple[object, ...]] = []
 
     async def fence(_kafka: LoopKafka, *what: object) -> list[str]:
