@@ -113,6 +113,9 @@ NOT_FOUND: Final = re.compile(r"finding module specification for .* \((ModuleNot
 """What an interpreter says that lacks the module which executors fork slots from, or a package above it."""
 
 
+CAUSE: Final = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+
+
 class ExecutorsRunAnotherPython(PipelineStopped):
     """Their interpreter has another minor version than the daemon's: Spark refuses every task, of any attempt."""
 
@@ -194,12 +197,12 @@ class SparkHost:
         except SparkUnavailable:
             raise
         except Exception as error:  # py4j raises its own and plain exceptions for everything from Java to the master
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             output.wait_end(OUTPUT_TIMEOUT_S)
             said = f"; it said: {output.tail}" if output.tail else ""
             raise SparkUnavailable(
-                f"Spark session on {self._master} could not be started: {first}{said}; check `spark.master` and the "
-                f"Java installation{self._cause_of_the_cluster}"
+                f"Spark session on {self._master} could not be started: {describe_refusal(error)}{said}; check "
+                "`spark.master`, the other settings of `spark:` and the Java installation"
+                f"{self._cause_of_the_cluster}"
             ) from error
         self._wait_for_slots(parallelism)
 
@@ -467,3 +470,13 @@ def describe_failure(text: str) -> str:
     interesting = [line for line in lines if "ExecutorLostFailure" in line or "Could not recover" in line]
     found = (crashed or interesting or lines or ["unknown Spark failure"])[0]
     return (found.partition("Most recent failure reason: ")[2] or found)[:500].rstrip(" :")
+
+
+def describe_refusal(error: Exception) -> str:
+    """Why a session does not start: what `describe_failure` finds, then each of Java's causes that says more."""
+    text = str(error) or type(error).__name__
+    said = describe_failure(text)
+    for cause in CAUSE.findall(text):
+        if (cause.partition(": ")[2] or cause) not in said:
+            said = f"{said.rstrip('.')}, caused by {cause[:500]}"
+    return said.rstrip(".")
