@@ -113,6 +113,10 @@ NOT_FOUND: Final = re.compile(r"finding module specification for .* \((ModuleNot
 """What an interpreter says that lacks the module which executors fork slots from, or a package above it."""
 
 
+OURS: Final = re.compile(r"tidegate(?:\.\w+)+: (.+)")
+"""The last line of a traceback that ends with an error of ours."""
+
+
 CAUSE: Final = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 
 
@@ -463,6 +467,8 @@ def describe_failure(text: str) -> str:
         if (missing := NOT_FOUND.search(line)) is not None:
             return missing[1]
     for line in reversed(lines):
+        if (ours := OURS.match(line)) is not None:
+            return ours[1]
         head = line.split(":", 1)[0]
         if head.endswith(("Error", "Exception")) and " " not in head and "." not in head:
             return line
