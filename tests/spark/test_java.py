@@ -82,6 +82,21 @@ def test_stand_in_made_for_spark_hides_no_java(bare: Path, monkeypatch: pytest.M
     assert java_home() == home
 
 
+def test_stand_in_is_made_elsewhere_where_the_cache_cannot_be_written(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container without a home that can be written; it ended the daemon with an internal error."""
+    (bare / "cache").write_text("a file: nobody can write below it, not even root")
+    monkeypatch.setenv("TIDEGATE_CACHE", str(bare / "cache"))
+    program = fake_java(bare / "path", "25.0.2")
+    with (bare / "path" / "release").open("a") as release:
+        release.write('MODULES="java.base"\n')
+    home = java_home(program, bare / "work")
+    assert home.parent == bare / "work"
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert find_java() == program, "the stand-in hides no Java there, either"
+
+
 def test_error_names_what_was_found_and_the_remedy(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(bare / "path", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))

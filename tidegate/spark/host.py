@@ -172,11 +172,11 @@ class SparkHost:
         wait_for_master(self._master, min(MASTER_TIMEOUT_S, self._start_timeout_s))
         java = find_java()
         archive = spark_archive(java).options
-        self._prepare_environment(java)
+        log4j, temporary, home = self._make_files(java)
+        self._prepare_environment(home)
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
-        log4j, temporary = self._make_files()
         here = [f"-Djava.io.tmpdir={temporary}", *archive]
         for name, more in (
             ("spark.driver.extraJavaOptions", here),
@@ -279,25 +279,29 @@ class SparkHost:
         """By its name, or as the pipeline file has it from another file; of these a JVM starts with the driver's."""
         return is_secret_key(name) or (name in self._from_files and not name.startswith("spark.driver."))
 
-    def _make_files(self) -> tuple[Path, Path]:
-        """What the log of the JVMs is to be, and a directory for their temporary files. Raises SparkUnavailable."""
+    def _make_files(self, java: Path) -> tuple[Path, Path, Path]:
+        """What the log of the JVMs is to be, a directory for their temporary files, and JAVA_HOME.
+
+        Raises SparkUnavailable.
+        """
         log4j, temporary = self._work_dir / "log4j2.properties", self._work_dir / "tmp"
         try:
             log4j.write_text(QUIET_LOG4J, encoding="utf-8")
             temporary.mkdir()
+            home = java_home(java, self._work_dir)
         except OSError as error:
             raise SparkUnavailable(
                 f"{self._work_dir}: temporary files cannot be written: {error.strerror or error}; let TMPDIR name a "
                 "directory that this user can write to, with 100 MB to spare"
             ) from error
-        return log4j, temporary
+        return log4j, temporary, home
 
-    def _prepare_environment(self, java: Path) -> None:
+    def _prepare_environment(self, home: Path) -> None:
         """Executors run the daemon's own interpreter (spark.pyspark.python of the builder has no effect, so map it)."""
         python = self._properties.pop("spark.pyspark.python", None) or os.environ.get("PYSPARK_PYTHON")
         os.environ["PYSPARK_PYTHON"] = python or sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        os.environ["JAVA_HOME"] = str(java_home(java))
+        os.environ["JAVA_HOME"] = str(home)
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost" if self._is_local else os.uname().nodename)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(JVM_OPTIONS))
         if not self._master.startswith(KUBERNETES):  # there every executor would get a volume of this name

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidegate.errors import TidegateError
+from tidegate.spark.cache import cache_directory
 from tidegate.spark.java_wrapper import is_wrapped_home, lacks_vector_module, write_wrapped_home
 
 VERSION_MIN = 17
@@ -50,15 +51,23 @@ def find_java() -> Path:
     )
 
 
-def java_home(java: Path | None = None) -> Path:
+def java_home(java: Path | None = None, otherwise: Path | None = None) -> Path:
     """The directory to give to Spark as JAVA_HOME: the home of `java`, or a stand-in for it (`java_wrapper`).
 
-    Without `java` that of `find_java()`.
+    Without `java` that of `find_java()`. A stand-in is in the cache, or in `otherwise` where that cannot be written.
+    (The cache comes first: programs in a directory for temporary files may not be allowed to run.)
 
-    Raises JavaMissing.
+    Raises JavaMissing, OSError.
     """
     home = (java or find_java()).resolve().parent.parent
-    return write_wrapped_home(home) if lacks_vector_module(home) else home
+    if not lacks_vector_module(home):
+        return home
+    try:
+        return write_wrapped_home(home, cache_directory())
+    except OSError:
+        if otherwise is None:
+            raise
+        return write_wrapped_home(home, otherwise)
 
 
 def is_bundled(java: Path) -> bool:
