@@ -31,6 +31,7 @@ from tidegate.spark.java import find_java, java_home
 from tidegate.spark.jvm_output import JvmOutput
 from tidegate.spark.master import MASTER_TIMEOUT_S, SparkUnavailable, wait_for_master
 from tidegate.spark.processes import FORK_SERVER
+from tidegate.spark.spark_home import link_home
 from tidegate.spark.versions import here, read_spark
 
 if TYPE_CHECKING:
@@ -172,8 +173,7 @@ class SparkHost:
         wait_for_master(self._master, min(MASTER_TIMEOUT_S, self._start_timeout_s))
         java = find_java()
         archive = spark_archive(java).options
-        log4j, temporary, home = self._make_files(java)
-        self._prepare_environment(home)
+        log4j, temporary = self._prepare(java)
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
@@ -279,8 +279,8 @@ class SparkHost:
         """By its name, or as the pipeline file has it from another file; of these a JVM starts with the driver's."""
         return is_secret_key(name) or (name in self._from_files and not name.startswith("spark.driver."))
 
-    def _make_files(self, java: Path) -> tuple[Path, Path, Path]:
-        """What the log of the JVMs is to be, a directory for their temporary files, and JAVA_HOME.
+    def _prepare(self, java: Path) -> tuple[Path, Path]:
+        """Environment and files: what the log of the JVMs is to be, and a directory for their temporary files.
 
         Raises SparkUnavailable.
         """
@@ -288,25 +288,26 @@ class SparkHost:
         try:
             log4j.write_text(QUIET_LOG4J, encoding="utf-8")
             temporary.mkdir()
-            home = java_home(java, self._work_dir)
+            self._prepare_environment(java)
         except OSError as error:
             raise SparkUnavailable(
                 f"{self._work_dir}: temporary files cannot be written: {error.strerror or error}; let TMPDIR name a "
                 "directory that this user can write to, with 100 MB to spare"
             ) from error
-        return log4j, temporary, home
+        return log4j, temporary
 
-    def _prepare_environment(self, home: Path) -> None:
+    def _prepare_environment(self, java: Path) -> None:
         """Executors run the daemon's own interpreter (spark.pyspark.python of the builder has no effect, so map it)."""
         python = self._properties.pop("spark.pyspark.python", None) or os.environ.get("PYSPARK_PYTHON")
         os.environ["PYSPARK_PYTHON"] = python or sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        os.environ["JAVA_HOME"] = str(home)
+        os.environ["JAVA_HOME"] = str(java_home(java, self._work_dir))
+        if self._master.startswith("local-cluster"):
+            os.environ["SPARK_HOME"] = str(link_home(self._work_dir))
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost" if self._is_local else os.uname().nodename)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(JVM_OPTIONS))
         if not self._master.startswith(KUBERNETES):  # there every executor would get a volume of this name
             os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._work_dir / "spark"))
-        os.environ.setdefault("SPARK_WORKER_DIR", str(self._work_dir / "workers"))
 
     @property
     def _cause_of_the_cluster(self) -> str:
