@@ -107,6 +107,7 @@ def test_X34_a_cluster_that_does_not_answer_may_have_another_secret(tmp_path: Pa
     with pytest.raises(NotEnoughSlots, match="offers 0 slots") as told:
         made._wait_for_slots(2)
     assert ("spark.authenticate.secret" in told.value.message) is named
+    assert ("limit theirs by `spark.cores.max`" in told.value.message) is named
     assert f"a cluster of another Spark than {version('pyspark')} offers none" in told.value.message
 
 

@@ -102,6 +102,11 @@ _OF_THE_CLUSTER: Final = (
 )
 
 
+_OF_OTHERS: Final = (
+    "; if other applications hold the cores of the cluster: limit theirs by `spark.cores.max`, else each takes all"
+)
+
+
 OTHER_PYTHON: Final = "Python in worker has different version"
 """What every Spark says, with the versions after it."""
 
@@ -337,10 +342,11 @@ class SparkHost:
             if time.monotonic() > deadline:
                 break
             threading.Event().wait(POLL_S)
+        held = _OF_OTHERS if self._master.startswith(STANDALONE) else ""
         silent = "" if offered else self._cause_of_the_cluster + self._cause_of_versions
         raise NotEnoughSlots(
             f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
-            f"the master or of the executors, or lower `parallelism`{silent}",
+            f"the master or of the executors, or lower `parallelism`{held}{silent}",
             offered=offered,
             needed=parallelism,
         )
