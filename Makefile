@@ -1,4 +1,4 @@
-# Everything a developer or CI runs. Needs make and Python 3.11 with its venv module; `make` alone prints the list.
+# Everything a developer or CI runs. Needs make and Python 3.11 to 3.13 with its venv module; `make` alone prints the list.
 
 PYTHON ?= python3
 VENV := .venv
@@ -137,8 +137,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --requir
 # Three steps, so that nothing unpinned is ever downloaded: the build backends first, then the locked packages (pyspark
 # is built from its source package by those backends), then this project itself. A JVM only where Java is missing.
 $(STAMP): pyproject.toml hatch_build.py $(wildcard tidegate/native/*.[ch]) $(LOCKS)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Python 3.11 or newer is needed; give it by: make PYTHON=/path/to/python3.11 setup" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+	  || { echo "Python 3.11, 3.12 or 3.13 is needed (some packages are not built for others); give it by: make PYTHON=/path/to/python3.13 setup" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	  || { echo "$(PYTHON) cannot make virtual environments; on Debian: apt install python3-venv" >&2; exit 1; }
 	@echo "setting up $(VENV) (the first time takes a few minutes: Spark is 450 MB)"

@@ -107,6 +107,7 @@ def test_X34_a_cluster_that_does_not_answer_may_have_another_secret(tmp_path: Pa
     with pytest.raises(NotEnoughSlots, match="offers 0 slots") as told:
         made._wait_for_slots(2)
     assert ("spark.authenticate.secret" in told.value.message) is named
+    assert ("limit theirs by `spark.cores.max`" in told.value.message) is named
     assert f"a cluster of another Spark than {version('pyspark')} offers none" in told.value.message
 
 
@@ -249,3 +250,46 @@ def test_a_full_disk_for_temporary_files_is_told_as_what_it_is(tmp_path: Path, m
     with pytest.raises(SparkUnavailable, match=rf"{tmp_path}: .*No space left on device.*TMPDIR") as told:
         SparkHost("shop", "local[1]", {}, tmp_path).start(1)
     assert told.value.exit_code == 1
+
+
+CALL = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n: "
+MEMORY = (
+    f"{CALL}org.apache.spark.SparkIllegalArgumentException: [INVALID_EXECUTOR_MEMORY.CONFIG_MEMORY] Insufficient "
+    "executor memory: Executor memory 268435456 must be at least 471859200.\n"
+    'Please increase executor memory using the --executor-memory option or "spark.executor.memory" in Spark '
+    "configuration. SQLSTATE: F0000\n"
+    "\tat org.apache.spark.memory.UnifiedMemoryManager$.getMaxMemory(UnifiedMemoryManager.scala:497)\n"
+)
+KUBERNETES = (
+    f"{CALL}io.fabric8.kubernetes.client.KubernetesClientException: An error has occurred.\n"
+    "\tat io.fabric8.kubernetes.client.KubernetesClientException.launderThrowable(KubernetesClientException.java:109)\n"
+    "Caused by: java.io.IOException: Connection refused: /127.0.0.1:1\n"
+    "\t... 20 more\n"
+    "Caused by: io.netty.channel.AbstractChannel$AnnotatedConnectException: Connection refused: /127.0.0.1:1\n"
+    "Caused by: java.net.ConnectException: Connection refused\n"
+)
+"""Of Spark 4.3.0, from which lines of the stacks were left out."""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (MEMORY, "Executor memory 268435456 must be at least 471859200"),
+        (KUBERNETES, "An error has occurred, caused by java.io.IOException: Connection refused: /127.0.0.1:1"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_a_session_that_spark_refuses_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    """Its first line names the call only, and Spark's own log is off."""
+
+    def refused(*_what: object) -> None:
+        raise RuntimeError(text)
+
+    monkeypatch.setattr("pyspark.java_gateway.launch_gateway", refused)
+    monkeypatch.setattr(SparkHost, "_prepare_environment", lambda *_: None)
+    with pytest.raises(SparkUnavailable) as told:
+        SparkHost("shop", "local[1]", {}, tmp_path).start(1)
+    assert f"{said}; check `spark.master`, the other settings of `spark:` and" in told.value.message
+    assert "An error occurred while calling" not in told.value.message

@@ -82,6 +82,52 @@ def test_stand_in_made_for_spark_hides_no_java(bare: Path, monkeypatch: pytest.M
     assert java_home() == home
 
 
+def test_stand_in_is_made_elsewhere_where_the_cache_cannot_be_written(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container without a home that can be written; it ended the daemon with an internal error."""
+    (bare / "cache").write_text("a file: nobody can write below it, not even root")
+    monkeypatch.setenv("TIDEGATE_CACHE", str(bare / "cache"))
+    program = fake_java(bare / "path", "25.0.2")
+    with (bare / "path" / "release").open("a") as release:
+        release.write('MODULES="java.base"\n')
+    home = java_home(program, bare / "work")
+    assert home.parent == bare / "work"
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert find_java() == program, "the stand-in hides no Java there, either"
+
+
+def shim(place: Path, leads_to: Path | None) -> Path:
+    """As asdf, jenv and mise have it on PATH: a program that chooses a Java, far from that one's home."""
+    program = place / "shims" / "java"
+    program.parent.mkdir(parents=True)
+    home = "" if leads_to is None else f"echo '    java.home = {leads_to}' >&2\n"
+    program.write_text(f"#!/bin/sh\n{home}echo 'openjdk version \"21.0.1\" 2025-04-15' >&2\n")
+    program.chmod(0o755)
+    return program
+
+
+def test_java_that_a_shim_leads_to_is_the_one_that_is_taken(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark runs JAVA_HOME/bin/java, and a shim's directory has none."""
+    wanted = fake_java(bare / "real", "21.0.1")
+    monkeypatch.setenv("PATH", f"{shim(bare / 'manager', bare / 'real').parent}:/usr/bin:/bin")
+    assert find_java() == wanted
+    assert java_home() == bare / "real"
+
+
+@pytest.mark.parametrize("leads_to", [None, Path("/nowhere")])
+def test_a_shim_that_leads_nowhere_is_passed_over(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, leads_to: Path | None
+) -> None:
+    program = shim(bare / "manager", leads_to)
+    monkeypatch.setenv("PATH", str(program.parent))
+    with pytest.raises(JavaMissing, match=f"PATH: {program} is a shim of a Java that is not found"):
+        find_java()
+    bundled = fake_java(bare / "bundled", "25.0.2")
+    monkeypatch.setattr(java, "_bundled_java", lambda: bundled)
+    assert find_java() == bundled
+
+
 def test_error_names_what_was_found_and_the_remedy(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(bare / "path", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(bare / "gone"))

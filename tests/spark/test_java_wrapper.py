@@ -25,23 +25,21 @@ def test_missing_module_is_read_from_the_release_file(tmp_path: Path, release: s
     assert lacks_vector_module(tmp_path) is expected
 
 
-def test_stand_in_passes_every_argument_but_that_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stand_in_passes_every_argument_but_that_option(tmp_path: Path) -> None:
     home = tmp_path / "a home"
     (home / "bin").mkdir(parents=True)
     real = home / "bin" / "java"
     real.write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
     real.chmod(0o755)
-    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
-    wrapped = write_wrapped_home(home)
+    wrapped = write_wrapped_home(home, tmp_path / "cache")
     arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "", "-Dx=$y", "Main", "--add-modules=other"]
     ran = subprocess.run([wrapped / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert ran.stdout == "<-cp><a b:*><><-Dx=$y><Main><--add-modules=other>"
 
 
-def test_stand_in_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
-    first = write_wrapped_home(tmp_path)
+def test_stand_in_is_made_once(tmp_path: Path) -> None:
+    first = write_wrapped_home(tmp_path, tmp_path / "cache")
     made = (first / "bin" / "java").stat().st_mtime_ns
-    assert write_wrapped_home(tmp_path) == first
+    assert write_wrapped_home(tmp_path, tmp_path / "cache") == first
     assert (first / "bin" / "java").stat().st_mtime_ns == made
     assert [entry.name for entry in (first / "bin").iterdir()] == ["java"]

@@ -29,3 +29,27 @@ def test_the_call_that_failed_is_not_its_reason() -> None:
     reason = "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."
     assert describe_failure(f"{CALL}\n: {reason}\n\tat x.y(Z.scala:1)") == reason
     assert describe_failure(CALL) == CALL
+
+
+def test_an_error_of_ours_counts_for_more_than_the_one_of_python_that_it_was_raised_from() -> None:
+    """It names the place and the other end; only dotted names are in a traceback where a class is no builtin."""
+    text = f"""{CALL}
+: org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a failed barrier \
+ResultStage. Most recent failure reason: Stage failed because barrier task ResultTask(0, 1) finished unsuccessfully.
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "tidegate/slot/control_link.py", line 54, in __init__
+    self._sock = socket.create_connection((host, port), timeout_s)
+ConnectionRefusedError: [Errno 111] Connection refused
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "tidegate/slot/control_link.py", line 58, in __init__
+    raise ControlLost(f"the daemon at {{host}}:{{port}} cannot be reached from this executor: {{error}}") from error
+tidegate.slot.control_link.ControlLost: the daemon at 10.0.0.7:9200 cannot be reached from this executor: [Errno 111] \
+Connection refused
+
+	at org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1097)
+"""
+    said = "the daemon at 10.0.0.7:9200 cannot be reached from this executor: [Errno 111] Connection refused"
+    assert describe_failure(text) == said

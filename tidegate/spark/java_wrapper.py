@@ -13,14 +13,13 @@ import shlex
 import tempfile
 from pathlib import Path
 
-from tidegate.spark.cache import cache_directory
-
 _MODULES = re.compile(r'^MODULES="([^"]*)"', re.MULTILINE)
 _VECTOR = "jdk.incubator.vector"
 _PREFIX = "java-"
-_SCRIPT = """#!/bin/sh
+_HEAD = """#!/bin/sh
 # Written by Tidegate: this Java has no module jdk.incubator.vector, and Spark asks for it.
-count=$#
+"""
+_SCRIPT = """count=$#
 while [ "$count" -gt 0 ]; do
   argument=$1
   shift
@@ -45,17 +44,23 @@ def lacks_vector_module(home: Path) -> bool:
 
 def is_wrapped_home(home: Path) -> bool:
     """Whether this directory was made by `write_wrapped_home`."""
-    return home.parent == cache_directory() and home.name.startswith(_PREFIX)
+    if not home.name.startswith(_PREFIX):
+        return False
+    try:
+        with (home / "bin" / "java").open("rb") as program:
+            return program.read(len(_HEAD)) == _HEAD.encode()
+    except OSError:
+        return False
 
 
-def write_wrapped_home(home: Path) -> Path:
-    """A directory for JAVA_HOME whose `bin/java` runs that of `home` without the option; made once, in the cache.
+def write_wrapped_home(home: Path, directory: Path) -> Path:
+    """A JAVA_HOME in `directory` whose `bin/java` runs that of `home` without the option; made once.
 
-    Safe with several processes at once: the script appears whole or not at all. Raises OSError when the cache cannot be
-    written.
+    Safe with several processes at once: the script appears whole or not at all. Raises OSError when the directory
+    cannot be written.
     """
-    script = _SCRIPT.format(java=shlex.quote(str(home / "bin" / "java"))).encode()
-    wrapped = cache_directory() / f"{_PREFIX}{hashlib.sha256(script).hexdigest()[:16]}"
+    script = (_HEAD + _SCRIPT.format(java=shlex.quote(str(home / "bin" / "java")))).encode()
+    wrapped = directory / f"{_PREFIX}{hashlib.sha256(script).hexdigest()[:16]}"
     program = wrapped / "bin" / "java"
     if program.is_file():
         return wrapped

@@ -52,6 +52,12 @@ def demo(master: str, orders: int, seed: int, keep: bool) -> int:
         click.echo(f"the demo failed: {error.message}", err=True)
         keep = True
         return error.exit_code
+    except OSError as error:
+        remedy = "correct its permissions, or name another place: TIDEGATE_CACHE for downloads, TMPDIR for all else"
+        what = f"{error.filename} cannot be used: {error.strerror}; {remedy}" if error.filename else str(error)
+        click.echo(f"the demo failed: {what}", err=True)
+        keep = True
+        return 1
     finally:
         if keep:
             click.echo(f"kept: {directory}")

@@ -1,0 +1,43 @@
+"""Where the workers of `local-cluster` write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.spark.test_java import fake_java
+from tidegate.spark.host import SparkHost
+from tidegate.spark.spark_home import link_home
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Spark whose directory some cluster has written to."""
+    home = tmp_path / "spark"
+    (home / "jars").mkdir(parents=True)
+    (home / "work" / "app-1").mkdir(parents=True)
+    (home / "RELEASE").write_text("Spark")
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    return home
+
+
+def test_all_of_spark_is_there_but_the_place_its_workers_write_to(installed: Path, tmp_path: Path) -> None:
+    home = link_home(tmp_path)
+    assert sorted(entry.name for entry in home.iterdir()) == ["RELEASE", "jars"]
+    assert (home / "jars").resolve() == installed / "jars"
+
+
+@pytest.mark.parametrize(("master", "own"), [("local-cluster[2,1,512]", True), ("local[2]", False), ("yarn", False)])
+def test_X36_workers_of_a_local_cluster_write_into_the_daemons_own_directory(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, own: bool
+) -> None:
+    """They wrote below SPARK_HOME, where it stayed, or where nobody but the owner of the environment may."""
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "SPARK_LOCAL_HOSTNAME", "SPARK_LAUNCHER_OPTS",
+                 "SPARK_LOCAL_DIRS"):  # fmt: skip
+        monkeypatch.setenv(name, "so that it is undone")
+    work = tmp_path / "work"
+    work.mkdir()
+    SparkHost("shop", master, {}, work)._prepare(fake_java(tmp_path / "java", "21.0.1"))
+    assert Path(os.environ["SPARK_HOME"]).parent == (work if own else installed.parent)
