@@ -14,7 +14,7 @@ from tidegate.spark.versions import read_spark
 def link_home(directory: Path) -> Path:
     """Links to all of the installed Spark but its `work`, in a new directory below this one. Raises OSError.
 
-    A JVM takes its class archive for jars that are reached through a link, too (seen with Java 17, 21 and 25).
+    A JVM takes its class archive for jars that are reached through a link, too (seen with Java 17 and 25).
     """
     home = directory / "spark-home"
     home.mkdir()
