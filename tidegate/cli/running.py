@@ -186,11 +186,12 @@ def _refuse_unfinished(settings: PipelineSettings) -> None:
     """A daemon that has gone does not say how. Raises StopFailed when the journal, if it can be read here, does."""
     try:
         storage = derive_opener(settings)(str(settings.checkpoints.directory), create=False)
-        newest = read_journal(storage).newest_checkpoint
+        state = read_journal(storage)
     except (StorageError, JournalRefused) as error:
         click.echo(f"whether its last checkpoint was a final one cannot be seen: {error.message}", err=True)
         return
-    if newest is not None and not newest.final:
+    newest = state.newest_checkpoint
+    if newest is not None and not (newest.final and newest.attempt == state.attempt):  # that of a run before is none
         raise StopFailed(
             "the daemon has ended without a final checkpoint: look at its log; nothing is lost, the next start "
             f"continues from checkpoint {newest.id}"
