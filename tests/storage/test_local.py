@@ -20,6 +20,7 @@ from tidegate.storage.files import FileTools
 from tidegate.storage.local import STALE_AFTER_S, UNFINISHED, LocalStorage
 from tidegate.storage.open import open_storage
 from tidegate.storage.patience import PAUSE_S
+from tidegate.storage.problems import is_lasting
 
 
 @pytest.fixture
@@ -228,6 +229,22 @@ def test_a_failed_sync_is_an_error_and_nothing_appears(
     assert "journal/0" in caught.value.message
     assert str(tmp_path) in caught.value.message
     assert storage.list("") == []
+    assert unfinished(tmp_path) == []
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS, errno.ENOTSUP])
+def test_a_file_system_without_hard_links_is_called_that(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """link(2): EPERM is the kernel's answer for FAT, and ENOSYS or EPERM that of most buckets that are mounted."""
+
+    def fail(path: Path, other: Path) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", fail)
+    with pytest.raises(StorageError, match=f"{os.strerror(code)}.*the file system cannot make hard links") as caught:
+        storage.probe()
+    assert is_lasting(caught.value)
     assert unfinished(tmp_path) == []
 
 

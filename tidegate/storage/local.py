@@ -30,6 +30,8 @@ UNFINISHED: Final = ".unfinished"
 STALE_AFTER_S: Final = 3600.0
 SWEPT_MAX: Final = 10_000
 _TRIES: Final = 20
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOSYS})
+"""What link(2) answers on FAT, or through FUSE: the file was just written there, so it is no question of permission."""
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 T = TypeVar("T")
@@ -62,6 +64,10 @@ class LocalStorage:
                 self._calls.link(unfinished, target)
             except FileExistsError:  # also when a server that was asked twice has made it the first time: see link(2)
                 return self._is_one_file(unfinished, target)
+            except OSError as failure:
+                if failure.errno not in _NO_LINKS:
+                    raise
+                raise OSError(errno.ENOTSUP, f"no hard link: {failure.strerror}") from failure
             return True
 
         return self._guard("write", name, lambda: self._publish(target, data, link))
