@@ -114,10 +114,13 @@ class LocalStorage:
         return self._guard("look for", name, look)
 
     def list(self, prefix: str) -> list[str]:
-        """See Storage."""
+        """See Storage. With a prefix a folder that may not be read is an error: of the journal and of state nothing may
+        be left out. Without one there may be others below, as `lost+found`.
+        """
         folder, slash, _ = prefix.rpartition("/")
         start = self._path(folder) if folder else self._root
-        names = self._guard("list", prefix or "everything", lambda: list(self._walk(start, folder + slash)))
+        walk = self._walk(start, folder + slash, names_unreadable=not prefix)
+        names = self._guard("list", prefix or "everything", lambda: list(walk))
         return sorted(name for name in names if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
@@ -257,16 +260,22 @@ class LocalStorage:
                 return  # not empty, or gone already: both are fine
             folder = folder.parent
 
-    def _walk(self, folder: Path, prefix: str) -> Iterator[str]:
+    def _walk(self, folder: Path, prefix: str, *, names_unreadable: bool) -> Iterator[str]:
         try:
             entries = sorted(open_patiently(lambda: self._calls.scandir(folder)), key=lambda entry: entry.name)
         except FileNotFoundError:
+            return
+        except PermissionError:
+            if not (names_unreadable and prefix):
+                raise
+            yield prefix
             return
         for entry in entries:
             if entry.name.startswith("."):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from self._walk(folder / entry.name, f"{prefix}{entry.name}/")
+                below = folder / entry.name
+                yield from self._walk(below, f"{prefix}{entry.name}/", names_unreadable=names_unreadable)
             else:
                 yield prefix + entry.name
 
