@@ -27,6 +27,17 @@ def test_a_missing_entry_is_refused_by_name() -> None:
     assert "start with --restore 3 --repeat-output" in caught.value.message
 
 
+def test_a_missing_entry_is_refused_also_where_the_daemon_has_read_it() -> None:
+    storage = FakeStorage()
+    one = owned(storage, retained=3)
+    for number in (1, 2, 3):
+        one.append_checkpoint(completed(number))
+    one.read()
+    storage.delete(journal_name(JournalSequence(2)))
+    with pytest.raises(JournalRefused, match=r"000000000002.json is missing"):
+        one.read()
+
+
 def test_a_damaged_entry_in_front_of_a_whole_checkpoint_is_passed_over_and_told() -> None:
     """Every entry says all that counts; only the choice to go back to the older ones is lost."""
     storage = FakeStorage()
@@ -36,10 +47,15 @@ def test_a_damaged_entry_in_front_of_a_whole_checkpoint_is_passed_over_and_told(
     damaged = journal_name(JournalSequence(2))
     storage.put(damaged, b"")
     other = journal(storage, OTHER)
+    for _ in range(2):
+        other.read()
+        assert [damaged in text for text in other.passed_over] == [True], "as long as it counts"
     found = other.take_over(IDENTITY, 9)
     assert [entry.checkpoint.id for entry in found.retained] == [3]
     assert found.attempt == 2
     assert [damaged in text for text in other.passed_over] == [True]
+    assert other.read() == other.state
+    assert other.passed_over == (), "its own entry needs nothing that is so old"
     other.clean_up()
     again = journal(storage)
     assert again.read() == other.state
