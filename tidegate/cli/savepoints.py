@@ -191,7 +191,7 @@ def list_savepoints(place: str, verified: bool, file: Path | None, style: str) -
     Only metadata and file names are read, unless --verify is given. No daemon is needed.
     """
     directories, opener = _directories(place, file)
-    rows = {}
+    rows: dict[str, SavepointRow] = {}
     for directory in directories:
         found, unread = find_savepoints(opener(directory, create=False), opener)
         rows |= {one.path: _row(one, opener, verified=verified) for one in found}
