@@ -281,28 +281,7 @@ def test_C31_the_newest_checkpoint_survives_any_number_of_takeovers() -> None:
         again.take_over(IDENTITY, 2)
         again.clean_up()
     assert again.state.newest_checkpoint == completed(1)
-    assert again.read() == again.state
-
-
-def test_a_daemon_reads_each_entry_once_however_many_attempts_fail_before_a_checkpoint() -> None:
-    """Each attempt read all takeovers three times: with 500 of them a store of 20 ms a request took 10 s each time."""
-    storage = FakeStorage()
-    owned(storage, OTHER).append_checkpoint(completed(1))
-    for _ in range(5):
-        journal(storage).take_over(IDENTITY, 2)
-    one = journal(storage)
-    one.read()
-    storage.read.clear()
-    for _ in range(5):
-        assert one.read() == journal(FakeStorage(storage.shared)).read()
-        one.take_over(IDENTITY, 3)
-        one.clean_up()
-        assert one.read() == one.state == journal(FakeStorage(storage.shared)).read()
-    newest = [journal_name(JournalSequence(6 + number)) for number in range(6)]
-    assert set(storage.read) == set(newest), "the newest alone, which says that there is nothing else to know"
-    other = journal(FakeStorage(storage.shared), OTHER)
-    other.take_over(IDENTITY, 4)
-    assert one.read() == other.state
+    assert journal(storage).read() == again.state
 
 
 def test_state_that_a_retained_checkpoint_shares_is_kept() -> None:

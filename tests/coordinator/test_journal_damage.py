@@ -27,17 +27,6 @@ def test_a_missing_entry_is_refused_by_name() -> None:
     assert "start with --restore 3 --repeat-output" in caught.value.message
 
 
-def test_a_missing_entry_is_refused_also_where_the_daemon_has_read_it() -> None:
-    storage = FakeStorage()
-    one = owned(storage, retained=3)
-    for number in (1, 2, 3):
-        one.append_checkpoint(completed(number))
-    one.read()
-    storage.delete(journal_name(JournalSequence(2)))
-    with pytest.raises(JournalRefused, match=r"000000000002.json is missing"):
-        one.read()
-
-
 def test_a_damaged_entry_in_front_of_a_whole_checkpoint_is_passed_over_and_told() -> None:
     """Every entry says all that counts; only the choice to go back to the older ones is lost."""
     storage = FakeStorage()
