@@ -13,6 +13,7 @@ import pytest
 from tests.coordinator.test_savepoint_care import change, write
 from tests.coordinator.test_storage_crashes import FACTS
 from tests.coordinator.values import IDENTITY, ME, completed, handle
+from tests.storage.forbidden import forbid
 from tidegate.cli.main import run_command
 from tidegate.cli.streams import open_streams
 from tidegate.coordinator.choice import Wish, derive_chosen
@@ -179,6 +180,19 @@ def test_a_list_shows_the_others_where_one_cannot_be_read(shop: Shop, capsys: py
     (shop.path / METADATA).write_bytes(encode_metadata(msgspec.structs.replace(found, written_at_ms=10**18)))
     code, text = told(capsys, "list", shop.file, "--verify")
     assert (code, str(shop.path) in text, str(bad) in text, "1000000000000000000 ms" in text) == (0, True, True, True)
+
+
+def test_a_list_names_folders_that_may_not_be_read_and_shows_what_is_beside_them(
+    shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A volume of its own has `lost+found`, which is root's. Nothing was listed."""
+    lost = shop.roots / "lost+found"
+    lost.mkdir(parents=True)
+    forbid(monkeypatch, lost)
+    assert run_command(["savepoint", "list", str(shop.file), "--format", "json"]) == 0
+    said = capsys.readouterr()
+    assert [row["path"] for row in json.loads(said.out)] == [f"file://{shop.path}"]
+    assert said.err == f"not searched, without permission to read it: {lost}\n"
 
 
 def test_delete_removes_the_folder_and_says_so(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:

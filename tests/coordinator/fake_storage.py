@@ -47,6 +47,7 @@ class FakeStorage:
         self.shared = shared or SharedObjects()
         self.faults: list[Fault] = []
         self.happened: list[Fault] = []
+        self.read: list[str] = []
         self.before_put: Callable[[str], None] = lambda name: None
         self._list_fails = 0
 
@@ -72,6 +73,7 @@ class FakeStorage:
         self.shared.objects[name] = data
 
     def get(self, name: str) -> bytes:
+        self.read.append(name)
         if name not in self.shared.objects:
             raise ObjectMissing(f"memory: there is no {name}")
         return self.shared.objects[name]

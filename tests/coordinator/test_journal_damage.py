@@ -36,10 +36,15 @@ def test_a_damaged_entry_in_front_of_a_whole_checkpoint_is_passed_over_and_told(
     damaged = journal_name(JournalSequence(2))
     storage.put(damaged, b"")
     other = journal(storage, OTHER)
+    for _ in range(2):
+        other.read()
+        assert [damaged in text for text in other.passed_over] == [True], "as long as it counts"
     found = other.take_over(IDENTITY, 9)
     assert [entry.checkpoint.id for entry in found.retained] == [3]
     assert found.attempt == 2
     assert [damaged in text for text in other.passed_over] == [True]
+    assert other.read() == other.state
+    assert other.passed_over == (), "its own entry needs nothing that is so old"
     other.clean_up()
     again = journal(storage)
     assert again.read() == other.state

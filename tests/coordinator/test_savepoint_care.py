@@ -157,12 +157,13 @@ def test_a_savepoint_is_found_wherever_it_lies_and_stays_whole_when_it_is_moved(
     write(LocalStorage(str(tmp_path)), 8)
     (tmp_path / "archive" / "2026").mkdir(parents=True)
     moved = Path(shutil.move(path, tmp_path / "archive" / "2026" / "before-the-change"))
-    found = find_savepoints(folder_of(tmp_path), open_storage)
+    found, unread = find_savepoints(folder_of(tmp_path), open_storage)
+    assert unread == []
     assert [(Path(one.path).name, one.problem) for one in found] == [
         ("before-the-change", ""),
         ("savepoint-shop-7-00000008", ""),
     ]
-    assert [one.path for one in find_savepoints(folder_of(moved), open_storage)] == [str(moved)]
+    assert [one.path for one in find_savepoints(folder_of(moved), open_storage)[0]] == [str(moved)]
     assert examine_savepoint(folder_of(moved)).problems == ()
     check_whole(read_savepoint(folder_of(moved)), folder_of(moved))
 
@@ -174,7 +175,7 @@ def test_what_is_not_whole_is_listed_with_the_reason(path: Path, tmp_path: Path)
     damaged = tmp_path / write(LocalStorage(str(tmp_path)), 9)
     change(damaged / METADATA, "bit")
     LocalStorage(str(tmp_path)).put("state/000000000007/totals-0.state", b"of a checkpoint directory")
-    found = {Path(one.path).name: one for one in find_savepoints(folder_of(tmp_path), open_storage)}
+    found = {Path(one.path).name: one for one in find_savepoints(folder_of(tmp_path), open_storage)[0]}
     problems = {name: one.problem for name, one in found.items()}
     assert len(problems) == 3
     assert found[path.name].savepoint == read_savepoint(folder_of(path)), "its metadata is whole"
@@ -194,7 +195,7 @@ def test_a_path_is_that_of_the_directory_and_the_folder_and_nothing_is_created_t
         opened.append((url, create))
         return inside
 
-    assert find_savepoints(outer, opener) == [FoundSavepoint("memory/X/savepoint-X", written, "")]
+    assert find_savepoints(outer, opener) == ([FoundSavepoint("memory/X/savepoint-X", written, "")], [])
     assert opened == [("memory/X/savepoint-X", False)]
 
 
@@ -202,7 +203,7 @@ def test_state_without_metadata_is_an_unfinished_savepoint_by_the_name_of_its_fo
     storage = FakeStorage()
     for folder in ("app", "archive/savepoint-a", "zoo"):
         storage.put(f"{folder}/state/00000-totals-0.state", b"")
-    assert [one.path for one in find_savepoints(storage, open_storage)] == ["memory/archive/savepoint-a"]
+    assert [one.path for one in find_savepoints(storage, open_storage)[0]] == ["memory/archive/savepoint-a"]
 
 
 def test_a_head_with_another_checksum_than_the_metadata_has_is_found() -> None:

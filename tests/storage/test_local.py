@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.storage.forbidden import forbid
 from tests.support.descriptors import no_descriptors_left
 from tidegate.storage import patience
 from tidegate.storage.base import ObjectMissing, StorageError, StorageUnsupported
@@ -20,6 +21,7 @@ from tidegate.storage.files import FileTools
 from tidegate.storage.local import STALE_AFTER_S, UNFINISHED, LocalStorage
 from tidegate.storage.open import open_storage
 from tidegate.storage.patience import PAUSE_S
+from tidegate.storage.problems import is_lasting
 
 
 @pytest.fixture
@@ -77,6 +79,22 @@ def test_a_pipe_in_the_place_of_an_object_is_not_waited_for(storage: LocalStorag
 def test_list_never_shows_unfinished_writes(storage: LocalStorage, tmp_path: Path) -> None:
     (tmp_path / "a/b" / UNFINISHED / "half").write_bytes(b"ha")
     assert storage.list("") == []
+
+
+def test_a_folder_that_may_not_be_read_is_named_among_everything_and_an_error_elsewhere(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the journal and of state nothing may be left out."""
+    for name in ("journal/1", "lost+found/x", "state/7/a", "state/8/b"):
+        storage.put(name, b"")
+    forbid(monkeypatch, tmp_path / "a/b/lost+found", tmp_path / "a/b/state/8")
+    assert storage.list("") == ["journal/1", "lost+found/", "state/7/a", "state/8/"]
+    for prefix in ("state/", "state/8/", "lost"):
+        with pytest.raises(StorageError, match=f"cannot list {prefix}: Permission denied"):
+            storage.list(prefix)
+    forbid(monkeypatch, tmp_path / "a/b")
+    with pytest.raises(StorageError, match="cannot list everything: Permission denied"):
+        storage.list("")
 
 
 def test_delete_is_idempotent_and_removes_empty_folders(storage: LocalStorage, tmp_path: Path) -> None:
@@ -228,6 +246,22 @@ def test_a_failed_sync_is_an_error_and_nothing_appears(
     assert "journal/0" in caught.value.message
     assert str(tmp_path) in caught.value.message
     assert storage.list("") == []
+    assert unfinished(tmp_path) == []
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS, errno.ENOTSUP])
+def test_a_file_system_without_hard_links_is_called_that(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """link(2): EPERM is the kernel's answer for FAT, and ENOSYS or EPERM that of most buckets that are mounted."""
+
+    def fail(path: Path, other: Path) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", fail)
+    with pytest.raises(StorageError, match=f"{os.strerror(code)}.*the file system cannot make hard links") as caught:
+        storage.probe()
+    assert is_lasting(caught.value)
     assert unfinished(tmp_path) == []
 
 

@@ -186,11 +186,12 @@ def _refuse_unfinished(settings: PipelineSettings) -> None:
     """A daemon that has gone does not say how. Raises StopFailed when the journal, if it can be read here, does."""
     try:
         storage = derive_opener(settings)(str(settings.checkpoints.directory), create=False)
-        newest = read_journal(storage).newest_checkpoint
+        state = read_journal(storage)
     except (StorageError, JournalRefused) as error:
         click.echo(f"whether its last checkpoint was a final one cannot be seen: {error.message}", err=True)
         return
-    if newest is not None and not newest.final:
+    newest = state.newest_checkpoint
+    if newest is not None and not (newest.final and newest.attempt == state.attempt):  # that of a run before is none
         raise StopFailed(
             "the daemon has ended without a final checkpoint: look at its log; nothing is lost, the next start "
             f"continues from checkpoint {newest.id}"
@@ -244,7 +245,9 @@ def read_rows(directory: str, open_storage: StorageOpener) -> list[Row]:
     state = read_journal(storage)
     rows = [_row(state, entry) for entry in state.retained]
     savepoints = open_storage(f"{directory.rstrip('/')}/{SAVEPOINTS}", create=False)
-    return [*rows, *map(_savepoint_row, find_savepoints(savepoints, open_storage))]
+    found, unread = find_savepoints(savepoints, open_storage)
+    rows += map(_savepoint_row, found)
+    return rows + [Row(None, None, None, "damaged", f"{folder}: no permission to read it") for folder in unread]
 
 
 def _savepoint_row(found: FoundSavepoint) -> Row:

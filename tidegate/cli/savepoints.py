@@ -191,16 +191,19 @@ def list_savepoints(place: str, verified: bool, file: Path | None, style: str) -
     Only metadata and file names are read, unless --verify is given. No daemon is needed.
     """
     directories, opener = _directories(place, file)
-    found = [one for directory in directories for one in find_savepoints(opener(directory, create=False), opener)]
-    rows = [_row(one, opener, verified=verified) for one in found]
-    rows = list({row.path: row for row in rows}.values())
+    rows: dict[str, SavepointRow] = {}
+    for directory in directories:
+        found, unread = find_savepoints(opener(directory, create=False), opener)
+        rows |= {one.path: _row(one, opener, verified=verified) for one in found}
+        for folder in unread:
+            click.echo(f"not searched, without permission to read it: {folder}", err=True)
     if style == "json":
-        echo_json(rows)
+        echo_json(list(rows.values()))
         return
     if not rows:
         click.echo(f"no savepoints in {' or '.join(directories)}")
         return
-    _print(rows)
+    _print(list(rows.values()))
 
 
 def _directories(place: str, of: Path | None) -> tuple[list[str], StorageOpener]:

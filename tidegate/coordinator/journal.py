@@ -101,6 +101,7 @@ class Journal:
         """What is wrong with older entries, which the newest checkpoint makes unnecessary; of the last reading."""
         self._identity: Identity | None = None
         self._state = EMPTY
+        self._last_read = EMPTY
         self._used_before = CheckpointId(0)
         self._dropped: list[CompletedCheckpoint] = []
         self.doubtful: CompletedCheckpoint | None = None  # its append may have left an entry; until one has its place
@@ -117,7 +118,7 @@ class Journal:
         return self._identity
 
     def read(self) -> JournalState:
-        """What is true now; decides nothing.
+        """What is true now; decides nothing. Where nothing was appended since it was known, one entry is read.
 
         Raises StorageError, ObjectCorrupt, JournalRefused; JournalVanished when entries that it has seen are gone.
         """
@@ -132,11 +133,14 @@ class Journal:
                     raise journal_gone(self._storage)
                 continue
             self._seen = True
+            known = () if self.passed_over else (self._state, self._last_read)
             try:
-                state, self.passed_over = read_listed(self._storage, sequences, may_repeat=self._may_repeat)
+                self._last_read, self.passed_over = read_listed(
+                    self._storage, sequences, may_repeat=self._may_repeat, known=known
+                )
             except ObjectMissing:
                 continue  # cleaned up between the listing and the reading: there is a newer entry
-            return state
+            return self._last_read
         raise StorageError(
             f"{self._storage.location}: the journal changed {READ_TRIES} times while it was read; another daemon runs "
             "this pipeline: stop one of the two",

@@ -31,11 +31,12 @@ def read_entry(storage: Storage, sequence: JournalSequence) -> AnyEntry:
 
 
 def read_listed(
-    storage: Storage, sequences: Sequence[JournalSequence], *, may_repeat: bool
+    storage: Storage, sequences: Sequence[JournalSequence], *, may_repeat: bool, known: Sequence[JournalState] = ()
 ) -> tuple[JournalState, tuple[str, ...]]:
     """What these entries say together, and what is wrong with those that a newer checkpoint makes unnecessary.
 
-    `may_repeat`: see Journal. Raises ObjectCorrupt and JournalRefused with the choices, ObjectMissing for an entry that
+    `may_repeat`: see Journal. `known` was true, without damage: where nothing was appended since, it still is, and only
+    the newest entry is read. Raises ObjectCorrupt and JournalRefused with the choices, ObjectMissing for an entry that
     was cleaned up since it was listed, StorageError.
     """
     try:
@@ -45,6 +46,10 @@ def read_listed(
         raise ObjectCorrupt(
             advise(storage.location, damage, before, "move this file away and "), **damage.fields
         ) from damage
+    missing = {JournalSequence(s) for s in range(newest.floor, newest.sequence)} - set(sequences)
+    for state in known:
+        if state.newest == newest and not missing:
+            return state, ()
     entries: list[tuple[JournalSequence, AnyEntry]] = [(newest.sequence, newest)]
     damages: dict[JournalSequence, ObjectCorrupt] = {}
     for sequence in sequences[:-1]:
@@ -53,7 +58,6 @@ def read_listed(
                 entries.append((sequence, read_entry(storage, sequence)))
             except ObjectCorrupt as damage:
                 damages[sequence] = damage
-    missing = {JournalSequence(s) for s in range(newest.floor, newest.sequence)} - set(sequences)
     try:
         state = derive(entries, damages.keys() | (missing if may_repeat else ()))
     except EntryMissing as gap:

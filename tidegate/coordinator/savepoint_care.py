@@ -56,14 +56,19 @@ class Examination(msgspec.Struct, frozen=True):
     """Objects in the folder that are not of the savepoint: a restore does not look at them."""
 
 
-def find_savepoints(storage: Storage, open_storage: StorageOpener) -> list[FoundSavepoint]:
-    """Those at any depth below a directory, and the directory itself if it is one, by path.
+def find_savepoints(storage: Storage, open_storage: StorageOpener) -> tuple[list[FoundSavepoint], list[str]]:
+    """Those at any depth below a directory, and the directory itself if it is one, by path; and the folders below it
+    that may not be read.
 
     Only metadata and names are read. Raises StorageError when the directory cannot be listed.
     """
     folders: dict[str, list[str]] = {}
+    root, unread = storage.location.rstrip("/"), []
     for name in storage.list(""):
         folder, _, file = name.rpartition("/")
+        if not file:
+            unread.append(f"{root}/{folder}")
+            continue
         if file == METADATA:
             folders.setdefault(folder, []).append(METADATA)
             continue
@@ -74,9 +79,8 @@ def find_savepoints(storage: Storage, open_storage: StorageOpener) -> list[Found
     for folder, files in sorted(folders.items()):
         if METADATA not in files and not folder.rpartition("/")[2].startswith(FOLDER_PREFIX):
             continue
-        path = f"{storage.location.rstrip('/')}/{folder}".rstrip("/")
-        found.append(_look(path, files, open_storage))
-    return found
+        found.append(_look(f"{root}/{folder}".rstrip("/"), files, open_storage))
+    return found, unread
 
 
 def _look(path: str, files: list[str], open_storage: StorageOpener) -> FoundSavepoint:

@@ -164,7 +164,8 @@ class Supervisor:
     def on_grace_over(self, grace_s: float) -> None:
         """The final checkpoint has had its time: what it has not committed comes again with the next start."""
         if self.runner is not None and self.unsaved:
-            self.runner.fail(AttemptFailed(f"no final checkpoint within {grace_s:g} s (runtime.shutdown_grace)"))
+            why = "a savepoint is still being copied after" if self.copying else "no final checkpoint within"
+            self.runner.fail(AttemptFailed(f"{why} {grace_s:g} s (runtime.shutdown_grace)"))
 
     async def hurry(self) -> None:
         """The end was asked for again: without a final checkpoint what is open at the broker is aborted, as far as that

@@ -83,7 +83,10 @@ class Storage(Reading, Protocol):
         """Whether there is an object of that name now."""
 
     def list(self, prefix: str) -> list[str]:
-        """Names that start with `prefix`, sorted; unfinished writes never appear."""
+        """Names that start with `prefix`, sorted; unfinished writes never appear.
+
+        Without a prefix a name that ends with a slash is a folder that may not be read.
+        """
 
     def delete(self, name: str) -> None:
         """Idempotent: deleting what is not there is no error."""

@@ -30,6 +30,8 @@ UNFINISHED: Final = ".unfinished"
 STALE_AFTER_S: Final = 3600.0
 SWEPT_MAX: Final = 10_000
 _TRIES: Final = 20
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOSYS})
+"""What link(2) answers on FAT, or through FUSE: the file was just written there, so it is no question of permission."""
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 T = TypeVar("T")
@@ -62,6 +64,10 @@ class LocalStorage:
                 self._calls.link(unfinished, target)
             except FileExistsError:  # also when a server that was asked twice has made it the first time: see link(2)
                 return self._is_one_file(unfinished, target)
+            except OSError as failure:
+                if failure.errno not in _NO_LINKS:
+                    raise
+                raise OSError(errno.ENOTSUP, f"no hard link: {failure.strerror}") from failure
             return True
 
         return self._guard("write", name, lambda: self._publish(target, data, link))
@@ -108,10 +114,13 @@ class LocalStorage:
         return self._guard("look for", name, look)
 
     def list(self, prefix: str) -> list[str]:
-        """See Storage."""
+        """See Storage. With a prefix a folder that may not be read is an error: of the journal and of state nothing may
+        be left out. Without one there may be others below, as `lost+found`.
+        """
         folder, slash, _ = prefix.rpartition("/")
         start = self._path(folder) if folder else self._root
-        names = self._guard("list", prefix or "everything", lambda: list(self._walk(start, folder + slash)))
+        walk = self._walk(start, folder + slash, names_unreadable=not prefix)
+        names = self._guard("list", prefix or "everything", lambda: list(walk))
         return sorted(name for name in names if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
@@ -251,16 +260,22 @@ class LocalStorage:
                 return  # not empty, or gone already: both are fine
             folder = folder.parent
 
-    def _walk(self, folder: Path, prefix: str) -> Iterator[str]:
+    def _walk(self, folder: Path, prefix: str, *, names_unreadable: bool) -> Iterator[str]:
         try:
             entries = sorted(open_patiently(lambda: self._calls.scandir(folder)), key=lambda entry: entry.name)
         except FileNotFoundError:
+            return
+        except PermissionError:
+            if not (names_unreadable and prefix):
+                raise
+            yield prefix
             return
         for entry in entries:
             if entry.name.startswith("."):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                yield from self._walk(folder / entry.name, f"{prefix}{entry.name}/")
+                below = folder / entry.name
+                yield from self._walk(below, f"{prefix}{entry.name}/", names_unreadable=names_unreadable)
             else:
                 yield prefix + entry.name
 

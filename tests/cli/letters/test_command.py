@@ -89,7 +89,7 @@ def test_a_kind_that_no_letter_has_is_told_from_letters_that_are_done(monkeypatc
 def test_records_that_the_topic_does_not_take_are_named_by_their_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     done = Replayed(written=1, refused={"too old": ["dead[0]@1"], "too large": [f"dead[1]@{n}" for n in range(6)]})
     monkeypatch.setattr(command, "replay_letters", lambda *_, **__: done)
-    monkeypatch.setattr(command, "read_pipeline", lambda *_: SimpleNamespace(settings=SimpleNamespace(name="shop")))
+    monkeypatch.setattr(command, "_read", lambda _: SimpleNamespace(name="shop"))
     result = CliRunner().invoke(command.dead_letters, ["replay", "f"], standalone_mode=False)
     assert result.return_value == 1
     assert result.output.splitlines() == [

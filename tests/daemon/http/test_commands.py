@@ -221,19 +221,22 @@ def test_the_stop_command_waits_until_the_daemon_has_gone(
     assert (result.exit_code, result.output) == (0, "stopped\n")
 
 
-@pytest.mark.parametrize("final", [True, False])
+@pytest.mark.parametrize(("final", "began_again"), [(True, False), (False, False), (True, True)])
 def test_what_a_daemon_has_done_that_hangs_up_at_the_order_is_in_its_journal(
-    file: Path, tmp_path: Path, *, final: bool
+    file: Path, tmp_path: Path, *, final: bool, began_again: bool
 ) -> None:
+    """The final checkpoint of a run before says nothing about this one."""
     journal = Journal(LocalStorage(str(tmp_path / "checkpoints")), ME, retained=3, id_reserve=5)
     journal.take_over(IDENTITY, 1)
     journal.append_checkpoint(completed(1, states=[handle(1)], final=final))
+    if began_again:
+        journal.take_over(IDENTITY, 2)
     with socket.create_server(("127.0.0.1", 0)) as dying:
         hangs_up = threading.Thread(target=_hang_up, args=(dying,))
         hangs_up.start()
         result = CliRunner().invoke(stop, [str(file), "--http", f"http://127.0.0.1:{dying.getsockname()[1]}"])
         hangs_up.join(60)
-    if final:
+    if final and not began_again:
         assert (result.exit_code, result.output) == (0, "stopped\n")
     else:
         assert "the daemon has ended without a final checkpoint: look at its log" in str(result.exception)

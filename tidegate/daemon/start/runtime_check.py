@@ -48,9 +48,18 @@ def find_runtime_problems(loaded: LoadedPipeline) -> list[StartProblem]:
 def find_address_problems(
     loaded: LoadedPipeline, resolve: Callable[[str], str] = socket.gethostbyname
 ) -> list[StartProblem]:
-    """A warning where executors get an address that means their own machine; all may be on this one."""
+    """An error where executors get an address of IPv6, as daemon and slots listen on IPv4. A warning where they get one
+    that means their own machine; all may be on this one.
+    """
     master, properties = loaded.settings.spark_master, reveal(loaded.settings.spark)
     host = find_driver_host(master, properties, resolve)
+    if ":" in host:
+        problem = loaded.problem(
+            ("spark", DRIVER_HOST),
+            f"executors cannot reach the daemon: `{DRIVER_HOST}` is {host}, and daemon and slots use IPv4",
+            "set it to an IPv4 address of this machine, or a name that has one",
+        )
+        return [StartProblem(problem)]
     if not leaves_machine(master) or not host.startswith("127."):
         return []
     given = DRIVER_HOST in properties
@@ -58,7 +67,7 @@ def find_address_problems(
     problem = loaded.problem(
         ("spark", DRIVER_HOST) if given else ("spark",),
         f"executors on other machines cannot reach the daemon: `{DRIVER_HOST}` {why} {host}",
-        f"set `{DRIVER_HOST}` to an address of this machine that they reach",
+        f"set `{DRIVER_HOST}` to an IPv4 address of this machine that they reach",
     )
     return [StartProblem(msgspec.structs.replace(problem, severity="warning"))]
 
