@@ -46,7 +46,8 @@ def derive_problems(
             found += _topic_problems(loaded, path, topic, seen, needed)
             unfit = _find_unfit(sink, seen)
             if unfit is not None:
-                problems.append(loaded.problem(path, f"the topic `{topic}` {unfit[0]}", unfit[1]))
+                problem = loaded.problem(path, f"the topic `{topic}` {unfit[0]}", unfit[1])
+                found.append(StartProblem(problem, examined=not isinstance(sink, DeadLetterOperator)))
     limit, wanted = cluster.max_transaction_timeout_ms, loaded.settings.checkpoints.transaction_timeout_ms
     if plan.exactly_once and limit is not None and wanted > limit:
         message = f"{render_duration(wanted)} is more than the broker's {MAX_TIMEOUT} ({render_duration(limit)})"
