@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.spark.host import derive_job_error, describe_failure
+from tidegate.spark.job_errors import derive_job_error, describe_failure
 
 LOOK = """
 import os, sys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.spark.host import describe_failure
+from tidegate.spark.job_errors import describe_failure
 
 CALL = "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe."
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.spark.host import ExecutorsRunAnotherPython, derive_job_error, describe_failure
+from tidegate.spark.job_errors import ExecutorsRunAnotherPython, derive_job_error, describe_failure
 from tidegate.spark.versions import (
     InstalledSpark,
     RuntimeProblem,

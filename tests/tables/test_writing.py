@@ -206,6 +206,10 @@ def test_a_folder_is_read_as_spark_writes_it_and_a_path_may_have_brackets(plan: 
         read_input(rows, str(tmp_path / "empty"))
     (folder / "_SUCCESS").touch()
     assert read_input(rows, str(folder))["k"].to_list() == [0, 1]
+    (tmp_path / "parts" / "k=1").mkdir(parents=True)
+    pl.DataFrame({"c": [1]}).write_parquet(tmp_path / "parts" / "k=1" / "part-0.parquet")
+    with pytest.raises(RowsRefused, match="`k` is in names of folders, which are not read: write it into the files"):
+        read_input(rows, str(tmp_path / "parts"))
     pl.DataFrame({"k": [7]}).write_parquet(tmp_path / "one [1].parquet")
     assert read_input(rows, str(tmp_path / "one [1].parquet"))["k"].to_list() == [7]
     assert read_input(rows, str(tmp_path / "one*.parquet"))["k"].to_list() == [7]

@@ -45,7 +45,7 @@ from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.process.logs import emit_slot_record
 from tidegate.slot.bootstrap import SlotBootstrap
-from tidegate.spark.host import derive_job_error
+from tidegate.spark.job_errors import derive_job_error
 from tidegate.storage.base import StorageError
 from tidegate.storage.shared import Proof, StorageNotShared
 from tidegate.task.letters import LetterWatch, TooManyDeadLetters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.daemon.control_server import SlotConnection, SlotLost
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.slot.faults import ExecutorLacksModule, lacking_module
-from tidegate.spark.host import SparkJobEnded
+from tidegate.spark.job_errors import SparkJobEnded
 from tidegate.storage.shared import StorageNotShared
 from tidegate.task.messages import SlotFailed
 

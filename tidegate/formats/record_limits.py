@@ -98,8 +98,13 @@ def _out_of_range(timestamps_ms: pl.Series, limits: RecordLimits, column: str) -
                 FailureKind.TIMESTAMP_OUT_OF_RANGE,
                 f"`{column}` is {describe_stamp(at_ms)}, {distance_s:.0f} s "
                 f"{'after' if later else 'before'} now; topic {limits.topic} takes at most "
-                f"{abs(limit_ms - limits.now_ms) / 1000:.0f} s (message.timestamp.{setting}.max.ms)",
+                f"{abs(limit_ms - limits.now_ms) / 1000:.0f} s ({describe_limit(setting)})",
             )
+
+
+def describe_limit(setting: str) -> str:
+    """The setting of a topic that limits timestamps, `before` or `after` now."""
+    return f"message.timestamp.{setting}.max.ms, before Kafka 4.0 message.timestamp.difference.max.ms"
 
 
 def _too_large(encoded: pl.DataFrame, limits: RecordLimits) -> Iterator[RecordFailure]:

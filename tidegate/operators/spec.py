@@ -106,7 +106,7 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
         """Whether its rows must have an event time and watermarks must reach it (`__time`, `__behind`)."""
         return False
 
-    def timed(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources
+    def timed(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources and calls
         """The same operator when an operator downstream needs event time, or none does."""
         return self
 

@@ -60,6 +60,10 @@ class StateRows:
             elif owner:
                 self._several[owner] = [field.name for field in parts]
 
+    def takes(self, name: str) -> bool:
+        """Whether there is a column of that name."""
+        return name in self._fields or name in self._several
+
     def types(self, names: Sequence[str]) -> dict[str, DataType]:
         """The types of these columns of the input. Raises RowsRefused for columns that it cannot have."""
         found: dict[str, DataType] = {}
@@ -180,19 +184,26 @@ def read_input(rows: StateRows, path: str) -> pl.DataFrame:
         if path.endswith(LINES):
             lines = enumerate(Path(path).read_bytes().splitlines(), 1)
             return _read_lines(rows, path, {number: line for number, line in lines if line.strip()})
-        return _scan_parquet(path).collect()
+        return _scan_parquet(rows, path).collect()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise RowsRefused(f"{path} cannot be read: {error}") from error
 
 
-def _scan_parquet(path: str) -> pl.LazyFrame:
-    """As Spark reads a folder: what begins with a dot or `_` is a checksum, a mark, or of an attempt that failed."""
+def _scan_parquet(rows: StateRows, path: str) -> pl.LazyFrame:
+    """As Spark reads a folder: what begins with a dot or `_` is a checksum, a mark, or of an attempt that failed.
+
+    Columns that are only in the names of folders (`partitionBy`) are not read.
+    """
     folder = Path(path)
     if not folder.is_dir():
         return pl.scan_parquet(path, glob=not folder.exists())
     files = [one for one in sorted(folder.rglob("*")) if one.is_file() and not _is_hidden(one.relative_to(folder))]
     if not files:
         raise RowsRefused(f"{path} has no files with rows")
+    folders = {part.partition("=")[0] for one in files for part in one.relative_to(folder).parts[:-1] if "=" in part}
+    lacking = sorted(name for name in folders if rows.takes(name))
+    if lacking:
+        raise RowsRefused(f"{path}: `{lacking[0]}` is in names of folders, which are not read: write it into the files")
     return pl.scan_parquet(files, glob=False)
 
 

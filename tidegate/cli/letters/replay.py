@@ -29,7 +29,7 @@ from tidegate.config.properties import derive_client_properties
 from tidegate.formats.contract import Headers
 from tidegate.formats.letters import MARKER, REPLAYED_FROM
 from tidegate.formats.letters.letter import Letter, make_mark
-from tidegate.formats.record_limits import RecordLimits, fits
+from tidegate.formats.record_limits import RecordLimits, describe_limit, fits
 from tidegate.ids import TransactionalId
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.transactions import TransactionClient
@@ -157,9 +157,9 @@ def _find_obstacle(letter: Letter, headers: Headers, limits: RecordLimits) -> st
     if limits.needs_key and letter.key is None:
         return "without a key, and the topic is compacted: write to another topic by --to"
     if at_ms and limits.earliest_ms is not None and at_ms < limits.earliest_ms:
-        return f"too old for the topic (message.timestamp.before.max.ms): {other}"
+        return f"too old for the topic ({describe_limit('before')}): {other}"
     if at_ms and limits.latest_ms is not None and at_ms > limits.latest_ms:
-        return f"too new for the topic (message.timestamp.after.max.ms): {other}"
+        return f"too new for the topic ({describe_limit('after')}): {other}"
     return ""
 
 

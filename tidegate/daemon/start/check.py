@@ -172,7 +172,7 @@ async def _compare(loaded: LoadedPipeline, plan: Plan, stores: Stores, options: 
         await stores.kafka.open()
         look = await look_first(plan, stores, options, first=True, verify=False)
         newest, identity = look.before.newest_checkpoint, look.before.identity
-        if options.restore is not None:
+        if look.goes_back:
             return []
         if newest is not None and identity is not None:
             upgrade = await stores.in_journal_thread(

@@ -1,0 +1,78 @@
+"""What Spark's errors mean: the line that a person needs, and what it means for the daemon."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
+from tidegate.slot.faults import lacking_module
+from tidegate.spark.versions import here
+
+OTHER_PYTHON: Final = "Python in worker has different version"
+"""What every Spark says, with the versions after it."""
+NOT_FOUND: Final = re.compile(r"finding module specification for .* \((ModuleNotFoundError: .*)\)$")
+"""What an interpreter says that lacks the module which executors fork slots from, or a package above it."""
+OURS: Final = re.compile(r"tidegate(?:\.\w+)+: (.+)")
+"""The last line of a traceback that ends with an error of ours."""
+CAUSE: Final = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+
+
+class ExecutorsRunAnotherPython(PipelineStopped):
+    """Their interpreter has another minor version than the daemon's: Spark refuses every task, of any attempt."""
+
+    code = "executors-run-another-python"
+    exit_code = 2
+
+
+class SparkJobEnded(AttemptFailed):
+    """The barrier job ended although nobody asked it to."""
+
+    code = "spark-job-ended"
+
+
+def derive_job_error(text: str | None) -> TidegateError:
+    """What the end of the job means: a missing module needs a person, anything else another attempt."""
+    if text is not None and text.startswith(("ModuleNotFoundError", "ImportError")):
+        return lacking_module("the executors cannot start a slot", text)
+    if text is not None and OTHER_PYTHON in text:
+        return ExecutorsRunAnotherPython(
+            f"the executors cannot start a slot: {text}; give them Python {here()}, with Tidegate and its packages, or "
+            "name such an interpreter with spark.pyspark.python"
+        )
+    return SparkJobEnded(f"the Spark job of the slots ended: {text or 'all slots returned without being asked to'}")
+
+
+def describe_failure(text: str) -> str:
+    """The line of a Spark error that names the cause to a person: the last Python error, else the first line.
+
+    In front of it there may be a line about the call that failed.
+    """
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        del lines[0]
+    for line in lines:
+        if OTHER_PYTHON in line:
+            return line[line.index(OTHER_PYTHON) :].partition(", PySpark")[0]
+        if (missing := NOT_FOUND.search(line)) is not None:
+            return missing[1]
+    for line in reversed(lines):
+        if (ours := OURS.match(line)) is not None:
+            return ours[1]
+        head = line.split(":", 1)[0]
+        if head.endswith(("Error", "Exception")) and " " not in head and "." not in head:
+            return line
+    crashed = [line for line in lines if "worker exited unexpectedly" in line]
+    interesting = [line for line in lines if "ExecutorLostFailure" in line or "Could not recover" in line]
+    found = (crashed or interesting or lines or ["unknown Spark failure"])[0]
+    return (found.partition("Most recent failure reason: ")[2] or found)[:500].rstrip(" :")
+
+
+def describe_refusal(error: Exception) -> str:
+    """Why a session does not start: what `describe_failure` finds, then each of Java's causes that says more."""
+    text = str(error) or type(error).__name__
+    said = describe_failure(text)
+    for cause in CAUSE.findall(text):
+        if (cause.partition(": ")[2] or cause) not in said:
+            said = f"{said.rstrip('.')}, caused by {cause[:500]}"
+    return said.rstrip(".")
