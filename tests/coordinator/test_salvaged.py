@@ -75,6 +75,18 @@ def test_state_that_the_salvage_repeats_is_not_cleaned_up() -> None:
     assert {storage.get(state.path) for state in STATES} == {b"state"}
 
 
+def test_a_salvage_pushes_out_no_checkpoint_that_somebody_may_go_back_to() -> None:
+    """`--accept-gone --restore N` salvages before it goes back; the next checkpoint of its own trims."""
+    one, plan = restoring(FakeStorage())
+    again = plan.first_checkpoint
+    one.append_salvaged(plan, (AGAIN,), 99)
+    assert [entry.checkpoint.id for entry in one.read().retained] == [1, 2, again]
+    one.append_ended(100)
+    assert [entry.checkpoint.id for entry in one.read().retained] == [1, 2, again]
+    one.append_checkpoint(completed(20, attempt=2, at=AT))
+    assert [entry.checkpoint.id for entry in one.read().retained] == [again, 20]
+
+
 def test_a_salvage_of_another_checkpoint_is_refused() -> None:
     one, plan = restoring(FakeStorage())
     with pytest.raises(RuntimeError, match="another checkpoint"):

@@ -137,9 +137,11 @@ def test_ranges_are_of_the_transactions_data_in_front_of_the_end_and_neighbours_
         header(1, owner=Producer(78, 5)), header(2, 3), header(5, 2), header(7, owner=Producer(77, 4)),
         header(8, commits=True), header(9, ours=False), header(10, 4), header(14), header(20, 2),
     ]  # fmt: skip
-    assert list(derive_ranges(batches, 20, OURS)) == [LoggedRange(2, 7, 5), LoggedRange(10, 15, 5)]
-    assert list(derive_ranges(batches, 2, OURS)) == []
-    assert list(derive_ranges(batches, 21, OURS))[-1] == LoggedRange(20, 22, 2)
+    assert list(derive_ranges(batches, 0, 20, OURS)) == [LoggedRange(2, 7, 5), LoggedRange(10, 15, 5)]
+    assert list(derive_ranges(batches, 0, 2, OURS)) == []
+    assert list(derive_ranges(batches, 0, 21, OURS))[-1] == LoggedRange(20, 22, 2)
+    cut = [one for one in batches if one.last_offset >= 4]
+    assert list(derive_ranges(cut, 4, 20, OURS)) == [LoggedRange(4, 7, 3), LoggedRange(10, 15, 5)]
 
 
 def test_batches_of_plain_producers_are_not_transactional() -> None:

@@ -52,4 +52,4 @@ def test_X20_without_a_marker_it_is_waited_for_as_long_as_one_can_come(
 
 
 def test_only_two_outcomes_are_commits() -> None:
-    assert {outcome for outcome in Outcome if outcome.committed} == {Outcome.ENDED_NOW, Outcome.COMMITTED}
+    assert {one for one in Outcome if one.committed} == {Outcome.ENDED_NOW, Outcome.COMMITTED, Outcome.ACCEPTED}

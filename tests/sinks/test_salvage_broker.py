@@ -110,11 +110,16 @@ def salvager(cluster: Cluster, ones: Sequence[Committable], attempt: int = 2, ch
 
 
 def make_salvager(
-    cluster: Cluster, lost: tuple[LostTransaction, ...], attempt: int = 2, checkpoint: int = 9
+    cluster: Cluster,
+    lost: tuple[LostTransaction, ...],
+    attempt: int = 2,
+    checkpoint: int = 9,
+    *,
+    accept_gone: bool = False,
 ) -> Salvager:
     order = SalvageOrder(cluster.pipeline, "", Attempt(attempt), CheckpointId(checkpoint), 60_000, lost)
     kafka = {"bootstrap.servers": cluster.bootstrap}
-    return Salvager(cluster.client, kafka, {OUT: kafka}, order)
+    return Salvager(cluster.client, kafka, {OUT: kafka}, order, accept_gone=accept_gone)
 
 
 def committed(cluster: Cluster, topic: str) -> dict[int, list[Record]]:
@@ -279,7 +284,10 @@ def test_a_salvage_that_nobody_decided_is_fenced_and_done_again(cluster_tv2: Clu
     assert cluster.values(topic) == list(range(300))
 
 
-def test_deleted_records_are_missed_and_nothing_is_written(cluster_tv2: Cluster) -> None:
+def test_deleted_records_are_missed_and_what_is_left_is_written_where_somebody_accepts_that(
+    cluster_tv2: Cluster,
+) -> None:
+    """The log is cut within a batch. Retention leaves the end of a transaction, too."""
     cluster = cluster_tv2
     topic = cluster.topic()
     driven = cluster.sink(topic)
@@ -292,9 +300,14 @@ def test_deleted_records_are_missed_and_nothing_is_written(cluster_tv2: Cluster)
     below = ck.TopicPartition(topic, part.partition.partition, part.start_offset + 1)
     for future in admin.delete_records([below]).values():
         future.result(60)
-    with pytest.raises(TransactionLost, match=rf"holds 0 of its {part.records} records; retention, compaction"):
+    left = part.records - 1
+    with pytest.raises(TransactionLost, match=rf"holds {left} of its {part.records} records; retention, compaction"):
         make_salvager(cluster, found.lost).prepare()
     assert cluster.client.describe(identity_of(cluster, 2, SALVAGE_SLOT)) is None
+    (salvaged,) = make_salvager(cluster, found.lost, accept_gone=True).prepare()
+    wanted = {one.partition: one.records for one in one.written} | {part.partition: left}
+    assert {one.partition: one.records for one in salvaged.written} == wanted
+    assert Committer(cluster.client).commit(permit([salvaged])) == [Outcome.ENDED_NOW]
 
 
 def test_a_transaction_of_200000_records_is_written_again_in_order(cluster_tv2: Cluster) -> None:

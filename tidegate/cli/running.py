@@ -192,8 +192,9 @@ def _refuse_unfinished(settings: PipelineSettings) -> None:
         return
     newest = state.newest_checkpoint
     if newest is not None and not (newest.final and newest.attempt == state.attempt):  # that of a run before is none
+        early = ", unless it was still starting and had read nothing" if newest.final else ""
         raise StopFailed(
-            "the daemon has ended without a final checkpoint: look at its log; nothing is lost, the next start "
+            f"the daemon has ended without a final checkpoint: look at its log{early}; nothing is lost, the next start "
             f"continues from checkpoint {newest.id}"
         )
 

@@ -210,12 +210,13 @@ class Journal:
         """The restored checkpoint once more, under the attempt's next id, with other transactions in its list.
 
         Between the own takeover and the attempt, when the listed transactions are all ended or lost. Its identity
-        stays: positions and states are still dealt out as they were written. Raises what `append_checkpoint` raises.
+        stays: positions and states are still dealt out as they were written. It pushes out no older checkpoint, which
+        somebody may want to go back to. Raises what `append_checkpoint` raises.
         """
         self._check_restored(plan)
         restored = self._state.retained[-1]
         checkpoint = msgspec.structs.replace(restored.checkpoint, committables=committables)
-        return self._append_again(plan, Chosen(checkpoint, restored.identity), at_ms)
+        return self._append_again(plan, Chosen(checkpoint, restored.identity), at_ms, added=0)
 
     def append_restored(self, plan: RestorePlan, chosen: Chosen, at_ms: int) -> Appended:
         """The checkpoint to continue from in place of the newest, as the newest. It is then restored like any other.
@@ -226,7 +227,7 @@ class Journal:
         self._check_restored(plan)
         return self._append_again(plan, chosen, at_ms)
 
-    def _append_again(self, plan: RestorePlan, chosen: Chosen, at_ms: int) -> Appended:
+    def _append_again(self, plan: RestorePlan, chosen: Chosen, at_ms: int, added: int = 1) -> Appended:
         again = msgspec.structs.replace(
             chosen.checkpoint,
             id=plan.first_checkpoint,
@@ -234,13 +235,15 @@ class Journal:
             triggered_at_ms=at_ms,
             completed_at_ms=at_ms,
         )
-        return self._append(again, chosen.identity, chosen.origin)
+        return self._append(again, chosen.identity, chosen.origin, added)
 
-    def _append(self, checkpoint: CompletedCheckpoint, identity: Identity, origin: str = "") -> Appended:
+    def _append(
+        self, checkpoint: CompletedCheckpoint, identity: Identity, origin: str = "", added: int = 1
+    ) -> Appended:
         entry = CheckpointEntry(
             format_version=FORMAT_VERSION,
             sequence=self._state.next_sequence,
-            floor=self._state.floor_with(1, self._retained),
+            floor=self._state.floor_with(added, self._retained),
             attempt=self._state.attempt,
             writer=self._writer,
             reserved_to=CheckpointId(max(self._state.reserved_to, checkpoint.id + self._id_reserve)),
@@ -271,7 +274,7 @@ class Journal:
         entry = EndedEntry(
             format_version=FORMAT_VERSION,
             sequence=self._state.next_sequence,
-            floor=self._state.floor_with(0, self._retained),
+            floor=self._state.floor_with(0, len(self._state.retained)),  # what a salvage has left is left
             attempt=self._state.attempt,
             writer=self._writer,
             reserved_to=self._state.reserved_to,

@@ -84,20 +84,27 @@ def derive_marker(batches: Iterable[BatchHeader], producer: Producer) -> Marker:
     return Marker.OPEN
 
 
-def derive_ranges(batches: Iterable[BatchHeader], end_offset: int, producer: Producer) -> Iterator[LoggedRange]:
-    """Where the records of the producer's transaction lie in front of `end_offset`, neighbours joined."""
+def derive_ranges(
+    batches: Iterable[BatchHeader], start_offset: int, end_offset: int, producer: Producer
+) -> Iterator[LoggedRange]:
+    """Where the records of the producer's transaction lie from `start_offset` to `end_offset`, neighbours joined.
+
+    Of a batch that begins before, because the log was cut within it, the rest counts.
+    """
     joined: LoggedRange | None = None
     for batch in batches:
         if batch.base_offset >= end_offset:
             break
         if batch.commits is not None or not (batch.transactional and batch.records) or batch.producer != producer:
             continue
-        if joined is not None and joined.next_offset == batch.base_offset:
-            joined = LoggedRange(joined.first_offset, batch.last_offset + 1, joined.records + batch.records)
+        first = max(batch.base_offset, start_offset)
+        records = min(batch.records, batch.last_offset + 1 - first)
+        if joined is not None and joined.next_offset == first:
+            joined = LoggedRange(joined.first_offset, batch.last_offset + 1, joined.records + records)
             continue
         if joined is not None:
             yield joined
-        joined = LoggedRange(batch.base_offset, batch.last_offset + 1, batch.records)
+        joined = LoggedRange(first, batch.last_offset + 1, records)
     if joined is not None:
         yield joined
 

@@ -6,7 +6,8 @@ How a request reaches its node: `channel.py`. Read next: `transactions.py`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from tidegate.clock import Clock
@@ -73,6 +74,15 @@ class BrokerConnection:
     def known_coordinator(self, transactional_id: str) -> int | None:
         """The cached coordinator of an id."""
         return self._coordinators.get((transactional_id, False))
+
+    @contextmanager
+    def fresh_leaders(self, partitions: Iterable[TopicPartition]) -> Iterator[None]:
+        """Whatever goes wrong inside, the leaders are looked up again for the next try."""
+        try:
+            yield
+        except BaseException:
+            self.forget_leaders(partitions)
+            raise
 
     def forget_leaders(self, partitions: Iterable[TopicPartition]) -> None:
         """Look them up again next time."""

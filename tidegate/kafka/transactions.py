@@ -7,13 +7,12 @@ idempotent retry. How requests are sent and repeated: `connection.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Producer, TopicPartition, TransactionalId
-from tidegate.kafka.batches import BatchHeader, derive_first_sequence, derive_headers, derive_marker, derive_ranges
+from tidegate.kafka.batches import derive_first_sequence, derive_marker, derive_ranges
 from tidegate.kafka.broker_settings import read_id_lifetime_ms
 from tidegate.kafka.channel import OpenChannel, open_client_channel
 from tidegate.kafka.connection import CONCURRENT_RETRY, TOPIC_NOT_AUTHORIZED, AskAgain, BrokerConnection, error_name
@@ -34,12 +33,12 @@ from tidegate.kafka.facts import (
     TransactionListing,
 )
 from tidegate.kafka.group_offsets import read_texts, write_offsets
+from tidegate.kafka.log_reader import LogReader, StartGone
 from tidegate.kafka.requests import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     end_request,
     fence_request,
-    fetch_request,
     marker_request,
     offsets_request,
     producers_request,
@@ -49,13 +48,11 @@ from tidegate.kafka.topic_settings import read_topic_limits
 CONNECT_TIMEOUT_S: Final = 30.0
 ANSWER_TIMEOUT_S: Final = 30.0
 MIRROR_TIMEOUT_S: Final = 10.0
-FETCH_BYTES: Final = 4 << 20
 FENCE_TIMEOUT_MS: Final = 60_000
 """Only for a transaction begun by the fencing client itself, which begins none."""
 SHORT_FENCE_TIMEOUT_MS: Final = 1000
 """Where the brokers' `transaction.max.timeout.ms` is less; no pipeline's time limit is shorter."""
 
-_OUT_OF_RANGE: Final = 1
 _OVERTAKEN: Final = frozenset({47, 52})
 """INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED: another marker, or a newer producer, was there first."""
 _INVALID_TIMEOUT: Final = 50
@@ -86,6 +83,7 @@ class TransactionClient:
     ) -> None:
         self._broker = BrokerConnection(kafka, connect_timeout_s, open_channel, clock)
         self._clock = clock
+        self._log = LogReader(self._broker, clock, self.first_offsets)
         self._topic_limits: dict[str, TopicLimits] = {}
 
     def close(self) -> None:
@@ -247,7 +245,7 @@ class TransactionClient:
 
         def attempt(remaining_s: float) -> None:
             node = next(iter(self._broker.by_leader([partition], remaining_s)))
-            with self._fresh_leaders([partition]):
+            with self._broker.fresh_leaders([partition]):
                 answer = self._broker.send(marker_request(opened, epoch, commit), node, remaining_s)
             code = answer.markers[0].topics[0].partitions[0].error_code
             if code in _OVERTAKEN:
@@ -280,29 +278,27 @@ class TransactionClient:
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> int | None:
         """Sequence of the first record at or after `start_offset` of the producer; None: nothing there, or no more."""
-        batches = self._batches(partition, start_offset, self._clock.monotonic() + timeout_s, max_bytes=1)
+        batches = self._log.batches(partition, start_offset, self._clock.monotonic() + timeout_s, max_bytes=1)
         try:
             return derive_first_sequence(batches, producer)
-        except _StartGone:
+        except StartGone:
             return None
 
     def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S) -> Marker:
         """How a transaction ended in one partition, by the control record in the log."""
-        batches = self._batches(written.partition, written.start_offset, self._clock.monotonic() + timeout_s)
-        try:
-            return derive_marker(batches, producer)
-        except _StartGone:
-            return Marker.GONE
+        found = self._log.read_left(written, timeout_s, lambda batches, _: derive_marker(batches, producer))
+        return Marker.GONE if found is None else found
 
     def data_ranges(
         self, written: WrittenRange, producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> list[LoggedRange]:
         """Where the records of a transaction lie in one partition, whatever became of it; empty when they are gone."""
-        batches = self._batches(written.partition, written.start_offset, self._clock.monotonic() + timeout_s)
-        try:
-            return list(derive_ranges(batches, written.end_offset, producer))
-        except _StartGone:
-            return []
+        found = self._log.read_left(
+            written,
+            timeout_s,
+            lambda batches, start: list(derive_ranges(batches, start, written.end_offset, producer)),
+        )
+        return found or []
 
     def stable_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
@@ -381,7 +377,7 @@ class TransactionClient:
         def attempt(remaining_s: float) -> dict[TopicPartition, int]:
             groups = self._broker.by_leader(wanted, remaining_s)
             requests = [(offsets_request(group, committed=True, moment=moment), node) for node, group in groups.items()]
-            with self._fresh_leaders(wanted):
+            with self._broker.fresh_leaders(wanted):
                 return self._offsets(self._broker.send_all(requests, remaining_s))
 
         return self._broker.until(attempt, timeout_s, what)
@@ -408,19 +404,10 @@ class TransactionClient:
         groups = self._broker.by_leader(partitions, timeout_s)
         requests = [(producers_request(group), node) for node, group in groups.items()]
         requests += [(offsets_request(group, committed=False, epochs=group), node) for node, group in groups.items()]
-        with self._fresh_leaders(partitions):
+        with self._broker.fresh_leaders(partitions):
             answers = self._broker.send_all(requests, timeout_s)
             ends = self._offsets(answers[len(groups) :])
             return list(self._producers(answers[: len(groups)])), ends
-
-    @contextmanager
-    def _fresh_leaders(self, partitions: Iterable[TopicPartition]) -> Iterator[None]:
-        """Whatever goes wrong inside, the leaders are looked up again for the next try."""
-        try:
-            yield
-        except BaseException:
-            self._broker.forget_leaders(partitions)
-            raise
 
     def _producers(self, answers: list[Any]) -> Iterator[tuple[TopicPartition, Any]]:
         for topic, entry in self._entries(answers):
@@ -446,50 +433,3 @@ class TransactionClient:
             for topic in answer.topics:
                 for entry in topic.partitions:
                     yield topic.name, entry
-
-    def _batches(
-        self, partition: TopicPartition, start: int, deadline: float, max_bytes: int = FETCH_BYTES
-    ) -> Iterator[BatchHeader]:
-        """Every batch, control and aborted ones too, from `start` to the high watermark. Raises _StartGone."""
-        offset, end = start, None
-        while end is None or offset < end:
-            left = deadline - self._clock.monotonic()
-            answer = self._broker.until(
-                lambda remaining_s, at=offset: self._fetch(partition, at, max_bytes, remaining_s),  # type: ignore[misc]  # mypy cannot infer a lambda with a default
-                left,
-                f"reading {partition} at offset {offset}",
-            )
-            end = answer.high_watermark if end is None else end
-            before = offset
-            for batch in derive_headers(bytes(answer.records or b"")):
-                if batch.last_offset >= offset:
-                    offset = batch.last_offset + 1
-                    yield batch
-            if offset == before:
-                return
-
-    def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int, timeout_s: float) -> Any:
-        """One answer of a fetch. Raises _StartGone.
-
-        A user beyond its quota is answered without an error and without anything that was asked for (KIP-219).
-        """
-        try:
-            node = next(iter(self._broker.by_leader([partition], timeout_s)))
-        except AskAgain as again:
-            if not self._broker.metadata([partition.topic], timeout_s).topics[0].partitions:
-                raise _StartGone(f"{partition} does not exist") from again
-            raise
-        with self._fresh_leaders([partition]):
-            answered = self._broker.send(fetch_request(partition, offset, max_bytes), node, timeout_s)
-        if not answered.responses:
-            self._broker.check_leader(answered.error_code, partition, "reading")
-            raise AskAgain(f"{partition}: a quota of this user holds it back for {answered.throttle_time_ms} ms")
-        answer = answered.responses[0].partitions[0]
-        if answer.error_code == _OUT_OF_RANGE:
-            raise _StartGone(f"{partition}: offset {offset} is not in the log")
-        self._broker.check_leader(answer.error_code, partition, "reading")
-        return answer
-
-
-class _StartGone(Exception):
-    """The offset is below the log's start or past its end, or the topic does not exist."""

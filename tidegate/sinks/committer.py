@@ -119,6 +119,8 @@ class Committer:
             outcomes.append(outcome)
             if answer is None:
                 held.append(committable)
+            elif outcome is Outcome.ACCEPTED:
+                continue  # nothing of it is there that a copy of an older one could come after
             elif outcome.committed:
                 committed.append(committable)
             elif outcome is Outcome.LOST:
@@ -182,7 +184,7 @@ class Committer:
             )
         if outcome is Outcome.GONE and self._accept_gone:
             logger.warning("counted as committed, as --accept-gone says: %s", _place(committable))
-            return Outcome.COMMITTED, markers
+            return Outcome.ACCEPTED, markers
         return outcome, markers
 
     def fence_leftovers(

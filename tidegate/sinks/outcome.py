@@ -26,13 +26,17 @@ class Outcome(Enum):
     """An abort marker is there."""
     GONE = "gone"
     """Nothing of it is left anywhere: retention has removed its records and markers. Only a person can decide."""
+    ACCEPTED = "accepted as gone"
+    """The same, and a person has decided that it counts as committed."""
     UNDECIDABLE = "undecidable"
     """One partition says commit, another abort: only a person can decide."""
 
     @property
     def committed(self) -> bool:
-        """The records are, or will be once the markers are written, visible to read-committed readers."""
-        return self in (Outcome.ENDED_NOW, Outcome.COMMITTED)
+        """The records are, or will be once the markers are written, visible to read-committed readers; or they count
+        as if they were.
+        """
+        return self in (Outcome.ENDED_NOW, Outcome.COMMITTED, Outcome.ACCEPTED)
 
 
 def decide_from_answer(answer: EndAnswer) -> Outcome | None:

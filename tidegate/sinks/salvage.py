@@ -24,7 +24,7 @@ SALVAGE_SLOT: Final = 900
 
 
 class LostTransaction(msgspec.Struct, frozen=True):
-    """A decided transaction that has abort markers in all its partitions."""
+    """A decided transaction that has an abort marker, and none of commit."""
 
     committable: Committable
     explanation: str
@@ -138,7 +138,12 @@ def decide_found(
     Raises TransactionLost when the log holds others than were prepared.
     """
     counted = sum(part.records for part in found)
-    if counted == records or (accept_gone and counted < records):
+    if counted > records:
+        raise one.refused(
+            f"{partition} holds {counted} records of its producer where it wrote {records}; nothing was written: keep "
+            f"the topic as it is, and report this"
+        )
+    if counted == records or accept_gone:
         return records - counted
     raise one.refused(
         f"{partition} holds {counted} of its {records} records; retention, compaction or a deletion of records has "

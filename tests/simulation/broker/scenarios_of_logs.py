@@ -126,7 +126,7 @@ def deleted_records_are_gone(stage: Stage) -> Value:
     return markers(stage, one), ranges(stage, one), stage.offsets(part), stage.visible(topic)
 
 
-@scenario(([Marker.GONE], [[]], [LoggedRange(1, 3, 2)], (1, 4, 4), {0: [2, 3]}))
+@scenario(([Marker.COMMIT], [[LoggedRange(1, 3, 2)]], [LoggedRange(1, 3, 2)], (1, 4, 4), {0: [2, 3]}))
 def a_transaction_of_which_a_part_was_deleted(stage: Stage) -> Value:
     topic = stage.topic()
     (part,) = stage.parts(topic)

@@ -1,0 +1,100 @@
+"""The log of a partition by its batches, control and aborted ones too, as the broker answers a fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+from tidegate.clock import Clock
+from tidegate.coordinator.types import WrittenRange
+from tidegate.ids import TopicPartition
+from tidegate.kafka.batches import BatchHeader, derive_headers
+from tidegate.kafka.connection import AskAgain, BrokerConnection
+from tidegate.kafka.requests import fetch_request
+
+T = TypeVar("T")
+
+FETCH_BYTES: Final = 4 << 20
+_OUT_OF_RANGE: Final = 1
+
+FirstOffsets = Callable[[Iterable[TopicPartition], float], Mapping[TopicPartition, int]]
+"""Where logs begin, within so many seconds."""
+
+
+class StartGone(Exception):
+    """The offset is not in the log, or the topic does not exist."""
+
+
+class _StartRemoved(StartGone):
+    """The offset is below the log's start, or past its end."""
+
+
+class LogReader:
+    """Reads batch headers. Every call raises BrokerUnavailable when there is no answer in time, and KafkaRefused."""
+
+    def __init__(self, broker: BrokerConnection, clock: Clock, first_offsets: FirstOffsets) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._first_offsets = first_offsets
+
+    def batches(
+        self, partition: TopicPartition, start: int, deadline: float, max_bytes: int = FETCH_BYTES
+    ) -> Iterator[BatchHeader]:
+        """Every batch, control and aborted ones too, from `start` to the high watermark. Raises StartGone."""
+        offset, end = start, None
+        while end is None or offset < end:
+            left = deadline - self._clock.monotonic()
+            answer = self._broker.until(
+                lambda remaining_s, at=offset: self._fetch(partition, at, max_bytes, remaining_s),  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+                left,
+                f"reading {partition} at offset {offset}",
+            )
+            end = answer.high_watermark if end is None else end
+            before = offset
+            for batch in derive_headers(bytes(answer.records or b"")):
+                if batch.last_offset >= offset:
+                    offset = batch.last_offset + 1
+                    yield batch
+            if offset == before:
+                return
+
+    def read_left(
+        self, written: WrittenRange, timeout_s: float, derive: Callable[[Iterable[BatchHeader], int], T]
+    ) -> T | None:
+        """What `derive` finds from where a transaction begins, or from where the log does now if that is within its
+        records; None: nothing is left of them.
+        """
+        partition, deadline = written.partition, self._clock.monotonic() + timeout_s
+        start = written.start_offset
+        while True:
+            try:
+                return derive(self.batches(partition, start, deadline), start)
+            except _StartRemoved:
+                first = self._first_offsets([partition], max(0.0, deadline - self._clock.monotonic()))[partition]
+                if not start < first < written.end_offset:
+                    return None
+                start = first
+            except StartGone:
+                return None
+
+    def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int, timeout_s: float) -> Any:
+        """One answer of a fetch. Raises StartGone.
+
+        A user beyond its quota is answered without an error and without anything that was asked for (KIP-219).
+        """
+        try:
+            node = next(iter(self._broker.by_leader([partition], timeout_s)))
+        except AskAgain as again:
+            if not self._broker.metadata([partition.topic], timeout_s).topics[0].partitions:
+                raise StartGone(f"{partition} does not exist") from again
+            raise
+        with self._broker.fresh_leaders([partition]):
+            answered = self._broker.send(fetch_request(partition, offset, max_bytes), node, timeout_s)
+        if not answered.responses:
+            self._broker.check_leader(answered.error_code, partition, "reading")
+            raise AskAgain(f"{partition}: a quota of this user holds it back for {answered.throttle_time_ms} ms")
+        answer = answered.responses[0].partitions[0]
+        if answer.error_code == _OUT_OF_RANGE:
+            raise _StartRemoved(f"{partition}: offset {offset} is not in the log")
+        self._broker.check_leader(answer.error_code, partition, "reading")
+        return answer
