@@ -211,7 +211,7 @@ class Journal:
 
         Between the own takeover and the attempt, when the listed transactions are all ended or lost. Its identity
         stays: positions and states are still dealt out as they were written. It pushes out no older checkpoint, which
-        somebody may want to go back to. Raises what `append_checkpoint` raises.
+        somebody may go back to. Raises what `append_checkpoint` raises.
         """
         self._check_restored(plan)
         restored = self._state.retained[-1]
