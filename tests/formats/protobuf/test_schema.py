@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from tests.formats.protobuf.any_protobuf import file_of, text_of
 from tidegate.datatypes import BIGINT, INT, STRING, DataType
+from tidegate.datatypes import TIMESTAMP as MOMENT
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.kinds.protobuf import FORMAT
 from tidegate.formats.kinds.protobuf.schema import describe
@@ -38,6 +39,15 @@ def test_the_last_file_of_a_set_is_the_schema_and_its_first_message_the_one() ->
     who = DataType("struct", fields=(("name", STRING),))
     assert FORMAT.schema_columns(schema) == {"id": BIGINT, "who": who}
     assert FORMAT.schema_name(schema) == "t.Order"
+
+
+def test_files_that_every_registry_has_are_no_references_of_a_set_that_has_them_too() -> None:
+    """`protoc --include_imports` puts them there, and no subject has them."""
+    own, options = descriptor_pb2.FileDescriptorProto(), file_of({}, name="confluent/meta.proto", package="confluent")
+    timestamp_pb2.DESCRIPTOR.CopyToProto(own)
+    file = file_of({"R": [("at", "google.protobuf.Timestamp")]}, imports=[TIMESTAMP, options.name])
+    schema = FORMAT.select_message(FORMAT.read_schema(set_of(own, options, file)), "")
+    assert (schema.references, FORMAT.schema_columns(schema)) == ((), {"at": MOMENT})
 
 
 @pytest.mark.parametrize(

@@ -131,11 +131,11 @@ def _is_text(data: bytes) -> bool:
 
 
 def _schema_of(main: Any, files: Mapping[str, Any]) -> SchemaText:
-    """A file with what it needs of others. What only people read is left out."""
+    """A file with what it needs of others. What only people read is left out, and what every registry has by itself."""
     references = [
         (name, SchemaText(SchemaKind.PROTOBUF, _text(files[name])))
         for name in _in_order(main.name, {**files, main.name: main})
-        if name != main.name and name in files
+        if name != main.name and name in files and name not in OWN and name != OPTIONS_ONLY
     ]
     return SchemaText(SchemaKind.PROTOBUF, _text(main), tuple(references))
 
