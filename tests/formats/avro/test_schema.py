@@ -72,6 +72,7 @@ POINT = record_of(("x", "int"), ("y", ["null", "double"]), name="Point")
         (logical("bytes", "decimal", precision=10, scale=2), decimal_of(10, 2)),
         (logical("fixed", "decimal", precision=10, scale=2, name="F", size=8), decimal_of(10, 2)),
         (logical("string", "uuid"), STRING),
+        (logical("fixed", "uuid", name="F", size=16), BINARY),
         (logical("fixed", "duration", name="F", size=12), BINARY),
         (logical("long", "unheard-of"), BIGINT),
         (logical("string", "date"), STRING),

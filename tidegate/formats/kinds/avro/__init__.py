@@ -48,8 +48,8 @@ header `__value_schema_id`. With `schema_id: none` values are bare records of th
 | Avro | column |
 | --- | --- |
 | `boolean`, `int`, `long`, `float`, `double`, `string` | `boolean`, `int`, `bigint`, `float`, `double`, `string` |
-| `bytes`, `fixed`, `duration` | `binary` |
-| `enum`, `uuid` | `string` |
+| `bytes`, `fixed`, `duration`, `uuid` of a `fixed` | `binary` |
+| `enum`, `uuid` of a `string` | `string` |
 | `date` | `date` |
 | `time-millis`, `time-micros` | `int` and `bigint`: milliseconds, microseconds of a day |
 | `timestamp-millis`, `-micros`, `-nanos` | `timestamp`; nanoseconds are cut off to microseconds |
