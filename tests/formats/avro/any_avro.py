@@ -57,6 +57,25 @@ def encode(schema: Any, record: Any) -> bytes:
     return PREFIX + stream.getvalue()
 
 
+_NO_VALUES: list[tuple[Any, Any, Any]] = [
+    *(("string", None, "x"), ("boolean", "false", True), ("int", "0", 5), (["null", "int"], "null", 5)),
+    *(("long", 0.0, 5), ({"type": "double"}, 5, 1.5), ({"type": "array", "items": "int"}, {}, [5])),
+    *((record_of(("x", "int"), name="X"), None, {"x": 5}), (["null", "int", "string"], 1.5, "x")),
+]
+"""Types, defaults that are none of their values (or that fastavro takes for none), and values."""
+
+
+def oddly_defaulted() -> list[tuple[dict[str, Any], bytes]]:
+    """Schemas with such a default, and a record each: `id` is 1, and `inner` has 2 as `b`."""
+    made = []
+    for kind, default, value in _NO_VALUES:
+        inner = ("inner", record_of(("b", "long", "none"), name="Inner"))
+        bare = record_of(("id", "long"), ("a", kind), ("inner", record_of(("b", "long"), name="Inner")))
+        message = encode(bare, {"id": 1, "a": value, "inner": {"b": 2}})
+        made.append((record_of(("id", "long"), ("a", kind, default), inner), message))
+    return made
+
+
 _PLAIN: list[Any] = ["boolean", "int", "long", "float", "double", "string", "bytes"]
 _LOGICAL: list[Any] = [
     {"type": "int", "logicalType": "date"},

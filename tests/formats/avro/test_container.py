@@ -117,6 +117,12 @@ def test_a_type_in_the_file_may_have_the_readers_name() -> None:
     assert (found.frame.rows(), list(found.failures)) == ([(7, {"id": 8})], [])
 
 
+def test_a_default_in_the_file_may_be_anything() -> None:
+    data = file_of(record_of(("id", "long", 1000), ("s", "string")), [{"id": 7, "s": "x"}], codec="null")
+    found = read(data.replace(b'"default": 1000', b'"default": null'), columns={"id": "bigint"})
+    assert (found.frame.rows(), list(found.failures)) == ([(7,)], [])
+
+
 def test_what_is_no_file_of_avro_is_read_as_lines() -> None:
     for data in (b'{"id": 1}\n', b""):
         assert FORMAT.file_values(io.BufferedReader(io.BytesIO(data)), OPTIONS) is None

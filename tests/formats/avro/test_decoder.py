@@ -15,7 +15,7 @@ import fastavro
 import pytest
 from fastavro.read import SchemaResolutionError
 
-from tests.formats.avro.any_avro import PREFIX, decoder_of, encode, plain, record_of, text_of
+from tests.formats.avro.any_avro import PREFIX, decoder_of, encode, oddly_defaulted, plain, record_of, text_of
 from tests.formats.batches import messages_of
 from tidegate.datatypes import BIGINT, DOUBLE, INT, STRING, TIMESTAMP, DataType, decimal_of, map_of
 from tidegate.formats.contract import Decoded, WaitingForSchema
@@ -257,6 +257,18 @@ def test_a_schema_that_no_value_fits_is_named_with_its_place(writer: Any, reader
     found = decoded(decoder_of(record_of(writer), record_of(reader)), [PREFIX + b"\2", PREFIX + b"\2"])
     assert [one.kind for one in found.failures] == ["INCOMPATIBLE_SCHEMA"] * 2
     assert f"schema 7 cannot be read: {message}" in found.failures[0].message
+
+
+@pytest.mark.parametrize("rows_min", [1, 1000], ids=["fast path", "fastavro"])
+def test_a_default_of_the_writers_may_be_anything_as_nothing_is_read_by_it(rows_min: int) -> None:
+    """Registries take such schemas, and Java reads what was written with them."""
+    reader = text_of(record_of(("id", "long"), ("inner", record_of(("b", "long"), name="Inner"))))
+    columns = tuple(FORMAT.schema_columns(reader).items())
+    for writer, message in oddly_defaulted():
+        for options in (FormatOptions(), FormatOptions(reader)):
+            decoder = AvroDecoder(columns, columns, options, KnownSchemas({7: text_of(writer)}), rows_min)
+            found = decoded(decoder, [message] * 2)
+            assert (found.frame.rows(), failures(found)) == ([(1, {"b": 2})] * 2, []), writer
 
 
 def test_columns_are_looked_for_in_the_schema_of_each_record() -> None:

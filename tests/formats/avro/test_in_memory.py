@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.formats.avro.any_avro import PREFIX, batches, decoder_of, encode, evolutions, record_of, text_of
+from tests.formats.avro.any_avro import (
+    PREFIX,
+    batches,
+    decoder_of,
+    encode,
+    evolutions,
+    oddly_defaulted,
+    record_of,
+    text_of,
+)
 from tests.formats.avro.ordinary import ORDINARY, READ, damaged, ordinary, raw_of
 from tests.formats.memory_batches import InMemory, Loaded, is_same
 from tests.formats.schemas_of_json import array_of
@@ -112,6 +121,11 @@ WIDER_COLUMNS = [("i", BIGINT), ("l", DOUBLE), ("f", DOUBLE), ("missing", STRING
 def test_wider_types_and_fields_that_were_not_written() -> None:
     rows = [{"i": -1, "l": 2**53 + 1, "f": 0.1, "s": "x"}, {"i": 2**31 - 1, "l": -(2**63), "f": -0.0, "s": ""}]
     assert check(decoder_of(WIDER, declared=WIDER_COLUMNS), [encode(WIDER, row) for row in rows]) == (2, 0, 0)
+
+
+def test_a_default_of_the_writers_may_be_anything() -> None:
+    for writer, message in oddly_defaulted():
+        assert check(decoder_of(writer, declared=[("id", BIGINT)]), [message] * 2) == (2, 0, 0)
 
 
 LONGS = {

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 
@@ -71,6 +72,7 @@ POINT = record_of(("x", "int"), ("y", ["null", "double"]), name="Point")
         (logical("bytes", "decimal", precision=10, scale=2), decimal_of(10, 2)),
         (logical("fixed", "decimal", precision=10, scale=2, name="F", size=8), decimal_of(10, 2)),
         (logical("string", "uuid"), STRING),
+        (logical("fixed", "uuid", name="F", size=16), BINARY),
         (logical("fixed", "duration", name="F", size=12), BINARY),
         (logical("long", "unheard-of"), BIGINT),
         (logical("string", "date"), STRING),
@@ -279,6 +281,13 @@ def test_a_default_that_is_no_value_is_refused_before_a_record_lacks_its_field(k
     for schema in (record_of(("a", kind, default)), record_of(("r", record_of(("a", kind, default), name="B")))):
         with pytest.raises(FormatRefusal, match="the schema cannot be read: "):
             FORMAT.schema_columns(text_of(schema))
+
+
+def test_a_sink_does_not_register_a_default_that_is_no_value_and_writes_with_one_that_is_registered() -> None:
+    schema = text_of(record_of(("a", "int"), ("b", ["null", "int"], "null")), schema_id=0)
+    with pytest.raises(FormatRefusal, match='at `b`: the default "null" is no value of its type'):
+        FORMAT.check_schema(schema, {"a": INT})
+    FORMAT.check_schema(msgspec.structs.replace(schema, id=7), {"a": INT})
 
 
 @pytest.mark.parametrize(

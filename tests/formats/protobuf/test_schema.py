@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, timestamp_pb2
 
 from tests.formats.protobuf.any_protobuf import file_of, text_of
 from tidegate.datatypes import BIGINT, INT, STRING, DataType
+from tidegate.datatypes import TIMESTAMP as MOMENT
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.kinds.protobuf import FORMAT
+from tidegate.formats.kinds.protobuf.built_in import BUILT_IN, built_in_file
 from tidegate.formats.kinds.protobuf.schema import describe
 from tidegate.formats.schemas import FormatOptions, SchemaKind, SchemaText
 
@@ -38,6 +40,15 @@ def test_the_last_file_of_a_set_is_the_schema_and_its_first_message_the_one() ->
     who = DataType("struct", fields=(("name", STRING),))
     assert FORMAT.schema_columns(schema) == {"id": BIGINT, "who": who}
     assert FORMAT.schema_name(schema) == "t.Order"
+
+
+def test_files_that_every_registry_has_are_no_references_of_a_set_that_has_them_too() -> None:
+    """`protoc --include_imports` puts them there, and no subject has them."""
+    own, options = descriptor_pb2.FileDescriptorProto(), file_of({}, name="confluent/meta.proto", package="confluent")
+    timestamp_pb2.DESCRIPTOR.CopyToProto(own)
+    file = file_of({"R": [("at", "google.protobuf.Timestamp")]}, imports=[TIMESTAMP, options.name])
+    schema = FORMAT.select_message(FORMAT.read_schema(set_of(own, options, file)), "")
+    assert (schema.references, FORMAT.schema_columns(schema)) == ((), {"at": MOMENT})
 
 
 @pytest.mark.parametrize(
@@ -90,6 +101,32 @@ def test_an_import_that_has_nothing_but_options_is_not_needed() -> None:
     file = file_of({"R": [("id", "int32")]}, imports=["confluent/meta.proto", TIMESTAMP])
     file.public_dependency.append(1)
     assert FORMAT.schema_columns(text_of(file)) == {"id": INT}
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_a_file_that_registries_have_built_in_is_there_without_a_reference(name: str) -> None:
+    file = built_in_file(name)
+    kinds = [f"{'' if one in file.message_type else 'enum:'}{file.package}.{one.name}"
+             for one in (*file.message_type, *file.enum_type)]  # fmt: skip
+    main = file_of({"R": [(f"f{place}", kind) for place, kind in enumerate(kinds)]}, imports=[name])
+    assert list(FORMAT.schema_columns(text_of(main))) == [f"f{place}" for place in range(len(kinds))]
+    in_set = FORMAT.read_schema(set_of(file, main))
+    assert (in_set.references, FORMAT.schema_columns(in_set)) == ((), FORMAT.schema_columns(text_of(main)))
+
+
+def test_decimals_and_dates_of_confluents_converters_are_structs() -> None:
+    imports = ["confluent/meta.proto", "confluent/type/decimal.proto", "google/type/date.proto"]
+    main = file_of({"R": [("price", "confluent.type.Decimal"), ("day", "google.type.Date")]}, imports=imports)
+    assert {name: str(kind) for name, kind in FORMAT.schema_columns(text_of(main)).items()} == {
+        "price": "struct<value: binary, precision: bigint, scale: int>",
+        "day": "struct<year: int, month: int, day: int>",
+    }
+
+
+def test_a_reference_counts_over_what_is_built_in() -> None:
+    other = file_of({"Date": [("days", "int64")]}, name="google/type/date.proto", package="google.type")
+    main = file_of({"R": [("day", "google.type.Date")]}, imports=[other.name])
+    assert str(FORMAT.schema_columns(text_of(main, imports=[other]))["day"]) == "struct<days: bigint>"
 
 
 def damaged_map() -> Any:

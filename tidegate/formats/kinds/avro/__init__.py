@@ -48,8 +48,8 @@ header `__value_schema_id`. With `schema_id: none` values are bare records of th
 | Avro | column |
 | --- | --- |
 | `boolean`, `int`, `long`, `float`, `double`, `string` | `boolean`, `int`, `bigint`, `float`, `double`, `string` |
-| `bytes`, `fixed`, `duration` | `binary` |
-| `enum`, `uuid` | `string` |
+| `bytes`, `fixed`, `duration`, `uuid` of a `fixed` | `binary` |
+| `enum`, `uuid` of a `string` | `string` |
 | `date` | `date` |
 | `time-millis`, `time-micros` | `int` and `bigint`: milliseconds, microseconds of a day |
 | `timestamp-millis`, `-micros`, `-nanos` | `timestamp`; nanoseconds are cut off to microseconds |
@@ -132,7 +132,10 @@ types the one of the column is written; if there is none, the first that holds a
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
         """See Format."""
         try:
-            fit_written(parse_schema(schema), columns)
+            record = parse_schema(schema)
+            if not schema.id:  # else a registry has taken it, and nothing is written by its defaults
+                check_defaults(record)
+            fit_written(record, columns)
         except AvroRefusal as refusal:
             raise FormatRefusal(f"the schema does not fit {refusal}", _WRITTEN_REMEDY) from refusal
 

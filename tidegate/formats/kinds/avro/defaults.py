@@ -1,6 +1,7 @@
 """Whether the defaults of a reader's fields are values of their types. Pure.
 
-fastavro looks at them at the top only. A default that is none would fail each record that a writer has left it out of.
+Of what records were written with nobody asks: registries take any default, and nothing is read by it. A default of the
+reader's that is none would fail each record that a writer has left it out of.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Avro schemas as trees: read from their JSON, with every name resolved.
 
-fastavro looks at a text too, so nothing is accepted here that it refuses, but for logical types. What is refused on top
-is what the bytes of strangers could use against us: types that contain themselves (as deep as the writer likes), and
-arrays of values that take no bytes (as many as the writer likes).
+fastavro looks at a text too, so nothing is accepted here that it refuses, but for logical types and defaults, which
+`defaults.py` looks at where they are used. What is refused on top is what the bytes of strangers could use against us:
+types that contain themselves (as deep as the writer likes), and arrays of values that take no bytes (as many as the
+writer likes).
 """
 
 from __future__ import annotations
@@ -139,7 +140,9 @@ def parse_schema(schema: SchemaText, meaning: Meaning = with_logical) -> AvroTyp
     try:
         parsed = [(text, json.loads(text)) for text in _texts(schema)]
         for _, one in parsed:
-            fastavro.schema.parse_schema(_unmeant(one), named_schemas=known, _write_hint=False, _force=True)
+            fastavro.schema.parse_schema(
+                _unmeant(one), named_schemas=known, _write_hint=False, _force=True, _ignore_default_error=True
+            )
         top = [reader.read(one, "", "") for _, one in parsed][-1]
     except AvroRefusal:
         raise

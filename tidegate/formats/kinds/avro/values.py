@@ -57,8 +57,8 @@ class ReferenceReader:
         written, read = by_name or show_members(writer, reader)
         if by_name is None:
             self._defaults = {one.name: one.default for one in reader.fields if find_field(writer, one) is None}
-        self._writer = fastavro.parse_schema(written)
-        self._reader = None if same or read == written else fastavro.parse_schema(read)
+        self._writer = fastavro.parse_schema(written, _ignore_default_error=True)
+        self._reader = None if same or read == written else fastavro.parse_schema(read, _ignore_default_error=True)
         types = {field.name: field.type for field in reader.fields}
         self._columns = [(name, polars_type(kind), _field_converter(name, types[name])) for name, kind in columns]
         self._checked = [

@@ -56,6 +56,10 @@ does not have, or is not of a JSON Schema, is bad (`UNKNOWN_SCHEMA`, `INCOMPATIB
 A sink's schema has all columns as properties of one object, titled after its topic, in which everything may be null. A
 schema of the sink's own has to have a property of the same type for every column, and a column for every property
 that it requires.
+
+A derived schema allows other properties. So Confluent's registry refuses a new column, or a new field of a struct, with
+`BACKWARD`, the compatibility that subjects have by default (`PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL`). Set that of the
+subject to `FORWARD`, with which columns can be added but not taken away, or to `NONE`; or name another `subject`.
 """
 
     def schema_columns(self, schema: SchemaText) -> Schema:

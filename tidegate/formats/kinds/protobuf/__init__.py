@@ -37,6 +37,10 @@ then the descriptor set, of which the last file is taken, or the one that has `m
 serialized schemas (`format=serialized`), which those of Confluent give. A registry that has only the text that somebody
 registered, as Apicurio, cannot be used with it: records of such ids are bad. What was registered serialized can.
 
+What a schema imports has to be among its references, but for files that registries have built in: `google/protobuf/`,
+`confluent/meta.proto`, `confluent/type/decimal.proto`, and `date.proto`, `timeofday.proto`, `money.proto` and others
+below `google/type/`. A `confluent.type.Decimal` or a `google.type.Date` is a struct of its fields.
+
 | Protobuf | column |
 | --- | --- |
 | `bool`, `float`, `double`, `string`, `bytes` | `boolean`, `float`, `double`, `string`, `binary` |

@@ -2,7 +2,8 @@
 
 A text is the base64 of a `FileDescriptorProto`: text of `.proto` files takes a compiler, which no library of Python is.
 References are the files that it imports, by the names that it imports them by; those of google's own come with the
-library. The library judges a descriptor; its pools are private to a schema.
+library, and `built_in.py` has others that no registry gives. The library judges a descriptor; its pools are private to
+a schema.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.formats.contract import FormatRefusal
+from tidegate.formats.kinds.protobuf.built_in import BUILT_IN, built_in_file
 from tidegate.formats.schemas import SchemaKind, SchemaText, is_serialized
 
 MAIN: Final = "(schema)"
@@ -28,6 +30,8 @@ OWN: Final = tuple(f"google/protobuf/{name}.proto" for name in _NAMES)
 """Files that come with the library."""
 OPTIONS_ONLY: Final = "confluent/meta.proto"
 """Has nothing but options, which are not looked at; Confluent's registry gives it to nobody."""
+_EVERYWHERE: Final = frozenset({*OWN, *BUILT_IN, OPTIONS_ONLY})
+"""Files that registries have by themselves; no subject has them."""
 COMPILE: Final = "compile it: `protoc --include_imports --descriptor_set_out=order.desc order.proto`"
 DEPTH_MAX: Final = 100
 """Of messages described in messages."""
@@ -131,11 +135,11 @@ def _is_text(data: bytes) -> bool:
 
 
 def _schema_of(main: Any, files: Mapping[str, Any]) -> SchemaText:
-    """A file with what it needs of others. What only people read is left out."""
+    """A file with what it needs of others. What only people read is left out, and what every registry has by itself."""
     references = [
         (name, SchemaText(SchemaKind.PROTOBUF, _text(files[name])))
         for name in _in_order(main.name, {**files, main.name: main})
-        if name != main.name and name in files
+        if name != main.name and name in files and name not in _EVERYWHERE
     ]
     return SchemaText(SchemaKind.PROTOBUF, _text(main), tuple(references))
 
@@ -198,6 +202,12 @@ def _add(pool: Any, name: str, files: Mapping[str, Any], added: set[str]) -> Non
         for one in own.dependencies:
             _add(pool, one.name, files, added)
         pool.AddSerializedFile(own.serialized_pb)
+        return
+    if name in BUILT_IN and name not in files:
+        built_in = built_in_file(name)
+        for each in built_in.dependency:
+            _add(pool, each, files, added)
+        pool.AddSerializedFile(built_in.SerializeToString())
         return
     if name not in files:
         remedy = "compile with --include_imports, or register it with its references"
