@@ -233,6 +233,20 @@ def test_a_version_that_was_read_is_known_by_its_id_too(
     assert SchemaCopies(tmp_path, fake.url).of_id(number) == SchemaText(SchemaKind.AVRO, ORDER, id=number)
 
 
+def test_the_copy_of_a_text_gives_another_message_its_id_and_not_its_message(
+    fake: FakeRegistry, ask: Callable[..., Any]
+) -> None:
+    """Sinks may share a descriptor and a subject; whose copy was kept last is nothing to the others."""
+    created = SchemaText(SchemaKind.PROTOBUF, "QQ==", message="shop.Created")
+    deleted = SchemaText(SchemaKind.PROTOBUF, "QQ==", message="shop.Deleted")
+
+    async def use(one: Registry) -> SchemaText | None:
+        one.keep_text("events", deleted, await one.register("events", deleted))
+        return one.copy_of_text("events", created)
+
+    assert ask(use) == SchemaText(SchemaKind.PROTOBUF, "QQ==", id=1, subject="events", message="shop.Created")
+
+
 def test_copies_that_cannot_be_kept_are_no_reason_to_stop(fake: FakeRegistry, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("", "utf-8")
     copies = SchemaCopies(tmp_path / "taken", fake.url)

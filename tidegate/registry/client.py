@@ -135,8 +135,11 @@ class Registry:
         self._copies.keep_version(subject, _text_name(schema), found)
 
     def copy_of_text(self, subject: str, schema: SchemaText) -> SchemaText | None:
-        """The same schema with the id that it has had in a subject."""
-        return self._copies.of_version(subject, _text_name(schema))
+        """The same schema with the id that it has had in a subject; the message stays its own."""
+        copy = self._copies.of_version(subject, _text_name(schema))
+        if copy is None:
+            return None
+        return msgspec.structs.replace(schema, id=copy.id, subject=subject, version=copy.version)
 
     async def _read(self, path: str) -> _Schema:
         """A schema; of Protobuf the descriptor, where the registry has one or makes one of the text."""
