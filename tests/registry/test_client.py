@@ -114,7 +114,11 @@ def test_a_schema_is_registered_once(fake: FakeRegistry, ask: Callable[..., Any]
     assert fake.subjects == {"orders-value": [1]}
 
 
-def test_what_is_not_compatible_is_refused_in_the_registrys_words(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("compares_with_one", [False, True])
+def test_what_is_not_compatible_is_refused_in_the_registrys_words(
+    fake: FakeRegistry, ask: Callable[..., Any], compares_with_one: bool
+) -> None:
+    fake.compares_with_one = compares_with_one
     fake.incompatible = ["reader field `total` has no default", "and more"]
     ask(lambda one: one.check("new-value", WRITTEN))
     fake.add("orders-value", "{}")

@@ -17,7 +17,7 @@ import msgspec
 from tidegate.errors import UNDECODABLE
 from tidegate.formats.schemas import SchemaKind, SchemaText, is_serialized
 from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.errors import RegistryRefused, SchemaIncompatible, SchemaMissing
+from tidegate.registry.errors import PageMissing, RegistryRefused, SchemaIncompatible, SchemaMissing
 
 if TYPE_CHECKING:
     from tidegate.registry.transport import Transport
@@ -113,9 +113,12 @@ class Registry:
 
     async def check(self, subject: str, schema: SchemaText) -> None:
         """Whether a subject would take a schema. Raises SchemaIncompatible with the registry's words."""
-        path = f"/compatibility{_subject(subject)}/versions?verbose=true"
+        path, body = f"/compatibility{_subject(subject)}/versions", _request(schema)
         try:
-            found = await self._ask("POST", path, _Compatible, _request(schema))
+            try:
+                found = await self._ask("POST", f"{path}?verbose=true", _Compatible, body)
+            except PageMissing:  # Redpanda and Karapace only compare with a version that is named
+                found = await self._ask("POST", f"{path}/latest?verbose=true", _Compatible, body)
         except SchemaMissing:  # a new subject takes anything
             return
         if not found.is_compatible:

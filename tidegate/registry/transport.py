@@ -21,7 +21,7 @@ from yarl import URL
 
 from tidegate import __version__
 from tidegate.errors import UNDECODABLE
-from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
+from tidegate.registry.errors import PageMissing, RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
 from tidegate.settings.schemas import RegistrySettings
 from tidegate.storage.stamps import Renewed
 
@@ -164,7 +164,7 @@ def _judge(where: str, path: str, status: int, location: str | None, body: bytes
         if words.error_code in MISSING:
             raise SchemaMissing(text, error_code=words.error_code)
         remedy = "is `url` complete? Some registries serve this interface below a path"
-        raise RegistryRefused(f"{where} knows no {path.partition('?')[0]} (HTTP status 404)", remedy=remedy)
+        raise PageMissing(f"{where} knows no {path.partition('?')[0]} (HTTP status 404)", remedy=remedy)
     if status == 409:
         raise SchemaIncompatible(text, error_code=words.error_code)
     raise RegistryRefused(text, error_code=words.error_code)
