@@ -13,7 +13,7 @@ from tests.support.registry import FakeRegistry, answer_with
 from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.registry import transport
 from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.client import Registry
+from tidegate.registry.client import REFERENCES_MAX, Registry
 from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
 from tidegate.registry.transport import BODY_BYTES_MAX, Transport
 from tidegate.settings.schemas import RegistrySettings
@@ -76,6 +76,31 @@ def test_references_come_with_a_schema(fake: FakeRegistry, ask: Callable[..., An
     deep = SchemaText(SchemaKind.JSON, "D", subject="deep", version=1)
     address = SchemaText(SchemaKind.JSON, "A", (("d", deep),), subject="address", version=1)
     assert ask(lambda one: one.read(number)) == SchemaText(SchemaKind.JSON, "O", (("a", address),), id=number)
+
+
+def test_a_schema_that_many_refer_to_is_read_and_counted_once(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    """Each level refers to the two below it: of 60 levels there are more ways down than can be walked."""
+    for level in range(60):
+        below = [{"name": f"s{one}", "subject": f"s{one}", "version": 1} for one in range(max(0, level - 2), level)]
+        number = fake.add(f"s{level}", f'"{level}"', "JSON", below)
+    found = ask(lambda one: one.read(number))
+    assert len(fake.asked) == 60
+    assert [name for name, _ in found.references] == ["s57", "s58"], "those of the schema itself are complete"
+    written, waiting = set(), [found]
+    while waiting:
+        one = waiting.pop()
+        written.add(one.text)
+        waiting += [reference for _, reference in one.references]
+    assert len(written) == 60
+
+
+def test_a_schema_of_too_many_others_is_refused(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    for one in range(REFERENCES_MAX + 1):
+        fake.add(f"s{one}", f'"{one}"', "JSON", [{"name": "s", "subject": f"s{one - 1}", "version": 1}] if one else [])
+    assert ask(lambda client: client.read(REFERENCES_MAX)).references
+    chain = fake.add("main", "O", "JSON", [{"name": "s", "subject": f"s{REFERENCES_MAX}", "version": 1}])
+    with pytest.raises(RegistryRefused, match=f"more than {REFERENCES_MAX} references"):
+        ask(lambda client: client.read(chain))
 
 
 def test_a_schema_that_refers_to_itself_is_refused(fake: FakeRegistry, ask: Callable[..., Any]) -> None:

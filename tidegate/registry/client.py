@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SCHEMA_BYTES_MAX: Final = 1 << 20
 REFERENCES_MAX: Final = 200
-"""Of a schema, those of its references included."""
+"""Of a schema, those of its references included, each once."""
 KNOWN_MAX: Final = 10_000
 
 _PROTOBUF: Final = "PROTOBUF"
@@ -32,7 +32,7 @@ _PROTOBUF: Final = "PROTOBUF"
 T = TypeVar("T")
 
 
-class _Reference(msgspec.Struct):
+class _Reference(msgspec.Struct, frozen=True):
     name: str
     subject: str
     version: int
@@ -83,7 +83,7 @@ class Registry:
         if schema_id not in self._known:
             of_guid = isinstance(schema_id, str)
             found = await self._read(f"/schemas/{'guids' if of_guid else 'ids'}/{schema_id}")
-            schema = await self._whole(found, [])
+            schema = await self._whole(found, {})
             if isinstance(schema_id, int):
                 schema = msgspec.structs.replace(schema, id=schema_id)
             self._copies.keep(schema_id, schema)
@@ -93,7 +93,7 @@ class Registry:
     async def read_version(self, subject: str, version: str | int) -> SchemaText:
         """A version of a subject; `latest` is one, too. Raises SchemaMissing."""
         found = await self._read(f"{_subject(subject)}/versions/{version}")
-        schema = msgspec.structs.replace(await self._whole(found, []), id=found.id)
+        schema = msgspec.structs.replace(await self._whole(found, {}), id=found.id)
         if found.id:
             self._copies.keep(found.id, schema)
         schema = msgspec.structs.replace(schema, subject=subject, version=found.version)
@@ -156,8 +156,12 @@ class Registry:
         while len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
 
-    async def _whole(self, found: _Schema, read: list[_Reference], above: tuple[_Reference, ...] = ()) -> SchemaText:
-        """With its references. `read`: all of the outermost one so far; `above`: those that lead here."""
+    async def _whole(
+        self, found: _Schema, read: dict[_Reference, SchemaText], above: tuple[_Reference, ...] = ()
+    ) -> SchemaText:
+        """With its references. What several refer to comes with its own at the first, and again only where the
+        outermost one names it. `read`: all of the outermost one so far; `above`: those that lead here.
+        """
         try:
             kind = SchemaKind(found.schemaType.lower())
         except ValueError:
@@ -165,14 +169,19 @@ class Registry:
         if len(found.schema) > SCHEMA_BYTES_MAX:
             raise RegistryRefused(f"a schema has more than {SCHEMA_BYTES_MAX >> 10} KiB")
         references = []
-        for one in found.references or ():
-            read.append(one)
+        for one in dict.fromkeys(found.references or ()):
             if any((one.subject, one.version) == (other.subject, other.version) for other in above):
                 raise RegistryRefused(f"the schema `{one.subject}` version {one.version} refers to itself")
-            if len(read) > REFERENCES_MAX:
+            if one in read:
+                if not above:
+                    references.append((one.name, read[one]))
+                continue
+            if len(read) + len(above) >= REFERENCES_MAX:
                 raise RegistryRefused(f"a schema has more than {REFERENCES_MAX} references")
             whole = await self._whole(await self._read_reference(one), read, (*above, one))
-            references.append((one.name, msgspec.structs.replace(whole, subject=one.subject, version=one.version)))
+            whole = msgspec.structs.replace(whole, subject=one.subject, version=one.version)
+            references.append((one.name, whole))
+            read[one] = msgspec.structs.replace(whole, references=())
         return SchemaText(kind, found.schema, tuple(references))
 
     async def _read_reference(self, one: _Reference) -> _Schema:
