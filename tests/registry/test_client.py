@@ -223,6 +223,29 @@ def test_several_addresses_are_tried_in_turn(fake: FakeRegistry, ask: Callable[.
         ask(lambda one: one.read(number), url="http://127.0.0.1:1")
 
 
+def test_questions_at_the_same_time_leave_an_address_that_hangs_together(
+    ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one went back to it, and nothing was asked for a while."""
+    asked: list[str] = []
+
+    async def answer(_: Transport, url: str, *_question: Any) -> bytes:
+        asked.append(url)
+        await asyncio.sleep(0)
+        if url == "http://a":
+            raise transport._Hung("a has not answered")
+        raise SchemaMissing("b has none")
+
+    monkeypatch.setattr(Transport, "_ask_one", answer)
+
+    async def thrice(one: Registry) -> list[Any]:
+        both = await asyncio.gather(one.read(1), one.read(2), return_exceptions=True)
+        return [*both, *await asyncio.gather(one.read(3), return_exceptions=True)]
+
+    assert [type(one) for one in ask(thrice, url=["http://a", "http://b"])] == [SchemaMissing] * 3
+    assert asked == ["http://a", "http://a", "http://b", "http://b", "http://b"], "who has answered is asked first"
+
+
 def test_user_and_token_are_sent_and_nothing_without_them(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
     for settings in ({}, {"username": "ann", "password": "secret"}, {"token": "t0ken"}):
         ask(lambda one: one.ping(), **settings)
