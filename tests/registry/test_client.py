@@ -13,7 +13,7 @@ from tests.support.registry import FakeRegistry, answer_with
 from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.registry import transport
 from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.client import Registry
+from tidegate.registry.client import REFERENCES_MAX, Registry
 from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
 from tidegate.registry.transport import BODY_BYTES_MAX, Transport
 from tidegate.settings.schemas import RegistrySettings
@@ -78,6 +78,31 @@ def test_references_come_with_a_schema(fake: FakeRegistry, ask: Callable[..., An
     assert ask(lambda one: one.read(number)) == SchemaText(SchemaKind.JSON, "O", (("a", address),), id=number)
 
 
+def test_a_schema_that_many_refer_to_is_read_and_counted_once(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    """Each level refers to the two below it: of 60 levels there are more ways down than can be walked."""
+    for level in range(60):
+        below = [{"name": f"s{one}", "subject": f"s{one}", "version": 1} for one in range(max(0, level - 2), level)]
+        number = fake.add(f"s{level}", f'"{level}"', "JSON", below)
+    found = ask(lambda one: one.read(number))
+    assert len(fake.asked) == 60
+    assert [name for name, _ in found.references] == ["s57", "s58"], "those of the schema itself are complete"
+    written, waiting = set(), [found]
+    while waiting:
+        one = waiting.pop()
+        written.add(one.text)
+        waiting += [reference for _, reference in one.references]
+    assert len(written) == 60
+
+
+def test_a_schema_of_too_many_others_is_refused(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+    for one in range(REFERENCES_MAX + 1):
+        fake.add(f"s{one}", f'"{one}"', "JSON", [{"name": "s", "subject": f"s{one - 1}", "version": 1}] if one else [])
+    assert ask(lambda client: client.read(REFERENCES_MAX)).references
+    chain = fake.add("main", "O", "JSON", [{"name": "s", "subject": f"s{REFERENCES_MAX}", "version": 1}])
+    with pytest.raises(RegistryRefused, match=f"more than {REFERENCES_MAX} references"):
+        ask(lambda client: client.read(chain))
+
+
 def test_a_schema_that_refers_to_itself_is_refused(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
     number = fake.add("orders", "O", "JSON", [{"name": "o", "subject": "orders", "version": 1}])
     with pytest.raises(RegistryRefused, match="`orders` version 1 refers to itself"):
@@ -114,7 +139,11 @@ def test_a_schema_is_registered_once(fake: FakeRegistry, ask: Callable[..., Any]
     assert fake.subjects == {"orders-value": [1]}
 
 
-def test_what_is_not_compatible_is_refused_in_the_registrys_words(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("compares_with_one", [False, True])
+def test_what_is_not_compatible_is_refused_in_the_registrys_words(
+    fake: FakeRegistry, ask: Callable[..., Any], compares_with_one: bool
+) -> None:
+    fake.compares_with_one = compares_with_one
     fake.incompatible = ["reader field `total` has no default", "and more"]
     ask(lambda one: one.check("new-value", WRITTEN))
     fake.add("orders-value", "{}")
@@ -194,6 +223,29 @@ def test_several_addresses_are_tried_in_turn(fake: FakeRegistry, ask: Callable[.
         ask(lambda one: one.read(number), url="http://127.0.0.1:1")
 
 
+def test_questions_at_the_same_time_leave_an_address_that_hangs_together(
+    ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one went back to it, and nothing was asked for a while."""
+    asked: list[str] = []
+
+    async def answer(_: Transport, url: str, *_question: Any) -> bytes:
+        asked.append(url)
+        await asyncio.sleep(0)
+        if url == "http://a":
+            raise transport._Hung("a has not answered")
+        raise SchemaMissing("b has none")
+
+    monkeypatch.setattr(Transport, "_ask_one", answer)
+
+    async def thrice(one: Registry) -> list[Any]:
+        both = await asyncio.gather(one.read(1), one.read(2), return_exceptions=True)
+        return [*both, *await asyncio.gather(one.read(3), return_exceptions=True)]
+
+    assert [type(one) for one in ask(thrice, url=["http://a", "http://b"])] == [SchemaMissing] * 3
+    assert asked == ["http://a", "http://a", "http://b", "http://b", "http://b"], "who has answered is asked first"
+
+
 def test_user_and_token_are_sent_and_nothing_without_them(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
     for settings in ({}, {"username": "ann", "password": "secret"}, {"token": "t0ken"}):
         ask(lambda one: one.ping(), **settings)
@@ -231,6 +283,20 @@ def test_a_version_that_was_read_is_known_by_its_id_too(
     number = fake.add("orders", ORDER)
     ask(lambda one: one.read_version("orders", "latest"))
     assert SchemaCopies(tmp_path, fake.url).of_id(number) == SchemaText(SchemaKind.AVRO, ORDER, id=number)
+
+
+def test_the_copy_of_a_text_gives_another_message_its_id_and_not_its_message(
+    fake: FakeRegistry, ask: Callable[..., Any]
+) -> None:
+    """Sinks may share a descriptor and a subject; whose copy was kept last is nothing to the others."""
+    created = SchemaText(SchemaKind.PROTOBUF, "QQ==", message="shop.Created")
+    deleted = SchemaText(SchemaKind.PROTOBUF, "QQ==", message="shop.Deleted")
+
+    async def use(one: Registry) -> SchemaText | None:
+        one.keep_text("events", deleted, await one.register("events", deleted))
+        return one.copy_of_text("events", created)
+
+    assert ask(use) == SchemaText(SchemaKind.PROTOBUF, "QQ==", id=1, subject="events", message="shop.Created")
 
 
 def test_copies_that_cannot_be_kept_are_no_reason_to_stop(fake: FakeRegistry, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from tidegate.formats.schemas import SchemaKind, SchemaText, UnknownSchema
@@ -45,6 +47,32 @@ def test_one_that_the_registry_does_not_have_is_unknown_for_a_while() -> None:
     one.now = UNKNOWN_S
     assert one.schemas.get(2) is None
     assert one.sent == [SchemasWanted((2,))] * 2
+
+
+def test_records_of_many_unknown_ids_are_judged_together_however_long_the_registry_takes() -> None:
+    """A batch is decoded when nothing of it is waited for; until then its records are offered again and again."""
+    one = Asking()
+    batch = range(2, 20 * WAITING_MAX)
+
+    def offer() -> int:
+        waiting = 0
+        for number in batch:
+            with suppress(UnknownSchema):
+                waiting += one.schemas.get(number) is None
+        return waiting
+
+    for _ in range(20):
+        offer()
+        one.now += UNKNOWN_S / 6
+        offer()
+        asked = one.sent.copy()
+        one.sent.clear()
+        for message in asked:
+            assert isinstance(message, SchemasWanted)
+            one.schemas.on_answer(SchemaAnswer(message.ids[0], None))
+    assert offer() == 0
+    one.now += UNKNOWN_S
+    assert offer() == len(batch), "each is asked for again after a while, nevertheless"
 
 
 def test_a_schema_that_cannot_be_read_is_reported_once() -> None:

@@ -40,6 +40,8 @@ class FakeRegistry(LoopbackServer):
         self.trouble: Trouble | None = None
         self.incompatible: list[str] = []
         """Why no subject takes another schema; none: they do."""
+        self.compares_with_one = False
+        """As Redpanda and Karapace: schemas are compared with a version that is named, and not with the subject."""
         self.schemas: dict[int, dict[str, Any]] = {}
         self.guids: dict[str, int] = {}
         self.subjects: dict[str, list[int]] = {}
@@ -97,7 +99,9 @@ class FakeRegistry(LoopbackServer):
                 if self.incompatible and subject in self.subjects:
                     return 409, {"error_code": 409, "message": self.incompatible[0]}
                 return 200, {"id": self.add(subject, body["schema"], body.get("schemaType", "AVRO"))}
-            case ("POST", "compatibility", "subjects", subject, "versions"):
+            case ("POST", "compatibility", "subjects", subject, "versions", *version):
+                if self.compares_with_one and not version:
+                    return 404, {"error_code": 404, "message": "Not found"}
                 if subject not in self.subjects:
                     return 404, {"error_code": 40401, "message": "Subject not found"}
                 return 200, {"is_compatible": not self.incompatible, "messages": self.incompatible}

@@ -17,14 +17,14 @@ import msgspec
 from tidegate.errors import UNDECODABLE
 from tidegate.formats.schemas import SchemaKind, SchemaText, is_serialized
 from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.errors import RegistryRefused, SchemaIncompatible, SchemaMissing
+from tidegate.registry.errors import PageMissing, RegistryRefused, SchemaIncompatible, SchemaMissing
 
 if TYPE_CHECKING:
     from tidegate.registry.transport import Transport
 
 SCHEMA_BYTES_MAX: Final = 1 << 20
 REFERENCES_MAX: Final = 200
-"""Of a schema, those of its references included."""
+"""Of a schema, those of its references included, each once."""
 KNOWN_MAX: Final = 10_000
 
 _PROTOBUF: Final = "PROTOBUF"
@@ -32,7 +32,7 @@ _PROTOBUF: Final = "PROTOBUF"
 T = TypeVar("T")
 
 
-class _Reference(msgspec.Struct):
+class _Reference(msgspec.Struct, frozen=True):
     name: str
     subject: str
     version: int
@@ -83,7 +83,7 @@ class Registry:
         if schema_id not in self._known:
             of_guid = isinstance(schema_id, str)
             found = await self._read(f"/schemas/{'guids' if of_guid else 'ids'}/{schema_id}")
-            schema = await self._whole(found, [])
+            schema = await self._whole(found, {})
             if isinstance(schema_id, int):
                 schema = msgspec.structs.replace(schema, id=schema_id)
             self._copies.keep(schema_id, schema)
@@ -93,7 +93,7 @@ class Registry:
     async def read_version(self, subject: str, version: str | int) -> SchemaText:
         """A version of a subject; `latest` is one, too. Raises SchemaMissing."""
         found = await self._read(f"{_subject(subject)}/versions/{version}")
-        schema = msgspec.structs.replace(await self._whole(found, []), id=found.id)
+        schema = msgspec.structs.replace(await self._whole(found, {}), id=found.id)
         if found.id:
             self._copies.keep(found.id, schema)
         schema = msgspec.structs.replace(schema, subject=subject, version=found.version)
@@ -113,9 +113,12 @@ class Registry:
 
     async def check(self, subject: str, schema: SchemaText) -> None:
         """Whether a subject would take a schema. Raises SchemaIncompatible with the registry's words."""
-        path = f"/compatibility{_subject(subject)}/versions?verbose=true"
+        path, body = f"/compatibility{_subject(subject)}/versions", _request(schema)
         try:
-            found = await self._ask("POST", path, _Compatible, _request(schema))
+            try:
+                found = await self._ask("POST", f"{path}?verbose=true", _Compatible, body)
+            except PageMissing:  # Redpanda and Karapace only compare with a version that is named
+                found = await self._ask("POST", f"{path}/latest?verbose=true", _Compatible, body)
         except SchemaMissing:  # a new subject takes anything
             return
         if not found.is_compatible:
@@ -135,8 +138,11 @@ class Registry:
         self._copies.keep_version(subject, _text_name(schema), found)
 
     def copy_of_text(self, subject: str, schema: SchemaText) -> SchemaText | None:
-        """The same schema with the id that it has had in a subject."""
-        return self._copies.of_version(subject, _text_name(schema))
+        """The same schema with the id that it has had in a subject; the message stays its own."""
+        copy = self._copies.of_version(subject, _text_name(schema))
+        if copy is None:
+            return None
+        return msgspec.structs.replace(schema, id=copy.id, subject=subject, version=copy.version)
 
     async def _read(self, path: str) -> _Schema:
         """A schema; of Protobuf the descriptor, where the registry has one or makes one of the text."""
@@ -150,8 +156,12 @@ class Registry:
         while len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
 
-    async def _whole(self, found: _Schema, read: list[_Reference], above: tuple[_Reference, ...] = ()) -> SchemaText:
-        """With its references. `read`: all of the outermost one so far; `above`: those that lead here."""
+    async def _whole(
+        self, found: _Schema, read: dict[_Reference, SchemaText], above: tuple[_Reference, ...] = ()
+    ) -> SchemaText:
+        """With its references. What several refer to comes with its own at the first, and again only where the
+        outermost one names it. `read`: all of the outermost one so far; `above`: those that lead here.
+        """
         try:
             kind = SchemaKind(found.schemaType.lower())
         except ValueError:
@@ -159,14 +169,19 @@ class Registry:
         if len(found.schema) > SCHEMA_BYTES_MAX:
             raise RegistryRefused(f"a schema has more than {SCHEMA_BYTES_MAX >> 10} KiB")
         references = []
-        for one in found.references or ():
-            read.append(one)
+        for one in dict.fromkeys(found.references or ()):
             if any((one.subject, one.version) == (other.subject, other.version) for other in above):
                 raise RegistryRefused(f"the schema `{one.subject}` version {one.version} refers to itself")
-            if len(read) > REFERENCES_MAX:
+            if one in read:
+                if not above:
+                    references.append((one.name, read[one]))
+                continue
+            if len(read) + len(above) >= REFERENCES_MAX:
                 raise RegistryRefused(f"a schema has more than {REFERENCES_MAX} references")
             whole = await self._whole(await self._read_reference(one), read, (*above, one))
-            references.append((one.name, msgspec.structs.replace(whole, subject=one.subject, version=one.version)))
+            whole = msgspec.structs.replace(whole, subject=one.subject, version=one.version)
+            references.append((one.name, whole))
+            read[one] = msgspec.structs.replace(whole, references=())
         return SchemaText(kind, found.schema, tuple(references))
 
     async def _read_reference(self, one: _Reference) -> _Schema:

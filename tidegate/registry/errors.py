@@ -25,6 +25,10 @@ class RegistryRefused(TidegateError):
         self.error_code, self.remedy, self.setting = error_code, remedy, setting
 
 
+class PageMissing(RegistryRefused):
+    """A 404 without the registry's own code: it does not have this part of the interface, or is no registry."""
+
+
 class SchemaMissing(RegistryRefused):
     """It has no schema of this id, no such subject, or no such version."""
 

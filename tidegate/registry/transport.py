@@ -21,7 +21,7 @@ from yarl import URL
 
 from tidegate import __version__
 from tidegate.errors import UNDECODABLE
-from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
+from tidegate.registry.errors import PageMissing, RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
 from tidegate.settings.schemas import RegistrySettings
 from tidegate.storage.stamps import Renewed
 
@@ -97,16 +97,22 @@ class Transport:
         now = asyncio.get_running_loop().time
         if self._hung is not None and now() < self._hung[0]:
             raise RegistryAway(self._hung[1])
-        trouble = "no address was tried"
+        trouble, at = "no address was tried", self._first
         for pause_s in PAUSES_S:
             await asyncio.sleep(pause_s)
             hung = False
             for _ in self._urls:
                 try:
-                    return await self._ask_one(self._urls[self._first], method, path, body)
+                    answer = await self._ask_one(self._urls[at], method, path, body)
                 except RegistryAway as away:
                     trouble, hung = away.message, hung or isinstance(away, _Hung)
-                    self._first = (self._first + 1) % len(self._urls)
+                    at = (at + 1) % len(self._urls)
+                except RegistryRefused:
+                    self._first = at
+                    raise
+                else:
+                    self._first = at
+                    return answer
             if hung:
                 self._hung = (now() + self._timeout_s, trouble)
                 break
@@ -164,7 +170,7 @@ def _judge(where: str, path: str, status: int, location: str | None, body: bytes
         if words.error_code in MISSING:
             raise SchemaMissing(text, error_code=words.error_code)
         remedy = "is `url` complete? Some registries serve this interface below a path"
-        raise RegistryRefused(f"{where} knows no {path.partition('?')[0]} (HTTP status 404)", remedy=remedy)
+        raise PageMissing(f"{where} knows no {path.partition('?')[0]} (HTTP status 404)", remedy=remedy)
     if status == 409:
         raise SchemaIncompatible(text, error_code=words.error_code)
     raise RegistryRefused(text, error_code=words.error_code)

@@ -16,7 +16,9 @@ ID_MAX: Final = 2**31 - 1
 """No registry gives others; some answer such a question as if it were none of theirs."""
 UNKNOWN_MAX: Final = 10_000
 UNKNOWN_S: Final = 60.0
-"""How long it is taken for granted that the registry does not have an id."""
+"""How long it is taken for granted that the registry does not have an id, from its last use while others are waited
+for: a batch is decoded when all of its ids are judged, and the first ones must not be asked for again meanwhile.
+"""
 
 
 class SlotSchemas:
@@ -45,7 +47,11 @@ class SlotSchemas:
             raise UnknownSchema(schema_id)
         since = self._unknown.get(schema_id)
         if since is not None:
-            if self._elapsed() - since < UNKNOWN_S:
+            now = self._elapsed()
+            if now - since < UNKNOWN_S:
+                if self._waiting:
+                    self._unknown[schema_id] = now
+                    self._unknown.move_to_end(schema_id)
                 raise UnknownSchema(schema_id)
             del self._unknown[schema_id]
         if schema_id not in self._waiting and len(self._waiting) < WAITING_MAX:

@@ -97,6 +97,18 @@ def test_references_of_references_are_found_by_what_the_files_call_them() -> Non
     assert list(FORMAT.schema_columns(schema)) == ["order"]
 
 
+def test_a_reference_that_comes_twice_may_have_its_own_at_either() -> None:
+    """The registry's client gives them once."""
+    middle = file_of({"Middle": [("order", "t.Order")]}, name="m.proto", imports=["order.proto"], package="middle")
+    imports = ["m.proto", "order.proto"]
+    top = file_of({"Top": [("a", "middle.Middle"), ("b", "t.Order")]}, imports=imports, package="top")
+    whole, short = text_of(ORDER, 0, imports=[CUSTOMER]), text_of(ORDER, 0)
+    with_all = ("m.proto", SchemaText(SchemaKind.PROTOBUF, text_of(middle).text, (("order.proto", whole),)))
+    for references in ((with_all, ("order.proto", short)), (("order.proto", short), with_all)):
+        schema = SchemaText(SchemaKind.PROTOBUF, text_of(top).text, references)
+        assert list(FORMAT.schema_columns(schema)) == ["a", "b"]
+
+
 def test_an_import_that_has_nothing_but_options_is_not_needed() -> None:
     file = file_of({"R": [("id", "int32")]}, imports=["confluent/meta.proto", TIMESTAMP])
     file.public_dependency.append(1)

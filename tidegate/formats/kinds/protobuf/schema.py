@@ -167,10 +167,10 @@ def _imported(schema: SchemaText) -> dict[str, Any]:
     waiting = list(schema.references)
     while waiting:
         name, one = waiting.pop()
+        waiting += one.references  # of each: what several import has its own at one of them
         if name not in found and name not in OWN:
             found[name] = _file(one, f"its import `{name}`")
             found[name].name = name
-            waiting += one.references
     return found
 
 
