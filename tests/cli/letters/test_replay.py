@@ -73,7 +73,7 @@ DAY_MS = 86_400_000
             TopicLimits(before_ms=7 * DAY_MS),
             8 * DAY_MS,
             None,
-            "too old for the topic (message.timestamp.before.max.ms)",
+            "too old for the topic (message.timestamp.before.max.ms, before Kafka 4.0 ",
         ),
         (TopicLimits(before_ms=7 * DAY_MS), 6 * DAY_MS, None, ""),
         (TopicLimits(before_ms=7 * DAY_MS), None, None, ""),  # it gets the time of the replay
