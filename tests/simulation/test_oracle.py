@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from tidegate.ids import TopicPartition
-from tidegate.simulation.oracle import History, check_committed, check_output, count_releases
+from tidegate.simulation.oracle import History, check_committed, check_output, count_releases, has_come_out
 from tidegate.simulation.releases import CHANGES
-from tidegate.simulation.workload import InputRecord, Workload, draw_workload
+from tidegate.simulation.workload import BAD, LETTERS, InputRecord, Workload, draw_workload
 
 WORKLOAD = msgspec.structs.replace(draw_workload(1), topology="both", exactly_once=True, changed="")
 CHAIN = msgspec.structs.replace(WORKLOAD, topology="chain")
@@ -229,3 +229,72 @@ def test_other_totals_go_on_when_one_is_added() -> None:
     for row in output["sums"][0]:
         row["since"] = row["orders"]
     assert "where a total of" in check_released("added", output)
+
+
+# -- dead letters ------------------------------------------------------------------------------------------------------
+
+
+LETTERED = msgspec.structs.replace(WORKLOAD, topology=LETTERS)
+FAILING = [
+    InputRecord(TopicPartition("orders", 0), number, "c0", "s0", 1, 100, "paid", bad=BAD.get(number % 7, ""))
+    for number in range(20)
+]
+"""3, 10 and 17 fail in the source, 5, 12 and 19 in a step."""
+DONE = frozenset(range(13))
+
+
+def letters_of(records: list[InputRecord], letters: list[int]) -> Rows:
+    """The output of these records, with these letters."""
+    return {
+        "paid": [[{"id": one.id, "customer": "c0", "total_cents": 100} for one in records if not one.bad]],
+        "dead": [
+            [
+                {"id": number, "place": "orders[0]", "bytes": "original", "key": b"c0", "value": FAILING[number].value}
+                for number in letters
+            ]
+        ],
+    }
+
+
+def check_gone_back(before: list[int], after: list[int]) -> list[str]:
+    """Back to DONE, with these letters before and after it."""
+    histories = [
+        History(frozenset(), letters_of(FAILING[:13], before)),
+        History(DONE, letters_of(FAILING[13:], after)),
+    ]
+    found = check_committed(LETTERED, FAILING, histories) + check_output(LETTERED, FAILING, histories[1])
+    return found + check_output(LETTERED, FAILING, histories[0], complete=False)
+
+
+def test_letters_that_waited_in_a_checkpoint_come_out_after_going_back_to_it() -> None:
+    """That of a source waits, too: for an earlier one of a step, whose bytes are read back."""
+    assert check_gone_back([3, 5, 10, 12], [17, 19]) == []
+    assert check_gone_back([3], [5, 10, 12, 17, 19]) == []
+
+
+@pytest.mark.parametrize("lost", [10, 12])
+def test_a_letter_that_waited_in_a_checkpoint_and_never_comes_out_is_seen(lost: int) -> None:
+    after = [number for number in (10, 12, 17, 19) if number != lost]
+    assert check_gone_back([3, 5], after) == [f"dead: continued after records that have never come out: [{lost}]"]
+
+
+def test_the_end_waits_for_letters_that_waited_in_a_checkpoint() -> None:
+    """Whatever came out since, or ever."""
+    assert not has_come_out("dead", FAILING, DONE, {17, 19}, {3, 5, 10, 17, 19})
+    assert has_come_out("dead", FAILING, DONE, {12, 17, 19}, {3, 5, 10, 12, 17, 19})
+    assert not has_come_out("dead", FAILING, DONE, {12, 17}, {3, 5, 10, 12, 17, 19})
+    assert has_come_out("paid", FAILING, DONE, {13, 14, 15, 16, 18}, {13, 14, 15, 16, 18})
+
+
+@pytest.mark.parametrize("late", [3, 5])
+def test_letters_that_waited_in_another_slot_than_their_partition_come_when_they_can(late: int) -> None:
+    """Those of a source and of a step; what does not come until somebody goes back comes after it."""
+    letters = [number for number in (3, 5, 10, 12, 17, 19) if number != late]
+    whole = History(frozenset(), letters_of(FAILING, [*letters, late]))
+    assert check_output(LETTERED, FAILING, whole, moved=True) == []
+    (problem,) = check_output(LETTERED, FAILING, whole)
+    assert "comes after" in problem
+    part = History(frozenset(), letters_of(FAILING, letters))
+    assert check_output(LETTERED, FAILING, part, complete=False, moved=True) == []
+    (problem,) = check_output(LETTERED, FAILING, part, complete=False)
+    assert "left out" in problem

@@ -21,7 +21,8 @@ class DeadLetterSettings(Settings):
     """Where records go that could not be processed, of sources with `bad_records: dead-letter`.
 
     A letter has the record's key, value and headers, and headers with the reason (KIP-1034 and our own). It is written
-    in the transaction of the checkpoint that has the progress past the record.
+    in the transaction of the checkpoint that has the progress past the record, or of a later one: it waits where bytes
+    have to be read back.
     """
 
     topic: Annotated[

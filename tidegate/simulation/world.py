@@ -31,7 +31,7 @@ from tidegate.simulation.local_disk import LocalDisks
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.network import Network
-from tidegate.simulation.oracle import check_committed, check_output, count_releases, derive_wanted, topics_of_records
+from tidegate.simulation.oracle import check_committed, check_output, count_releases, has_come_out, topics_of_records
 from tidegate.simulation.outputs import Outputs
 from tidegate.simulation.port import Outages
 from tidegate.simulation.progress import Progress
@@ -379,7 +379,8 @@ class World:
         if oracle_of_shape is not None:
             return oracle_of_shape.is_complete(outputs.done, outputs.ids, outputs.ever)
         topics = topics_of_records(self.schedule.workload)
-        if not all(derive_wanted(topic, records, outputs.done).keys() <= outputs.ids[topic] for topic in topics):
+        ids, ever = outputs.ids, outputs.ever
+        if not all(has_come_out(topic, records, outputs.done, ids[topic], ever[topic]) for topic in topics):
             return False
         if self.progress is None or not self.progress.all_read:
             return self.progress is None

@@ -1,8 +1,8 @@
 """Dead letters as the plan knows them: two operators that no step makes, in a vertex of their own.
 
 Rows about failed records come from a side output of every operator whose policy is `dead-letter`. The first operator
-reads the bytes of records back that failed after they were decoded; the second writes the letters, in the transaction
-of the checkpoint that has the progress past the records.
+reads the bytes of records back that failed after they were decoded, and later letters wait for those; the second
+writes the letters, in the transaction of the checkpoint that has the progress past the records, or of a later one.
 """
 
 from __future__ import annotations
