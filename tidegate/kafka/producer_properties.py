@@ -32,6 +32,7 @@ ENGINE_OWNED: Final[Mapping[str, str]] = {
     "enable.idempotence": "true",
     "acks": "all",
 }
+_TIMES: Final = ("message.timeout.ms", "delivery.timeout.ms", "socket.timeout.ms")
 
 
 def largest_record(properties: Mapping[str, str]) -> int:
@@ -64,7 +65,11 @@ def derive_producer_properties(
         properties["linger.ms"] = user.get("linger.ms", TRANSACTION_LINGER_MS)
         properties["transactional.id"] = transactional_id
         properties["transaction.timeout.ms"] = str(transaction_timeout_ms)
-        for name in ("message.timeout.ms", "delivery.timeout.ms", "socket.timeout.ms"):
-            if name in properties:
-                properties[name] = str(min(int(properties[name]), transaction_timeout_ms))
+        properties = limit_times(properties, transaction_timeout_ms)
     return properties
+
+
+def limit_times(properties: Mapping[str, str], transaction_timeout_ms: int) -> dict[str, str]:
+    """The same, with what the client takes beside the time limit of its transactions: no time that is longer."""
+    given = [name for name in _TIMES if name in properties]
+    return {**properties, **{name: str(min(int(properties[name]), transaction_timeout_ms)) for name in given}}

@@ -24,13 +24,14 @@ def test_the_queue_has_room_for_the_largest_record() -> None:
     assert 1024 * int(OWN["queue.buffering.max.kbytes"]) >= int(OWN["message.max.bytes"])
 
 
+@pytest.mark.parametrize("name", ["socket.timeout.ms", "message.timeout.ms", "delivery.timeout.ms"])
 @pytest.mark.parametrize(("given_ms", "used_ms"), [("120000", "60000"), ("30000", "30000")])
-def test_a_producer_is_made_with_a_socket_timeout_beyond_the_limit_of_its_transactions(
-    given_ms: str, used_ms: str
+def test_a_producer_is_made_with_times_beyond_the_limit_of_its_transactions(
+    name: str, given_ms: str, used_ms: str
 ) -> None:
-    kafka = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": given_ms}
+    kafka = {"bootstrap.servers": "127.0.0.1:1", name: given_ms}
     properties = derive_replay_properties(kafka, replay_id("shop"))
-    assert properties["socket.timeout.ms"] == used_ms
+    assert properties[name] == used_ms
     ck.Producer({**properties, "log_level": 0})
 
 

@@ -32,6 +32,7 @@ from tidegate.formats.letters.letter import Letter, make_mark
 from tidegate.formats.record_limits import RecordLimits, describe_limit, fits
 from tidegate.ids import TransactionalId
 from tidegate.kafka.facts import TopicLimits
+from tidegate.kafka.producer_properties import limit_times
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.sinks.limits import derive_record_limits
 from tidegate.sinks.naming import replay_id
@@ -58,10 +59,7 @@ OWN: Final[Mapping[str, str]] = {
 def derive_replay_properties(kafka: Mapping[str, str], transactional_id: TransactionalId) -> dict[str, str]:
     """Of the producer, for any properties that `validate` takes."""
     taken = {name: kafka[name] for name in derive_client_properties(kafka, "producer")}
-    properties = {**taken, **OWN, "transactional.id": transactional_id}
-    if "socket.timeout.ms" in properties:  # the client takes no more than the time limit of its transactions
-        properties["socket.timeout.ms"] = str(min(int(properties["socket.timeout.ms"]), int(TRANSACTION_S * 1000)))
-    return properties
+    return limit_times({**taken, **OWN, "transactional.id": transactional_id}, int(TRANSACTION_S * 1000))
 
 
 class Replayed(msgspec.Struct):
