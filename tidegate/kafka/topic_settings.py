@@ -10,15 +10,17 @@ from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.requests import topic_settings_request
 
 _UNKNOWN_TOPIC: Final = 3
-_UNLIMITED_MS: Final = (1 << 63) - 1
-_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
+UNLIMITED_MS: Final = (1 << 63) - 1
+BEFORE: Final = "message.timestamp.before.max.ms"
+AFTER: Final = "message.timestamp.after.max.ms"
+DIFFERENCE: Final = "message.timestamp.difference.max.ms"
 """Of brokers before 4.0: both ways; from 3.6 on where the two others are as they come."""
 _NAMES: Final = (
     "max.message.bytes",
     "message.timestamp.type",
-    "message.timestamp.before.max.ms",
-    "message.timestamp.after.max.ms",
-    _DIFFERENCE,
+    BEFORE,
+    AFTER,
+    DIFFERENCE,
     "cleanup.policy",
     "compression.type",
 )
@@ -43,16 +45,20 @@ def derive_topic_limits(settings: Mapping[str, str]) -> TopicLimits:
     takes_stamps = settings.get("message.timestamp.type", "CreateTime") == "CreateTime"
     return TopicLimits(
         batch_bytes=_number(settings.get("max.message.bytes", "")),
-        before_ms=_limit_ms(settings, "message.timestamp.before.max.ms") if takes_stamps else None,
-        after_ms=_limit_ms(settings, "message.timestamp.after.max.ms") if takes_stamps else None,
+        before_ms=find_time_limit(settings, BEFORE)[0] if takes_stamps else None,
+        after_ms=find_time_limit(settings, AFTER)[0] if takes_stamps else None,
         compacted="compact" in settings.get("cleanup.policy", ""),
         codec=settings.get("compression.type", "producer"),
     )
 
 
-def _limit_ms(settings: Mapping[str, str], name: str) -> int | None:
-    found = (_number(settings.get(one, "")) for one in (name, _DIFFERENCE))
-    return next((limit_ms for limit_ms in found if limit_ms is not None and limit_ms < _UNLIMITED_MS), None)
+def find_time_limit(settings: Mapping[str, str], name: str) -> tuple[int | None, str]:
+    """What a topic's settings allow by this one, BEFORE or AFTER, and the setting that says so. Pure."""
+    for one in (name, DIFFERENCE):
+        limit_ms = _number(settings.get(one, ""))
+        if limit_ms is not None and limit_ms < UNLIMITED_MS:
+            return limit_ms, one
+    return None, name
 
 
 def _number(text: str) -> int | None:

@@ -13,17 +13,13 @@ from tidegate.daemon.doctor.findings import Finding, Level
 from tidegate.daemon.doctor.judge_cluster import Commands
 from tidegate.daemon.doctor.outage import UNATTENDED, WEEKEND_MS, derive_unattended_ms
 from tidegate.daemon.start.survey import BATCH_BYTES, CLEANUP, MIN_IN_SYNC, UNCLEAN, SeenTopic
+from tidegate.kafka.topic_settings import AFTER, BEFORE, DIFFERENCE, UNLIMITED_MS, find_time_limit
 from tidegate.settings.units import render_duration
 
 RETENTION: Final = "retention.ms"
 RETENTION_BYTES: Final = "retention.bytes"
 COMPACTION_LAG: Final = "min.compaction.lag.ms"
 STAMPS: Final = "message.timestamp.type"
-BEFORE: Final = "message.timestamp.before.max.ms"
-AFTER: Final = "message.timestamp.after.max.ms"
-DIFFERENCE: Final = "message.timestamp.difference.max.ms"
-"""Of brokers before 4.0, where the two others are not there, or as they come."""
-UNLIMITED_MS: Final = (1 << 63) - 1
 READ_SETTINGS: Final = (
     RETENTION, RETENTION_BYTES, COMPACTION_LAG, STAMPS, BEFORE, AFTER, DIFFERENCE, BATCH_BYTES, CLEANUP, MIN_IN_SYNC,
     UNCLEAN,
@@ -197,9 +193,7 @@ def _timestamps(look: _Look) -> Iterator[Finding]:
     if not look.settings or not look.use.stamped:
         return
     replaced = look.settings.get(STAMPS) == "LogAppendTime"
-    before, after, name = look.number(BEFORE), look.number(AFTER), BEFORE
-    if before in (None, UNLIMITED_MS):
-        before, name = look.number(DIFFERENCE), DIFFERENCE
+    (before, name), after = find_time_limit(look.settings, BEFORE), look.number(AFTER)
     if replaced and look.use.written:
         found = "the broker replaces the timestamps that the sink sets (LogAppendTime)"
         yield look.finding("timestamps", Level.WARNING, found, "CreateTime", f"{STAMPS}=CreateTime")
