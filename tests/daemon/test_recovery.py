@@ -36,6 +36,16 @@ def reading(topic: str) -> Plan:
     return build_plan(parse_pipeline(msgspec.json.encode(document).decode(), "recovery", {}))
 
 
+async def read_and_save(world: Loopback) -> None:
+    await world.drain()
+    await world.checkpoint()
+
+
+async def read_and_stop(world: Loopback) -> None:
+    await world.drain()
+    await world.stop()
+
+
 @pytest.mark.parametrize("refused", [False, True])
 def test_what_is_left_of_an_exactly_once_run_is_aborted_in_at_least_once_mode_too(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, refused: bool
@@ -49,19 +59,11 @@ def test_what_is_left_of_an_exactly_once_run_is_aborted_in_at_least_once_mode_to
             raise KafkaRefused("not authorized; grant WRITE")
         return []
 
-    async def first(world: Loopback) -> None:
-        await world.drain()
-        await world.checkpoint()
-
-    async def then(world: Loopback) -> None:
-        await world.drain()
-        await world.stop()
-
     old = Loopback(plan_of("stateless"), ROWS)
-    play(old, first)
+    play(old, read_and_save)
     monkeypatch.setattr(LoopKafka, "fence_leftovers", fence)
     new = Loopback(plan_of("stateless", exactly_once=False), ROWS, before=old)
-    play(new, then)
+    play(new, read_and_stop)
     assert fenced == [("shop", (), 2, old.journal.state.journal)]
     assert ("is not aborted: not authorized; grant WRITE" in caplog.text) == refused
 
@@ -79,12 +81,7 @@ def test_a_start_that_gives_a_source_up_does_not_need_its_topic(monkeypatch: pyt
     monkeypatch.setattr(LoopKafka, "mirror_offsets", mirror)
 
     async def first(world: Loopback) -> None:
-        await world.drain()
-        await world.checkpoint()
-        await world.stop()
-
-    async def then(world: Loopback) -> None:
-        await world.drain()
+        await read_and_save(world)
         await world.stop()
 
     old = Loopback(plan_of("stateless"), ROWS)
@@ -95,6 +92,6 @@ def test_a_start_that_gives_a_source_up_does_not_need_its_topic(monkeypatch: pyt
     mirrored.clear()
     given_up = Spoken(drop=(OperatorName("orders"),))
     new = Loopback(reading("fresh"), ROWS, before=old, options=StartOptions(spoken=given_up))
-    play(new, then)
+    play(new, read_and_stop)
     assert mirrored == {"fresh"}
     assert len(new.kafka.output) == 24

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 
 import pytest
 
@@ -35,8 +36,7 @@ sinks:
 """
 
 
-def meanings_of(*changes: tuple[str, str]) -> dict[str, Meaning]:
-    text = PIPELINE
+def meanings_of(*changes: tuple[str, str], text: str = PIPELINE) -> dict[str, Meaning]:
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new)
@@ -232,14 +232,7 @@ sinks:
   out: {from: totals, topic: out}
   more: {from: newest, topic: more}
 """
-
-
-def typed(*changes: tuple[str, str]) -> dict[str, Meaning]:
-    text = TYPED
-    for old, new in changes:
-        assert old in text, old
-        text = text.replace(old, new)
-    return {str(name): one for name, one in derive_meanings(build_plan(parse_pipeline(text, "p", {}))).items()}
+typed = partial(meanings_of, text=TYPED)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
-"""A clock for what waits in vain."""
+"""A clock for what waits."""
 
 from __future__ import annotations
 
 
 class LeapingClock:
-    """Passes by sleeping only, and quickly: what waits for something that never comes ends soon on any machine."""
+    """Passes by sleeping only, by default quickly: what waits for what never comes ends soon on any machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, speed: float = 200) -> None:
         self._now_s = 0.0
+        self._speed = speed
 
     def now_ms(self) -> int:
         return int(self._now_s * 1000)
@@ -16,4 +17,4 @@ class LeapingClock:
         return self._now_s
 
     def sleep(self, seconds: float) -> None:
-        self._now_s += 200 * seconds
+        self._now_s += self._speed * seconds

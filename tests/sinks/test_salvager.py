@@ -9,6 +9,7 @@ import confluent_kafka as ck
 import msgspec
 import pytest
 
+from tests.sinks.leaping import LeapingClock
 from tests.sinks.test_salvage import committable, lost
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, Producer, TopicPartition
@@ -22,31 +23,15 @@ from tidegate.sinks.salvager import Salvager
 ORDER = SalvageOrder("shop", "", Attempt(2), CheckpointId(9), 60_000, ())
 
 
-class PatientClock:
-    """Passes by sleeping only; after so long, what is waited for has come."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def now_ms(self) -> int:
-        return int(self.now_s * 1000)
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
-
-
 class Tools(KafkaTools):
     """The real client, which refuses everything until the files are whole again."""
 
     def __init__(self, whole_at_s: float = 0.0) -> None:
-        self.clock: Any = PatientClock()
+        self.clock = LeapingClock(speed=1)
         self._whole_at_s = whole_at_s
 
     def consumer(self, config: Mapping[str, Any]) -> Consumer:
-        if self.clock.now_s < self._whole_at_s:
+        if self.clock.monotonic() < self._whole_at_s:
             raise ck.KafkaException(ck.KafkaError(ck.KafkaError._INVALID_ARG, "ssl.ca.location failed"))
         return super().consumer({name: value for name, value in config.items() if not name.startswith("ssl.")})
 
@@ -74,7 +59,7 @@ def test_a_prefetch_that_is_smaller_than_ours_is_left_alone() -> None:
 def test_files_that_are_being_replaced_are_waited_for() -> None:
     tools = Tools(whole_at_s=RENEWAL_S / 2)
     open_consumer({"ssl.ca.location": "/certificates/ca.pem"}, tools)
-    assert tools.clock.now_s >= RENEWAL_S / 2
+    assert tools.clock.monotonic() >= RENEWAL_S / 2
 
 
 @pytest.mark.parametrize("kafka", [{}, {"ssl.ca.location": "/certificates/ca.pem"}])
