@@ -329,7 +329,7 @@ class Striker:
         """Somebody else uses the pipeline's transactional ids. Nothing is open, but epochs go up: who committed is
         fenced (ADR 5).
         """
-        if self._world.broker.markers_lost:
+        if self._world.broker.count_lost_markers(self._now_ms()):
             return False  # with its coordinator's word gone, too, that needs a person
         return bool(self._world.broker.take_ids(self._now_ms(), OWN_IDS))
 
@@ -409,7 +409,7 @@ class Striker:
         whose, _, step = fault.target.rpartition(" ")
         if whose == "brokers":
             if step == "week":
-                if self._forgotten or self._world.broker.markers_lost:
+                if self._forgotten or self._world.broker.count_lost_markers(self._now_ms()):
                     return False  # a marker that is lost for a week, and then forgotten, needs a person
                 self._forgotten = True
             self._world.broker.step_clock(self._now_ms(), STEPS_MS[step])

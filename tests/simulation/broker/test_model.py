@@ -10,9 +10,9 @@ import pytest
 
 from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import SMALL_BATCHES, ModelStage
-from tidegate.ids import TopicPartition
+from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, SinkFailed
-from tidegate.kafka.facts import TRANSACTION_LOG, EndAnswer, Leader, Marker
+from tidegate.kafka.facts import TRANSACTION_LOG, CoordinatorState, EndAnswer, Leader, Marker
 from tidegate.kafka.requests import end_request, offsets_request
 from tidegate.kafka.writer import CALL_TIMEOUT_S, OPEN_TIMEOUT_S
 from tidegate.simulation.model_broker.answers import answer
@@ -227,6 +227,27 @@ def test_an_idle_id_expires(stage: ModelStage) -> None:
     stage.clock.sleep(ID_EXPIRY_MS / 1000 + 1)
     assert stage.client.describe(stage.tid("a")) is None
     assert stage.client.end_transaction(one) is EndAnswer.UNKNOWN_PRODUCER
+
+
+@played
+def test_an_end_that_a_step_of_the_clock_brings_is_as_young_as_the_step(stage: ModelStage) -> None:
+    topic, broker = stage.topic(), stage.broker
+    now_ms = stage.clock.now_ms()
+    owner = broker.init_producer(now_ms, TransactionalId("a"), 1000)
+    broker.add_partitions(now_ms, TransactionalId("a"), *owner, [TopicPartition(topic, 0)])
+    broker.step_clock(now_ms, 2 * ID_EXPIRY_MS)
+    assert broker.describe(now_ms, TransactionalId("a")).state is CoordinatorState.COMPLETE_ABORT
+
+
+@played
+def test_a_marker_is_lost_when_its_time_has_come_and_not_when_somebody_looks(stage: ModelStage) -> None:
+    topic, broker = stage.topic(), stage.broker
+    now_ms, place = stage.clock.now_ms(), TopicPartition(topic, 0)
+    owner = broker.init_producer(now_ms, TransactionalId("a"), 1000)
+    broker.add_partitions(now_ms, TransactionalId("a"), *owner, [place])
+    broker.leader_away(now_ms, place, now_ms + 2000)
+    assert broker.count_lost_markers(now_ms + 999) == 0
+    assert broker.count_lost_markers(now_ms + 3000) == 1
 
 
 @played

@@ -61,7 +61,7 @@ class ModelBroker:
         """Before it nothing is due."""
         self._coordinator_away: tuple[int, Code] = (0, Code.NONE)
         self.placement = Placement()
-        self.markers_lost = 0
+        self._markers_lost = 0
         self._groups: dict[str, dict[TopicPartition, tuple[int, str]]] = {}
 
     # -- topics ------------------------------------------------------------------------------------------------------
@@ -152,6 +152,11 @@ class ModelBroker:
             self._coordinator.init(known, entries[known].timeout_ms, now_ms)
         return found
 
+    def count_lost_markers(self, now_ms: int) -> int:
+        """How many markers were never written until now, by whomever they were written later."""
+        self._catch_up(now_ms)
+        return self._markers_lost
+
     def step_clock(self, now_ms: int, ahead_ms: int) -> None:
         """Somebody sets the brokers' clocks, ahead or back: time-outs and the expiry of ids come so much sooner."""
         self._catch_up(now_ms)
@@ -161,7 +166,8 @@ class ModelBroker:
                 entry.opened_at_ms -= ahead_ms
         for known, (due_ms, entry) in list(self._open.items()):
             if entry.state is CoordinatorState.ONGOING:
-                self._plan(known, due_ms - ahead_ms, entry)
+                # Not before now: what such an end changes is as old as the end, and an id that is not used grows old.
+                self._plan(known, max(now_ms, due_ms - ahead_ms), entry)
         self._catch_up(now_ms)
 
     def check_coordinator(self, now_ms: int, key: str, node: int) -> None:
@@ -377,7 +383,7 @@ class ModelBroker:
         partition = min(entry.partitions)
         topic = self._topics.get(partition.topic)
         if not self.placement.is_led(partition, now_ms):
-            self.markers_lost += 1
+            self._markers_lost += 1
         elif topic is not None and partition.partition < topic.facts.partitions:
             coordinator_epoch = self.placement.coordinator_epoch(now_ms)
             log = topic.logs[partition.partition]
