@@ -36,6 +36,8 @@ STEPS_MS: Final = {"ahead": 3_600_000, "back": -3_600_000, "week": 8 * 24 * 3_60
 """With the last of them every idle transactional id is forgotten."""
 OWN_IDS: Final = f"{PIPELINE}."
 COPY: Final = "/copy"
+NOTHING_THERE: Final = " is empty, but "
+"""Where a refusal says so, the directory that refused was not the volume, whatever is mounted by now."""
 TRIED_AGAIN: Final = 0.5
 """How often somebody just starts a daemon again whose directory has vanished."""
 KEPT: Final = 0.5
@@ -231,7 +233,7 @@ class Striker:
             world.unshared.clear()
             world.reach.note("refused: a slot with another directory")
             return True
-        if isinstance(error, PipelineKnown) and self._uncover():
+        if isinstance(error, PipelineKnown) and NOTHING_THERE not in error.message and self._uncover():
             return True
         if self._volume is not None or (self._lost_once and isinstance(error, PipelineKnown | JournalVanished)):
             world.reach.note(f"refused without its directory: {error.code}")
