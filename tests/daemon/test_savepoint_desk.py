@@ -23,6 +23,7 @@ from tidegate.daemon.savepoints import (
     DirectoryRefused,
     SavepointDesk,
     SavepointDone,
+    SavepointNotWritten,
     SavepointUnavailable,
     check_directory,
 )
@@ -125,7 +126,7 @@ def test_a_directory_that_cannot_be_used_is_told_before_anything_begins(made: De
 
 
 def test_files_that_cannot_be_written_are_told_to_the_coordinator(made: Desk, tmp_path: Path) -> None:
-    """Its answer, the abort, ends the request."""
+    """Its answer, the abort, ends the request; another try would copy everything again."""
 
     def answers(event: Event) -> None:
         made.begin(event)
@@ -139,7 +140,7 @@ def test_files_that_cannot_be_written_are_told_to_the_coordinator(made: Desk, tm
         await made.desk.write(completed(7, states=[handle(7)]))
         return await taken
 
-    with pytest.raises(SavepointUnavailable, match="is not the file that the checkpoint wrote"):
+    with pytest.raises(SavepointNotWritten, match="is not the file that the checkpoint wrote"):
         run(scene())
 
 
@@ -153,7 +154,7 @@ def test_a_savepoint_that_could_not_be_written_leaves_no_folder(made: Desk, tmp_
         await made.desk.write(completed(7, states=[whole, handle(8)]))
         return await taken
 
-    with pytest.raises(SavepointUnavailable, match="there is no state"):
+    with pytest.raises(SavepointNotWritten, match="there is no state"):
         run(scene())
     assert not [one.name for one in (tmp_path / "mine").iterdir() if one.name.startswith("savepoint-")]
 

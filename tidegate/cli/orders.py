@@ -38,6 +38,9 @@ TOKEN: Final = click.option(
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 ANSWER_S: Final = 30.0
+PROBE: Final = "/livez"
+HUNG_UP: Final = (ConnectionResetError, BrokenPipeError)
+"""The second where the other end's goodbye came first."""
 
 
 class DaemonUnreachable(TidegateError):
@@ -87,8 +90,14 @@ def ask_daemon(
     connection = reach.connect(timeout_s)
     body = None if order is None else msgspec.json.encode(order)
     headers = {"Content-Type": JSON} if token is None else {"Content-Type": JSON, "Authorization": SCHEME + token}
-    asked = False
+    encrypted, proven, asked = reach.context is not None, False, False
     try:
+        if encrypted and order is not None:
+            # With TLS 1.3 a server refuses a certificate after our handshake, and all that we may see is that it hangs
+            # up, as a daemon does that ends. Once it has answered a probe, only the second is left.
+            connection.request("GET", PROBE)
+            connection.getresponse().read()
+            proven = True
         connection.request(method, path, body, headers)
         asked = True
         answer = connection.getresponse()
@@ -99,9 +108,9 @@ def ask_daemon(
                 f"the daemon at {reach} has the order and has not answered for {timeout_s:,.0f} s; it may still carry "
                 "it out: look at its log"
             ) from error
-        if isinstance(error, ssl.SSLError) or (reach.context is not None and isinstance(error, ConnectionResetError)):
+        if encrypted and not proven and isinstance(error, (ssl.SSLError, *HUNG_UP)):
             raise DaemonUnreachable(f"no TLS with what listens at {reach} ({error}); {_tls_remedy(error)}") from error
-        if asked and order is not None:
+        if order is not None and (asked or proven):
             raise DaemonGone(
                 f"the daemon at {reach} has ended before it answered ({error}): look at its log"
             ) from error
@@ -120,14 +129,13 @@ def ask_daemon(
 def _tls_remedy(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return "is its certificate of the authority of --ca, and has it the name that was called?"
-    if isinstance(error, ConnectionResetError) or "certificate" in str(error).lower():
+    if isinstance(error, HUNG_UP) or "certificate" in str(error).lower():
         return "it may refuse the certificate that was shown: is it of http.tls.client_ca, and still valid?"
     return "does it speak TLS (http.tls of its pipeline file)?"
 
 
-def ask_status(settings: PipelineSettings, reach: Reach) -> Status:
-    """Raises as ask_daemon and decode_answer, and TokenFileRefused."""
-    token = find_read_token(settings, reach)
+def ask_status(reach: Reach, token: str | None) -> Status:
+    """With a token for reading, or one for orders. Raises as ask_daemon and decode_answer."""
     return decode_answer(ask_daemon(reach, "GET", "/status", None, ANSWER_S, token), Status, reach)
 
 

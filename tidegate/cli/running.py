@@ -25,6 +25,7 @@ from tidegate.cli.orders import (
     ask_status,
     decode_answer,
     find_order_token,
+    find_read_token,
 )
 from tidegate.cli.output import echo_json, render_moment
 from tidegate.cli.pipeline_file import PIPELINE_FILE
@@ -76,7 +77,7 @@ def status(file: Path, given: Given, style: str) -> int:
     """
     settings = read_sections(file, os.environ, "name", "http")
     reach = derive_reach(settings, given)
-    found = ask_status(settings, reach)
+    found = ask_status(reach, find_read_token(settings, reach))
     if found.pipeline != settings.name:
         raise OrderFailed(
             f"the daemon at {reach} runs pipeline {found.pipeline}, not {settings.name}", found=found.pipeline
@@ -172,7 +173,7 @@ def _stop(settings: PipelineSettings, reach: Reach, token: str | None) -> None:
     deadline = time.monotonic() + settings.runtime.shutdown_grace_ms / 1000 + ANSWER_S
     while time.monotonic() < deadline:
         try:
-            state = ask_status(settings, reach).state
+            state = ask_status(reach, token).state  # whoever may give orders may read
         except DaemonUnreachable:
             _refuse_unfinished(settings)
             return

@@ -138,12 +138,13 @@ def take_savepoint(
     wait: bool = False,
     timeout_s: float | None = None,
 ) -> SavepointDone:
-    """Order one, and wait until it is complete; with `wait` also until one can be taken.
+    """Order one, and wait until it is complete; with `wait` also until one can be taken, and stderr says why not yet.
 
     Raises OrderFailed, DaemonUnreachable, AnswerLate.
     """
     limit_s = settings.checkpoints.timeout_ms / 1000 + COPY_S if timeout_s is None else timeout_s
     deadline = time.monotonic() + limit_s
+    reason = ""
     while True:
         left_s = max(ANSWER_MIN_S, deadline - time.monotonic())
         try:
@@ -159,6 +160,9 @@ def take_savepoint(
             again = isinstance(error, DaemonUnreachable) or error.fields.get("status") == UNAVAILABLE
             if not (wait and again) or time.monotonic() + AGAIN_S >= deadline:
                 raise
+            if error.message != reason:
+                reason = error.message
+                click.echo(f"waiting: {reason}", err=True)
         time.sleep(AGAIN_S)
 
 

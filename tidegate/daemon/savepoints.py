@@ -44,6 +44,13 @@ class SavepointUnavailable(TidegateError):
     retriable = True
 
 
+class SavepointNotWritten(SavepointUnavailable):
+    """The copy of its files failed. Asking again would take, and copy, another whole one."""
+
+    code = "savepoint-not-written"
+    retriable = False
+
+
 class DirectoryRefused(TidegateError):
     """A savepoint was asked for in a place where none may be written."""
 
@@ -113,6 +120,8 @@ class _Request(msgspec.Struct):
     checkpoint: CheckpointId | None = None
     path: str = ""
     """Where it is being copied to; from then on only the copy decides whether there is a savepoint."""
+    not_written: bool = False
+    """The copy has failed."""
 
 
 class SavepointDesk:
@@ -175,7 +184,7 @@ class SavepointDesk:
         try:
             done = await asyncio.to_thread(self._prepare_copy(checkpoint, request))
         except StorageError as error:
-            request.path = ""
+            request.path, request.not_written = "", True
             self._feed(SavepointFailed(checkpoint.id, error.message, monotonic_ms(self._services.clock)))
             self.given_up(checkpoint.id, error.message)  # an attempt that has ended does not say so any more
             return
@@ -211,4 +220,5 @@ class SavepointDesk:
     def _fail(self, text: str) -> None:
         request = self._request
         if request is not None and not request.answer.done():
-            request.answer.set_exception(SavepointUnavailable(text))
+            kind = SavepointNotWritten if request.not_written else SavepointUnavailable
+            request.answer.set_exception(kind(text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from tidegate.cli.running import stop
 from tidegate.cli.savepoints import savepoint
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.http.server import HttpServer
-from tidegate.daemon.savepoints import DirectoryRefused, SavepointUnavailable
+from tidegate.daemon.savepoints import DirectoryRefused, SavepointNotWritten, SavepointUnavailable
 from tidegate.errors import TidegateError
 from tidegate.storage.local import LocalStorage
+from tidegate.storage.problems import describe_failure
 
 
 def test_C15_a_savepoint_is_asked_for_again_until_one_can_be_taken(
@@ -35,12 +37,43 @@ def test_C15_a_savepoint_is_asked_for_again_until_one_can_be_taken(
     monkeypatch.setattr("tidegate.cli.savepoints.time.sleep", pause)
     result = CliRunner().invoke(savepoint, [str(file), "--wait"], catch_exceptions=False)
     assert (result.exit_code, len(daemon.asked)) == (0, 5)
+    assert result.stdout == "/mine/savepoint-shop-7-abc\n"
+    assert result.stderr == f"waiting: {at_once.exception}\n", "once, until it is another one"
 
 
 def test_C15_what_is_wrong_with_the_request_itself_is_not_asked_again(file: Path, daemon: Daemon) -> None:
     daemon.error = DirectoryRefused("no savepoint may be written to /x")
     result = CliRunner().invoke(savepoint, [str(file), "/x", "--wait"])
     assert (str(result.exception), len(daemon.asked)) == (daemon.error.message, 1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        describe_failure("/backup", "write", "probe/x", OSError(errno.EACCES, "Permission denied")),
+        describe_failure("/backup", "write", "probe/x", OSError(errno.EROFS, "Read-only file system")),
+        SavepointNotWritten("savepoint 7 was given up: it could not be written to its directory (no space)"),
+    ],
+    ids=["no-permission", "read-only", "not-written"],
+)
+def test_C15_what_asking_again_does_not_cure_is_told_at_once(file: Path, daemon: Daemon, error: TidegateError) -> None:
+    """It was asked for more than an hour, without a word, and each time a savepoint was copied until the disk was
+    full.
+    """
+    daemon.error = error
+    result = CliRunner().invoke(savepoint, [str(file), "--wait", "--timeout", "3s"])
+    assert (str(result.exception), len(daemon.asked)) == (error.message, 1)
+
+
+def test_C15_what_may_pass_is_asked_again(file: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon.error = describe_failure("/backup", "write", "probe/x", OSError(errno.ESTALE, "Stale file handle"))
+
+    def pause(_seconds: float) -> None:
+        daemon.error = None
+
+    monkeypatch.setattr("tidegate.cli.savepoints.time.sleep", pause)
+    result = CliRunner().invoke(savepoint, [str(file), "--wait"])
+    assert (result.exit_code, len(daemon.asked)) == (0, 2)
 
 
 def test_waiting_for_a_daemon_that_does_not_come_has_an_end(file: Path, server: HttpServer) -> None:

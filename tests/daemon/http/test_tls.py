@@ -7,22 +7,31 @@ import json
 import shutil
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from tests.coordinator.values import IDENTITY, ME, completed, handle
 from tests.daemon.http.orders import ORDER, TOKEN, Daemon
 from tests.support.certificates import Authority, Identity
 from tests.waiting import wait_until
 from tidegate.cli.main import run_command
+from tidegate.cli.orders import DaemonGone, DaemonUnreachable
+from tidegate.cli.running import stop
+from tidegate.cli.savepoints import savepoint
+from tidegate.coordinator.journal import Journal
 from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.commands import JSON
 from tidegate.daemon.http.places import CONNECTIONS_MAX
 from tidegate.daemon.http.server import PROBES, HttpServer
 from tidegate.daemon.http.tls import LOOK_S, TlsRefused, make_context, names_of
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.status import Status
 from tidegate.settings.serving import HttpTlsSettings
+from tidegate.storage.local import LocalStorage
 
 pytestmark = pytest.mark.slow
 URI = "spiffe://example/ns/streams/sa/prometheus"
@@ -283,3 +292,81 @@ def test_commands_reach_a_daemon_over_tls(
     assert "is its certificate of the authority of --ca" in capsys.readouterr().err
     assert run_command(["status", str(elsewhere), *options, "--certificate", str(elsewhere)]) == 2
     assert "(--certificate) cannot be used" in capsys.readouterr().err
+
+
+def test_a_daemon_that_hangs_up_over_tls_has_ended_and_a_certificate_that_it_refuses_is_named(
+    file: Path,
+    server: HttpServer,
+    authority: Authority,
+    identities: dict[str, Identity],
+    daemon: Daemon,
+    tmp_path: Path,
+) -> None:
+    """Both are a connection that is reset after the handshake; the first was taken for the second."""
+    options = ["--http", server.address, "--ca", str(authority.file)]
+
+    def as_who(one: Identity) -> list[str]:
+        return [str(file), *options, "--certificate", str(one.certificate), "--key", str(one.key)]
+
+    journal = Journal(LocalStorage(str(tmp_path / "checkpoints")), ME, retained=3, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    journal.append_checkpoint(completed(1, states=[handle(1)], final=True))
+    daemon.close()
+    gone = CliRunner().invoke(savepoint, as_who(identities["ann"])).exception
+    assert isinstance(gone, DaemonGone)
+    assert f"the daemon at {server.address} has ended before it answered" in gone.message
+    stopped = CliRunner().invoke(stop, as_who(identities["ann"]))
+    assert (stopped.exit_code, stopped.output) == (0, "stopped\n")
+    stranger = Authority(tmp_path / "other", "somebody else").sign("ann")
+    refused = CliRunner().invoke(savepoint, as_who(stranger)).exception
+    assert isinstance(refused, DaemonUnreachable)
+    assert "is it of http.tls.client_ca" in refused.message
+
+
+@pytest.mark.parametrize("read_token_file", [True, False])
+@pytest.mark.parametrize("by_certificate", [True, False])
+def test_a_stop_is_followed_with_what_its_order_was_given_with(
+    file: Path,
+    server: HttpServer,
+    authority: Authority,
+    identities: dict[str, Identity],
+    daemon: Daemon,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    read_token_file: bool,
+    by_certificate: bool,
+) -> None:
+    """As from another machine: the file's own token for reading is not there, and who may give orders may read."""
+    words = f"port: 1, read_token_file: {file.parent / 'not-here'}" if read_token_file else "port: 1"
+    file.write_text(file.read_text().replace(f"port: {server.port}", words))
+    server.read_token = "of those who only read"
+    server.commands.serve(daemon, daemon.loop, TOKEN)  # which this user's files do not have
+    options = ["--http", server.address, "--ca", str(authority.file)]
+    if by_certificate:
+        ann = identities["ann"]
+        options += ["--certificate", str(ann.certificate), "--key", str(ann.key)]
+    else:
+        token = file.with_name("token")
+        token.write_text(TOKEN)
+        token.chmod(0o600)
+        options += ["--token-file", str(token)]
+    asked = threading.Event()
+    snapshot = server._metrics.snapshot
+
+    def tell() -> Status:
+        asked.set()
+        return snapshot()
+
+    monkeypatch.setattr(server._metrics, "snapshot", tell)
+
+    def go() -> None:
+        daemon.stopped.result(60)
+        assert asked.wait(60)
+        server.stop()
+
+    closer = threading.Thread(target=go)
+    closer.start()
+    result = CliRunner().invoke(stop, [str(file), *options])
+    asked.set()
+    closer.join(60)
+    assert (result.exit_code, result.output) == (0, "stopped\n"), result.exception

@@ -23,6 +23,8 @@ from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SavepointDone
 from tidegate.errors import UNDECODABLE, TidegateError
 from tidegate.process.logs import redact
+from tidegate.storage.base import StorageError
+from tidegate.storage.problems import is_lasting
 
 logger = logging.getLogger(__name__)
 
@@ -188,7 +190,8 @@ def _status_of(error: TidegateError) -> int:
     """Of an order that was not carried out: 400 when the order is what is wrong, 503 when asking again may help."""
     if error.exit_code == 2:
         return 400
-    return 503 if error.retriable else 500
+    passing = error.retriable and not (isinstance(error, StorageError) and is_lasting(error))
+    return 503 if passing else 500
 
 
 def answer_refusal(refusal: Refusal) -> web.Response:
