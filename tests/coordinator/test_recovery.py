@@ -217,7 +217,7 @@ def half_read(source: str, topic: str, at: int, end: int) -> SourcePositions:
 
 
 def test_a_stop_in_the_middle_of_a_bounded_read_keeps_its_end() -> None:
-    """As a crash does. A stop counted as the end: the same read went on to what the topic had at the next start."""
+    """As a crash does. A stop counted as the end: the next start read up to what the topic had by then."""
     stopped = completed(7, at=[half_read("orders", "orders", 4, 10)], final=True)
     now = facts(identity(parallelism=1), {"orders": {"orders": 2}})
     (part,) = decide_restore(state_of(stopped), now).slots[0].positions
