@@ -114,7 +114,7 @@ class Journal:
 
     @property
     def last_read(self) -> JournalState:
-        """As of the last reading, whoever has written it. Nothing is decided by it: another thread may just be reading."""
+        """As of the last reading, whoever has written it. Nothing is decided by it: a thread may just be reading."""
         return self._last_read
 
     @property
