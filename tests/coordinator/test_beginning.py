@@ -136,6 +136,18 @@ def test_a_bounded_source_behind_its_final_checkpoint_only_lacks_new_ends() -> N
     assert derive_unplaced(plan, {ORDERS}) == ()
 
 
+def test_a_bounded_source_that_was_stopped_before_its_end_lacks_nothing() -> None:
+    journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    stopped = SourcePositions(ORDERS, ((PARTS[0], 7), (PARTS[1], 80)), ((PARTS[0], 70), (PARTS[1], 80)))
+    journal.append_checkpoint(completed(1, at=(stopped,), final=True))
+    restore = decide_restore(journal.take_over(IDENTITY, 2), facts())
+    assert derive_unplaced(restore, {ORDERS}) == ()
+    added = facts({"orders": {"orders": 2}, "returns": {"returns": 1}})
+    (unplaced,) = derive_unplaced(decide_restore(journal.state, added), {ORDERS, RETURNS})
+    assert unplaced == Unplaced(RETURNS, (TopicPartition("returns", 0),))
+
+
 def test_a_bounded_source_that_starts_again_keeps_its_watermarks() -> None:
     journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
     journal.take_over(IDENTITY, 1)

@@ -72,6 +72,16 @@ def test_the_ends_of_a_bounded_read_are_known_so_that_nothing_after_them_is_lost
     assert derive_positions(decide_restore(journal.state, facts), {ORDERS}) == {ORDERS: bounded}
 
 
+def test_a_source_that_has_no_end_any_more_misses_what_is_lost_after_its_former_one() -> None:
+    """It would be met there, at each start again, although the source continues without lost input."""
+    journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    journal.append_checkpoint(completed(1, at=(SourcePositions(ORDERS, ((ONE, 4),), ((ONE, 10),)),), final=True))
+    facts = msgspec.structs.replace(FACTS, sources={ORDERS: {"orders": 1}})
+    at = derive_positions(decide_restore(journal.state, facts), {ORDERS}, unbounded={ORDERS})
+    assert derive_lost(at, {ONE: 20}) == (LostRange(ORDERS, ONE, 4, 20),)
+
+
 def test_what_continues_after_lost_input_is_not_the_end_of_a_bounded_read() -> None:
     """It was, and began again: a final checkpoint would end the next attempt before it reads anything."""
     journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)

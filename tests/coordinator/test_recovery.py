@@ -211,6 +211,38 @@ def test_a_bounded_read_looks_its_ends_up_again_behind_a_final_checkpoint() -> N
     assert offsets(part)[0] == 10
 
 
+def half_read(source: str, topic: str, at: int, end: int) -> SourcePositions:
+    part = TopicPartition(topic, 0)
+    return SourcePositions(OperatorName(source), ((part, at),), ((part, end),))
+
+
+def test_a_stop_in_the_middle_of_a_bounded_read_keeps_its_end() -> None:
+    """As a crash does. A stop counted as the end: the next start read up to what the topic had by then."""
+    stopped = completed(7, at=[half_read("orders", "orders", 4, 10)], final=True)
+    now = facts(identity(parallelism=1), {"orders": {"orders": 2}})
+    (part,) = decide_restore(state_of(stopped), now).slots[0].positions
+    assert part.end_offsets == ((TopicPartition("orders", 0), 10), (TopicPartition("orders", 1), 0))
+    (crashed,) = decide_restore(state_of(msgspec.structs.replace(stopped, final=False)), now).slots[0].positions
+    assert part == crashed
+
+
+def test_a_bounded_source_that_has_ended_is_not_opened_again_before_the_others_have() -> None:
+    now = facts(identity(parallelism=1), {"orders": {"orders": 1}, "returns": {"returns": 1}})
+    for at, ends in ((4, (10, 9)), (9, ())):
+        parts = [half_read("orders", "orders", 10, 10), half_read("returns", "returns", at, 9)]
+        restored = decide_restore(state_of(completed(7, at=parts, final=True)), now).slots[0].positions
+        assert tuple(end for part in restored for _, end in part.end_offsets) == ends
+
+
+def test_a_bounded_source_that_is_given_up_does_not_hold_the_ends_of_the_others() -> None:
+    parts = [half_read("orders", "orders", 10, 10), half_read("returns", "returns", 4, 9)]
+    now = msgspec.structs.replace(
+        facts(identity(parallelism=1), {"orders": {"orders": 1}}), spoken=Spoken(drop=(OperatorName("returns"),))
+    )
+    (part,) = decide_restore(state_of(completed(7, at=parts, final=True)), now).slots[0].positions
+    assert part.end_offsets == ()
+
+
 def test_a_source_that_is_new_begins_as_the_plan_says() -> None:
     plan = decide_restore(state_of(CHECKPOINT), facts(sources={"orders": {"orders": 4}, "more": {"more": 1}}))
     assert [part.source for slot in plan.slots for part in slot.positions] == ["orders", "orders"]

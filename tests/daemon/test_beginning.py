@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
@@ -20,18 +21,21 @@ from tidegate.ids import OperatorName
 from tidegate.plan.build import build_plan
 
 
+@pytest.mark.parametrize("stopped", [False, True])
 @pytest.mark.parametrize(("until", "said"), [("latest", True), ("2026-11-01T00:00:00Z", True), ("never", False)])
 def test_a_bounded_read_that_goes_on_says_that_its_end_is_fixed(
-    caplog: pytest.LogCaptureFixture, until: str, said: bool
+    caplog: pytest.LogCaptureFixture, until: str, said: bool, stopped: bool
 ) -> None:
-    """An `until` that was changed meanwhile went unheard."""
+    """An `until` that was changed meanwhile went unheard, and after a stop it was looked up without a word."""
     caplog.set_level("INFO")
     words = {"servers": "h:1", "directory": "/tmp", "timeout": "15m", "source": "orders", "sink": "out"}
     loaded = parse_pipeline(TEXT.format(start=f'earliest, until: "{until}"', **words), "p.yaml", {})
     assert loaded.problems == ()
     journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
     journal.take_over(IDENTITY, 1)
-    journal.append_checkpoint(completed(1, at=(positions("orders", {"orders": {0: 7, 1: 8}}, ends=True),)))
+    read = positions("orders", {"orders": {0: 4, 1: 8}})
+    ends = positions("orders", {"orders": {0: 7, 1: 8}}).next_offsets
+    journal.append_checkpoint(completed(1, at=(msgspec.structs.replace(read, end_offsets=ends),), final=stopped))
     facts = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 2}}, frozenset())
     decided = Decided(decide_restore(journal.take_over(IDENTITY, 2), facts), facts)
     placed = asyncio.run(fix_beginnings(build_plan(loaded), cast("Any", SimpleNamespace(kafka=None)), decided))

@@ -9,9 +9,14 @@ from typing import Any, cast
 
 import pytest
 
+from tests.coordinator.fake_storage import FakeStorage
+from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.history import FailureRecord, FollowedBy
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.journal_state import EMPTY
 from tidegate.coordinator.restart import RestartStrategy
+from tidegate.coordinator.types import Committable
 from tidegate.daemon.attempt_cause import SlotError
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.metrics import PipelineMetrics
@@ -19,6 +24,7 @@ from tidegate.daemon.supervisor import JvmDied, ShutdownIncomplete, Supervisor
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
 from tidegate.process.logs import JsonFormatter, LogContext
 from tidegate.sinks.hanging import MendReport
+from tidegate.storage.base import StorageError
 
 SETTINGS = RestartStrategy(initial_ms=60_000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
 
@@ -33,7 +39,7 @@ class Planned(Supervisor):
             clock=SYSTEM_CLOCK,
             metrics=PipelineMetrics("shop", "0"),
             kafka=SimpleNamespace(interruptions=0, mend=self._mend),
-            journal=SimpleNamespace(read_own=lambda: None),
+            journal=SimpleNamespace(read_own=lambda: None, read=lambda: EMPTY, last_read=EMPTY),
             in_journal_thread=_at_once,
         )
         settings = SimpleNamespace(restarts=SETTINGS if not deploying else _quick())
@@ -66,8 +72,26 @@ class Planned(Supervisor):
         raise self.error
 
 
-async def _at_once(work: Callable[[], None]) -> None:
-    work()
+async def _at_once(work: Callable[[], object]) -> object:
+    return work()
+
+
+def journal_listing(*listed: Committable) -> Journal:
+    """Another daemon's, as the check before the start has read it. Its attempt has ended none of these."""
+    storage = FakeStorage()
+    former = Journal(storage, OTHER, retained=1, id_reserve=5)
+    former.take_over(IDENTITY, 1)
+    former.append_checkpoint(completed(1, committables=listed))
+    journal = Journal(storage, ME, retained=1, id_reserve=5)
+    journal.read()
+    return journal
+
+
+def planned_with(journal: object) -> Planned:
+    """The end is asked for before the first recovery: while Spark is starting, say."""
+    attempts = Planned(deploying=False)
+    attempts._services.journal = journal  # type: ignore[misc, assignment]  # a namespace here
+    return attempts
 
 
 def _quick() -> RestartStrategy:
@@ -113,6 +137,52 @@ def test_an_end_before_anything_was_read_says_that_there_is_no_final_checkpoint(
         asyncio.run(asyncio.wait_for(attempts.run(), 10))
     assert "before anything was read, so there is no final checkpoint" in caplog.text
     assert attempts.looks == 1, "whoever ends well leaves no committed transaction without its marker"
+
+
+def test_a_stop_before_the_first_recovery_is_incomplete_where_the_journal_lists_transactions() -> None:
+    """They were left by a crash: readers are blocked, and code 0 says that there is nothing to do."""
+    attempts = planned_with(journal_listing(committable(1)))
+    assert attempts.unsaved, "nor after the grace, where Spark does not come up"
+    attempts.stop()
+    text = r"transactions of checkpoint 1 are decided.*the next start commits them.*blocked in out"
+    with pytest.raises(ShutdownIncomplete, match=text):
+        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+    assert attempts.number == 0
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_stop_before_the_first_recovery_is_a_success_where_nothing_is_left(ended: bool) -> None:
+    """`ended`: the daemon before, which was still running, has come to its end meanwhile."""
+    journal = journal_listing(*([committable(1)] if ended else []))
+    if ended:
+        other = Journal(journal._storage, OTHER, retained=1, id_reserve=5)
+        other.take_over(IDENTITY, 2)
+        other.append_ended(3)
+    attempts = planned_with(journal)
+    attempts.stop()
+    asyncio.run(asyncio.wait_for(attempts.run(), 10))
+    assert not attempts.unsaved
+
+
+@pytest.mark.parametrize(("before", "code"), [((committable(1),), 6), ((), 0)])
+def test_a_journal_that_cannot_be_read_does_not_hide_the_stop(
+    before: tuple[Committable, ...], code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the check before the start has read counts then."""
+    known = journal_listing(*before).last_read
+
+    def fail() -> None:
+        raise StorageError("the disk is away")
+
+    attempts = planned_with(SimpleNamespace(read=fail, last_read=known))
+    attempts.stop()
+    caught = 0
+    try:
+        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+    except ShutdownIncomplete as error:
+        caught = error.exit_code
+    assert caught == code
+    assert "the journal could not be read at the stop (the disk is away)" in caplog.text
 
 
 def test_a_failure_after_which_nothing_is_tried_is_kept_as_given_up() -> None:

@@ -282,7 +282,8 @@ class SourceSettings(TopicsSettings):
         Until,
         Field(
             description="Where to stop: never, latest (the ends seen at start), a timestamp. The ends are fixed when "
-            "the read begins; another `until` counts once it has ended."
+            "the read begins, and a stop before them does not move them; another `until` counts once all bounded "
+            "sources have reached theirs, `never` at once."
         ),
     ] = "never"
     bad_records: Annotated[

@@ -113,6 +113,11 @@ class Journal:
         return self._state
 
     @property
+    def last_read(self) -> JournalState:
+        """As of the last reading, whoever has written it. Nothing is decided by it: a thread may just be reading."""
+        return self._last_read
+
+    @property
     def identity(self) -> Identity | None:
         """What the own entries refer to; None before the own takeover."""
         return self._identity

@@ -213,19 +213,20 @@ def _positions_of(
 ) -> tuple[SourcePositions, ...]:
     """Partitions that a topic got after the checkpoint are read from their beginning: none of their records was seen.
 
-    In a bounded read they lie past the end, which was fixed when the read began. After a final checkpoint a bounded
-    read starts again: its ends are looked up again. A topic that the checkpoint does not know has no positions.
+    In a bounded read they lie past the end, which was fixed when the read began. A read that has ended starts again:
+    its ends are looked up again. A topic that the checkpoint does not know has no positions.
     """
     if checkpoint is None:
         return ()
     found = []
     known, watermarks = merge_positions(checkpoint.positions), merge_watermarks(checkpoint.positions)
     event_times = {part.source: part.event_time for part in checkpoint.positions if part.watermarks}
+    ended = checkpoint.final and _reaches_ends(known)
     for source, partitions in sorted(assigned.items()):
         next_offsets, end_offsets = known.get(source, ({}, {}))
         topics = {partition.topic for partition in next_offsets}
         placed = [partition for partition in partitions if partition.topic in topics]
-        ends = end_offsets if not checkpoint.final else {}
+        ends = {} if ended else end_offsets
         if source in known:
             found.append(
                 SourcePositions(
@@ -240,6 +241,11 @@ def _positions_of(
 
 
 Offsets = dict[TopicPartition, int]
+
+
+def _reaches_ends(known: Mapping[OperatorName, tuple[Offsets, Offsets]]) -> bool:
+    """Whether all bounded reads have ended. A stop takes a final checkpoint before that, too, and changes no range."""
+    return all(nexts.get(part, 0) >= end for nexts, ends in known.values() for part, end in ends.items())
 
 
 def merge_positions(positions: tuple[SourcePositions, ...]) -> dict[OperatorName, tuple[Offsets, Offsets]]:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import Final
 
+from tidegate.coordinator.journal_state import JournalState
 from tidegate.daemon.services import Services
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt
@@ -51,6 +52,21 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, *, 
     return (
         f"transactions of attempt {services.journal.state.attempt} that no checkpoint lists may still be open ({why}). "
         f"Until the next start aborts them, or Kafka does after `checkpoints.transaction_timeout`, {blocked}"
+    )
+
+
+def describe_undone(state: JournalState) -> str:
+    """What a daemon leaves that is stopped before its first recovery, for people. Empty where nothing is listed: with
+    `mode: at-least-once`, or when all is on record as ended.
+    """
+    newest = state.newest_checkpoint
+    if newest is None or not newest.committables:
+        return ""
+    topics = ", ".join(sorted({written.partition.topic for one in newest.committables for written in one.written}))
+    return (
+        f"stopped before anything was read; transactions of checkpoint {newest.id} are decided, and may not be "
+        "committed yet. Nothing is lost: the next start commits them. Until then, or until a daemon that still runs "
+        f"does, readers of committed records may be blocked in {topics}"
     )
 
 

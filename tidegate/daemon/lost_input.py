@@ -30,7 +30,8 @@ async def find_lost_input(
     sources = {
         one.name for one in plan.operators(SourceOperator) if (one.on_lost_input == ON_LOST_CONTINUE) == continuing
     }
-    positions = derive_positions(restore, sources)
+    unbounded = {one.name for one in plan.operators(SourceOperator) if one.until == "never"}
+    positions = derive_positions(restore, sources, unbounded)
     partitions = {part for one in positions.values() for part, _ in one.next_offsets}
     return derive_lost(positions, await kafka.first_offsets(partitions)) if partitions else ()
 

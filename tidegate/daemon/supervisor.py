@@ -19,7 +19,7 @@ from tidegate.daemon.attempt import AttemptRunner
 from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.housekeeping import Housekeeping
-from tidegate.daemon.leaving import leave
+from tidegate.daemon.leaving import describe_undone, leave
 from tidegate.daemon.owning import Ownership
 from tidegate.daemon.recovery import recover
 from tidegate.daemon.services import Services, SlotHost
@@ -108,7 +108,8 @@ class Supervisor:
             return True
         if self.runner is not None and self.runner.is_running:
             return not self.runner.is_finished
-        return self._failed is not None
+        undone = not self._verified and describe_undone(self._services.journal.last_read)
+        return self._failed is not None or bool(undone)
 
     @property
     def saved(self) -> bool:
@@ -148,7 +149,21 @@ class Supervisor:
                 f"the stop was requested while no attempt was running, so there is no final checkpoint "
                 f"({self._failed.message}); nothing is lost, the next start continues from the last checkpoint"
             ) from self._failed
+        await self._refuse_undone()
         self._tell_unread()
+
+    async def _refuse_undone(self) -> None:
+        """A stop before the first recovery leaves what a crash has left. Raises ShutdownIncomplete."""
+        if self._verified:
+            return
+        journal = self._services.journal
+        state = journal.last_read
+        try:
+            state = await self._services.in_journal_thread(journal.read)
+        except TidegateError as error:
+            logger.warning("the journal could not be read at the stop (%s): what it had before counts", error.message)
+        if undone := describe_undone(state):
+            raise ShutdownIncomplete(undone)
 
     def stop(self) -> None:
         """A final checkpoint, then the end; at once where nothing runs yet."""
