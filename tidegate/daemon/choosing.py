@@ -66,8 +66,8 @@ class StartOptions(msgspec.Struct, frozen=True):
 
     @property
     def repeats_output(self) -> bool:
-        """Somebody has said that output may be written again."""
-        return self.begin_anew or (self.restore is not None and self.restore.repeat_output)
+        """Somebody has said that output after what is restored may be written again."""
+        return self.restore is not None and self.restore.repeat_output
 
 
 NO_OPTIONS: Final = StartOptions()

@@ -150,11 +150,12 @@ def _decide_owner(
     before: JournalState, known: Known, wish: Wish | None, word: StartOptions, place: str
 ) -> tuple[str, ...]:
     """What somebody has said about output was said for one restore: it does not count where that is done (`wish` is
-    None), nor where the directory was lost since, or is another one. Raises PipelineKnown.
+    None), nor where the directory was lost since, or is another one. `--begin-anew` alone was said for an empty
+    directory: it opens none that is back, nor a copy. Raises PipelineKnown.
     """
     if wish is not None and not word.begin_anew:
         refuse_repeated(before, known, wish, place=place)
-    consent = word.begin_anew or (wish is not None and word.repeats_output)
+    consent = word.repeats_output if wish is not None else word.begin_anew and before.newest is None
     return decide_owner(before, known, place=place, consent=consent)
 
 
