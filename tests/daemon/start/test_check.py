@@ -175,6 +175,19 @@ def test_X17_a_damaged_journal_is_refused_alike_before_spark(shop: Shop) -> None
     assert newest.name in problem
 
 
+def test_X17_a_journal_with_a_gap_is_taken_alike_with_the_words_that_its_refusal_names(shop: Shop) -> None:
+    for _ in range(3):
+        shop.checkpoint()
+    sorted((shop.directory / "checkpoints" / "journal").iterdir())[-3].unlink()
+    code, (problem,) = shop.validate()
+    assert (code, shop.run()) == (4, 4)
+    named = re.search("start with --restore ([0-9]+) --repeat-output", problem)
+    assert named is not None
+    options = StartOptions(RestoreOption(named[1], repeat_output=True))
+    assert shop.validate(options) == (0, [])
+    assert shop.run(options) == SPARK
+
+
 def test_X17_every_missing_topic_and_everything_else_is_told_at_once(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
