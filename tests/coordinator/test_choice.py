@@ -24,7 +24,7 @@ from tidegate.coordinator.choice import (
 from tidegate.coordinator.journal import NOTHING_USED, Journal, Used
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.ledger import Key, key_of
-from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestoreRefused, decide_restore
+from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestoreRefused, decide_chosen, decide_restore
 from tidegate.coordinator.savepoint import Savepoint
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.ids import Attempt, CheckpointId, OperatorName
@@ -198,7 +198,10 @@ def restore(journal: Journal, chosen: Chosen) -> None:
 
 def test_C32_what_is_chosen_becomes_the_newest_and_is_restored_like_any_other() -> None:
     journal = owned(cut(1, 10, 20), cut(2, 30, 40))
-    restore(journal, derive_chosen(find_retained(journal.state, CheckpointId(1)), IDENTITY))
+    old = msgspec.structs.replace(IDENTITY, parallelism=3)
+    wish = msgspec.structs.replace(find_retained(journal.state, CheckpointId(1)), identity=old)
+    looked = decide_chosen(journal.state, derive_chosen(wish, IDENTITY), FACTS)
+    restore(journal, derive_chosen(wish, IDENTITY))
     plan = decide_restore(journal.state, FACTS)
     assert plan.checkpoint is not None
     assert journal.state.takeover is not None
@@ -206,6 +209,7 @@ def test_C32_what_is_chosen_becomes_the_newest_and_is_restored_like_any_other() 
     assert plan.first_checkpoint == plan.checkpoint.id + 1
     assert plan.first_checkpoint <= journal.state.reserved_to
     assert [o for slot in plan.slots for _, o in slot.positions[0].next_offsets] == [10, 20]
+    assert plan.slots == looked.slots
     assert Journal(journal._storage, ME, retained=3, id_reserve=5).read() == journal.state
 
 
