@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.coordinator.values import IDENTITY, ME, completed
 from tests.testing.changed_pipeline import HEAD
 from tests.testing.test_changed_pipelines import TOTALS
 from tidegate.cli.main import run_command
+from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.journal_state import EntryMissing
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.daemon.choosing import RestoreOption, StartOptions
-from tidegate.ids import OperatorName
+from tidegate.daemon.stores import Stores
+from tidegate.ids import JournalSequence, OperatorName
+from tidegate.storage.local import LocalStorage
+from tidegate.storage.names import journal_name
 
 
 @pytest.mark.parametrize(
@@ -42,6 +48,36 @@ def test_connect_asks_with_the_options_of_the_run(
     file.write_text(f"{head}http: {{port: 0}}\n{TOTALS}", encoding="utf-8")
     assert run_command(["validate", "--connect", *words, str(file)]) == 0
     assert asked == [options]
+
+
+def test_connect_reads_a_journal_with_a_gap_as_its_run_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words that the refusal names led to the same refusal, though the run takes them."""
+    refused = []
+
+    async def check(
+        _loaded: object, _plan: object, stores: Stores, _options: object, _patience_s: float
+    ) -> list[object]:
+        try:
+            stores.journal.read()
+        except EntryMissing as error:
+            refused.append(error.message)
+        return []
+
+    monkeypatch.setattr("tidegate.cli.connect.check_start", check)
+    directory = tmp_path / "checkpoints"
+    journal = Journal(LocalStorage(str(directory)), ME, retained=2, id_reserve=5)
+    journal.take_over(IDENTITY, 1)
+    for number in (1, 2):
+        journal.append_checkpoint(completed(number))
+    (directory / journal_name(JournalSequence(1))).unlink()
+    file = tmp_path / "shop.yaml"
+    file.write_text(f"{HEAD.replace('/nowhere/shop', str(directory))}http: {{port: 0}}\n{TOTALS}", encoding="utf-8")
+    words = ["--restore=2", "--repeat-output"]
+    assert run_command(["validate", "--connect", *words, str(file)]) == 0
+    assert refused == []
+    for fewer in ([], words[:1], ["--begin-anew"]):
+        run_command(["validate", "--connect", *fewer, str(file)])
+        assert "start with --restore 2 --repeat-output" in refused.pop()
 
 
 @pytest.mark.parametrize("command", ["run", "validate"])

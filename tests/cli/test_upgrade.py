@@ -19,8 +19,9 @@ from tidegate.coordinator.savepoint import write_savepoint
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.daemon.start.expression_check import plan_file
 from tidegate.daemon.start.upgrade_check import check_upgrade, find_target
-from tidegate.ids import CheckpointId, OperatorName
+from tidegate.ids import CheckpointId, JournalSequence, OperatorName
 from tidegate.storage.local import LocalStorage
+from tidegate.storage.names import journal_name
 
 
 def live(text: str) -> Life:
@@ -192,6 +193,20 @@ def test_a_checkpoint_that_a_running_daemon_removes_meanwhile_is_not_damaged(dir
     later = {"id": CheckpointId(2), "attempt": journal.state.attempt, "states": ()}
     journal.append_checkpoint(msgspec.structs.replace(directory.checkpoint, **later))
     assert check_upgrade(plan, target, storage, Spoken()).fits
+
+
+def test_a_checkpoint_is_looked_at_by_its_number_though_entries_before_it_are_missing(
+    directory: Directory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run with `--restore 2 --repeat-output` takes it, and the chart asks about it in this way."""
+    journal = Journal(directory.storage, ME, retained=3, id_reserve=5)
+    second = {"id": CheckpointId(2), "attempt": journal.take_over(directory.identity, 2).attempt}
+    journal.append_checkpoint(msgspec.structs.replace(directory.checkpoint, **second))
+    (directory.path / "checkpoints" / journal_name(JournalSequence(1))).unlink()
+    assert run_command(["upgrade", "--check", directory.file(RENAMED)]) == 4
+    assert "is missing, but" in capsys.readouterr().err
+    assert run_command(["upgrade", "--check", "--from", "2", directory.file(RENAMED)]) == 0
+    assert run_command(["validate", "--restore", "2", "--repeat-output", directory.file(MEANT)]) == 4
 
 
 @pytest.mark.parametrize("how", ["shorter", "longer", "missing"])

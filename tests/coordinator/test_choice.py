@@ -17,13 +17,14 @@ from tidegate.coordinator.choice import (
     derive_chosen,
     derive_newer,
     derive_saved,
+    describe_output,
     find_retained,
     refuse_missing_partitions,
 )
 from tidegate.coordinator.journal import NOTHING_USED, Journal, Used
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.ledger import Key, key_of
-from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestoreRefused, decide_restore
+from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestoreRefused, decide_chosen, decide_restore
 from tidegate.coordinator.savepoint import Savepoint
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.ids import Attempt, CheckpointId, OperatorName
@@ -112,12 +113,31 @@ def test_a_savepoint_that_was_made_of_rows_begins_a_pipeline_unasked_on_any_clus
         decide_wish(owned(cut(2, 20, 30)).state, wish, repeat_output=False)
 
 
-@pytest.mark.parametrize(("first", "second"), [(9, 20), (11, 20), (9, 21)])
-def test_a_savepoint_of_another_cut_than_the_newest_must_be_asked_for(first: int, second: int) -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "before", "ahead"),
+    [(9, 20, 1, ""), (11, 20, 0, "orders orders[0]"), (9, 21, 1, "orders orders[1]")],
+)
+def test_a_savepoint_of_another_cut_than_the_newest_must_be_asked_for(
+    first: int, second: int, before: int, ahead: str
+) -> None:
+    """And says what is agreed to: output of records before the newest comes again, that of records after it never."""
     state = owned(cut(8, 10, 20)).state
-    with pytest.raises(RestoreRefused, match="--repeat-output"):
+    with pytest.raises(RestoreRefused, match="--repeat-output") as caught:
         decide_wish(state, saved(7, first, second), repeat_output=False)
     assert decide_wish(state, saved(7, first, second), repeat_output=True)
+    told = describe_output(state, saved(7, first, second))
+    assert ("a second time" in caught.value.message) == ("is written again" in told) == bool(before)
+    for text in (caught.value.message, told):
+        assert (f"lies ahead of the newest checkpoint, 8, in {ahead}: the input in" in text) == bool(ahead)
+        assert ("is not read" in text) == bool(ahead)
+    assert ("lies 1 input records before" in caught.value.message) == bool(before)
+
+
+def test_what_lies_behind_or_cannot_be_compared_is_called_written_again() -> None:
+    again = "output after it is written again"
+    assert describe_output(EMPTY, saved(7, 10, 20)) == again
+    assert describe_output(owned(cut(8, 10, 20)).state, saved(7, 10, 20)) == again
+    assert describe_output(owned(cut(8, 30, 40)).state, saved(7, 10, 20)) == again
 
 
 def test_a_savepoint_ahead_of_the_newest_is_of_no_abandoned_history_and_may_be_asked_for() -> None:
@@ -178,7 +198,10 @@ def restore(journal: Journal, chosen: Chosen) -> None:
 
 def test_C32_what_is_chosen_becomes_the_newest_and_is_restored_like_any_other() -> None:
     journal = owned(cut(1, 10, 20), cut(2, 30, 40))
-    restore(journal, derive_chosen(find_retained(journal.state, CheckpointId(1)), IDENTITY))
+    old = msgspec.structs.replace(IDENTITY, parallelism=3)
+    wish = msgspec.structs.replace(find_retained(journal.state, CheckpointId(1)), identity=old)
+    looked = decide_chosen(journal.state, derive_chosen(wish, IDENTITY), FACTS)
+    restore(journal, derive_chosen(wish, IDENTITY))
     plan = decide_restore(journal.state, FACTS)
     assert plan.checkpoint is not None
     assert journal.state.takeover is not None
@@ -186,6 +209,7 @@ def test_C32_what_is_chosen_becomes_the_newest_and_is_restored_like_any_other() 
     assert plan.first_checkpoint == plan.checkpoint.id + 1
     assert plan.first_checkpoint <= journal.state.reserved_to
     assert [o for slot in plan.slots for _, o in slot.positions[0].next_offsets] == [10, 20]
+    assert plan.slots == looked.slots
     assert Journal(journal._storage, ME, retained=3, id_reserve=5).read() == journal.state
 
 

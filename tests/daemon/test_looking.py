@@ -163,6 +163,7 @@ def test_the_old_file_goes_back_to_its_own_checkpoint_although_the_newest_is_of_
     decided = asyncio.run(shop.start(wanted))
     (slot,) = decided.restore.slots
     assert [dict(one.next_offsets) for one in slot.positions] == [{TopicPartition("orders", 0): 1}]
+    assert "as requested: output after it is written again" in caplog.text
     assert "changes nothing" not in caplog.text
     again = asyncio.run(shop.start(wanted))  # a supervisor repeats it
     assert again.restore.slots

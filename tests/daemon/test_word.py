@@ -43,11 +43,11 @@ class Shop:
         await world.kill(0)
         self.record = derive_record(world.journal.state)
 
-    def start(self, world: Loopback, options: StartOptions) -> Look:
-        """What a daemon finds that is started with a directory."""
+    def start(self, world: Loopback, options: StartOptions, record: OwnerRecord | None = None) -> Look:
+        """What a daemon finds that is started with a directory; `record` instead of the pipeline's own."""
 
         async def read_known(_pipeline: str) -> Known:
-            return Known(record=self.record, mirrored=True)
+            return Known(record=record or self.record, mirrored=True)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(world.kafka, "read_known", read_known)
@@ -59,9 +59,31 @@ def shop() -> Shop:
     return Shop()
 
 
-def test_X03_a_word_that_was_given_for_a_restore_that_is_done_opens_no_old_copy(shop: Shop) -> None:
+@pytest.mark.parametrize("begin_anew", [False, True])
+def test_X03_a_word_that_was_given_for_a_restore_that_is_done_opens_no_old_copy(shop: Shop, begin_anew: bool) -> None:
     with pytest.raises(PipelineKnown, match="old copy"):
-        shop.start(shop.copy, StartOptions(shop.option))
+        shop.start(shop.copy, StartOptions(shop.option, begin_anew=begin_anew))
+
+
+def test_X03_a_word_to_begin_anew_that_stays_on_the_command_line_is_for_an_empty_directory_only(shop: Shop) -> None:
+    """The volume that was away is mounted again, or an old copy is: its checkpoints would be continued from."""
+    anew = StartOptions(begin_anew=True)
+    with pytest.raises(PipelineKnown, match="old copy"):
+        shop.start(shop.copy, anew)
+    elsewhere = msgspec.structs.replace(shop.record, journal="of another directory")
+    with pytest.raises(PipelineKnown, match="continued from another checkpoint directory"):
+        shop.start(shop.copy, anew, elsewhere)
+    empty = Loopback(PLAN, ROWS)
+    look = shop.start(empty, anew)
+    assert look.replaced == (shop.record.journal,)
+    empty.journal.take_over(look.facts.identity, 0, look.used, look.replaced)  # and dies before it has left its record
+    assert shop.start(empty, anew).replaced == ()
+
+
+def test_only_a_restore_says_that_entries_of_the_journal_may_be_missing() -> None:
+    assert not StartOptions(begin_anew=True).repeats_output
+    assert not StartOptions(RestoreOption("1"), begin_anew=True).repeats_output
+    assert StartOptions(RestoreOption("1", repeat_output=True)).repeats_output
 
 
 def test_X03_a_word_for_another_restore_does_and_numbers_go_on_above_the_record(shop: Shop) -> None:

@@ -49,13 +49,18 @@ def find_problems(loaded: LoadedPipeline, plan: Plan, options: StartOptions = NO
     def check(stores: Stores | None) -> Awaitable[list[StartProblem]]:
         return check_start(loaded, plan, stores, options, PATIENCE_S)
 
-    found, trouble = asyncio.run(with_stores(loaded, check))
+    found, trouble = asyncio.run(with_stores(loaded, check, may_repeat=options.repeats_output))
     problems = [*look_around(loaded), *trouble, *found]
     return [one.problem for one in problems], derive_exit_code(problems)
 
 
-async def with_stores(loaded: LoadedPipeline, ask: Ask[T]) -> tuple[T, Sequence[StartProblem]]:
-    """What is answered where journal and storage are open to be read, and what is in the way of opening them."""
+async def with_stores(
+    loaded: LoadedPipeline, ask: Ask[T], *, may_repeat: bool = False
+) -> tuple[T, Sequence[StartProblem]]:
+    """What is answered where journal and storage are open to be read, and what is in the way of opening them.
+
+    `may_repeat`: see Journal.
+    """
     settings = loaded.settings
     kafka = KafkaEdge(reveal(settings.kafka), connect_timeout_s=PATIENCE_S)
     try:
@@ -63,7 +68,7 @@ async def with_stores(loaded: LoadedPipeline, ask: Ask[T]) -> tuple[T, Sequence[
     except StartRefused as refused:
         return await ask(None), refused.problems
     reader = Writer("reader", socket.gethostname(), os.getpid())
-    journal = Journal(storage, reader, retained=settings.checkpoints.retained, id_reserve=1)
+    journal = Journal(storage, reader, retained=settings.checkpoints.retained, id_reserve=1, may_repeat=may_repeat)
     with ThreadPoolExecutor(1, "journal") as thread:
         try:
             stores = Stores(storage, journal, thread, kafka, open_storage=derive_opener(settings))

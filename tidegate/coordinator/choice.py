@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -21,6 +22,9 @@ from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.coordinator.upgrade import derive_identity
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition
+
+SHOWN: Final = 5
+"""Partitions in a message."""
 
 SourceOffsets = dict[tuple[OperatorName, TopicPartition], int]
 """Where sources continue."""
@@ -90,7 +94,8 @@ def derive_saved(path: str, savepoint: Savepoint, now: Identity) -> Wish:
 def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool:
     """Whether something is to be done: not twice for the same wish, which a supervisor repeats at every start.
 
-    Raises RestoreRefused where output would be lost, or written again without `repeat_output`.
+    Raises RestoreRefused where output would be lost, and, without `repeat_output`, where it would be written again or
+    a savepoint leaves input out.
     """
     newest = state.newest_checkpoint
     if state.origin == wish.origin:
@@ -107,20 +112,39 @@ def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool
     again, ahead = _distance(wish.checkpoint, newest, _derive_later(state, wish))
     if ahead and wish.retained:
         raise RestoreRefused(
-            f"{wish.title} is of a history that was abandoned: in {', '.join(ahead[:5])} it lies ahead of the newest "
-            f"checkpoint, {newest.id}, so output in between could be missing; choose another one",
+            f"{wish.title} is of a history that was abandoned: in {', '.join(ahead[:SHOWN])} it lies ahead of the "
+            f"newest checkpoint, {newest.id}, so output in between could be missing; choose another one",
             wish=wish.title,
         )
     if (again or ahead) and not repeat_output:
+        facts = []
+        if again:
+            facts.append(
+                f"{wish.title} lies {again:,} input records before the newest checkpoint, {newest.id}, whose output is "
+                "committed: going back writes the output of these records a second time"
+            )
+        if ahead:
+            facts.append(f"{wish.title} {_tell_ahead(newest, ahead)}")
         raise RestoreRefused(
-            f"{wish.title} lies {again:,} input records before the newest checkpoint, {newest.id}, whose output is "
-            "committed: going back writes the output of these records a second time. When readers can live with that, "
-            f"say so with --repeat-output; else start without --restore to continue from checkpoint {newest.id}",
+            f"{'. '.join(facts)}. When readers can live with that, say so with --repeat-output; else start without "
+            f"--restore to continue from checkpoint {newest.id}",
             wish=wish.title,
             newest=newest.id,
             records=again,
         )
     return True
+
+
+def describe_output(state: JournalState, wish: Wish) -> str:
+    """What becomes of output when `wish` is restored, which `decide_wish` has agreed to. For the log."""
+    again_text, newest = "output after it is written again", state.newest_checkpoint
+    if newest is None:
+        return again_text
+    again, ahead = _distance(wish.checkpoint, newest, _derive_later(state, wish))
+    if not ahead:
+        return again_text
+    ahead_text = f"it {_tell_ahead(newest, ahead)}"
+    return f"{again_text}; {ahead_text}" if again else ahead_text
 
 
 def refuse_missing_partitions(wish: Wish, sources: Mapping[OperatorName, Mapping[str, int]]) -> None:
@@ -219,6 +243,13 @@ def _own(state: JournalState, entry: CheckpointEntry) -> tuple[tuple[Committable
     own = entry.checkpoint.committables
     left = tuple(one for one in own if key_of(one) in listed)
     return left, tuple(one for one in own if key_of(one) not in listed)
+
+
+def _tell_ahead(newest: CompletedCheckpoint, ahead: Sequence[str]) -> str:
+    return (
+        f"lies ahead of the newest checkpoint, {newest.id}, in {', '.join(ahead[:SHOWN])}: the input in between "
+        "is not read, so its output is missing unless something else has written it"
+    )
 
 
 def _tell(one: Committable) -> str:

@@ -89,7 +89,9 @@ class SlotRestore(msgspec.Struct, frozen=True):
 
 
 class RestorePlan(msgspec.Struct, frozen=True):
-    """Only made by `decide_restore`, and by `decide_replaced` up to where somebody's choice takes its place."""
+    """Only made by `decide_restore`, by `decide_replaced` up to where somebody's choice takes its place, and by
+    `decide_chosen` to look at that choice.
+    """
 
     attempt: Attempt
     checkpoint: CompletedCheckpoint | None
@@ -114,10 +116,21 @@ class RestorePlan(msgspec.Struct, frozen=True):
 
 def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
     """Before or after the own takeover. Raises RestoreRefused, which reports old, new and remedy."""
-    checkpoint, upgrade = state.newest_checkpoint, decide_upgrade(None, None, facts.definition)
+    return _deal_out(state, state.newest_checkpoint, state.identity, facts)
+
+
+def decide_chosen(state: JournalState, chosen: Chosen, facts: RestoreFacts) -> RestorePlan:
+    """What `decide_restore` will say once `chosen` is appended, for who looks before. Raises RestoreRefused."""
+    return _deal_out(state, chosen.checkpoint, chosen.identity, facts)
+
+
+def _deal_out(
+    state: JournalState, checkpoint: CompletedCheckpoint | None, identity: Identity | None, facts: RestoreFacts
+) -> RestorePlan:
+    upgrade = decide_upgrade(None, None, facts.definition)
     restored = checkpoint
-    if state.identity is not None and checkpoint is not None:
-        upgrade = refuse_unfit(checkpoint, state.identity, facts)
+    if identity is not None and checkpoint is not None:
+        upgrade = refuse_unfit(checkpoint, identity, facts)
         restored = msgspec.structs.replace(
             checkpoint,
             positions=upgrade.map_positions(checkpoint.positions),
@@ -125,7 +138,7 @@ def decide_restore(state: JournalState, facts: RestoreFacts) -> RestorePlan:
         )
     now = facts.identity
     sources = {source: _assign(topics, now.parallelism) for source, topics in facts.sources.items()}
-    before = state.identity.parallelism if state.identity is not None else now.parallelism
+    before = identity.parallelism if identity is not None else now.parallelism
     slots = []
     for slot in map(SlotIndex, range(now.parallelism)):
         key_groups = key_group_range(slot, now.parallelism, now.max_parallelism)

@@ -22,6 +22,7 @@ from tidegate.coordinator.choice import (
     derive_candidates,
     derive_chosen,
     derive_saved,
+    describe_output,
     find_retained,
     refuse_damaged,
     refuse_missing_partitions,
@@ -66,8 +67,8 @@ class StartOptions(msgspec.Struct, frozen=True):
 
     @property
     def repeats_output(self) -> bool:
-        """Somebody has said that output may be written again."""
-        return self.begin_anew or (self.restore is not None and self.restore.repeat_output)
+        """Somebody has said that output after what is restored may be written again."""
+        return self.restore is not None and self.restore.repeat_output
 
 
 NO_OPTIONS: Final = StartOptions()
@@ -154,7 +155,7 @@ class Choosing:
             chosen = msgspec.structs.replace(
                 chosen, checkpoint=msgspec.structs.replace(chosen.checkpoint, states=states)
             )
-        logger.warning("restoring %s, as requested: output after it is written again", found.title)
+        logger.warning("restoring %s, as requested: %s", found.title, describe_output(services.journal.state, found))
         decided = Decided(await self._append(plan, chosen), ended.facts)
         if mark:
             await services.in_journal_thread(lambda: services.storage.delete(mark))

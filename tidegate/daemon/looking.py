@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.coordinator.choice import Wish
+from tidegate.coordinator.choice import Wish, derive_chosen
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal import Used
 from tidegate.coordinator.journal_state import JournalState
@@ -20,6 +20,7 @@ from tidegate.coordinator.recovery import (
     RestoreFacts,
     RestorePlan,
     RestoreRefused,
+    decide_chosen,
     decide_replaced,
     decide_restore,
     merge_positions,
@@ -53,8 +54,19 @@ class Look(msgspec.Struct, frozen=True):
     """See decide_owner."""
     used: Used
     """Numbers that other histories of the pipeline have used."""
-    goes_back: bool
-    """Somebody's choice will take the place of the newest checkpoint."""
+    wish: Wish | None
+    """Somebody's choice, which will take the place of the newest checkpoint."""
+
+    @property
+    def goes_back(self) -> bool:
+        """The newest checkpoint will not be continued from."""
+        return self.wish is not None
+
+    def decide_restore(self) -> RestorePlan:
+        """What the start will continue from. Raises RestoreRefused."""
+        if self.wish is None:
+            return decide_restore(self.before, self.facts)
+        return decide_chosen(self.before, derive_chosen(self.wish, self.facts.identity), self.facts)
 
 
 async def look_first(plan: Plan, services: Stores, options: StartOptions, *, first: bool, verify: bool) -> Look:
@@ -104,7 +116,7 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
         used = choosing.used
         if known.record is not None:  # of this journal, too, where the directory is an old copy
             used = Used(max(used.attempt, known.record.attempt), max(used.checkpoint, known.record.checkpoint))
-        return Look(before, facts, choosing, replaced, used, goes_back=wish is not None)
+        return Look(before, facts, choosing, replaced, used, wish)
 
 
 async def _find_wish(
@@ -150,11 +162,12 @@ def _decide_owner(
     before: JournalState, known: Known, wish: Wish | None, word: StartOptions, place: str
 ) -> tuple[str, ...]:
     """What somebody has said about output was said for one restore: it does not count where that is done (`wish` is
-    None), nor where the directory was lost since, or is another one. Raises PipelineKnown.
+    None), nor where the directory was lost since, or is another one. `--begin-anew` alone was said for an empty
+    directory: it opens none that is back, nor a copy. Raises PipelineKnown.
     """
     if wish is not None and not word.begin_anew:
         refuse_repeated(before, known, wish, place=place)
-    consent = word.begin_anew or (wish is not None and word.repeats_output)
+    consent = word.repeats_output if wish is not None else word.begin_anew and before.newest is None
     return decide_owner(before, known, place=place, consent=consent)
 
 

@@ -142,6 +142,8 @@ def _choose(storage: Storage, directory: str, chosen: str | None) -> Snapshot:
     )
 
 
-def read_journal(storage: Storage) -> JournalState:
-    """What is true according to a directory's journal. Raises StorageError, JournalRefused, ObjectCorrupt."""
-    return Journal(storage, Writer("reader", "", 0), retained=1, id_reserve=1).read()
+def read_journal(storage: Storage, *, may_repeat: bool = False) -> JournalState:
+    """What is true according to a directory's journal; `may_repeat`: see Journal. Raises StorageError, JournalRefused,
+    ObjectCorrupt.
+    """
+    return Journal(storage, Writer("reader", "", 0), retained=1, id_reserve=1, may_repeat=may_repeat).read()

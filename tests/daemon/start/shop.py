@@ -88,11 +88,11 @@ class Shop:
         self.reached = True
         raise SparkUnavailable("Spark was about to be started")
 
-    def checkpoint(self, **identity: Any) -> None:
-        """A checkpoint of the pipeline as it is now, or of one with another identity."""
-        asyncio.run(self._checkpoint(identity))
+    def checkpoint(self, at: int = 0, **identity: Any) -> None:
+        """A checkpoint of the pipeline as it is now, at this offset, or of one with another identity."""
+        asyncio.run(self._checkpoint(identity, at))
 
-    async def _checkpoint(self, identity: Mapping[str, Any]) -> None:
+    async def _checkpoint(self, identity: Mapping[str, Any], at: int = 0) -> None:
         _, plan = plan_file(self.write(), os.environ)
         storage = LocalStorage(str(self.document["checkpoints"]["directory"]))
         journal = Journal(storage, Writer("test", "test", 1), retained=3, id_reserve=10)
@@ -110,7 +110,7 @@ class Shop:
             storage.put(name, data)
             states.append(StateHandle(operator.name, SlotIndex(0), name, len(data), hashlib.sha256(data).hexdigest()))
         positions = tuple(
-            SourcePositions(source.name, tuple((TopicPartition(topic, 0), 0) for topic in source.topics))
+            SourcePositions(source.name, tuple((TopicPartition(topic, 0), at) for topic in source.topics))
             for source in plan.operators(SourceOperator)
         )
         one = CompletedCheckpoint(CheckpointId(number), journal.state.attempt, 0, 0, positions, tuple(states), ())

@@ -83,6 +83,27 @@ def test_X17_input_that_retention_has_removed_is_told_alike_before_spark(shop: S
     assert shop.run() == SPARK
 
 
+def test_X17_input_that_is_gone_where_a_start_goes_back_to_is_told_alike_before_the_journal_changes(shop: Shop) -> None:
+    orders = shop.document["sources"]["orders"]["topic"]
+    produce_transaction(shop.bootstrap, orders, [b"{}"] * 7)
+    shop.checkpoint()
+    shop.checkpoint(at=6)
+    client = AdminClient({"bootstrap.servers": shop.bootstrap})
+    (removed,) = client.delete_records([ck.TopicPartition(orders, 0, 5)]).values()
+    removed.result(30)
+    journal = shop.directory / "checkpoints" / "journal"
+    before = {entry.name: entry.read_bytes() for entry in journal.iterdir()}
+    options = StartOptions(RestoreOption("10", repeat_output=True))
+    code, (problem,) = shop.validate(options)
+    assert (code, shop.run(options)) == (4, 4)
+    assert f"sources.orders: {orders}[0]: offset 0 is gone, the log now starts at 5" in problem
+    assert {entry.name: entry.read_bytes() for entry in journal.iterdir()} == before
+    assert (shop.validate(), shop.run()) == ((0, []), SPARK)
+    shop.document["sources"]["orders"]["on_lost_input"] = "continue"
+    assert shop.validate(options) == (0, [])
+    assert shop.run(options) == SPARK
+
+
 def topic_id(shop: Shop, topic: str) -> str:
     with closing(TransactionClient({"bootstrap.servers": shop.bootstrap})) as client:
         return client.topics([topic])[topic].topic_id
@@ -173,6 +194,19 @@ def test_X17_a_damaged_journal_is_refused_alike_before_spark(shop: Shop) -> None
     code, (problem,) = shop.validate()
     assert (code, shop.run()) == (4, 4)
     assert newest.name in problem
+
+
+def test_X17_a_journal_with_a_gap_is_taken_alike_with_the_words_that_its_refusal_names(shop: Shop) -> None:
+    for _ in range(3):
+        shop.checkpoint()
+    sorted((shop.directory / "checkpoints" / "journal").iterdir())[-3].unlink()
+    code, (problem,) = shop.validate()
+    assert (code, shop.run()) == (4, 4)
+    named = re.search("start with --restore ([0-9]+) --repeat-output", problem)
+    assert named is not None
+    options = StartOptions(RestoreOption(named[1], repeat_output=True))
+    assert shop.validate(options) == (0, [])
+    assert shop.run(options) == SPARK
 
 
 def test_X17_every_missing_topic_and_everything_else_is_told_at_once(

@@ -15,7 +15,7 @@ from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.recovery import RestoreRefused, decide_restore, merge_positions
+from tidegate.coordinator.recovery import RestoreRefused, merge_positions
 from tidegate.coordinator.types import LostRange
 from tidegate.coordinator.upgrade import Outcome, Refusal, Upgrade
 from tidegate.daemon.beginning import find_ahead
@@ -167,32 +167,31 @@ def _server_path(loaded: LoadedPipeline) -> Path:
 
 
 async def _compare(loaded: LoadedPipeline, plan: Plan, stores: Stores, options: StartOptions) -> Sequence[StartProblem]:
-    """The pipeline as it is now against what its checkpoints hold."""
+    """The pipeline as it is now against what its checkpoints hold, or what takes their place."""
     try:
         await stores.kafka.open()
         look = await look_first(plan, stores, options, first=True, verify=False)
         newest, identity = look.before.newest_checkpoint, look.before.identity
-        if look.goes_back:
-            return []
-        if newest is not None and identity is not None:
+        if not look.goes_back and newest is not None and identity is not None:
             upgrade = await stores.in_journal_thread(
                 lambda: refuse_unfit_state(stores.storage, newest, identity, look.facts)
             )
             _log_given_up(upgrade)
-        restore = decide_restore(look.before, look.facts)
+        restore = look.decide_restore()
         lost = await find_lost_input(plan, stores.kafka, restore, continuing=False)
         ahead = find_ahead(plan, restore, stores.clock.now_ms())
-        return [*(_lost_problem(loaded, one) for one in lost), *(_ahead_problem(loaded, one) for one in ahead)]
+        remedy = "or restore a newer checkpoint or savepoint" if look.goes_back else ""
+        return [*(_lost_problem(loaded, one, remedy) for one in lost), *(_ahead_problem(loaded, one) for one in ahead)]
     except RestoreRefused as error:
         return [_refused_upgrade(loaded, error, one) for one in error.refusals] or [_journal_problem(loaded, error)]
     except TidegateError as error:
         return [_journal_problem(loaded, error)]
 
 
-def _lost_problem(loaded: LoadedPipeline, lost: LostRange) -> StartProblem:
-    """A slot would stop at it, as soon as Spark has brought it up."""
+def _lost_problem(loaded: LoadedPipeline, lost: LostRange, remedy: str) -> StartProblem:
+    """A slot would stop at it, as soon as Spark has brought it up, and what a start goes back to is the newest then."""
     message = describe_out_of_range(lost.partition, lost.from_offset, lost.to_offset, lost.to_offset)
-    return StartProblem(loaded.problem(("sources", lost.source), message), exit_code=4)
+    return StartProblem(loaded.problem(("sources", lost.source), message, remedy), exit_code=4)
 
 
 def _ahead_problem(loaded: LoadedPipeline, source: SourceOperator) -> StartProblem:

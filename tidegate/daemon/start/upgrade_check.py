@@ -86,6 +86,9 @@ class Report(msgspec.Struct, frozen=True):
 def find_target(directory: str, open_storage: StorageOpener, wanted: str | None) -> tuple[Target | None, Storage]:
     """The newest checkpoint, or the retained one or savepoint of that name; and where its states are.
 
+    Of one that is named, state alone is looked at: as whether `--repeat-output` is needed to go back to it, whether
+    entries of the journal are missing before it is for `validate --connect` to say.
+
     Raises RestoreRefused, SavepointRefused, JournalRefused, StorageError.
     """
     if wanted is not None and not is_checkpoint_number(wanted):
@@ -93,7 +96,7 @@ def find_target(directory: str, open_storage: StorageOpener, wanted: str | None)
         savepoint = read_savepoint(folder)
         return Target(f"savepoint {wanted}", savepoint.checkpoint, savepoint.identity, saved=True), folder
     storage = open_storage(directory, create=False)
-    state = read_journal(storage)
+    state = read_journal(storage, may_repeat=wanted is not None)
     if wanted is not None:
         found = find_retained(state, CheckpointId(int(wanted)))
         return Target(found.title, found.checkpoint, found.identity), storage
@@ -139,7 +142,7 @@ def check_upgrade(
 def _has_gone(storage: Storage, target: Target) -> bool:
     """A daemon that runs has completed others meanwhile, and removed this one."""
     return not target.saved and all(
-        entry.checkpoint.id != target.checkpoint.id for entry in read_journal(storage).retained
+        entry.checkpoint.id != target.checkpoint.id for entry in read_journal(storage, may_repeat=True).retained
     )
 
 
