@@ -122,11 +122,18 @@ def test_values_of_the_examples_are_valid(file: Path) -> None:
         ({"settings": {"checkpoints": {"intervall": "5s"}}}, "'intervall' was unexpected"),
         ({"settings": {"kafka": {"bootstrap.server": "k"}}}, "bootstrap.server"),
         ({"settings": {"registry": {"username": 1}}}, "settings.registry"),
+        ({"start": {"acceptGone": True}}, "start.acceptGone: True is not of type 'integer', 'null'"),
+        ({"start": {"acceptGone": -1}}, "start.acceptGone"),
     ],
     ids=str,
 )
 def test_wrong_values_are_refused_with_their_place(values: dict[str, Any], said: str) -> None:
     assert any(said in problem for problem in problems(values)), problems(values)
+
+
+@pytest.mark.parametrize("number", [None, 0, 42])
+def test_what_is_accepted_as_gone_is_a_checkpoint_or_nothing(number: int | None) -> None:
+    assert problems({"start": {"acceptGone": number}}) == []
 
 
 def test_settings_are_parts_of_a_pipeline_file_of_which_nothing_is_required() -> None:
