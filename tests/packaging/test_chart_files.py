@@ -185,6 +185,24 @@ def test_alerts_and_dashboard_ask_for_exported_series_only() -> None:
     assert all(metric_names(query) for _, query in expressions())
 
 
+def test_pipelines_of_one_name_in_several_namespaces_are_told_apart() -> None:
+    """The same file everywhere: `orders` of staging kept the alerts of a dead `orders` of prod from firing."""
+    groupings = [
+        (what, re.split(r",\s*", labels))
+        for what, query in expressions()
+        for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", query)
+    ]
+    assert len(groupings) > 60
+    assert [each for each in groupings if "pipeline" in each[1] and "namespace" not in each[1]] == []
+    queries = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+    chosen = 'namespace=~"$namespace",pipeline=~"$pipeline"'
+    assert [query for query in queries if query.count("$pipeline") != query.count(chosen)] == []
+    namespace, pipeline = DASHBOARD["templating"]["list"][1:]
+    assert (namespace["name"], namespace["includeAll"]) == ("namespace", True)
+    assert namespace["allValue"] == ".*", "without Kubernetes there is no such label"
+    assert pipeline["query"]["query"] == 'label_values(tidegate_build_info{namespace=~"$namespace"}, pipeline)'
+
+
 def test_every_alert_has_severity_summary_and_a_section_that_exists() -> None:
     names = set()
     for rule in ALERTS["groups"][0]["rules"]:
