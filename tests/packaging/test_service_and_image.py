@@ -37,11 +37,15 @@ EXECUTOR = {
 }
 
 
-def service() -> configparser.SectionProxy:
+def section(name: str) -> configparser.SectionProxy:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]  # names as they are
     unit.read(UNIT, encoding="utf-8")
-    return unit["Service"]
+    return unit[name]
+
+
+def service() -> configparser.SectionProxy:
+    return section("Service")
 
 
 def seconds(text: str) -> float:
@@ -75,6 +79,14 @@ def test_the_unit_does_not_restart_what_a_restart_cannot_cure() -> None:
     unit = service()
     assert unit["Restart"] == "on-failure"
     assert {"0", *unit["RestartPreventExitStatus"].split()} == set(re.findall(r"\d+", sentence[1]))
+
+
+def test_the_unit_is_started_again_for_as_long_as_brokers_are_away() -> None:
+    """A start that finds none ends with 1: ten starts were over, for good, before three brokers had read their logs."""
+    assert section("Unit")["StartLimitIntervalSec"] == "0"
+    assert "StartLimitBurst" not in section("Unit")
+    assert 5 <= seconds(service()["RestartSec"]) <= 30
+    assert "1" not in service()["RestartPreventExitStatus"].split()
 
 
 def test_the_unit_waits_as_long_as_the_daemon_needs() -> None:
