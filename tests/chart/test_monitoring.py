@@ -37,10 +37,10 @@ def test_every_query_of_the_dashboard_parses(tmp_path: Path) -> None:
     """As a rule, which is the only way to have promtool look at a query."""
     panels = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))["panels"]
     queries = [target["expr"] for panel in panels for target in panel.get("targets", ())]
-    rules = [
-        {"record": f"query:{number}", "expr": query.replace("$__rate_interval", "5m").replace("$pipeline", ".+")}
-        for number, query in enumerate(queries)
-    ]
+    values = {"$__rate_interval": "5m", "$namespace": ".*", "$pipeline": ".+"}
+    for name, value in values.items():
+        queries = [query.replace(name, value) for query in queries]
+    rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}), encoding="utf-8")
     assert f"{len(queries)} rules found" in promtool("check", "rules", file)

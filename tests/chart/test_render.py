@@ -60,6 +60,7 @@ def test_strict_schemas_find_an_unknown_field(tmp_path: Path) -> None:
         ([*LOCAL, "--set", "spark.mode=external"], "spark.external.master is needed"),
         ([*LOCAL, "--set", "checkpoints.address=file:///x"], "for a directory use checkpoints.volume"),
         ([*LOCAL, "--set", "start.repeatOutput=true"], "start.repeatOutput needs start.restore"),
+        ([*LOCAL, "--set", "start.acceptGone=true"], "acceptGone"),
         ([*ON_KUBERNETES, "--set", "metrics.podMonitor.enabled=true"], "would scrape the same port twice"),
         (["--set", "pipelineConfigMap.name=x,spark.mode=kubernetes"], "settings.parallelism is needed"),
     ],
@@ -231,6 +232,17 @@ def test_the_check_is_given_what_the_run_is_given(
         *("validate", "--connect", FILE, *validate),
         *("upgrade", "--check", FILE, *upgrade),
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [("acceptGone: 2000000", ["--accept-gone=2000000"]), ("acceptGone: 0", []), ("acceptGone: null", [])],
+)
+def test_what_is_accepted_as_gone_is_said_for_one_checkpoint(tmp_path: Path, values: str, words: list[str]) -> None:
+    """From a file: helm reads its numbers as floats, and would write 2e+06."""
+    file = tmp_path / "values.yaml"
+    file.write_text(f"start: {{{values}}}\n", encoding="utf-8")
+    assert daemon(*LOCAL, "-f", file)["spec"]["containers"][0]["args"][2:] == words
 
 
 def test_notes_and_paths_reach_the_run_as_they_are() -> None:

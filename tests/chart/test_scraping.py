@@ -33,11 +33,10 @@ HAPPENS_ELSEWHERE = {
 def dashboard(pipeline: str) -> list[tuple[str, str]]:
     """Panel and query, as Grafana fills them in."""
     panels = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))["panels"]
-    return [
-        (panel["title"], target["expr"].replace("$__rate_interval", "15s").replace("$pipeline", pipeline))
-        for panel in panels
-        for target in panel.get("targets", ())
-    ]
+    queries = [(panel["title"], target["expr"]) for panel in panels for target in panel.get("targets", ())]
+    for name, value in {"$__rate_interval": "15s", "$namespace": "streams", "$pipeline": pipeline}.items():
+        queries = [(title, query.replace(name, value)) for title, query in queries]
+    return queries
 
 
 def test_prometheus_scrapes_a_daemon_and_answers_every_query_of_dashboard_alerts_and_runbook(

@@ -212,6 +212,8 @@ def test_init_writes_a_valid_sample_and_overwrites_nothing(tmp_path: Path, capsy
         (["run", "FILE", "--restore", ""], "--restore is empty"),
         (["run", "FILE", "--restore", " "], "--restore is empty"),
         (["run", "FILE", "--repeat-output"], "--repeat-output needs --restore"),
+        (["run", "FILE", "--accept-gone"], "Option '--accept-gone' requires an argument"),
+        (["run", "FILE", "--accept-gone", "0"], "0 is not in the range x>=1"),
     ],
 )
 def test_orders_that_cannot_be_meant_are_refused_before_anything_starts(

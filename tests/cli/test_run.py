@@ -11,6 +11,8 @@ import pytest
 
 from tests.daemon.small_pipeline import TEXT
 from tests.support.command import tidegate
+from tidegate.daemon.choosing import StartOptions
+from tidegate.ids import CheckpointId
 
 PROGRAM = """\
 import os, signal, sys
@@ -68,3 +70,19 @@ def test_an_internal_error_is_in_the_log_without_secrets(tmp_path: Path, monkeyp
     assert (ended.code, line["level"]) == (1, "error")
     assert "KeyError: '*** is no number'" in line["exception"]
     assert "opensesame" not in ended.text
+
+
+@pytest.mark.parametrize(("words", "accepted"), [([], None), (["--accept-gone", "42"], 42)])
+def test_what_is_accepted_as_gone_is_that_of_one_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], accepted: int | None
+) -> None:
+    given: list[StartOptions] = []
+
+    def run_pipeline(_file: Path, options: StartOptions, _on_ended: object) -> int:
+        given.append(options)
+        return 0
+
+    monkeypatch.setattr("tidegate.cli.run.run_pipeline", run_pipeline)
+    monkeypatch.setattr("tidegate.cli.run._keep_exit_code", lambda: None)
+    assert tidegate("run", "shop.yaml", *words).code == 0
+    assert given == [StartOptions(accept_gone=None if accepted is None else CheckpointId(accepted))]

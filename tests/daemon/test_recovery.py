@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -11,12 +12,17 @@ from tests.support.loopback import Loopback, plan_of, play
 from tests.support.loopback_kafka import LoopKafka
 from tests.task.fakes import Row
 from tidegate.config.load import parse_pipeline
+from tidegate.coordinator.permit import CommitPermit
+from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.daemon.choosing import StartOptions
-from tidegate.ids import OperatorName, TopicPartition
-from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
+from tidegate.ids import OperatorName, Producer, TopicPartition, TransactionalId
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, TransactionGone
+from tidegate.kafka.facts import EndAnswer, Marker
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
+from tidegate.sinks.committer import Committer
+from tidegate.sinks.outcome import Outcome
 
 ROWS: dict[int, list[Row]] = {partition: [(number % 3, number) for number in range(6)] for partition in range(2)}
 
@@ -95,3 +101,64 @@ def test_a_start_that_gives_a_source_up_does_not_need_its_topic(monkeypatch: pyt
     play(new, read_and_stop)
     assert mirrored == {"fresh"}
     assert len(new.kafka.output) == 24
+
+
+class Forgetful:
+    """Answers a committer: of the transactions of these producers nothing is left."""
+
+    def __init__(self) -> None:
+        self.gone: set[int] = set()
+
+    def end_transactions(self, committables: Sequence[Committable], timeout_s: float) -> list[EndAnswer]:
+        return [EndAnswer.UNKNOWN_PRODUCER if one.producer_id in self.gone else EndAnswer.ENDED for one in committables]
+
+    def outcome(self, _written: WrittenRange, _producer: Producer, timeout_s: float) -> Marker:
+        return Marker.GONE
+
+    def describe(self, _transactional_id: TransactionalId, timeout_s: float) -> None:
+        return None
+
+
+def test_the_word_for_what_is_gone_of_one_checkpoint_is_none_for_what_is_gone_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A supervisor repeats the option at every start: it was taken for a word about whatever was gone then."""
+    client = Forgetful()
+
+    async def commit(kafka: LoopKafka, permit: CommitPermit) -> list[Outcome]:
+        return Committer(cast("Any", client), accept_gone=kafka.accept_gone).commit(permit)
+
+    async def one_more(world: Loopback) -> None:
+        world.kafka.history[0] += ROWS[0]
+        await read_and_save(world)
+
+    monkeypatch.setattr(LoopKafka, "commit", commit)
+    old = Loopback(plan_of("stateless"), ROWS)
+    play(old, one_more)
+    client.gone |= {one.producer_id for one in old.completed[-1].committables}
+    first = old.completed[-1].id
+    refused = play_refused(Loopback(plan_of("stateless"), ROWS, before=old))
+    assert f"start with --accept-gone {first}, " in refused.message
+
+    accepting = StartOptions(accept_gone=first)
+    second = Loopback(plan_of("stateless"), ROWS, before=old, options=accepting)
+    play(second, one_more)
+    assert f"counted as committed, as --accept-gone {first} says" in caplog.text
+    assert "changes nothing" not in caplog.text
+    assert second.kafka.accept_gone is None
+    newest = second.completed[-1]
+    client.gone |= {one.producer_id for one in newest.committables}
+    refused = play_refused(Loopback(plan_of("stateless"), ROWS, before=second, options=accepting))
+    assert f"start with --accept-gone {newest.id}, " in refused.message
+    assert f"--accept-gone {first} changes nothing: the newest checkpoint is {newest.id}" in caplog.text
+
+
+def play_refused(world: Loopback) -> TransactionGone:
+    async def never(_world: Loopback) -> None:
+        raise AssertionError("it has started")
+
+    with pytest.raises(AssertionError, match="the daemon has ended"):
+        play(world, never)
+    assert isinstance(world.error, TransactionGone)
+    assert world.kafka.accept_gone is None
+    return world.error

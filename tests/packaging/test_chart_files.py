@@ -122,11 +122,18 @@ def test_values_of_the_examples_are_valid(file: Path) -> None:
         ({"settings": {"checkpoints": {"intervall": "5s"}}}, "'intervall' was unexpected"),
         ({"settings": {"kafka": {"bootstrap.server": "k"}}}, "bootstrap.server"),
         ({"settings": {"registry": {"username": 1}}}, "settings.registry"),
+        ({"start": {"acceptGone": True}}, "start.acceptGone: True is not of type 'integer', 'null'"),
+        ({"start": {"acceptGone": -1}}, "start.acceptGone"),
     ],
     ids=str,
 )
 def test_wrong_values_are_refused_with_their_place(values: dict[str, Any], said: str) -> None:
     assert any(said in problem for problem in problems(values)), problems(values)
+
+
+@pytest.mark.parametrize("number", [None, 0, 42])
+def test_what_is_accepted_as_gone_is_a_checkpoint_or_nothing(number: int | None) -> None:
+    assert problems({"start": {"acceptGone": number}}) == []
 
 
 def test_settings_are_parts_of_a_pipeline_file_of_which_nothing_is_required() -> None:
@@ -176,6 +183,24 @@ def test_alerts_and_dashboard_ask_for_exported_series_only() -> None:
     unknown = [f"{what}: {name}" for what, query in expressions() for name in metric_names(query) - known]
     assert unknown == []
     assert all(metric_names(query) for _, query in expressions())
+
+
+def test_pipelines_of_one_name_in_several_namespaces_are_told_apart() -> None:
+    """The same file everywhere: `orders` of staging kept the alerts of a dead `orders` of prod from firing."""
+    groupings = [
+        (what, re.split(r",\s*", labels))
+        for what, query in expressions()
+        for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", query)
+    ]
+    assert len(groupings) > 60
+    assert [each for each in groupings if "pipeline" in each[1] and "namespace" not in each[1]] == []
+    queries = [target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())]
+    chosen = 'namespace=~"$namespace",pipeline=~"$pipeline"'
+    assert [query for query in queries if query.count("$pipeline") != query.count(chosen)] == []
+    namespace, pipeline = DASHBOARD["templating"]["list"][1:]
+    assert (namespace["name"], namespace["includeAll"]) == ("namespace", True)
+    assert namespace["allValue"] == ".*", "without Kubernetes there is no such label"
+    assert pipeline["query"]["query"] == 'label_values(tidegate_build_info{namespace=~"$namespace"}, pipeline)'
 
 
 def test_every_alert_has_severity_summary_and_a_section_that_exists() -> None:

@@ -21,6 +21,9 @@ from tidegate.spark.host import STOP_TIMEOUT_S
 UNIT = ROOT / "packaging" / "systemd" / "tidegate@.service"
 ENTRYPOINT = ROOT / "packaging" / "image" / "entrypoint.sh"
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+BESIDE_TRACING = {"certifi", "charset-normalizer", "googleapis-common-protos", "requests", "urllib3"}
 EXECUTOR = {
     "SPARK_HOME": "/spark",
     "SPARK_DRIVER_URL": "spark://driver:7078",
@@ -37,11 +40,15 @@ EXECUTOR = {
 }
 
 
-def service() -> configparser.SectionProxy:
+def section(name: str) -> configparser.SectionProxy:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]  # names as they are
     unit.read(UNIT, encoding="utf-8")
-    return unit["Service"]
+    return unit[name]
+
+
+def service() -> configparser.SectionProxy:
+    return section("Service")
 
 
 def seconds(text: str) -> float:
@@ -75,6 +82,14 @@ def test_the_unit_does_not_restart_what_a_restart_cannot_cure() -> None:
     unit = service()
     assert unit["Restart"] == "on-failure"
     assert {"0", *unit["RestartPreventExitStatus"].split()} == set(re.findall(r"\d+", sentence[1]))
+
+
+def test_the_unit_is_started_again_for_as_long_as_brokers_are_away() -> None:
+    """A start that finds none ends with 1: ten starts were over, for good, before three brokers had read their logs."""
+    assert section("Unit")["StartLimitIntervalSec"] == "0"
+    assert "StartLimitBurst" not in section("Unit")
+    assert 5 <= seconds(service()["RestartSec"]) <= 30
+    assert "1" not in service()["RestartPreventExitStatus"].split()
 
 
 def test_the_unit_waits_as_long_as_the_daemon_needs() -> None:
@@ -142,11 +157,34 @@ def test_what_the_image_copies_is_there_and_not_ignored() -> None:
             assert any(f"!{parent}" in ignored for parent in (source, *map(str, Path(source).parents))), source
 
 
+def extras_of_the_image() -> set[str]:
+    (line,) = [line for line in MAKEFILE.splitlines() if line.endswith("-o requirements-runtime.lock")]
+    return set(re.findall(r"--extra (\S+)", line))
+
+
+def test_the_image_has_everything_that_a_pipeline_may_need() -> None:
+    """A file with `aes_encrypt` passed on a laptop and ended its pod: the image has no pip to follow the advice by."""
+    extras = set(PROJECT["optional-dependencies"])
+    assert extras - extras_of_the_image() == {"jvm", "simulation", "spark-sql", "docker", "dev"}
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8").partition("## The image")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| .* \| (yes|no)\b.* \|$", page, re.MULTILINE))
+    assert rows == {name: "yes" if name in extras_of_the_image() else "no" for name in extras - {"docker", "dev"}}
+
+
 def test_packages_of_the_image_are_those_of_the_tests_without_the_developers() -> None:
+    """But for OpenTelemetry, which `make tracing` tests in an environment of its own."""
     runtime, everything = pins("requirements-runtime.lock"), pins("requirements.lock")
-    assert runtime.items() <= everything.items()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    extras = project["optional-dependencies"]
-    for requirement in [*project["dependencies"], *extras["sketches"], *extras["object-stores"]]:
+    assert {name for name in runtime if not name.startswith("opentelemetry-")} - everything.keys() <= BESIDE_TRACING
+    assert {name: pin for name, pin in runtime.items() if name in everything}.items() <= everything.items()
+    extras = PROJECT["optional-dependencies"]
+    for requirement in [*PROJECT["dependencies"], *(one for name in extras_of_the_image() for one in extras[name])]:
         assert re.split(r"[<>=\[]", requirement)[0].lower() in runtime, requirement
     assert {"pytest", "mypy", "ruff", "hypothesis"}.isdisjoint(runtime)
+
+
+def test_a_lock_names_no_place_from_which_packages_come() -> None:
+    for lock in ROOT.glob("requirements*.lock"):
+        text = lock.read_text(encoding="ascii")
+        assert "://" not in text, lock.name
+        pinned = re.findall(r"^[\w.-]+==.* \\\n    --hash=sha256:", text, re.MULTILINE)
+        assert len(pinned) == len(re.findall(r"^\S", text, re.MULTILINE)), lock.name

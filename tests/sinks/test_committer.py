@@ -197,10 +197,13 @@ def test_X07_leftovers_of_another_checkpoint_directory_are_fenced_whatever_their
 
 
 def test_X02_what_is_gone_everywhere_needs_a_word() -> None:
-    client = ScriptedClient({1: EndAnswer.UNKNOWN_PRODUCER}, [[Marker.GONE, Marker.GONE]] * 2)
-    with pytest.raises(TransactionGone, match=r"nothing is left in Kafka.*sink totals, checkpoint 4.*--accept-gone"):
-        Committer(client).commit(permit([committable(1)]))
-    assert Committer(client, accept_gone=True).commit(permit([committable(1)])) == [Outcome.ACCEPTED]
+    """The word is the number of the checkpoint that lists it, which may not be the one that it was written for."""
+    client = ScriptedClient({1: EndAnswer.UNKNOWN_PRODUCER}, [[Marker.GONE, Marker.GONE]] * 3)
+    listing = permit([committable(1)], 7)
+    for accepted in (None, CheckpointId(4)):
+        with pytest.raises(TransactionGone, match=r"nothing is left.*sink totals, checkpoint 4.*--accept-gone 7, "):
+            Committer(client, accept_gone=accepted).commit(listing)
+    assert Committer(client, accept_gone=CheckpointId(7)).commit(listing) == [Outcome.ACCEPTED]
 
 
 def test_an_end_that_is_not_permitted_is_refused_instead_of_waited_for() -> None:

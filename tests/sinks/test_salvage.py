@@ -26,6 +26,8 @@ from tidegate.sinks.salvage import (
     merge_ranges,
 )
 
+LISTED_BY = CheckpointId(8)
+
 
 def committable(
     checkpoint: int, partitions: tuple[int, ...] = (0,), sink: str = "totals", topic: str = "out", subtask: int = 0
@@ -49,7 +51,7 @@ def lost(one: Committable) -> LostTransaction:
 
 
 def order(*ones: Committable) -> SalvageOrder:
-    return SalvageOrder("p", "0a1b2c3d", Attempt(3), CheckpointId(9), 1000, tuple(map(lost, ones)))
+    return SalvageOrder("p", "0a1b2c3d", Attempt(3), CheckpointId(9), LISTED_BY, 1000, tuple(map(lost, ones)))
 
 
 @pytest.mark.parametrize(
@@ -102,10 +104,10 @@ def test_every_committed_transaction_is_compared() -> None:
 def test_only_all_records_of_a_transaction_are_salvaged(found: list[LoggedRange], complete: bool) -> None:
     one = lost(committable(4))
     if complete:
-        decide_found(one, TopicPartition("out", 0), 5, found)
+        decide_found(one, TopicPartition("out", 0), 5, found, LISTED_BY)
         return
     with pytest.raises(TransactionLost, match=r"out\[0\] holds (\d of its 5 records|6 records of its producer)"):
-        decide_found(one, TopicPartition("out", 0), 5, found)
+        decide_found(one, TopicPartition("out", 0), 5, found, LISTED_BY)
 
 
 @pytest.mark.parametrize(
@@ -115,10 +117,16 @@ def test_only_all_records_of_a_transaction_are_salvaged(found: list[LoggedRange]
 def test_records_that_are_gone_may_be_accepted_but_none_that_are_not_ours(found: list[LoggedRange], gone: int) -> None:
     one = lost(committable(4))
     if gone >= 0:
-        assert decide_found(one, TopicPartition("out", 0), 5, found, accept_gone=True) == gone
+        assert decide_found(one, TopicPartition("out", 0), 5, found, LISTED_BY, accept_gone=LISTED_BY) == gone
         return
     with pytest.raises(TransactionLost, match=r"holds 6 records of its producer where it wrote 5"):
-        decide_found(one, TopicPartition("out", 0), 5, found, accept_gone=True)
+        decide_found(one, TopicPartition("out", 0), 5, found, LISTED_BY, accept_gone=LISTED_BY)
+
+
+def test_what_is_gone_of_another_checkpoint_is_not_accepted() -> None:
+    """A supervisor gives the same option to every start."""
+    with pytest.raises(TransactionLost, match=r"holds 0 of its 5 records.*start with --accept-gone 8, "):
+        decide_found(lost(committable(4)), TopicPartition("out", 0), 5, [], LISTED_BY, accept_gone=CheckpointId(4))
 
 
 def test_all_lost_transactions_of_a_sink_become_one() -> None:
@@ -187,7 +195,7 @@ def test_one_that_is_accepted_as_gone_keeps_nobody_from_a_salvage() -> None:
     """Nothing of it is left that a copy of an older one of its sink could come after."""
     client = ScriptedClient({1: EndAnswer.FENCED, 2: EndAnswer.FENCED}, [[Marker.ABORT], [Marker.GONE]])
     older, newer = of_checkpoint(4, 1), of_checkpoint(5, 2)
-    settled = Committer(client, accept_gone=True).settle(permit([older, newer]), hold=False)
+    settled = Committer(client, accept_gone=LISTED_BY).settle(permit([older, newer], LISTED_BY), hold=False)
     assert settled.outcomes == (Outcome.LOST, Outcome.ACCEPTED)
     assert settled.definite
     assert settled.committed == ()

@@ -115,9 +115,11 @@ def make_salvager(
     attempt: int = 2,
     checkpoint: int = 9,
     *,
-    accept_gone: bool = False,
+    accept_gone: CheckpointId | None = None,
 ) -> Salvager:
-    order = SalvageOrder(cluster.pipeline, "", Attempt(attempt), CheckpointId(checkpoint), 60_000, lost)
+    order = SalvageOrder(
+        cluster.pipeline, "", Attempt(attempt), CheckpointId(checkpoint), CheckpointId(4), 60_000, lost
+    )
     kafka = {"bootstrap.servers": cluster.bootstrap}
     return Salvager(cluster.client, kafka, {OUT: kafka}, order, accept_gone=accept_gone)
 
@@ -304,7 +306,7 @@ def test_deleted_records_are_missed_and_what_is_left_is_written_where_somebody_a
     with pytest.raises(TransactionLost, match=rf"holds {left} of its {part.records} records; retention, compaction"):
         make_salvager(cluster, found.lost).prepare()
     assert cluster.client.describe(identity_of(cluster, 2, SALVAGE_SLOT)) is None
-    (salvaged,) = make_salvager(cluster, found.lost, accept_gone=True).prepare()
+    (salvaged,) = make_salvager(cluster, found.lost, accept_gone=CheckpointId(4)).prepare()
     wanted = {one.partition: one.records for one in one.written} | {part.partition: left}
     assert {one.partition: one.records for one in salvaged.written} == wanted
     assert Committer(cluster.client).commit(permit([salvaged])) == [Outcome.ENDED_NOW]

@@ -20,7 +20,7 @@ from tidegate.kafka.tools import Consumer, KafkaTools
 from tidegate.sinks.salvage import Group, SalvageOrder
 from tidegate.sinks.salvager import Salvager
 
-ORDER = SalvageOrder("shop", "", Attempt(2), CheckpointId(9), 60_000, ())
+ORDER = SalvageOrder("shop", "", Attempt(2), CheckpointId(9), CheckpointId(6), 60_000, ())
 
 
 class Tools(KafkaTools):
@@ -68,9 +68,9 @@ def test_settings_that_no_client_takes_are_refused_with_the_reason(kafka: dict[s
         open_consumer(kafka, Tools(whole_at_s=1000.0))
 
 
-@pytest.mark.parametrize("accept_gone", [False, True])
+@pytest.mark.parametrize("accept_gone", [None, 5, 6])
 def test_what_is_left_is_written_again_where_somebody_accepts_that_the_rest_is_gone(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, accept_gone: bool
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, accept_gone: CheckpointId | None
 ) -> None:
     """Each start was refused, whatever one did: the directory was of no use any more."""
     written: list[tuple[str, dict[int, int]]] = []
@@ -85,9 +85,9 @@ def test_what_is_left_is_written_again_where_somebody_accepts_that_the_rest_is_g
     order = msgspec.structs.replace(ORDER, lost=tuple(map(lost, ones)))
     client = Logs({(4, 1): [LoggedRange(12, 15, 3)], (5, 0): [LoggedRange(10, 15, 5)]})
     salvager = Salvager(cast("Any", client), {}, {}, order, Tools(), accept_gone=accept_gone)
-    if not accept_gone:
+    if accept_gone != ORDER.listed_by:
         for look in (salvager.check, salvager.prepare):
-            with pytest.raises(TransactionLost, match=r"holds 0 of its 5 records.*start with --accept-gone"):
+            with pytest.raises(TransactionLost, match=r"holds 0 of its 5 records.*start with --accept-gone 6, "):
                 look()
         assert written == []
         return

@@ -10,7 +10,7 @@ from tidegate.coordinator.beginning import Unplaced
 from tidegate.coordinator.owner import Known
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import SourcePositions
-from tidegate.ids import TopicPartition
+from tidegate.ids import CheckpointId, TopicPartition
 from tidegate.kafka.facts import TopicFacts
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
@@ -23,7 +23,7 @@ class LoopKafka:
     """What the daemon asks of `KafkaEdge`, and where the slots read and write."""
 
     away = False
-    accept_gone = False
+    accept_gone: CheckpointId | None = None
     interruptions = 0
 
     def __init__(self, plan: Plan, history: Mapping[int, Sequence[Row]]) -> None:

@@ -26,18 +26,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_ACCEPT_GONE = "Count output of this checkpoint that is gone from Kafka as committed; the refusal names the number."
+
 
 @click.command()
 @PIPELINE_FILE
 @add_place
-@click.option("--accept-gone", is_flag=True, help="Count decided output that is gone from Kafka as committed, once.")
+@click.option("--accept-gone", metavar="CHECKPOINT", type=click.IntRange(min=1), help=_ACCEPT_GONE)
 @add_words
 def run(
     file: Path,
     restore: str | None,
     repeat_output: bool,
     begin_anew: bool,
-    accept_gone: bool,
+    accept_gone: int | None,
     keep: tuple[str, ...],
     reset: tuple[str, ...],
     drop: tuple[str, ...],

@@ -11,7 +11,7 @@ import click
 
 from tidegate.config.interpolate import is_utf8
 from tidegate.coordinator.upgrade import Spoken
-from tidegate.ids import OperatorName
+from tidegate.ids import CheckpointId, OperatorName
 
 if TYPE_CHECKING:
     from tidegate.daemon.choosing import StartOptions
@@ -52,7 +52,7 @@ def add_place(command: Command) -> Command:
 
 
 def read_start(
-    restore: str | None, repeat_output: bool, begin_anew: bool, spoken: Spoken, *, accept_gone: bool = False
+    restore: str | None, repeat_output: bool, begin_anew: bool, spoken: Spoken, *, accept_gone: int | None = None
 ) -> StartOptions:
     """Raises UsageError for what contradicts itself."""
     if restore is not None and not restore.strip():
@@ -67,7 +67,8 @@ def read_start(
     from tidegate.daemon.choosing import RestoreOption, StartOptions
 
     option = None if restore is None else RestoreOption(restore, repeat_output)
-    return StartOptions(option, begin_anew, accept_gone, spoken)
+    accepted = None if accept_gone is None else CheckpointId(accept_gone)
+    return StartOptions(option, begin_anew, accepted, spoken)
 
 
 def read_words(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, ...]) -> Spoken:

@@ -60,8 +60,8 @@ class StartOptions(msgspec.Struct, frozen=True):
     restore: RestoreOption | None = None
     begin_anew: bool = False
     """Take an empty checkpoint directory although Kafka knows the pipeline."""
-    accept_gone: bool = False
-    """Transactions, and records of lost ones, of which nothing is left in Kafka count as committed."""
+    accept_gone: CheckpointId | None = None
+    """What is gone from Kafka of the transactions that this checkpoint lists counts as committed."""
     spoken: Spoken = Spoken()
     """What becomes of state that another definition has made. It holds until it is in the journal."""
 

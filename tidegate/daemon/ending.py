@@ -93,6 +93,7 @@ async def _salvage(
         restore.journal,
         restore.attempt,
         restore.first_checkpoint,
+        permit.checkpoint,
         transaction_timeout_ms,
         settled.losing,
     )

@@ -20,7 +20,7 @@ from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import Committable, SourcePositions
 from tidegate.daemon.owning import read_known
 from tidegate.errors import PipelineStopped
-from tidegate.ids import Attempt, OperatorName, TopicPartition, TransactionalId
+from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition, TransactionalId
 from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TopicFacts
@@ -73,7 +73,7 @@ class KafkaEdge:
         self._other_client: TransactionClient | None = None
         self._watch_client: TransactionClient | None = None
         self._mender: Mender | None = None
-        self.accept_gone = False
+        self.accept_gone: CheckpointId | None = None
         """See Committer."""
         self.away = False
         """No broker answers, and that was reported."""

@@ -23,8 +23,8 @@ from tidegate.daemon.hanging import HangingCheck
 from tidegate.daemon.looking import Look, decide_newest, look_first, read_facts
 from tidegate.daemon.owning import Ownership
 from tidegate.daemon.services import Services
-from tidegate.daemon.stages import Owned, Placed, Recovered
-from tidegate.ids import SlotIndex, SubtaskId, TopicPartition
+from tidegate.daemon.stages import Owned, Placed, Recovered, Whole
+from tidegate.ids import CheckpointId, SlotIndex, SubtaskId, TopicPartition
 from tidegate.kafka.errors import KafkaRefused
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
@@ -52,12 +52,26 @@ async def recover(
     look = await look_first(plan, services, options, first=first, verify=first)
     owned = await take_over(plan, services, ownership, look, patiently=first)
     whole = await look.choosing.get_round_damage(owned)
-    services.kafka.accept_gone = first and options.accept_gone
-    ended = await end_listed(plan, services, whole, transaction_timeout_ms, hanging.look)
-    services.kafka.accept_gone = False
+    services.kafka.accept_gone = _find_accepted(options, whole) if first else None
+    try:
+        ended = await end_listed(plan, services, whole, transaction_timeout_ms, hanging.look)
+    finally:
+        services.kafka.accept_gone = None
     decided = await look.choosing.go_back(ended)
     placed = await fix_beginnings(plan, services, decided)
     return await clear(plan, services, ownership, placed, hanging)
+
+
+def _find_accepted(options: StartOptions, whole: Whole) -> CheckpointId | None:
+    """The checkpoint of `--accept-gone`. It means no other one: a supervisor repeats the option at every start."""
+    named, newest = options.accept_gone, whole.restore.checkpoint
+    if named is not None and (newest is None or newest.id != named):
+        logger.warning(
+            "--accept-gone %d changes nothing: the newest checkpoint is %s; remove the option",
+            named,
+            "none" if newest is None else newest.id,
+        )
+    return named
 
 
 async def take_over(plan: Plan, services: Services, ownership: Ownership, look: Look, *, patiently: bool) -> Owned:

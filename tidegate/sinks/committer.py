@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.errors import PipelineStopped
-from tidegate.ids import Attempt, OperatorName, Producer, TransactionalId
+from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, TransactionalId
 from tidegate.kafka.errors import (
     BrokerUnavailable,
     KafkaRefused,
@@ -72,7 +72,8 @@ class Client(Protocol):
 class Committer:
     """Ends transactions through a client; keeps nothing between calls.
 
-    With `accept_gone` somebody has said that transactions of which nothing is left count as committed.
+    `accept_gone`: somebody has said that transactions which this checkpoint lists, and of which nothing is left, count
+    as committed. It is a number because an option comes again with every start of a supervisor.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Committer:
         timeout_s: float = COMMIT_TIMEOUT_S,
         clock: Clock = SYSTEM_CLOCK,
         *,
-        accept_gone: bool = False,
+        accept_gone: CheckpointId | None = None,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -100,7 +101,7 @@ class Committer:
         for committable, answer, outcome, markers in self._ask(permit):
             outcomes.append(outcome)
             if answer is not None and outcome in _TROUBLE and trouble is None:
-                trouble = self._explain(committable, answer, outcome, markers)
+                trouble = self._explain(permit, committable, answer, outcome, markers)
         if trouble is not None:
             raise trouble
         return outcomes
@@ -126,7 +127,7 @@ class Committer:
             elif outcome is Outcome.LOST:
                 lost.append(LostTransaction(committable, self._tell_loss(committable, answer)))
             elif outcome in _TROUBLE:
-                raise self._explain(committable, answer, outcome, markers)
+                raise self._explain(permit, committable, answer, outcome, markers)
         return Settlement(tuple(outcomes), tuple(committed), tuple(lost), tuple(held))
 
     def abort_held(self, settlement: Settlement) -> None:
@@ -162,12 +163,14 @@ class Committer:
             if markers_by is None:
                 markers_by = self._clock.monotonic() + MARKER_TIMEOUT_S
             for (i, one), answer in zip(now, answers, strict=True):
-                asked[i] = (one, answer, *self._decide(one, answer, markers_by))
+                asked[i] = (one, answer, *self._decide(permit, one, answer, markers_by))
                 if hold and not asked[i][2].committed:
                     behind.add(one.sink)
         return [asked[i] for i in range(len(permit.committables))]
 
-    def _decide(self, committable: Committable, answer: EndAnswer, deadline: float) -> tuple[Outcome, list[Marker]]:
+    def _decide(
+        self, permit: CommitPermit, committable: Committable, answer: EndAnswer, deadline: float
+    ) -> tuple[Outcome, list[Marker]]:
         outcome = decide_from_answer(answer)
         if outcome is not None:
             return outcome, []
@@ -182,8 +185,8 @@ class Committer:
                 f"{committable.checkpoint}; grant WRITE to it on the transactional ids that begin with the pipeline's "
                 f"name and a dot"
             )
-        if outcome is Outcome.GONE and self._accept_gone:
-            logger.warning("counted as committed, as --accept-gone says: %s", _place(committable))
+        if outcome is Outcome.GONE and self._accept_gone == permit.checkpoint:
+            logger.warning("counted as committed, as --accept-gone %d says: %s", permit.checkpoint, _place(committable))
             return Outcome.ACCEPTED, markers
         return outcome, markers
 
@@ -245,7 +248,12 @@ class Committer:
             self._clock.sleep(MARKER_PAUSE_S)
 
     def _explain(
-        self, committable: Committable, answer: EndAnswer, outcome: Outcome, markers: Sequence[Marker]
+        self,
+        permit: CommitPermit,
+        committable: Committable,
+        answer: EndAnswer,
+        outcome: Outcome,
+        markers: Sequence[Marker],
     ) -> TransactionLost | TransactionGone | TransactionUndecidable:
         """The error with everything that the person on call needs."""
         fields = {
@@ -262,8 +270,9 @@ class Committer:
                 f"nothing is left in Kafka of a transaction of a completed checkpoint, so nothing there says whether "
                 f"it was committed: {_place(committable)}. {self._tell_answer(committable, answer)}; retention or "
                 f"somebody has removed its records and markers. The choices: when its readers had them, or can do "
-                f"without, start with --accept-gone, which counts it as committed, once; or restore a savepoint into a "
-                f"new `checkpoints.directory` (--restore PATH --repeat-output)",
+                f"without, start with --accept-gone {permit.checkpoint}, which counts as committed what is gone of the "
+                f"transactions that checkpoint {permit.checkpoint} lists, and nothing later; or restore a savepoint "
+                f"into a new `checkpoints.directory` (--restore PATH --repeat-output)",
                 **fields,
             )
         found = ", ".join(

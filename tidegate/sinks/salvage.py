@@ -72,6 +72,8 @@ class SalvageOrder(msgspec.Struct, frozen=True):
     attempt: Attempt
     checkpoint: CheckpointId
     """Of the journal entry that will list the new transactions."""
+    listed_by: CheckpointId
+    """The restored checkpoint, in whose list the lost ones are: `--accept-gone` names it."""
     timeout_ms: int
     """Of the new transactions."""
     lost: tuple[LostTransaction, ...]
@@ -130,10 +132,11 @@ def decide_found(
     partition: TopicPartition,
     records: int,
     found: Sequence[LoggedRange],
+    listed_by: CheckpointId,
     *,
-    accept_gone: bool = False,
+    accept_gone: CheckpointId | None = None,
 ) -> int:
-    """How many of the prepared records are gone: none, unless somebody accepts that.
+    """How many of the prepared records are gone: none, unless somebody accepts that for the checkpoint that lists them.
 
     Raises TransactionLost when the log holds others than were prepared.
     """
@@ -143,14 +146,15 @@ def decide_found(
             f"{partition} holds {counted} records of its producer where it wrote {records}; nothing was written: keep "
             f"the topic as it is, and report this"
         )
-    if counted == records or accept_gone:
+    if counted == records or accept_gone == listed_by:
         return records - counted
     raise one.refused(
         f"{partition} holds {counted} of its {records} records; retention, compaction or a deletion of records has "
         f"removed the rest; nothing was written. The choices: when readers can do without the rest, or somebody has "
-        f"written it by hand, start with --accept-gone, which writes what is left again and counts the rest as "
-        f"committed, once; add --restore N --repeat-output of an older checkpoint to write all output after that one "
-        f"again; or restore a savepoint into a new `checkpoints.directory` (--restore PATH --repeat-output)"
+        f"written it by hand, start with --accept-gone {listed_by}, which writes what is left again and counts the "
+        f"rest of what checkpoint {listed_by} lists as committed, and nothing later; add --restore N --repeat-output "
+        f"of an older checkpoint to write all output after that one again; or restore a savepoint into a new "
+        f"`checkpoints.directory` (--restore PATH --repeat-output)"
     )
 
 

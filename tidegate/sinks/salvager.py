@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import confluent_kafka as ck
 
 from tidegate.coordinator.types import Committable
-from tidegate.ids import OperatorName, SlotIndex, TopicPartition
+from tidegate.ids import CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.kafka.connecting import PAUSE_S
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.producer_properties import derive_producer_properties
@@ -67,9 +67,11 @@ class Salvager:
         order: SalvageOrder,
         tools: KafkaTools = KAFKA_TOOLS,
         *,
-        accept_gone: bool = False,
+        accept_gone: CheckpointId | None = None,
     ) -> None:
-        """`accept_gone`: somebody has said that records that are gone count as committed."""
+        """`accept_gone`: somebody has said that what is gone of the transactions that this checkpoint lists counts as
+        committed.
+        """
         self._client = client
         self._kafka = kafka
         self._sinks = sinks
@@ -101,10 +103,18 @@ class Salvager:
                 if part.partition.topic != group.topic:
                     continue
                 ranges = self._client.data_ranges(part, owner.producer, SCAN_TIMEOUT_S)
-                gone = decide_found(one, part.partition, part.records, ranges, accept_gone=self._accept_gone)
+                gone = decide_found(
+                    one, part.partition, part.records, ranges, self._order.listed_by, accept_gone=self._accept_gone
+                )
                 if gone:
-                    text = "counted as committed, as --accept-gone says: %d of %d records of %s in %s, which are gone"
-                    logger.warning(text, gone, part.records, owner.transactional_id, part.partition)
+                    logger.warning(
+                        "counted as committed, as --accept-gone %d says: %d of %d records of %s in %s, which are gone",
+                        self._order.listed_by,
+                        gone,
+                        part.records,
+                        owner.transactional_id,
+                        part.partition,
+                    )
                 if ranges:
                     by_partition.setdefault(part.partition, []).append(ranges)
         return {partition: merge_ranges(found) for partition, found in sorted(by_partition.items())}
