@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -379,7 +379,7 @@ def _draw_without_windows(seed: int) -> Workload:
     )
 
 
-@cache
+@lru_cache(maxsize=512)  # with event time hardly any two are the same
 def plan_of(
     topology: str,
     parallelism: int,
