@@ -211,6 +211,25 @@ def test_lag_is_summed_over_partitions() -> None:
     assert value(metrics, "source_position_offset", topic="orders", partition="1") == 5
 
 
+def test_positions_are_those_that_the_slots_of_this_attempt_have_reported_last() -> None:
+    """Of a partition that two sources read, the one that is behind."""
+    metrics = make_metrics()
+    first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+    def report(slot: int, attempt: Attempt, *found: tuple[OperatorName, TopicPartition, int]) -> None:
+        positions = tuple(SourcePositions(source, ((part, at),)) for source, part, at in found)
+        metrics.slot_report(attempt, slot, SlotReport(positions=positions))
+
+    report(0, FIRST, (ORDERS, first, 3), (TOTALS, second, 9))
+    report(1, FIRST, (TOTALS, first, 2))
+    assert metrics.reached() == {first: 2, second: 9}
+    report(1, FIRST, (TOTALS, first, 5))
+    assert metrics.reached() == {first: 3, second: 9}
+    report(0, SECOND, (ORDERS, first, 1))
+    report(1, FIRST, (TOTALS, first, 8))
+    assert metrics.reached() == {first: 1}
+
+
 def test_reasons_are_bounded() -> None:
     metrics = make_metrics()
     for number in range(REASONS_MAX + 10):

@@ -36,6 +36,15 @@ def derive_duration_s(checkpoint: CompletedCheckpoint, phases: Mapping[str, floa
     return acknowledged_s + phases.get("journal", 0.0) + phases.get("commit", 0.0)
 
 
+def derive_state_bytes(checkpoint: CompletedCheckpoint) -> dict[str, int]:
+    """Per operator, without rows in flight."""
+    found: dict[str, int] = {}
+    for handle in checkpoint.states:
+        if not handle.in_flight:
+            found[handle.operator] = found.get(handle.operator, 0) + handle.size_bytes
+    return found
+
+
 def checkpoint_line(checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> str:
     """The one line a completed checkpoint writes: id, duration, phases (seconds), size, what it commits."""
     duration = derive_duration_s(checkpoint, phases)
