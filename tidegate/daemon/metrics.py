@@ -23,15 +23,10 @@ from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.events import Event, Instruction
 from tidegate.coordinator.history import CheckpointHistory, CheckpointRecord, FailureHistory, FailureRecord
 from tidegate.coordinator.recovery import Offsets, merge_offsets
-from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.daemon.broker_watch import Sign
-from tidegate.daemon.checkpoint_summary import (
-    PHASES,
-    derive_committed,
-    derive_duration_s,
-    derive_state_bytes,
-    render_duration,
-)
+from tidegate.daemon.checkpoint_summary import PHASES, derive_duration_s, derive_state_bytes, render_duration
+from tidegate.daemon.commit_account import CommitAccount
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
 from tidegate.daemon.operator_accounts import OperatorAccounts
@@ -103,7 +98,7 @@ class PipelineMetrics:
         self._lags_at: float | None = None
         self._away_s = 0.0
         self._exported: set[TopicPartition] = set()
-        self._last: CompletedCheckpoint | None = None
+        self._commits = CommitAccount()
         self._freshness = Freshness()
         self._operators = OperatorAccounts(kinds, RATE_WINDOW_SECONDS)
         self._stalled: set[OperatorName] = set()
@@ -277,6 +272,7 @@ class PipelineMetrics:
     def attempt_started(self, attempt: Attempt) -> None:
         """From now on older attempts' reports are ignored, and gauges of slots start empty."""
         with self._lock:
+            self._commits.begin(attempt)
             if attempt > self._attempt:
                 self._begin_attempt(attempt)
 
@@ -367,10 +363,8 @@ class PipelineMetrics:
             raise ValueError(f"unknown phases of a checkpoint: {sorted(unknown)}; known are {PHASES}")
         duration = derive_duration_s(checkpoint, phases)
         with self._lock:
-            committed = derive_committed(checkpoint, self._last)
-            self._last, records, now = checkpoint, sum(committed.values()), self._elapsed()
+            now, records = self._elapsed(), self._count_committed(self._commits.completed(checkpoint))
             self._freshness.completed(TimedCheckpoint(checkpoint, records, now - duration, now))
-            self._committed += records
             self._counter("tidegate_checkpoints_total", "completed").inc()
             for phase, seconds in {"total": duration, **phases}.items():
                 self._histogram("tidegate_checkpoint_duration_seconds", phase).observe(seconds)
@@ -379,11 +373,21 @@ class PipelineMetrics:
             self._gauge("tidegate_checkpoint_size_bytes", "full").set(checkpoint.size_bytes)
             self._gauge("tidegate_checkpoint_size_bytes", "in_flight").set(checkpoint.inflight_bytes)
             self._show_checkpoint()
-            for sink, records in committed.items():
-                self._counter("tidegate_records_committed_total", self._steps.of(sink)).inc(records)
             self._observe_latency(self._times.committed(checkpoint.positions, self._now_ms()))
             for step, size in derive_state_bytes(checkpoint).items():
                 self._gauge("tidegate_state_bytes", self._steps.of(step)).set(size)
+
+    def committed(self, committables: Iterable[Committable], since: Attempt) -> None:
+        """The end of an attempt or a recovery has seen that they are; `since` is an attempt of this daemon."""
+        with self._lock:
+            self._commits.begin(since)
+            self._count_committed(self._commits.ended(committables))
+
+    def _count_committed(self, found: Mapping[str, int]) -> int:
+        for sink, records in found.items():
+            self._counter("tidegate_records_committed_total", self._steps.of(sink)).inc(records)
+        self._committed += sum(found.values())
+        return sum(found.values())
 
     def _observe_latency(self, found: Iterable[tuple[TopicPartition, float]]) -> None:
         for part, seconds in found:
