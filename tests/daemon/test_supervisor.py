@@ -37,7 +37,7 @@ class Planned(Supervisor):
             journal=SimpleNamespace(read_own=lambda: None),
             in_journal_thread=_at_once,
         )
-        self.settings: Any = SimpleNamespace(restarts=SETTINGS if not deploying else _quick())
+        self.settings = cast("Any", SimpleNamespace(restarts=SETTINGS if not deploying else _quick()))
         host = SimpleNamespace(spark=SimpleNamespace(jvm_alive=True))
         nothing = cast("Any", SimpleNamespace(operators=lambda _kind: [], pipeline="shop", exactly_once=True))
         super().__init__(
