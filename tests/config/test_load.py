@@ -15,6 +15,7 @@ from tidegate.config.json_schema import derive_json_schema
 from tidegate.config.load import LoadedPipeline, parse_pipeline, read_pipeline
 from tidegate.config.reference import render_reference
 from tidegate.config.sample import SAMPLE
+from tidegate.settings.fields import GiveUp
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,7 +64,7 @@ def test_defaults() -> None:
     settings = load(SAMPLE).settings
     assert settings.http.port == 9095
     assert settings.checkpoints.transaction_timeout_ms == 15 * 60_000
-    assert settings.restart.give_up_after.failures == 20
+    assert settings.restart.give_up_after == GiveUp(20, 30 * 60_000)
     assert settings.dead_letters is not None
     assert settings.dead_letters.per_minute_max == 1000
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.config.models import RestartSettings
 from tidegate.coordinator.restart import (
     AttemptFailure,
     GiveUp,
@@ -14,6 +15,8 @@ from tidegate.coordinator.restart import (
     RestartStrategy,
     decide_restart,
 )
+from tidegate.settings.backoff import derive_waits_ms
+from tidegate.settings.units import derive_duration_ms
 
 SETTINGS = RestartStrategy(initial_ms=1000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
 
@@ -63,6 +66,46 @@ def test_the_brake_stops_a_crash_loop() -> None:
         assert isinstance(decision, RestartAfter)
     _, decision = decide_restart(SETTINGS, history, failure(20_000), 0.0)
     assert decision == GiveUp("20 failures within 600 s (restart.give_up_after); the last: worker 1 was lost")
+
+
+def count_attempts(strategy: RestartStrategy, attempts: list[tuple[int, float]]) -> int | None:
+    """After how many of these attempts (ms that each takes, jitter of the wait after it) the daemon ends."""
+    history, now_ms = RestartHistory(), 0
+    for number, (takes_ms, jitter) in enumerate(attempts, 1):
+        now_ms += takes_ms
+        history, decision = decide_restart(strategy, history, failure(now_ms), jitter)
+        if isinstance(decision, GiveUp):
+            return number
+        now_ms += decision.delay_ms
+    return None
+
+
+@given(st.lists(st.tuples(st.integers(0, 50_000), st.floats(0, 1)), min_size=20, max_size=20))
+def test_a_crash_loop_reaches_the_default_limit_with_the_waits_that_it_is_given(
+    attempts: list[tuple[int, float]],
+) -> None:
+    default = RestartSettings()
+    limit = default.give_up_after
+    strategy = RestartStrategy(default.initial_ms, default.max_ms, limit.failures, limit.within_ms)
+    assert count_attempts(strategy, attempts) == 20
+
+
+@given(st.integers(1, 50_000), st.integers(1, 50_000), st.lists(st.floats(0, 1), min_size=1, max_size=60))
+def test_a_limit_longer_than_its_waits_is_reached_whatever_is_taken_from_them(
+    initial_ms: int, max_ms: int, jitters: list[float]
+) -> None:
+    failures, attempts = len(jitters), [(0, jitter) for jitter in jitters]
+    waits_ms = derive_waits_ms(initial_ms, max_ms, failures)
+    assert count_attempts(RestartStrategy(initial_ms, max_ms, failures, waits_ms + 1), attempts) == failures
+    full = [(0, 0.0)] * failures
+    assert failures == 1 or count_attempts(RestartStrategy(initial_ms, max_ms, failures, waits_ms), full) is None
+
+
+def test_the_waits_of_many_failures_are_added_up_at_once() -> None:
+    assert derive_waits_ms(1000, 60_000, 1) == 0
+    assert derive_waits_ms(1000, 60_000, 20) == derive_duration_ms("14m3s")
+    assert derive_waits_ms(1000, 60_000, 10**12) == 63_000 + (10**12 - 7) * 60_000
+    assert derive_waits_ms(60_000, 1000, 3) == 2000
 
 
 def test_failures_outside_the_window_do_not_count() -> None:

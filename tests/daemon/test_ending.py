@@ -14,6 +14,7 @@ from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.coordinator.types import Committable
 from tidegate.daemon.ending import end_listed
+from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.stages import Whole
 from tidegate.ids import OperatorName
 from tidegate.kafka.errors import TransactionLost
@@ -56,6 +57,7 @@ def test_where_all_records_are_gone_the_journal_says_that_nothing_is_to_be_ended
         kafka=Kafka(),
         clock=SYSTEM_CLOCK,
         in_journal_thread=at_once,
+        metrics=PipelineMetrics("shop", "1"),
     )
     plan = SimpleNamespace(pipeline="shop", operators=lambda _kind: [])
     ended = asyncio.run(end_listed(cast("Any", plan), cast("Any", services), whole, 60_000, search))

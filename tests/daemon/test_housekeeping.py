@@ -9,11 +9,15 @@ from typing import Any, cast
 import pytest
 
 from tidegate.clock import SYSTEM_CLOCK
+from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.housekeeping import Housekeeping
+from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.errors import AttemptFailed
-from tidegate.ids import Attempt, TopicPartition
+from tidegate.ids import Attempt, OperatorName, TopicPartition
+from tidegate.task.report import SlotReport
 
 PART = TopicPartition("orders", 0)
+BEHIND, AHEAD = OperatorName("behind"), OperatorName("ahead")
 
 
 @pytest.mark.parametrize("error", [AttemptFailed("no broker"), KeyError("a mistake of our own")])
@@ -36,7 +40,7 @@ def test_a_turn_that_fails_is_told_once_and_followed_by_others(
         services = SimpleNamespace(
             clock=SYSTEM_CLOCK,
             kafka=SimpleNamespace(interruptions=0, away=False, stable_offsets=ends),
-            metrics=SimpleNamespace(lags=lambda _lags: None),
+            metrics=SimpleNamespace(lags=lambda _lags: None, reached=dict),
         )
         plan = SimpleNamespace(pipeline="shop", exactly_once=False, operators=lambda _kind: [])
         keeping = Housekeeping(cast("Any", plan), cast("Any", services), cast("Any", None), lambda _error: None)
@@ -49,3 +53,41 @@ def test_a_turn_that_fails_is_told_once_and_followed_by_others(
     said = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     assert len(said) == 1
     assert ("Traceback" in caplog.text) is isinstance(error, KeyError)
+
+
+def test_lag_is_measured_from_what_was_read_and_not_from_the_last_checkpoint() -> None:
+    """Else it would be a saw-tooth as high as what comes in an interval. A report may be older than a checkpoint."""
+    found: list[dict[TopicPartition, tuple[int, int]]] = []
+    other, third = TopicPartition("orders", 1), TopicPartition("orders", 2)
+    ends = {PART: 10, other: 9, third: 4}
+
+    async def stable_offsets(positions: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {part: ends[part] for part in positions}
+
+    metrics = SimpleNamespace(lags=found.append, reached=lambda: {PART: 10, other: 6, third: 1})
+    services = SimpleNamespace(kafka=SimpleNamespace(stable_offsets=stable_offsets), metrics=metrics)
+    plan = SimpleNamespace(pipeline="shop", exactly_once=False, operators=lambda _kind: [])
+    keeping = Housekeeping(cast("Any", plan), cast("Any", services), cast("Any", None), lambda _error: None)
+    keeping._positions = {PART: 3, other: 8}
+    asyncio.run(keeping._measure_lag())
+    assert found == [{PART: (0, 10), other: (1, 8), third: (3, 1)}]
+    assert keeping._positions == {PART: 3, other: 8}, "the group has what checkpoints have"
+
+
+def test_positions_are_those_that_the_slots_of_this_attempt_have_reported_last() -> None:
+    """Of a partition that two sources read, the one that is behind."""
+    metrics = PipelineMetrics("shop", "0")
+    first, second = PART, TopicPartition("orders", 1)
+
+    def report(slot: int, attempt: Attempt, *found: tuple[OperatorName, TopicPartition, int]) -> None:
+        positions = tuple(SourcePositions(source, ((part, at),)) for source, part, at in found)
+        metrics.slot_report(attempt, slot, SlotReport(positions=positions))
+
+    report(0, Attempt(1), (BEHIND, first, 3), (AHEAD, second, 9))
+    report(1, Attempt(1), (AHEAD, first, 2))
+    assert metrics.reached() == {first: 2, second: 9}
+    report(1, Attempt(1), (AHEAD, first, 5))
+    assert metrics.reached() == {first: 3, second: 9}
+    report(0, Attempt(2), (BEHIND, first, 1))
+    report(1, Attempt(1), (AHEAD, first, 8))
+    assert metrics.reached() == {first: 1}

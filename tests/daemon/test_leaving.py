@@ -15,6 +15,7 @@ from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.daemon.leaving import leave
+from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost
@@ -55,25 +56,38 @@ class Kafka:
         return []
 
 
-def journal_with(*faults: Fault) -> tuple[Journal, FakeStorage]:
+def journal_with(*faults: Fault, records: int = 5) -> tuple[Journal, FakeStorage]:
     """Of a second attempt, whose newest checkpoint lists a transaction; then what happens to the next appends."""
     storage = FakeStorage()
     journal = Journal(storage, ME, retained=2, id_reserve=5)
     for at_ms in (1, 2):
         journal.take_over(IDENTITY, at_ms)
-    journal.append_checkpoint(completed(1, attempt=2, committables=[committable(1)]))
+    journal.append_checkpoint(completed(1, attempt=2, committables=[committable(1, records=records)]))
     storage.faults = list(faults)
     return journal, storage
 
 
-def left_by(journal: Journal, kafka: Kafka, cause: BaseException | None = None, *, verified: bool = True) -> str:
+def left_by(
+    journal: Journal,
+    kafka: Kafka,
+    cause: BaseException | None = None,
+    *,
+    verified: bool = True,
+    metrics: PipelineMetrics | None = None,
+) -> str:
     async def at_once(call: Callable[[], T]) -> T:
         return call()
 
     plan = SimpleNamespace(
         pipeline="shop", exactly_once=True, operators=lambda _kind: [SimpleNamespace(topics=("out",))]
     )
-    services = SimpleNamespace(journal=journal, kafka=kafka, clock=SYSTEM_CLOCK, in_journal_thread=at_once)
+    services = SimpleNamespace(
+        journal=journal,
+        kafka=kafka,
+        clock=SYSTEM_CLOCK,
+        in_journal_thread=at_once,
+        metrics=metrics or PipelineMetrics("shop", "0"),
+    )
     return asyncio.run(leave(cast("Any", plan), cast("Any", services), cause, verified=verified))
 
 
@@ -84,6 +98,20 @@ def test_what_is_committed_is_on_record_and_older_attempts_are_still_this_daemon
     assert left_by(journal, kafka) == ""
     assert journal.state.committables == ()
     assert (kafka.kept, kafka.since) == (frozenset(), 0)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "records"),
+    [(Outcome.ENDED_NOW, 9), (Outcome.COMMITTED, 9), (Outcome.STILL_OPEN, 0), (TransactionLost("it has timed out"), 0)],
+)
+def test_records_that_are_committed_when_the_attempt_has_ended_are_counted(
+    outcome: Outcome | Exception, records: int
+) -> None:
+    """Also those that the attempt itself has committed, of a checkpoint that nobody could call completed any more."""
+    journal, _ = journal_with(records=9)
+    metrics = PipelineMetrics("shop", "0")
+    left_by(journal, Kafka(outcome), metrics=metrics)
+    assert metrics.snapshot().records_committed == records
 
 
 def test_who_was_superseded_touches_nothing_but_its_own_attempt() -> None:

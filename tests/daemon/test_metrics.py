@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from itertools import pairwise
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle, WrittenRange
 from tidegate.daemon.broker_watch import Sign
-from tidegate.daemon.checkpoint_summary import derive_committed
 from tidegate.daemon.metric_catalogue import CATALOGUE, LATENCY_BUCKETS, MetricKind
 from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult
 from tidegate.daemon.rates import CounterWindow
@@ -264,9 +262,14 @@ def test_committables_of_a_checkpoint_that_was_given_up_count_with_the_next() ->
     assert value(metrics, "records_committed_total", step="totals") == 18
 
 
-def test_committables_of_an_older_attempt_were_counted_in_its_time() -> None:
-    older = msgspec.structs.replace(committable(1, 9), attempt=Attempt(0))
-    assert derive_committed(completed(2, older, committable(2, 5)), None) == {"totals": 5}
+def test_what_was_committed_when_an_attempt_had_ended_counts_once() -> None:
+    metrics = make_metrics()
+    metrics.attempt_started(FIRST)
+    metrics.checkpoint_completed(completed(1, committable(1, 9)), {})
+    for _ in range(2):
+        metrics.committed([committable(1, 9), committable(2, 5)], since=SECOND)
+    assert value(metrics, "records_committed_total", step="totals") == 14
+    assert metrics.snapshot().records_committed == 14
 
 
 def test_an_unknown_phase_is_refused() -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed
 from tidegate.clock import SYSTEM_CLOCK
+from tidegate.coordinator.discovery import TopicFound
 from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import EMPTY
@@ -42,11 +43,11 @@ class Planned(Supervisor):
             journal=SimpleNamespace(read_own=lambda: None, read=lambda: EMPTY, last_read=EMPTY),
             in_journal_thread=_at_once,
         )
-        settings = SimpleNamespace(restarts=SETTINGS if not deploying else _quick())
+        self.settings = cast("Any", SimpleNamespace(restarts=SETTINGS if not deploying else _quick()))
         host = SimpleNamespace(spark=SimpleNamespace(jvm_alive=True))
         nothing = cast("Any", SimpleNamespace(operators=lambda _kind: [], pipeline="shop", exactly_once=True))
         super().__init__(
-            nothing, cast("Any", services), cast("Any", host), cast("Any", settings), StartOptions(), print, lambda: 0.0
+            nothing, cast("Any", services), cast("Any", host), self.settings, StartOptions(), print, lambda: 0.0
         )
         self._deploying = deploying
         self.error: TidegateError = AttemptFailed("the storage is full")
@@ -122,6 +123,16 @@ def test_the_log_line_of_an_attempt_that_failed_has_the_code_and_the_fields_of_t
     line = JsonFormatter(LogContext("shop")).format(record)
     assert '"code":"slot-failed"' in line
     assert '"fields":{"code":"broker-unavailable"' in line
+
+
+def test_a_new_topic_is_no_failure_that_counts_for_the_limit_of_a_crash_loop() -> None:
+    attempts = Planned(deploying=True)
+    attempts.settings.restarts = RestartStrategy(7, 60_000, give_up_failures=1, give_up_window_ms=600_000)
+    attempts.error = TopicFound("source orders: eu is new")
+    with pytest.raises(ShutdownIncomplete):
+        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+    (failure,) = attempts.failures
+    assert (failure.followed_by, failure.restart_after_ms) == (FollowedBy.RESTART, 7)
 
 
 @pytest.mark.parametrize("deploying", [False, True])

@@ -48,7 +48,7 @@ def finish_repeated(rig: Rig, daemon: DaemonProcess) -> None:
     """The end of a run that wrote output again: nothing is lost, and the repetition really happened."""
     wait_until(lambda: bool(daemon.status()["records_committed"]), "something is written again")
     rig.wait_output()
-    wait_until(lambda: daemon.status()["lag_records"] == 0, "everything is read and committed")
+    daemon.wait_read()
     assert daemon.terminate() == 0, daemon.text()[-3000:]
     paid, totals = rig.verdicts()
     assert (paid.lost, paid.wrong, totals.lost) == (0, 0, 0), (paid.examples, totals.examples)

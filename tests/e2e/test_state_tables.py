@@ -74,7 +74,7 @@ def test_a_pipeline_begins_with_state_from_history_and_its_state_is_read_as_tabl
     taken = tidegate("savepoint", file, tmp_path / "taken", "--http", address, environ=daemon.environ)
     assert taken.code == 0, taken.text
     orders = rig.writer.stop()
-    wait_until(lambda: daemon.status()["lag_records"] == 0, "everything is read and committed")
+    daemon.wait_read()
     assert daemon.terminate() == 0, daemon.text()[-3000:]
 
     verdict = verify_totals(orders, by_sku(history, read_topic(rig.broker.bootstrap, rig.topic["totals"])))

@@ -308,6 +308,20 @@ def test_a_pipeline_that_feeds_itself_and_totals_without_a_key_are_warned_of() -
     assert {"feeds itself" in warning.message for warning in checked.warnings} == {True, False}
 
 
+@pytest.mark.parametrize(
+    ("words", "place", "takes"),
+    [
+        ("{give_up_after: 20 in 14m3s}", 26, "20 failures take up to 14m3s"),
+        ("{give_up_after: 20 in 14m4s}", None, ""),
+        ("{max: 3m}", 1, "20 failures take up to 37m15s"),
+    ],
+)
+def test_a_limit_that_no_crash_loop_reaches_is_warned_of(words: str, place: int | None, takes: str) -> None:
+    warnings = check(f"restart: {words}\n{ORDERS}sinks:\n  out: {{from: orders, topic: out}}\n").warnings
+    assert [(one.path, one.column) for one in warnings] == [("restart.give_up_after", place)] * (place is not None)
+    assert all(takes in one.message for one in warnings)
+
+
 def test_problems_of_shape_and_of_meaning_come_in_one_run() -> None:
     text = (
         HEAD

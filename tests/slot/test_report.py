@@ -101,6 +101,13 @@ def test_W25_an_operator_reports_late_rows_and_what_it_holds_and_a_source_whom_i
     assert found == {"read": (0, {}, "in[4]"), "pass": (3, {"timers": 2}, ""), "write": (0, {}, "")}
 
 
+def test_a_report_says_where_each_source_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_deployment()
+    part = TopicPartition("in", 4)
+    monkeypatch.setattr(OneBatch, "reached", {part: 7})
+    assert made.report().positions == (SourcePositions(READ, ((part, 7),)),)
+
+
 def test_a_report_holds_copies() -> None:
     made = make_deployment()
     before = made.report().operators

@@ -126,6 +126,16 @@ def test_an_added_partition_is_stored_at_once_and_read_beside_the_others() -> No
         assert one.source.positions().watermarks == ((P0, 99), (P1, 49))
 
 
+def test_what_is_reported_of_positions_is_a_copy_and_nothing_before_they_are_known() -> None:
+    with Scripted(None, partitions=(P0,)) as one:
+        one.read((P0, order(1, 100)))
+        before = one.source.reached
+        one.read((P0, order(2, 100)))
+        assert (before, one.source.reached) == ({P0: 1}, {P0: 2})
+        one.source._positions = None
+        assert one.source.reached == {}
+
+
 def test_a_subtask_without_partitions_reads_the_first_one_that_is_added() -> None:
     with Scripted(None, partitions=(), topics=("orders", "returns")) as one:
         assert one.poll() == []

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -183,6 +184,17 @@ class DaemonProcess:
         """The JSON of /status."""
         found: dict[str, object] = json.loads(self.http("/status")[1])
         return found
+
+    def wait_read(self) -> None:
+        """Until slots have read all that is in the topics now: by a lag that was measured a second after this call."""
+        begun = time.monotonic()
+
+        def look() -> bool:
+            found = self.status()
+            age_s = found["lag_age_seconds"]
+            return found["lag_records"] == 0 and isinstance(age_s, float) and age_s + 1 < time.monotonic() - begun
+
+        wait_until(look, "everything is read")
 
     def slots(self) -> list[int]:
         """Pids of the slot processes."""

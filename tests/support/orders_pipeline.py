@@ -103,7 +103,7 @@ class OrdersPipeline(msgspec.Struct, frozen=True, kw_only=True):
             "checkpoints": self._checkpoints(),
             "savepoints": {"roots": list(self.savepoint_roots)},
             "state": {"backend": self.backend},
-            "restart": {"initial": "100ms", "max": self.restart_max, "give_up_after": "1000 in 10m"},
+            "restart": {"initial": "100ms", "max": self.restart_max, "give_up_after": "1000 in 1h"},
             "runtime": {
                 "heartbeat_interval": f"{heartbeat_ms}ms",
                 "heartbeat_timeout": self.heartbeat_timeout,

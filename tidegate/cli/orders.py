@@ -14,7 +14,7 @@ from tidegate.cli.reach import Reach
 from tidegate.config.models import PipelineSettings
 from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.commands import JSON, Order, OrderRefused
-from tidegate.daemon.order_token import find_token, read_token
+from tidegate.daemon.order_token import TokenFileRefused, find_token, read_token
 from tidegate.daemon.status import Status
 from tidegate.daemon.work_directory import temporary_directory
 from tidegate.errors import UNDECODABLE, TidegateError
@@ -75,10 +75,24 @@ class OrderFailed(TidegateError):
 
 def find_order_token(settings: PipelineSettings, reach: Reach, given: Path | None) -> str | None:
     """None when there is none to be found: then the daemon, if there is one, says what is missing."""
-    named = given or (Path(settings.http.token_file) if settings.http.token_file is not None else None)
-    if named is not None:
-        return read_token(named)
+    if given is not None:
+        return read_token(given)
+    if settings.http.token_file is not None:
+        return _read_named(settings.http.token_file, reach)
     return find_token(temporary_directory(), reach.port)
+
+
+def _read_named(file: str, reach: Reach) -> str | None:
+    """The token of a file that the pipeline file names, which is on the daemon's machine, and for its user.
+
+    None where it cannot be read and a certificate does instead. Raises TokenFileRefused.
+    """
+    try:
+        return read_token(Path(file))
+    except TokenFileRefused:
+        if reach.shows_certificate:
+            return None
+        raise
 
 
 def ask_daemon(
@@ -143,7 +157,7 @@ def find_read_token(settings: PipelineSettings, reach: Reach) -> str | None:
     """None where none is needed, or none is there. Raises TokenFileRefused."""
     named, tls = settings.http.read_token_file, settings.http.tls
     if named is not None:
-        return read_token(Path(named))
+        return _read_named(named, reach)
     return find_order_token(settings, reach, None) if tls is not None and tls.client_ca is not None else None
 
 

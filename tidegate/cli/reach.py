@@ -45,6 +45,8 @@ class Reach(NamedTuple):
 
     base: str
     context: ssl.SSLContext | None = None
+    shows_certificate: bool = False
+    """One of the user's, which may do instead of a token."""
 
     def __str__(self) -> str:
         return self.base
@@ -104,7 +106,7 @@ def derive_reach(settings: PipelineSettings, given: Given) -> Reach:
     """
     base = _derive_base(settings) if given.address is None else given.address.rstrip("/")
     if base.startswith("https://"):
-        return Reach(base, _make_context(settings, given))
+        return Reach(base, _make_context(settings, given), given.certificate is not None)
     if given.ca is not None or given.certificate is not None:
         raise click.UsageError(f"--ca and --certificate are for https://: {base} is not encrypted")
     return Reach(base)

@@ -162,7 +162,7 @@ class RestartSettings(Settings):
     )
     give_up_after: Annotated[
         GiveUpAfter, Field(description="Crash-loop limit: this many failures within this time end the daemon.")
-    ] = GiveUp(20, 600_000)
+    ] = GiveUp(20, 1_800_000)
 
 
 class RuntimeSettings(Settings):

@@ -32,7 +32,7 @@ checkpoints:
   # timeout: 10m
   # transaction_timeout: 15m            # at most the broker's transaction.max.timeout.ms
 
-# restart: {initial: 1s, max: 1m, give_up_after: 20 in 10m}
+# restart: {initial: 1s, max: 1m, give_up_after: 20 in 30m}
 # http: {host: 127.0.0.1, port: 9095}   # /metrics, /livez, /readyz
 # logging: {format: auto, level: info}
 

@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from tidegate.settings.backoff import derive_wait_ms
+
 JITTER: Final = 0.2
 """Up to this part of a delay is taken away at random, so that many pipelines do not come back at one moment."""
 SAME_FAULT_MAX: Final = 3
@@ -13,7 +15,7 @@ SAME_FAULT_MAX: Final = 3
 
 
 class RestartStrategy(msgspec.Struct, frozen=True):
-    """`restart: {initial: 1s, max: 1m, give_up_after: 20 in 10m}` of the pipeline file."""
+    """`restart: {initial: 1s, max: 1m, give_up_after: 20 in 30m}` of the pipeline file."""
 
     initial_ms: int
     max_ms: int
@@ -82,6 +84,5 @@ def decide_restart(
             f"{len(recent)} failures within {settings.give_up_window_ms / 1000:g} s (restart.give_up_after); the last: "
             f"{failure.reason}"
         )
-    doublings = min(in_a_row - 1, 40)
-    delay_ms = min(settings.initial_ms << doublings, settings.max_ms)
+    delay_ms = derive_wait_ms(settings.initial_ms, settings.max_ms, in_a_row)
     return after, RestartAfter(int(delay_ms * (1.0 - JITTER * jitter)))

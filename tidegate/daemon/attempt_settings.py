@@ -16,8 +16,7 @@ LOOK_S: Final = 10.0
 """Between two looks at the topics: a metadata request of a few topics, on a connection that is open anyway."""
 
 NEW_TOPICS_S: Final = 60.0
-"""Between two looks for new topics of a pattern. Each time that there is one costs an attempt: so seldom that
-`restart.give_up_after` does not end a pipeline for it."""
+"""Between two looks for new topics of a pattern. Each time that there is one costs an attempt."""
 
 
 class AttemptSettings(msgspec.Struct, frozen=True):

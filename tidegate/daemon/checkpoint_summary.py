@@ -15,25 +15,19 @@ MILLISECONDS_BELOW_S: Final = 10.0
 KIB: Final = 1024
 
 
-def derive_committed(checkpoint: CompletedCheckpoint, before: CompletedCheckpoint | None) -> dict[str, int]:
-    """Records per sink that this entry is the first to decide, `before` being the entry this daemon completed last.
-
-    An entry also lists transactions that the last one decided and nobody saw end yet (not counted again), and those
-    of a checkpoint that was given up after its sinks had prepared (counted: no entry has decided them so far).
-    """
-    decided = {each.producer for each in before.committables} if before else set()
-    committed: dict[str, int] = {}
-    for each in checkpoint.committables:
-        # What an older attempt prepared was decided in its time or settled by the recovery.
-        if each.attempt == checkpoint.attempt and each.producer not in decided:
-            committed[each.sink] = committed.get(each.sink, 0) + each.records
-    return committed
-
-
 def derive_duration_s(checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> float:
     """Seconds from the trigger to the end of the commit; the checkpoint itself knows those to its last ack."""
     acknowledged_s = (checkpoint.completed_at_ms - checkpoint.triggered_at_ms) / 1000
     return acknowledged_s + phases.get("journal", 0.0) + phases.get("commit", 0.0)
+
+
+def derive_state_bytes(checkpoint: CompletedCheckpoint) -> dict[str, int]:
+    """Per operator, without rows in flight."""
+    found: dict[str, int] = {}
+    for handle in checkpoint.states:
+        if not handle.in_flight:
+            found[handle.operator] = found.get(handle.operator, 0) + handle.size_bytes
+    return found
 
 
 def checkpoint_line(checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> str:

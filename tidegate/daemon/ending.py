@@ -52,14 +52,14 @@ async def end_listed(
     if permit is None:
         return Ended(restore, whole.facts)
     try:
-        await _commit(services, permit, search)
+        await _commit(services, restore, permit, search)
     except TransactionLost:
         await _salvage(plan, services, restore, permit, transaction_timeout_ms, search)
     await services.in_journal_thread(lambda: journal.append_ended(services.clock.now_ms()))
     return Ended(decide_repeated(restore, journal.state), whole.facts)
 
 
-async def _commit(services: Services, permit: CommitPermit, search: Search) -> None:
+async def _commit(services: Services, restore: RestorePlan, permit: CommitPermit, search: Search) -> None:
     started = services.clock.monotonic()
     outcomes = await _until(
         services.clock,
@@ -70,6 +70,7 @@ async def _commit(services: Services, permit: CommitPermit, search: Search) -> N
     )
     now = sum(outcome is Outcome.ENDED_NOW for outcome in outcomes)
     services.metrics.transactions_ended(TransactionResult.COMMITTED, [services.clock.monotonic() - started] * now)
+    services.metrics.committed(permit.committables, since=restore.attempt)
     logger.info("checkpoint %d: %s committed", permit.checkpoint, render_count(len(outcomes), "transaction"))
 
 
@@ -102,6 +103,7 @@ async def _salvage(
         settled = await _settle(services, permit, search, hold=False)
         order = msgspec.structs.replace(order, lost=settled.lost)
     decide_order(settled.lost, settled.committed)
+    services.metrics.committed(settled.committed, since=restore.attempt)
     for lost in settled.lost:
         logger.warning("salvaging: %s", lost.explanation, extra={"checkpoint": permit.checkpoint})
     committables = await services.kafka.salvage(order, _sink_properties(plan))
@@ -112,7 +114,7 @@ async def _salvage(
         lambda: journal.append_salvaged(restore, committables, services.clock.now_ms())
     )
     try:
-        await _commit(services, appended.permit, search)
+        await _commit(services, restore, appended.permit, search)
     except TransactionLost as error:
         raise TransactionToSalvage(f"lost again while it was being salvaged: {error.message}") from error
     elapsed_s = services.clock.monotonic() - started

@@ -12,6 +12,7 @@ import math
 import msgspec
 
 from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.status import CheckpointStatus
 
 
 class TimedCheckpoint(msgspec.Struct, frozen=True):
@@ -38,6 +39,19 @@ class Freshness:
     def newest(self) -> TimedCheckpoint | None:
         """The checkpoint to go by."""
         return self._recent[-1] if self._recent else self._sure
+
+    def status(self, now: float) -> CheckpointStatus | None:
+        """Of that checkpoint, for people."""
+        newest = self.newest
+        if newest is None:
+            return None
+        return CheckpointStatus(
+            id=newest.checkpoint.id,
+            age_seconds=now - newest.completed_at,
+            duration_seconds=newest.completed_at - newest.triggered_at,
+            size_bytes=newest.checkpoint.size_bytes,
+            records_committed=newest.records,
+        )
 
     def completed(self, one: TimedCheckpoint) -> None:
         """In the journal."""

@@ -98,8 +98,11 @@ class Housekeeping:
             self._told.pop(job, None)
 
     async def _measure_lag(self) -> None:
-        """Against the last stable offset: what a read-committed reader could have read."""
-        positions = dict(self._positions)
+        """Against the last stable offset: what a read-committed reader could have read. From what slots have read: the
+        last checkpoint is as old as the interval.
+        """
+        positions, reached = dict(self._positions), self._services.metrics.reached()
+        positions |= {part: max(offset, positions.get(part, offset)) for part, offset in reached.items()}
         if not positions:
             return
         ends = await self._services.kafka.stable_offsets(positions)

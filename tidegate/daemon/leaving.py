@@ -113,7 +113,9 @@ async def _end_listed(services: Services, *, verified: bool) -> str:
         return ""
     except TidegateError as error:
         return f"{left} ({error.message})"
-    if not all(outcome.committed for outcome in outcomes):
+    committed = [one for one, outcome in zip(permit.committables, outcomes, strict=True) if outcome.committed]
+    services.metrics.committed(committed, since=journal.state.attempt)
+    if len(committed) < len(outcomes):
         return f"{left} (the broker has not answered to every commit)"
     try:
         await services.in_journal_thread(lambda: journal.append_ended(services.clock.now_ms()))

@@ -55,8 +55,8 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_records_committed_total",
             _C,
-            "Records of a sink whose commit a completed checkpoint has decided: each counts once. None with "
-            "`checkpoints.mode: at-least-once`.",
+            "Records of a sink that this daemon has decided to commit, once they are committed: each counts once. "
+            "None with `checkpoints.mode: at-least-once`.",
             ("step",),
         ),
         MetricSpec(

@@ -22,15 +22,17 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.events import Event, Instruction
 from tidegate.coordinator.history import CheckpointHistory, CheckpointRecord, FailureHistory, FailureRecord
-from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.coordinator.recovery import Offsets, merge_offsets
+from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.daemon.broker_watch import Sign
-from tidegate.daemon.checkpoint_summary import PHASES, derive_committed, derive_duration_s, render_duration
+from tidegate.daemon.checkpoint_summary import PHASES, derive_duration_s, derive_state_bytes, render_duration
+from tidegate.daemon.commit_account import CommitAccount
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
 from tidegate.daemon.operator_accounts import OperatorAccounts
 from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
 from tidegate.daemon.record_times import RecordTimes
-from tidegate.daemon.status import CheckpointStatus, PipelineState, Status
+from tidegate.daemon.status import PipelineState, Status
 from tidegate.ids import Attempt, OperatorName, TopicPartition
 from tidegate.task.report import SlotReport
 
@@ -96,7 +98,7 @@ class PipelineMetrics:
         self._lags_at: float | None = None
         self._away_s = 0.0
         self._exported: set[TopicPartition] = set()
-        self._last: CompletedCheckpoint | None = None
+        self._commits = CommitAccount()
         self._freshness = Freshness()
         self._operators = OperatorAccounts(kinds, RATE_WINDOW_SECONDS)
         self._stalled: set[OperatorName] = set()
@@ -152,6 +154,7 @@ class PipelineMetrics:
             if attempt > self._attempt:
                 self._begin_attempt(attempt)
             counts = self._reports.setdefault(subtask, ReportCounts())
+            counts.positions = report.positions
             self._add_records(counts, str(subtask), report)
             self._add_times(counts, subtask, report)
             for step, keys in report.state_keys.items():
@@ -234,6 +237,11 @@ class PipelineMetrics:
     def _lag_of_event_time(self, watermark_ms: int) -> float:
         return (self._now_ms() - watermark_ms) / 1000
 
+    def reached(self) -> Offsets:
+        """The next offsets to read, as the slots of this attempt have reported them last."""
+        with self._lock:
+            return merge_offsets(tuple(one for counts in self._reports.values() for one in counts.positions))
+
     def lags(self, found: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """How many records each partition's last stable offset is ahead of the next one to read, and that offset.
 
@@ -264,6 +272,7 @@ class PipelineMetrics:
     def attempt_started(self, attempt: Attempt) -> None:
         """From now on older attempts' reports are ignored, and gauges of slots start empty."""
         with self._lock:
+            self._commits.begin(attempt)
             if attempt > self._attempt:
                 self._begin_attempt(attempt)
 
@@ -353,16 +362,9 @@ class PipelineMetrics:
         if unknown:
             raise ValueError(f"unknown phases of a checkpoint: {sorted(unknown)}; known are {PHASES}")
         duration = derive_duration_s(checkpoint, phases)
-        state_bytes: dict[str, int] = {}
-        for handle in checkpoint.states:
-            if handle.in_flight:
-                continue
-            state_bytes[handle.operator] = state_bytes.get(handle.operator, 0) + handle.size_bytes
         with self._lock:
-            committed = derive_committed(checkpoint, self._last)
-            self._last, records, now = checkpoint, sum(committed.values()), self._elapsed()
+            now, records = self._elapsed(), self._count_committed(self._commits.completed(checkpoint))
             self._freshness.completed(TimedCheckpoint(checkpoint, records, now - duration, now))
-            self._committed += records
             self._counter("tidegate_checkpoints_total", "completed").inc()
             for phase, seconds in {"total": duration, **phases}.items():
                 self._histogram("tidegate_checkpoint_duration_seconds", phase).observe(seconds)
@@ -371,11 +373,21 @@ class PipelineMetrics:
             self._gauge("tidegate_checkpoint_size_bytes", "full").set(checkpoint.size_bytes)
             self._gauge("tidegate_checkpoint_size_bytes", "in_flight").set(checkpoint.inflight_bytes)
             self._show_checkpoint()
-            for sink, records in committed.items():
-                self._counter("tidegate_records_committed_total", self._steps.of(sink)).inc(records)
             self._observe_latency(self._times.committed(checkpoint.positions, self._now_ms()))
-            for step, size in state_bytes.items():
+            for step, size in derive_state_bytes(checkpoint).items():
                 self._gauge("tidegate_state_bytes", self._steps.of(step)).set(size)
+
+    def committed(self, committables: Iterable[Committable], since: Attempt) -> None:
+        """The end of an attempt or a recovery has seen that they are; `since` is an attempt of this daemon."""
+        with self._lock:
+            self._commits.begin(since)
+            self._count_committed(self._commits.ended(committables))
+
+    def _count_committed(self, found: Mapping[str, int]) -> int:
+        for sink, records in found.items():
+            self._counter("tidegate_records_committed_total", self._steps.of(sink)).inc(records)
+        self._committed += sum(found.values())
+        return sum(found.values())
 
     def _observe_latency(self, found: Iterable[tuple[TopicPartition, float]]) -> None:
         for part, seconds in found:
@@ -440,7 +452,7 @@ class PipelineMetrics:
                 bad_records=self._bad_records,
                 lag_records=sum(self._lags.values()) if self._lags else None,
                 lag_age_seconds=self._lag_age(),
-                last_checkpoint=self._checkpoint_status(now),
+                last_checkpoint=self._freshness.status(now),
                 failed_checkpoints=self._failed,
                 restarts=self._restarts,
                 brokers_away_seconds=self._away_s,
@@ -463,18 +475,6 @@ class PipelineMetrics:
         """The newest ones of this daemon, newest first."""
         with self._lock:
             return self._failures.failures
-
-    def _checkpoint_status(self, now: float) -> CheckpointStatus | None:
-        newest = self._freshness.newest
-        if newest is None:
-            return None
-        return CheckpointStatus(
-            id=newest.checkpoint.id,
-            age_seconds=now - newest.completed_at,
-            duration_seconds=newest.completed_at - newest.triggered_at,
-            size_bytes=newest.checkpoint.size_bytes,
-            records_committed=newest.records,
-        )
 
     def _show_checkpoint(self) -> None:
         newest = self._freshness.newest

@@ -9,14 +9,18 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Final
 
+from tidegate.coordinator.types import SourcePositions
+
 SAMPLE_SECONDS: Final = 0.25
 OTHER: Final = "other"
 
 
 class ReportCounts:
-    """The highest value seen of every count of one slot in one attempt."""
+    """The highest value seen of every count of one slot in one attempt, and its positions."""
 
     def __init__(self) -> None:
+        self.positions: tuple[SourcePositions, ...] = ()
+        """As it has reported them last."""
         self._seen: dict[Hashable, float] = {}
 
     def advance(self, name: Hashable, value: float) -> float:

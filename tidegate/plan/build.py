@@ -32,6 +32,8 @@ from tidegate.plan.prune import derive_headed, derive_pruned, derive_reachable, 
 from tidegate.plan.scope import Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
 from tidegate.plan.words import derive_words, find_word_problems
+from tidegate.settings.backoff import derive_waits_ms
+from tidegate.settings.units import render_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         *_loops(loaded, reachable),
         *_unordered(loaded, scope, reachable),
         *_unasked(loaded),
+        *_unbraked(loaded),
         *_undeleted(loaded, scope, reachable, builder.changelogs | builder.corrections),
         *_crossing(loaded, scope, reachable),
         *_withheld(loaded, scope, reachable, builder.corrections),
@@ -124,6 +127,18 @@ def _unasked(loaded: LoadedPipeline) -> list[Problem]:
         return []
     message, remedy = "no source and no sink has a format with schemas: it is never asked", "remove it"
     return [_warning(loaded.problem(("registry",), message, remedy, at_key=True))]
+
+
+def _unbraked(loaded: LoadedPipeline) -> list[Problem]:
+    """A limit that attempts which fail at once do not reach, since they wait for one another."""
+    restart = loaded.settings.restart
+    limit = restart.give_up_after
+    waits_ms = derive_waits_ms(restart.initial_ms, restart.max_ms, limit.failures)
+    if waits_ms < limit.within_ms:
+        return []
+    message = f"may never be reached: {limit.failures} failures take up to {render_duration(waits_ms)} of waits alone"
+    remedy = "write fewer failures, a longer time, or a smaller `max`"
+    return [_warning(loaded.problem(("restart", "give_up_after"), message, remedy))]
 
 
 def _unread(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:

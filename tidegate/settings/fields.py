@@ -368,14 +368,14 @@ def _until(value: object) -> str:
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """The brake: more than `failures` failed attempts within `within_ms` stop the daemon."""
+    """The brake: `failures` failed attempts within `within_ms` end the daemon."""
 
     failures: int
     within_ms: int
 
 
 def _give_up(value: object) -> GiveUp:
-    remedy = "for instance `20 in 10m`"
+    remedy = "for instance `20 in 30m`"
     match = _GIVE_UP.fullmatch(require_text(value, "failures and a time", remedy))
     if match is None or int(match[1]) < 1:
         raise refusal(f"{describe_value(value)} is not a number of failures in a time", remedy)

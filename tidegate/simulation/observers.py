@@ -19,7 +19,7 @@ from tidegate.coordinator.events import (
 from tidegate.coordinator.history import CheckpointHistory
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal import Appended, Journal
-from tidegate.coordinator.recovery import Chosen, RestorePlan
+from tidegate.coordinator.recovery import Chosen, Offsets, RestorePlan
 from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.status import PipelineState
@@ -118,6 +118,10 @@ class WatchedMetrics:
         """See PipelineMetrics."""
         if result is not TransactionResult.COMMITTED:
             self._world.reach.note(f"transactions: {result.value}", max(1, len(seconds)))
+
+    def reached(self) -> Offsets:
+        """See PipelineMetrics. Figures only: positions of checkpoints do as well."""
+        return {}
 
     def marker_written(self, end: str) -> None:
         """See PipelineMetrics."""

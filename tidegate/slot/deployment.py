@@ -244,6 +244,9 @@ class Deployment:
             newest=tuple(
                 (part, *found) for source in self._sources for part, found in dict(source.newest.found).items()
             ),
+            positions=tuple(
+                SourcePositions(source.operator.name, tuple(source.reached.items())) for source in self._sources
+            ),
         )
 
     def _count_keys(self) -> dict[OperatorName, int]:

@@ -137,6 +137,14 @@ class KafkaSource:
         column = self.watermarks.event_time.column or ""
         return msgspec.structs.replace(found, watermarks=self.watermarks.snapshot(), event_time=column)
 
+    @property
+    def reached(self) -> dict[TopicPartition, int]:
+        """Next offset of each partition after everything that `take` has returned, none until they are known. May be
+        asked for by any thread.
+        """
+        positions = self._positions
+        return {} if positions is None else dict(positions.next_offsets)
+
     def add_partitions(self, partitions: Sequence[TopicPartition]) -> None:
         """Read these, too, from their first offset; `positions` has them at once. Only when `ready`, and unbounded."""
         if self._positions is None:

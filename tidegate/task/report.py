@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import OperatorName, TopicPartition
 
@@ -76,3 +77,5 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """Gauge: keys held by each stateful operator."""
     newest: tuple[tuple[TopicPartition, int, int], ...] = ()
     """Gauge: of each partition the newest record that was looked at: its offset and its timestamp, ms since 1970."""
+    positions: tuple[SourcePositions, ...] = ()
+    """Gauge: the next offsets of each source subtask, without anything else of a position."""

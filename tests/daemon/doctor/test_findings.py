@@ -12,6 +12,7 @@ from tests.daemon.small_pipeline import pipeline
 from tidegate.config.load import parse_pipeline
 from tidegate.daemon.doctor.examine import judge_start, refuse_findings
 from tidegate.daemon.doctor.findings import CHECKS, Finding, Level, is_kept, render_checks_table
+from tidegate.daemon.doctor.outage import derive_unattended_ms
 from tidegate.daemon.doctor.render import render_findings
 from tidegate.daemon.start.start_problems import StartProblem, derive_exit_code
 
@@ -48,6 +49,11 @@ def test_the_table_has_what_is_what_should_be_and_the_command_unbroken() -> None
     assert lines[1].startswith("problem  Retention")
     assert lines[2].strip() == "should be: more than 36m"
     assert lines[3].strip() == f"fix: {long.mend}".strip()
+
+
+def test_the_page_says_how_long_a_restart_without_a_person_takes_by_default() -> None:
+    minutes = derive_unattended_ms(pipeline().settings) / 60_000
+    assert f"{minutes:g} minutes by default" in PAGE
 
 
 def test_json_has_every_finding_with_its_place() -> None:

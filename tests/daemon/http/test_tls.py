@@ -242,6 +242,30 @@ def test_files_that_cannot_be_used_are_refused_with_their_word(
     assert refused.value.exit_code == 2
 
 
+def test_X33_a_certificate_does_without_the_token_files_that_the_pipeline_file_names(
+    file: Path,
+    server: HttpServer,
+    authority: Authority,
+    identities: dict[str, Identity],
+    daemon: Daemon,
+    settings: HttpTlsSettings,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They are the daemon's, on its machine. One that `--token-file` names is meant."""
+    words, there = json.dumps(settings.model_dump(exclude_none=True)), file.with_name("away")
+    tokens = f"token_file: {there}/orders, read_token_file: {there}/read"
+    file.write_text(file.read_text().replace("http: {", f"http: {{tls: {words}, {tokens}, "))
+    reach = [str(file), "--http", server.address, "--ca", str(authority.file)]
+    ann = ["--certificate", str(identities["ann"].certificate), "--key", str(identities["ann"].key)]
+    for command in ("status", "checkpoint", "savepoint"):
+        assert run_command([command, *reach, *ann]) == 0
+        capsys.readouterr()
+        assert run_command([command, *reach]) == 2
+        assert "(a token file) cannot be read" in capsys.readouterr().err
+    assert (daemon.checkpoints, daemon.asked) == (1, [None])
+    assert run_command(["checkpoint", *reach, *ann, "--token-file", str(there)]) == 2
+
+
 def test_an_encrypted_key_is_refused_and_nobody_is_asked_for_its_password(
     settings: HttpTlsSettings, authority: Authority
 ) -> None:

@@ -1,0 +1,52 @@
+"""Whose records were counted as committed: those of each transaction once, whoever commits it.
+
+Most are committed with the checkpoint that decides them. Where an attempt ends before that is known, its end commits
+them, or the next recovery does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.ids import Attempt, Producer
+
+
+class CommitAccount:
+    """Of one daemon. What it returns are records per sink that were not counted before."""
+
+    def __init__(self) -> None:
+        self._first: Attempt | None = None
+        self._counted: set[Producer] = set()
+        """Those that the newest checkpoint lists, and what was committed after it."""
+
+    def begin(self, attempt: Attempt) -> None:
+        """An attempt of this daemon. What those before the first decided may have been committed, and counted, by
+        another daemon: Kafka's answer is the same.
+        """
+        if self._first is None:
+            self._first = attempt
+
+    def completed(self, checkpoint: CompletedCheckpoint) -> dict[str, int]:
+        """All that it lists is committed.
+
+        It also lists transactions that the last one decided and nobody saw end yet (not counted again), and those of a
+        checkpoint that was given up after its sinks had prepared (counted: no entry has decided them so far).
+        """
+        # What an older attempt prepared was decided in its time or settled by the recovery.
+        found = self._count(each for each in checkpoint.committables if each.attempt == checkpoint.attempt)
+        self._counted = {each.producer for each in checkpoint.committables}
+        return found
+
+    def ended(self, committables: Iterable[Committable]) -> dict[str, int]:
+        """They are committed, and no attempt runs."""
+        first = self._first
+        return self._count(each for each in committables if first is not None and each.attempt >= first)
+
+    def _count(self, committables: Iterable[Committable]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for each in committables:
+            if each.producer not in self._counted:
+                self._counted.add(each.producer)
+                found[each.sink] = found.get(each.sink, 0) + each.records
+        return found
