@@ -23,7 +23,7 @@ def check_defaults(one: AvroType, place: str = "") -> None:
     """Of all fields in a type. Raises AvroRefusal for the first that is no value."""
     for field in one.fields:
         where = f"{place}.{field.name}".lstrip(".")
-        if field.has_default and not _is_value(field.type, field.default):
+        if field.has_default and not is_value(field.type, field.default):
             shown = json.dumps(field.default, ensure_ascii=False)[:_SHOWN_MAX]
             raise AvroRefusal(where, f"the default {shown} is no value of its type")
         check_defaults(field.type, where)
@@ -31,13 +31,13 @@ def check_defaults(one: AvroType, place: str = "") -> None:
         check_defaults(inner, place)
 
 
-def _is_value(one: AvroType, value: Any) -> bool:
-    """As JSON has values of a type: bytes are a text with a character for each."""
+def is_value(one: AvroType, value: Any) -> bool:
+    """As JSON has values of a type: bytes are a text with a character for each, and 0 is a double, too."""
     match one.kind:
         case "null":
             return value is None
         case "union":
-            return any(_is_value(branch, value) for branch in one.branches)
+            return any(is_value(branch, value) for branch in one.branches)
         case "boolean":
             return isinstance(value, bool)
         case "int" | "long":
@@ -55,12 +55,12 @@ def _is_value(one: AvroType, value: Any) -> bool:
         case "map":
             return isinstance(value, dict) and all(_is_item(one, item) for item in value.values())
     return isinstance(value, dict) and all(
-        _is_value(field.type, value[field.name]) if field.name in value else field.has_default for field in one.fields
+        is_value(field.type, value[field.name]) if field.name in value else field.has_default for field in one.fields
     )
 
 
 def _is_item(one: AvroType, value: Any) -> bool:
-    return one.items is not None and _is_value(one.items, value)
+    return one.items is not None and is_value(one.items, value)
 
 
 def _is_within(value: int, bounds: tuple[int, int]) -> bool:
