@@ -11,11 +11,11 @@ import sys
 from typing import Any, Final
 from uuid import UUID
 
-from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
+from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, FLOAT_BOUND, LAST_DAY, LAST_MOMENT
 from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroRefusal, AvroType
 
 _WHOLE: Final = {"int": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1)}
-_LARGEST: Final = {"float": 3.4028234663852886e38, "double": sys.float_info.max}
+_LARGEST: Final = {"float": FLOAT_BOUND, "double": sys.float_info.max}
 _SHOWN_MAX: Final = 60
 
 
@@ -43,7 +43,7 @@ def is_value(one: AvroType, value: Any) -> bool:
         case "int" | "long":
             return type(value) is int and _is_within(value, _WHOLE[one.kind]) and _has_meaning(one, value)
         case "float" | "double":
-            return type(value) in (int, float) and abs(value) <= _LARGEST[one.kind]
+            return type(value) in (int, float) and _is_number(value, _LARGEST[one.kind])
         case "string":
             return isinstance(value, str) and (one.logical != "uuid" or _is_uuid(value))
         case "enum":
@@ -61,6 +61,14 @@ def is_value(one: AvroType, value: Any) -> bool:
 
 def _is_item(one: AvroType, value: Any) -> bool:
     return one.items is not None and is_value(one.items, value)
+
+
+def _is_number(value: float, largest: float) -> bool:
+    """By way of a double, as numbers in records of JSON: the bounds are the same."""
+    try:
+        return abs(float(value)) <= largest
+    except OverflowError:
+        return False
 
 
 def _is_within(value: int, bounds: tuple[int, int]) -> bool:
