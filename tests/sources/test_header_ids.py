@@ -102,7 +102,7 @@ def test_what_is_no_id_is_bad_alone_and_said_by_its_guid() -> None:
 def test_a_guid_is_waited_for_and_refused_by_its_name(name: str) -> None:
     REFUSED.clear()
     record = message(0, body(1), body(2) if name == KEY else None, [(VALUE, BY_ID), (name, BY_GUID)])
-    known = {7: avro(ROW), str(GUID): None}
+    known: dict[int | str, SchemaText | None] = {7: avro(ROW), str(GUID): None}
     found = read(record, known=known)
     assert found == WaitingForSchema(f"the schema {GUID} of the registry")
     text = avro({**ROW, "fields": [{"name": "id", "type": "string"}]} if name == VALUE else "string")
