@@ -6,6 +6,7 @@ about schemas without importing either.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from decimal import Context, Decimal
 from typing import Final
@@ -112,6 +113,11 @@ FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 in days since 1970: no date is outside, and no timestamp but those of these days."""
 FIRST_MOMENT, LAST_MOMENT = FIRST_DAY * 86_400_000_000, (LAST_DAY + 1) * 86_400_000_000 - 1
 """The same for timestamps, in microseconds since 1970, both inclusive."""
+
+FLOAT_BOUND: Final = math.nextafter(2.0**128 - 2.0**103, 0)
+"""The last double whose nearest float is finite: the shortest text of the largest float, `3.4028235E38` as Java and
+Polars write it, is a double beyond that float itself.
+"""
 
 EXACT: Final = Context(prec=1000)
 """Arithmetic of decimals that rounds nothing: that of a thread by itself keeps 28 digits."""

@@ -22,6 +22,9 @@ from tidegate.expressions.java_regex import RegexRefused, derive_like_regex, der
         ("a{", "not a quantifier"),
         ("a{,3}", "not a quantifier"),
         ("a{2000}", "repetitions"),
+        ("a{1001}", "more than 1000 repetitions"),
+        (f"a{{{'9' * 5_000}}}", "more than 1000 repetitions"),
+        (f"a{{1,{'9' * 5_000}}}", "more than 1000 repetitions"),
         ("((a{1,100}){1,100}){1,100}", "multiply"),
         ("(.{1,100}){1,100}", "multiply"),
         ("(?:[^a]{100}|b){100}", "multiply"),
@@ -52,7 +55,7 @@ def test_a_pattern_without_javas_meaning_is_refused(pattern: str, why: str) -> N
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(a{1,100}){1,100}", "a{1,1000}", ".{1,1000}", "([a-z]+,){1,500}", r"(\d{1,3}\.){3}\d"]
+    "pattern", ["(a{1,100}){1,100}", "a{1,1000}", "a{0001000}", ".{1,1000}", "([a-z]+,){1,500}", r"(\d{1,3}\.){3}\d"]
 )
 def test_X14_a_repetition_that_stays_small_is_taken(pattern: str) -> None:
     found = derive_rust_regex(pattern)

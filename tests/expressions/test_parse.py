@@ -58,6 +58,10 @@ def refused(text: str) -> ExpressionError:
     return caught.value
 
 
+DIGITS = "9" * 5_000
+"""More than Python makes a number of."""
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
@@ -99,6 +103,7 @@ def test_the_type_of_an_expression_is_sparks(text: str, kind: DataType) -> None:
         r"name rlike '\u0041\101'",
         r"name = '\d'",
         r"name like '50\%'",
+        r"name = '\U0010ffff\U0001F600\ud83d'",
     ],
 )
 def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
@@ -131,6 +136,11 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("name rlike 'a{,3}'", 12, "the pattern has `{` that is not a quantifier, which is", r"write '\\{'"),
         ("name rlike '(?x)a'", 12, "the pattern has the flags `(?x)`, which is not supported", "(?i) and (?s) alone"),
         ("name rlike '*.csv'", 12, "`*` with nothing to repeat", r"for the character itself write '\\*'"),
+        (r"name like 'C:\Udeadbeef%'", 14, r"there is no character `\Udeadbeef`", r"write `\\` for a backslash"),
+        (r"name = 'é' 'a\U00110000'", 14, r"`\U00110000`; the last one is U+10FFFF", "for a backslash"),
+        (f"name rlike 'a{{{DIGITS}}}'", 12, "more than 1000 repetitions", ""),
+        (f"cast(qty as decimal({DIGITS}))", 13, "there is no decimal(999", "write decimal(18,2)"),
+        (f"cast(qty as decimal(38, {DIGITS}))", 13, "there is no decimal(38, 999", "write decimal(18,2)"),
         ("regexp_replace(name, 'a', '$')", 27, "the replacement has `$` without a group", r"write '\\$'"),
         ("split(name, '|')", 13, "can match nothing", "for the character write '[|]'"),
         ("regexp_replace(name, '^', 'x')", 22, "can match nothing", "write what it matches"),

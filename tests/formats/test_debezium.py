@@ -342,6 +342,7 @@ def test_numbers_that_json_has_not_are_texts(kind: str) -> None:
     found = decode([insert({"v": one}) for one in [1.5, *words, 2]], {"v": derive_type(kind)}, "v")
     assert list(found.failures) == []
     assert [str(one) for one in found.frame["v"]] == ["1.5", "inf", "-inf", "nan", "None", "2.0"]
+    assert value_of("float", -3.4028235e38) == -3.4028234663852886e38
     nested = value_of(f"array<struct<x: {kind}>>", [{"x": "NaN"}, {"x": 1}]).to_list()
     assert str(nested) == "[{'x': nan}, {'x': 1.0}]"
 

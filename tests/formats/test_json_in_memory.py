@@ -162,6 +162,16 @@ def test_nasty_values(kind: DataType) -> None:
         assert Compared(declared, read).check(values).certain > 100
 
 
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_the_largest_floats_are_decoded_in_c_and_what_rounds_to_infinity_is_bad(sign: str) -> None:
+    both = Compared([("v", FLOAT)])
+    for texts, fates in (
+        (("3.4028234663852886e38", "3.4028235E38", "3.4028235677973362e38"), Fates(certain=3)),
+        (("3.4028235677973366e38", "1e39"), Fates(bad=2)),
+    ):
+        assert both.check([b'{"v":%s}' % f"{sign}{text}".encode() for text in texts]) == fates
+
+
 RECORDS: Final = (
     *(b"", b" ", b"{}", b" {} ", b"{ }", b"[]", b"null", b"{", b"{}{}", b"{}x", b"\xef\xbb\xbf{}", b"{,}", b'{"i"}'),
     *(b'{"i":}', b'{"i":1,}', b'{,"i":1}', b'{"i":1 "s":"a"}', b'{"i":1,,"s":"a"}', b'{"i" : 1 , "s" : "a"}'),

@@ -31,6 +31,14 @@ from tidegate.formats.kinds.json.reader import JsonDecoder
 POINT = DataType("struct", fields=(("x", INT), ("at", TIMESTAMP)))
 UTC = dt.UTC
 
+LARGEST_FLOATS = (
+    "3.4028235E38",  # as Java and Polars write it
+    "3.4028235e+38",
+    "3.4028234663852886e38",
+    "340282346638528859811704183484516925440",
+    "3.4028235677973362e38",  # the last double before the one that is halfway to 2^128
+)
+
 
 def decode_one(kind: DataType, text: str) -> tuple[object, str]:
     """The value of field `v` and the reason of the failure, one of them empty."""
@@ -47,6 +55,7 @@ def decode_one(kind: DataType, text: str) -> tuple[object, str]:
         (DOUBLE, "1", 1.0),
         (DOUBLE, "-1.5e300", -1.5e300),
         (FLOAT, "0.5", 0.5),
+        *((FLOAT, sign + one, float(f"{sign}3.4028234663852886e38")) for sign in ("", "-") for one in LARGEST_FLOATS),
         (STRING, '"\\ud83d\\ude00\\u0000"', "😀\0"),
         (BOOLEAN, "true", True),
         (BINARY, '"AP8="', b"\x00\xff"),
@@ -83,6 +92,9 @@ def test_values_of_every_type(kind: DataType, text: str, value: object) -> None:
         (DOUBLE, "NaN", "malformed"),
         (DOUBLE, "1e400", "out of range"),
         (FLOAT, "1e39", "<="),
+        (FLOAT, "3.4028235677973366e38", "<= 3.4028235677973362e+38"),
+        (FLOAT, "-3.4028235677973366e38", ">= -3.4028235677973362e+38"),
+        (FLOAT, str(2**128 - 2**103), "<="),
         (TIMESTAMP, "1767225600000", "got `integer`"),
         (TIMESTAMP, '"2026-01-01"', "Invalid RFC3339"),
         (DATE, '"2026-02-30"', "Invalid RFC3339"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import polars as pl
@@ -137,6 +138,52 @@ def test_columns_have_to_fit_a_given_schema() -> None:
     ):
         with pytest.raises(FormatRefusal, match=words):
             FORMAT.check_schema(given, columns)
+
+
+PLACE = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "zip": {"type": "integer"}, "note": {"type": "string"}},
+    "required": ["zip"],
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "at"),
+    [
+        (PLACE, "PLACE", "a"),
+        ({"oneOf": [{"type": "null"}, {"$ref": "#/definitions/place"}]}, "PLACE", "a"),
+        ({"type": "array", "items": PLACE}, "array<PLACE>", "a[]"),
+        ({"type": "object", "additionalProperties": {"$ref": "#/definitions/place"}}, "map<int, PLACE>", "a.*"),
+        ({"type": "object", "properties": {"x": {"type": "integer"}, "in": PLACE}}, "struct<in: PLACE>", "a.in"),
+    ],
+    ids=str,
+)
+def test_fields_of_structs_are_found_by_name_in_a_given_schema(form: Any, kind: str, at: str) -> None:
+    """As columns are, and as in Avro and Protobuf: objects of JSON have no order."""
+    given = text_of({"a": form}, definitions={"place": PLACE})
+    for fields in ("city: string, zip: int, note: string", "zip: bigint, city: string", "zip: smallint"):
+        FORMAT.check_schema(given, {"a": derive_type(kind.replace("PLACE", f"struct<{fields}>"))})
+    for fields, words in (
+        ("zip: string, city: string", f"`{at}.zip` is bigint in the schema, and the column is string"),
+        ("zip: array<bigint>", f"`{at}.zip` is bigint in the schema, and the column is array<bigint>"),
+        ("zip: bigint, town: string", f"the schema has no property `{at}.town`"),
+        ("city: string", f"the schema requires `{at}.zip`, which is no field"),
+    ):
+        with pytest.raises(FormatRefusal, match=re.escape(words)):
+            FORMAT.check_schema(given, {"a": derive_type(kind.replace("PLACE", f"struct<{fields}>"))})
+
+
+@pytest.mark.parametrize("kind", ["struct<x: bigint>", "array<string>", "map<string, string>", "string"])
+def test_a_column_of_another_shape_does_not_fit(kind: str) -> None:
+    shapes: dict[str, Any] = {
+        "struct": {"type": "object", "properties": {"y": {"type": "integer"}}},
+        "array": {"type": "array", "items": {"type": "integer"}},
+        "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+        "string": {"type": "boolean"},
+    }
+    for form in shapes.values():
+        with pytest.raises(FormatRefusal, match=r"has no property `a\.x`|in the schema, and the column is"):
+            FORMAT.check_schema(text_of({"a": form}), {"a": derive_type(kind)})
 
 
 def test_values_go_round_with_the_id_in_front() -> None:

@@ -57,6 +57,15 @@ def test_what_is_written_is_read_again_to_the_last_digit(table: tuple[list[DataT
     assert [plain_values(column) for column in decoded.frame] == [plain_values(column) for column in frame]
 
 
+@pytest.mark.parametrize("name", ["float", "array<float>", "struct<f: float>", "map<float, float>"])
+def test_the_largest_float_is_read_again(name: str) -> None:
+    for largest in (3.4028234663852886e38, -3.4028234663852886e38):
+        value = {"float": largest, "map<float, float>": ((largest, largest),)}.get(name, (largest,))
+        text = written(derive_type(name), value)
+        assert "3.4028235e+38" in text
+        assert read(derive_type(name), text) == (value, "")
+
+
 @pytest.mark.parametrize("name", ["float", "double"])
 def test_keys_that_are_no_finite_numbers_have_the_names_that_others_write(name: str) -> None:
     kind = derive_type(f"map<{name}, int>")
@@ -144,6 +153,7 @@ def test_a_long_text_that_is_nearly_a_number_is_read_once() -> None:
         ("map<bigint, int>", '{"-9223372036854775808":1}', ((-(2**63), 1),)),
         ("map<decimal(3,1), int>", '{"1":1,"1.0":2,"1e0":3}', ((Decimal("1.0"), 3),)),
         ("map<float, int>", '{"0.1":1,"0.10000000001":2}', ((0.10000000149011612, 2),)),
+        ("map<float, int>", '{"3.4028235E38":1,"3.4028234663852886e38":2}', ((3.4028234663852886e38, 2),)),
         ("map<double, int>", '{"-0.0":1,"0":2}', ((0.0, 2),)),
         ("map<timestamp, int>", '{"1970-01-01T00:00:00":1,"1970-01-01T01:00:00+01:00":2}', ((0, 2),)),
         ("map<timestamp_ntz, int>", '{"1970-01-01T00:00:00.000001":1}', ((1, 1),)),

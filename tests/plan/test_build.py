@@ -158,15 +158,16 @@ sinks:
     assert names(few.output) == names(few.columns) == ["id"]
 
 
-def test_an_expression_that_can_fail_is_kept_though_nobody_reads_it() -> None:
+@pytest.mark.parametrize("text", ["amount / qty", "aggregate(array(amount), 0D, (a, x) -> a + x)"])
+def test_an_expression_that_can_fail_is_kept_though_nobody_reads_it(text: str) -> None:
     plan = plan_of(
         ORDERS
-        + """\
+        + f"""\
 steps:
-  - {name: few, from: orders, select: {id: id, ratio: amount / qty}}
-  - {name: fewer, from: few, select: {id: id}}
+  - {{name: few, from: orders, select: {{id: id, ratio: "{text}"}}}}
+  - {{name: fewer, from: few, select: {{id: id}}}}
 sinks:
-  out: {from: fewer, topic: out}
+  out: {{from: fewer, topic: out}}
 """
     )
     few = operators(plan)["few"]

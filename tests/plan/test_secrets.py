@@ -13,6 +13,7 @@ import pytest
 from tests.testing.pipelines import HEAD, load, run
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.expressions.compiled import compile_projection
+from tidegate.expressions.compiled.probe import find_problem
 from tidegate.expressions.secrets import KeyUnusable, derive_key_bytes, put_stand_ins, reveal_secrets
 from tidegate.plan.build import check_pipeline
 from tidegate.plan.explain import derive_explanation, render_explanation
@@ -123,6 +124,13 @@ def test_expressions_are_tried_without_the_key(pipeline: str) -> None:
     checked = check_pipeline(loaded_of(pipeline))
     for one in checked.expressions:
         assert compile_projection([("value", put_stand_ins(one.expression))]) is not None
+
+
+def test_a_constant_that_is_encrypted_is_taken(pipeline: str) -> None:
+    salt = "aes_decrypt(unbase64('1HZYgCeAQ1qLPgUbOWaF4A=='), secret('cards'), 'ECB')"
+    text = pipeline.replace("aes_encrypt(card, secret('cards'))", f"sha2(concat(card, cast({salt} as string)), 256)")
+    checked = check_pipeline(loaded_of(text))
+    assert [find_problem(one.expression) for one in checked.expressions] == [""] * len(checked.expressions)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.formats.test_key_values import avro, fast_avro
 from tests.sources.test_record_parts import message, operator_of
@@ -97,14 +98,18 @@ def test_what_is_no_id_is_bad_alone_and_said_by_its_guid() -> None:
     assert decoded.frame.rows() == [(4, None)]
 
 
-def test_a_guid_is_waited_for_and_refused_by_its_name() -> None:
-    record = message(0, body(1), None, [(VALUE, BY_GUID)])
-    found = read(record, known={str(GUID): None})
+@pytest.mark.parametrize("name", [VALUE, KEY])
+def test_a_guid_is_waited_for_and_refused_by_its_name(name: str) -> None:
+    REFUSED.clear()
+    record = message(0, body(1), body(2) if name == KEY else None, [(VALUE, BY_ID), (name, BY_GUID)])
+    known: dict[int | str, SchemaText | None] = {7: avro(ROW), str(GUID): None}
+    found = read(record, known=known)
     assert found == WaitingForSchema(f"the schema {GUID} of the registry")
-    decoded = read(record, known={str(GUID): avro({**ROW, "fields": [{"name": "id", "type": "string"}]})})
+    text = avro({**ROW, "fields": [{"name": "id", "type": "string"}]} if name == VALUE else "string")
+    decoded = read(record, known={**known, str(GUID): text})
     (failure,) = decoded.failures
     assert (failure.kind, str(GUID) in failure.message) == ("INCOMPATIBLE_SCHEMA", True)
-    assert list(REFUSED.items()) == [(str(GUID), failure.message)]
+    assert list(REFUSED.items()) == [(str(GUID), failure.message.replace("the key: ", "of keys: "))]
 
 
 def test_headers_mean_nothing_where_ids_are_in_front() -> None:

@@ -137,7 +137,7 @@ _FALLIBLE = frozenset(
     | {"aes_encrypt", "aes_decrypt"}
     | {"get_json_object", "from_json", "to_json", "json_array_length", "json_object_keys"}
     | {"make_timestamp", "from_utc_timestamp", "to_utc_timestamp", "format_string"}
-    | {"slice", "sequence", "transform", "transform_keys", "transform_values"}
+    | {"slice", "sequence", "transform", "transform_keys", "transform_values", "aggregate"}
     | {"floor", "ceil", "date_trunc", "trunc", "date_format", "last_day"}  # for dates beyond the year 9999
 )
 

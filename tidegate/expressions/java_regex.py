@@ -75,6 +75,12 @@ class _Part(NamedTuple):
     ends: bool = False
 
 
+def _count(digits: str | None) -> int:
+    """One that is too large may be another: Python makes no number of thousands of digits."""
+    known = (digits or "").lstrip("0")
+    return int(known or 0) if len(known) <= len(str(_MAX_REPEAT)) else _MAX_REPEAT + 1
+
+
 class _Reader:
     def __init__(self, pattern: str) -> None:
         flags = _FLAGS.match(pattern)
@@ -139,7 +145,7 @@ class _Reader:
         if part.ends:
             raise RegexRefused("`$` in a group that is repeated")
         self._at = quantifier.end()
-        least, most = int(quantifier[1] or 0), int(quantifier[3] or 0)
+        least, most = _count(quantifier[1]), _count(quantifier[3])
         if max(least, most) > _MAX_REPEAT:
             raise RegexRefused(f"more than {_MAX_REPEAT} repetitions")
         optional = quantifier[0] in ("*", "?") or (quantifier[1] is not None and least == 0)

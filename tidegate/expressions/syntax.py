@@ -479,11 +479,11 @@ class _Reader:
         if self._sign(","):
             digits.append(self._next().text)
         self._expect(")")
-        precision, scale = (int(text) if text.isdecimal() else -1 for text in (*digits, "0")[:2])
+        precision, scale = (int(text) if text.isdecimal() and len(text) < 9 else -1 for text in (*digits, "0")[:2])
         if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
             raise Refusal(
                 start,
-                f"there is no decimal({', '.join(digits)})",
+                f"there is no decimal({', '.join(text[:40] for text in digits)})",
                 f"write decimal(18,2): 18 digits (at most {MAX_PRECISION}), 2 of them after the point",
             )
         return decimal_of(precision, scale)

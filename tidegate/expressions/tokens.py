@@ -7,6 +7,7 @@ ELEMENT_AT becomes a subscript) and orders some operators otherwise than Spark, 
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from functools import cache
 
@@ -73,6 +74,7 @@ def _token(text: str, raw: RawToken) -> Token:
         case TokenType.NUMBER:
             kind = "number"
         case TokenType.STRING:
+            _refuse_no_character(source[1:-1], raw.start + 1)
             kind, value = "string", unescape(source[1:-1])
             return Token(kind, value, raw.start, raw.end + 1, _lost_escape(source[1:-1]))
         case TokenType.RAW_STRING:
@@ -92,6 +94,14 @@ def _refuse_invisible(name: str, start: int) -> None:
     for index, character in enumerate(name):
         if not character.isprintable():
             raise Refusal(start + index, f"the invisible character U+{ord(character):04X}", "remove it")
+
+
+def _refuse_no_character(body: str, start: int) -> None:
+    """A path of Windows has such escapes by accident."""
+    for match in _ESCAPE.finditer(body) if "\\U" in body else ():
+        if match[2] is not None and int(match[2], 16) > sys.maxunicode:
+            what = f"there is no character `{match[0]}`; the last one is U+10FFFF"
+            raise Refusal(start + match.start(), what, r"write `\\` for a backslash")
 
 
 def _lost_escape(body: str) -> str:

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from tidegate.formats.contract import Decoded, Decoder, Headers, Messages, WaitingForSchema
+from tidegate.formats.failures import RecordFailure
 from tidegate.formats.schemas import Schemas, SchemaText, UnknownSchema
 
 KEY_HEADER: Final = "__key_schema_id"
@@ -98,6 +99,10 @@ class HeaderSchemas:
         """For people: with GUIDs in place of the ids that stand for them."""
         return _LONG.sub(lambda found: str(self.name_of(int(found[0]))), text)
 
+    def named_failures(self, failures: Sequence[RecordFailure]) -> list[RecordFailure]:
+        """The same with messages that are for people."""
+        return [msgspec.structs.replace(one, message=self.named(one.message)) for one in failures]
+
 
 class _Framed:
     """Messages, with other values."""
@@ -155,5 +160,4 @@ class HeaderIdDecoder:
             return WaitingForSchema(self._schemas.named(decoded.wanted))
         if not decoded.failures:
             return decoded
-        failures = [msgspec.structs.replace(one, message=self._schemas.named(one.message)) for one in decoded.failures]
-        return Decoded(decoded.frame, failures)
+        return Decoded(decoded.frame, self._schemas.named_failures(decoded.failures))

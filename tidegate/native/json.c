@@ -8,9 +8,10 @@
 #include "json_numbers.h"
 #include "json_text.h"
 
-#include <float.h>
-
 enum { SKIP_DEPTH_MAX = 64 };
+
+/* Halfway between the largest float and 2^128: nearest to smaller doubles is a float that is finite. */
+static const double FLOAT_END = 0x1.ffffffp127;
 
 static const uint8_t *read_value(column *to, const uint8_t *at, const uint8_t *end);
 
@@ -83,7 +84,7 @@ static const uint8_t *read_floating(column *to, const uint8_t *at, const uint8_t
             ((double *)to->values)[row] = value;
         return at;
     }
-    if (value > FLT_MAX || value < -FLT_MAX)
+    if (value >= FLOAT_END || value <= -FLOAT_END)
         return NULL;
     if (to->values != NULL)
         ((float *)to->values)[row] = (float)value;

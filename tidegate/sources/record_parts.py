@@ -7,7 +7,7 @@ source makes rows of them, and the records that are bad because of their key or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import Final
 
@@ -17,7 +17,7 @@ from tidegate.formats.columns import TIMESTAMP, polars_type
 from tidegate.formats.contract import Columns, Decoded, Decoder, Headers, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.header_ids import KEY_HEADER, HeaderIdDecoder, HeaderSchemas
-from tidegate.formats.key_values import AS_THEY_ARE, ReadKeys, key_reader, read_as_they_are
+from tidegate.formats.key_values import AS_THEY_ARE, ReadKey, ReadKeys, key_reader, read_as_they_are
 from tidegate.formats.lists import cut_lists
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.registry import FORMATS
@@ -131,7 +131,7 @@ def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas) -> 
             if operator.key_options.ids is IdPlace.HEADER:
                 known = HeaderSchemas(schemas)
                 framed = key_reader(name, operator.key_format, one.type, operator.key_options, known)
-                return lambda messages: framed(known.frame(messages.keys, messages.headers, KEY_HEADER))
+                return partial(_read_framed, framed, known)
             if operator.key_format in AS_THEY_ARE:
                 return lambda messages: read_as_they_are(name, operator.key_format, messages.key_column)
             read = key_reader(name, operator.key_format, one.type, operator.key_options, schemas)
@@ -150,6 +150,14 @@ def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas) -> 
             topic = pl.Series(name, list(operator.topics), dtype=pl.String)
             return lambda messages: ReadKeys(topic.new_from_index(0, len(messages)))
     return lambda messages: ReadKeys(pl.Series(name, messages.topics, dtype=pl.String))
+
+
+def _read_framed(read: ReadKey, known: HeaderSchemas, messages: Records) -> ReadKeys | WaitingForSchema:
+    """Keys with their ids in headers; `known` are the schemas of `read`."""
+    found = read(known.frame(messages.keys, messages.headers, KEY_HEADER))
+    if isinstance(found, WaitingForSchema):
+        return WaitingForSchema(known.named(found.wanted))
+    return found._replace(failures=known.named_failures(found.failures)) if found.failures else found
 
 
 def timestamp_column(name: str, timestamps_ms: pl.Series) -> ReadKeys:

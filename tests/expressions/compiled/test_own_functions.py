@@ -10,10 +10,13 @@ from random import Random
 import polars as pl
 import pytest
 
-from tidegate.datatypes import INT, STRING, DataType
+from tidegate.datatypes import INT, STRING, DataType, map_of
 from tidegate.expressions.compiled import compile_predicate, compile_projection
+from tidegate.expressions.compiled.lambdas import _FINISH
 from tidegate.expressions.compiled.probe import find_problem
+from tidegate.expressions.expression import can_fail
 from tidegate.expressions.parse import ExpressionError, parse_expression
+from tidegate.formats.columns import polars_type
 from tidegate.operators.meaning import digest_expression
 
 COLUMNS = {"s": STRING, "n": INT, "a": DataType("array", element=INT)}
@@ -138,6 +141,31 @@ def test_an_array_of_more_elements_than_aggregate_goes_through_fails_its_record(
     values, failures = evaluate("aggregate(a, 0, (acc, x) -> acc + x)", pl.DataFrame({"a": arrays}, {"a": INTS}))
     assert values == [1, 2]
     assert ["the array has more than 10,000 elements in `aggregate(" in one for one in failures] == [True]
+
+
+OF_MANY = {
+    "aggregate": ("aggregate(a, 0D, (acc, x) -> acc + x)", True),
+    "transform": ("transform(a, x -> s)", True),
+    "transform_keys": ("transform_keys(m, (k, v) -> s)", True),
+    "transform_values": ("transform_values(m, (k, v) -> s)", True),
+    "filter": ("filter(a, x -> x > 1)", False),
+    "map_filter": ("map_filter(m, (k, v) -> v > 1)", False),
+    "exists": ("exists(a, x -> x > 1)", False),
+    "forall": ("forall(a, x -> x > 0)", False),
+}
+
+
+@pytest.mark.parametrize("function", _FINISH)
+def test_what_fails_of_many_elements_is_known_to_fail(function: str) -> None:
+    """Else a record would be good or bad by what is read of it further down."""
+    text, fails = OF_MANY[function]
+    kind = map_of(INT, INT)
+    expression = parse_expression(text, {**COLUMNS, "m": kind})
+    many = range(10_001)
+    frame = pl.DataFrame({"s": ["s"], "a": [[1] * len(many)]}, {"s": pl.String, "a": INTS})
+    frame = frame.with_columns(pl.Series("m", [[{"key": one, "value": 1} for one in many]], polars_type(kind)))
+    _, failures = compile_projection([("r", expression)]).apply(frame)
+    assert [can_fail(expression), bool(failures)] == [fails, fails]
 
 
 def folded(array: list[int | None] | None, start: int) -> int | None:

@@ -128,6 +128,16 @@ def test_a_default_of_the_writers_may_be_anything() -> None:
         assert check(decoder_of(writer, declared=[("id", BIGINT)]), [message] * 2) == (2, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [(["double", "string"], 0), (["bytes", "long"], "\0"), (["double", "long"], 0), (["null", "int", "string"], None)],
+    ids=str,
+)
+def test_a_default_of_a_union_of_several_types_is_a_constant(kind: list[str], default: Any) -> None:
+    writer, reader = record_of(("id", "long")), record_of(("id", "long"), ("u", kind, default))
+    assert check(decoder_of(writer, reader), [encode(writer, {"id": row}) for row in range(60)]) == (60, 0, 0)
+
+
 LONGS = {
     "more than an int": b"\x80\x80\x80\x80\x20",
     "ten bytes": b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",

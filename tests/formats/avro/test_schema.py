@@ -270,6 +270,7 @@ UUIDS, TIMES = logical("string", "uuid"), logical("int", "time-millis")
     ("kind", "default"),
     [
         *(("int", 2**31), ("int", True), ("long", 2**63), ("boolean", 1), ("float", 1e39), ("double", "NaN")),
+        *(("float", 3.4028235677973366e38), ("float", 2**128 - 2**103), ("float", -(2**128) + 2**103 + 1)),
         *(("double", 10**400), ("bytes", "\u0400"), (MONEY, "\u0400"), (MONEY, "\x7f\xff\xff"), (FOUR, "ab")),
         *((ENUM, "B"), (INTS, ["x"]), (INTS, [2**31]), (COUNTS, {"a": "x"}), (INNER, {}), (INNER, {"x": "y"})),
         *((INNER, {"x": 1, "y": 5}), (DAYS, 10**9), (MOMENTS, 10**17), (UUIDS, "zz"), (TIMES, -1)),
@@ -295,6 +296,7 @@ def test_a_sink_does_not_register_a_default_that_is_no_value_and_writes_with_one
     [
         *(("int", -(2**31)), ("long", 2**63 - 1), ("double", 5), ("bytes", "\u00ff"), (MONEY, "\x7f"), (FOUR, "abcd")),
         *((ENUM, "A"), (INTS, [1]), (COUNTS, {"a": 1}), (INNER, {"x": 1}), (DAYS, 0), (MOMENTS, -1), (TIMES, 0)),
+        *(("float", 3.4028235e38), ("float", -3.4028235677973362e38), ("float", 2**128 - 2**103 - 2**74 - 1)),
         *((["null", "int"], None), (["int", "null"], 5), (["null", "string", "long"], 5)),
         (UUIDS, "00000000-0000-0000-0000-000000000000"),
     ],
@@ -305,3 +307,14 @@ def test_a_default_that_is_a_value_is_one_for_records_that_lack_the_field(kind: 
     found = decoder_of(writer, reader).decode(messages_of([encode(writer, {"id": 1})] * 2))
     assert isinstance(found, Decoded)
     assert (found.frame.height, list(found.failures)) == (2, [])
+
+
+@pytest.mark.parametrize("default", [3.4028235e38, 3.4028235677973362e38, 2**128 - 2**103 - 2**74 - 1])
+def test_a_default_that_rounds_to_the_largest_float_is_that_one(default: float) -> None:
+    """As a number in a record of JSON is."""
+    largest = 3.4028234663852886e38
+    for kind, expected in (("float", largest), (["string", "float"], {"member0": None, "member1": largest})):
+        writer, reader = record_of(("id", "long")), record_of(("id", "long"), ("a", kind, default))
+        found = decoder_of(writer, reader).decode(messages_of([encode(writer, {"id": 1})] * 2))
+        assert isinstance(found, Decoded)
+        assert found.frame["a"].to_list() == [expected] * 2

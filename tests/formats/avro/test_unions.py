@@ -8,11 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from tests.formats.avro.any_avro import PREFIX, decoder_of, encode, record_of
+from tests.formats.avro.any_avro import PREFIX, decoder_of, encode, record_of, text_of
 from tests.formats.avro.test_decoder import COLOURS, DECIMAL, POINT, decoded, failures
 from tests.formats.batches import messages_of
 from tests.formats.memory_batches import InMemory
 from tidegate.formats.contract import Decoded, Messages
+from tidegate.formats.kinds.avro import FORMAT
+from tidegate.formats.kinds.avro.decoder import AvroDecoder
+from tidegate.formats.schemas import FormatOptions, KnownSchemas
 
 
 def test_a_union_is_a_struct_of_which_one_field_is_set() -> None:
@@ -85,6 +88,53 @@ def test_a_type_in_a_union_may_be_described_elsewhere(written: Any, read: Any) -
     assert found.frame["u"].to_list() == [{"member0": None, "member1": {"x": 1}, "member2": None}]
     if "w" in found.frame.columns:
         assert found.frame["w"].to_list() == [{"member0": "new", "member1": None}]
+
+
+BITS = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+HALF = {"type": "record", "name": "Half", "fields": [{"name": "x", "type": "double"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "member", "expected"),
+    [
+        (["double", "string"], 0, 0, 0.0),
+        (["double", "long"], 0, 0, 0.0),
+        (["string", "double"], 10**40, 1, 1e40),
+        (["null", "string", "float"], 3, 1, 3.0),
+        (["long", "double"], 0, 0, 0),
+        (["long", "null", "double"], 0.5, 1, 0.5),
+        (["bytes", "string"], "\u0001", 0, b"\1"),
+        (["bytes", "string"], "\u0400", 1, "\u0400"),
+        (["string", "bytes"], "\u0001", 0, "\u0001"),
+        (["bytes", "long"], "\u0000", 0, b"\0"),
+        ([BITS, "string"], "\u0001", 0, Decimal("0.01")),
+        ([PAIR, "string"], "a", 1, "a"),
+        ([SYMBOL, "string"], "C", 1, "C"),
+        ([HALF, NUMBERS], {"y": 1}, 1, [{"key": "y", "value": 1}]),
+        ([NUMBERS, HALF], {"x": 1.5}, 1, {"x": 1.5}),
+        ([{"type": "array", "items": "double"}, "string"], [0], 0, [0.0]),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("wanted", [False, True])
+@pytest.mark.parametrize("rows_min", [1, 1_000])
+def test_a_default_is_of_the_first_member_that_it_is_a_value_of(
+    kind: list[Any], default: Any, member: int, expected: Any, inside: bool, wanted: bool, rows_min: int
+) -> None:
+    lacks, has = record_of(("id", "long")), record_of(("id", "long"), ("u", kind, default))
+    writer, reader = (record_of(("id", "long"), ("r", {**one, "name": "I"})) if inside else one for one in (lacks, has))
+    columns = tuple(FORMAT.schema_columns(text_of(reader)).items())
+    output = columns if wanted else columns[:1]
+    known = KnownSchemas({7: text_of(writer)})
+    decoder = AvroDecoder(columns, output, FormatOptions(text_of(reader)), known, rows_min)
+    found = decoded(decoder, [encode(writer, {"id": 1, "r": {"id": 2}} if inside else {"id": 1})] * 2)
+    assert (failures(found), found.frame["id"].to_list()) == ([], [1, 1])
+    if wanted:
+        rows = (found.frame["r"].struct.field("u") if inside else found.frame["u"]).to_list()
+        made = {f"member{place}": None for place, _ in enumerate(one for one in kind if one != "null")}
+        assert rows == [{**made, f"member{member}": expected}] * 2
+        assert type(rows[0][f"member{member}"]) is type(expected)
 
 
 def test_records_of_one_name_in_two_namespaces_are_two_members() -> None:

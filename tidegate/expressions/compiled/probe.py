@@ -16,7 +16,7 @@ import polars as pl
 from tidegate.datatypes import DataType
 from tidegate.expressions.compiled.frames import compile_projection
 from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, columns_of
-from tidegate.expressions.secrets import put_stand_ins
+from tidegate.expressions.secrets import find_secrets, put_stand_ins
 from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import polars_type
 
@@ -54,10 +54,13 @@ def _columns(expression: Expression) -> Iterator[tuple[str, DataType]]:
 
 
 def _constants(expression: Expression) -> Iterator[Expression]:
-    """The largest parts without columns that are evaluated whatever a record holds, but for NULLs in front of them."""
+    """The largest parts without columns that are evaluated whatever a record holds, but for NULLs in front of them.
+
+    None with a secret in it: what is decrypted with the key is not known here.
+    """
     if isinstance(expression, Lambda):
         return
-    if not columns_of(expression):
+    if not columns_of(expression) and next(find_secrets(expression), None) is None:
         yield expression
         return
     match expression:

@@ -44,7 +44,7 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
   cast that is meant: `cast(customer as int) > 5`, or `try_cast` for NULL instead of a failure.
 - Before anything starts, every expression is compiled and run on no row and on a row of NULLs, in a process of its own.
   What cannot be run is refused with its place, and so is a constant that fails every record: `amount > 1 / 0`,
-  `amount = 'abc'`.
+  `amount = 'abc'`. The keys of `secrets` are not there: what a constant is decrypted to is seen at the first record.
 - `a.b` is a field of a struct, `a[0]` an element of an array, `m['k']` the value of a key of a map or NULL.
 - At most 10,000 characters, 2,000 parts, 50 levels of nesting and 50 operands in a row.
 - What a function makes that can be larger than its arguments (`concat`, `repeat`, `replace`, `array_join`, `array`,

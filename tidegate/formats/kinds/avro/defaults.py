@@ -11,11 +11,11 @@ import sys
 from typing import Any, Final
 from uuid import UUID
 
-from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT
+from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, FLOAT_BOUND, LAST_DAY, LAST_MOMENT
 from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroRefusal, AvroType
 
 _WHOLE: Final = {"int": (-(2**31), 2**31 - 1), "long": (-(2**63), 2**63 - 1)}
-_LARGEST: Final = {"float": 3.4028234663852886e38, "double": sys.float_info.max}
+_LARGEST: Final = {"float": FLOAT_BOUND, "double": sys.float_info.max}
 _SHOWN_MAX: Final = 60
 
 
@@ -23,7 +23,7 @@ def check_defaults(one: AvroType, place: str = "") -> None:
     """Of all fields in a type. Raises AvroRefusal for the first that is no value."""
     for field in one.fields:
         where = f"{place}.{field.name}".lstrip(".")
-        if field.has_default and not _is_value(field.type, field.default):
+        if field.has_default and not is_value(field.type, field.default):
             shown = json.dumps(field.default, ensure_ascii=False)[:_SHOWN_MAX]
             raise AvroRefusal(where, f"the default {shown} is no value of its type")
         check_defaults(field.type, where)
@@ -31,19 +31,19 @@ def check_defaults(one: AvroType, place: str = "") -> None:
         check_defaults(inner, place)
 
 
-def _is_value(one: AvroType, value: Any) -> bool:
-    """As JSON has values of a type: bytes are a text with a character for each."""
+def is_value(one: AvroType, value: Any) -> bool:
+    """As JSON has values of a type: bytes are a text with a character for each, and 0 is a double, too."""
     match one.kind:
         case "null":
             return value is None
         case "union":
-            return any(_is_value(branch, value) for branch in one.branches)
+            return any(is_value(branch, value) for branch in one.branches)
         case "boolean":
             return isinstance(value, bool)
         case "int" | "long":
             return type(value) is int and _is_within(value, _WHOLE[one.kind]) and _has_meaning(one, value)
         case "float" | "double":
-            return type(value) in (int, float) and abs(value) <= _LARGEST[one.kind]
+            return type(value) in (int, float) and _is_number(value, _LARGEST[one.kind])
         case "string":
             return isinstance(value, str) and (one.logical != "uuid" or _is_uuid(value))
         case "enum":
@@ -55,12 +55,20 @@ def _is_value(one: AvroType, value: Any) -> bool:
         case "map":
             return isinstance(value, dict) and all(_is_item(one, item) for item in value.values())
     return isinstance(value, dict) and all(
-        _is_value(field.type, value[field.name]) if field.name in value else field.has_default for field in one.fields
+        is_value(field.type, value[field.name]) if field.name in value else field.has_default for field in one.fields
     )
 
 
 def _is_item(one: AvroType, value: Any) -> bool:
-    return one.items is not None and _is_value(one.items, value)
+    return one.items is not None and is_value(one.items, value)
+
+
+def _is_number(value: float, largest: float) -> bool:
+    """By way of a double, as numbers in records of JSON: the bounds are the same."""
+    try:
+        return abs(float(value)) <= largest
+    except OverflowError:
+        return False
 
 
 def _is_within(value: int, bounds: tuple[int, int]) -> bool:

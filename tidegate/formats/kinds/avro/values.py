@@ -23,6 +23,7 @@ from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import make_series, polars_type
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.kinds.avro.defaults import is_value
 from tidegate.formats.kinds.avro.members import Both, has_several, member_of, show_members
 from tidegate.formats.kinds.avro.resolution import find_field, has_unread, is_of_numbers
 from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroRefusal, AvroType, as_json
@@ -186,17 +187,6 @@ def _union(one: AvroType) -> Convert | None:
     return None if inner is None else lambda value: None if value is None else inner(value)
 
 
-_TYPES: Final = {
-    bool: {"boolean"},
-    int: {"int", "long"},
-    float: {"float", "double"},
-    str: {"string", "enum"},
-    bytes: {"bytes", "fixed"},
-    list: {"array"},
-    dict: {"map", "record"},
-}
-
-
 def _members(one: AvroType) -> Convert:
     """A struct with a field per type, as Spark has it: the one that a value is of is set."""
     branches = [each for each in one.branches if each.kind != "null"]
@@ -205,17 +195,18 @@ def _members(one: AvroType) -> Convert:
     def convert(value: Any) -> dict[str, Any] | None:
         if value is None:
             return None
-        found = member_of(value)
-        if found is None:
-            kinds = _TYPES[type(value)]
-            index = next(place for place, each in enumerate(branches) if each.kind in kinds)
-        else:
-            index, value = found
+        index, value = member_of(value) or _default_member(branches, value)
         made: dict[str, Any] = {f"member{place}": None for place in range(len(branches))}
         made[f"member{index}"] = converters[index](value)
         return made
 
     return convert
+
+
+def _default_member(branches: Sequence[AvroType], default: Any) -> tuple[int, Any]:
+    """The first type that it is a value of, as in Avro's own library; `check_defaults` has seen that there is one."""
+    index = next(place for place, each in enumerate(branches) if is_value(each, default))
+    return index, float(default) if branches[index].kind in ("float", "double") else default
 
 
 def _logical(one: AvroType) -> Convert:

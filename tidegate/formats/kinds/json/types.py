@@ -16,10 +16,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import FLOAT_BOUND, DataType
 from tidegate.formats.contract import Columns
 
-_FLOAT_MAX = 3.4028234663852886e38
 _SHOWN_MAX: Final = 40
 
 
@@ -33,7 +32,7 @@ SCALARS: Final[dict[str, Any]] = {
     "smallint": _between(int, -(2**15), 2**15 - 1),
     "int": _between(int, -(2**31), 2**31 - 1),
     "bigint": _between(int, -(2**63), 2**63 - 1),
-    "float": _between(float, -_FLOAT_MAX, _FLOAT_MAX),
+    "float": _between(float, -FLOAT_BOUND, FLOAT_BOUND),
     "double": float,
     "string": str,
     "binary": bytes,

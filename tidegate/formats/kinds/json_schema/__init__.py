@@ -10,14 +10,8 @@ import json
 from typing import Any, ClassVar, Final
 
 from tidegate.datatypes import Schema
-from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
-from tidegate.formats.kinds.json_schema.schema import (
-    read_columns,
-    required_properties,
-    schema_of_columns,
-    schema_title,
-    to_columns,
-)
+from tidegate.formats.contract import Columns, Decoder, Encoder, Format
+from tidegate.formats.kinds.json_schema.schema import check_columns, read_columns, schema_of_columns, schema_title
 from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText
 
@@ -55,7 +49,7 @@ does not have, or is not of a JSON Schema, is bad (`UNKNOWN_SCHEMA`, `INCOMPATIB
 
 A sink's schema has all columns as properties of one object, titled after its topic, in which everything may be null. A
 schema of the sink's own has to have a property of the same type for every column, and a column for every property
-that it requires.
+that it requires. The same holds for the fields of a struct, in any order.
 
 A derived schema allows other properties. So Confluent's registry refuses a new column, or a new field of a struct, with
 `BACKWARD`, the compatibility that subjects have by default (`PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL`). Set that of the
@@ -72,16 +66,7 @@ subject to `FORWARD`, with which columns can be added but not taken away, or to 
 
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
         """See Format."""
-        has = to_columns(schema)
-        if lacking := required_properties(schema) - columns.keys():
-            raise FormatRefusal(f"the schema requires `{min(lacking)}`, which is no column", "select it, too")
-        for name, kind in columns.items():
-            if name not in has:
-                raise FormatRefusal(f"the schema has no property `{name}`", "select the columns that it has")
-            wanted = to_columns(self.derive_schema({name: kind}, ""))[name]
-            if has[name] != wanted:
-                message = f"`{name}` is {has[name]} in the schema, and the column is {kind}"
-                raise FormatRefusal(message, "cast the column, or write another schema")
+        check_columns(schema, columns)
 
     def schema_name(self, schema: SchemaText) -> str:
         """See Format."""

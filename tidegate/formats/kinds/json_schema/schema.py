@@ -13,6 +13,7 @@ from tidegate.datatypes import (
     BOOLEAN,
     DATE,
     DOUBLE,
+    NESTED,
     STRING,
     TIMESTAMP,
     DataType,
@@ -21,7 +22,7 @@ from tidegate.datatypes import (
     map_of,
 )
 from tidegate.formats.contract import FormatRefusal
-from tidegate.formats.schemas import SchemaText
+from tidegate.formats.schemas import SchemaKind, SchemaText
 
 DIALECT: Final = "http://json-schema.org/draft-07/schema#"
 DEPTH_MAX: Final = 20
@@ -31,6 +32,7 @@ NAME_LENGTH_MAX: Final = 100
 _REMEDY: Final = "list the columns: `schema: {id: bigint}`"
 _TEXTS: Final = {"date": DATE, "date-time": TIMESTAMP}
 _SIMPLE: Final = {"boolean": BOOLEAN, "integer": BIGINT, "number": DOUBLE}
+_NO_SCHEMA: Final = SchemaText(SchemaKind.JSON, "{}")
 _REFUSED: Final = ("allOf", "not", "if", "patternProperties", "dependentSchemas", "prefixItems")
 _WRITTEN: Final[Mapping[str, dict[str, Any]]] = {
     "boolean": {"type": "boolean"},
@@ -70,10 +72,37 @@ def _check_names(kind: DataType, place: str) -> None:
 
 def to_columns(schema: SchemaText) -> Schema:
     """The properties of a schema's object. Raises FormatRefusal with the place of what is no column."""
-    found = _Reader(schema).type(_parse(schema), "$", _parse(schema), 0)
-    if found.kind != "struct":
-        raise FormatRefusal(f"the schema is of {found}, and a record is an object with `properties`", _REMEDY)
-    return dict(found.fields)
+    return dict(_Reader(schema).record().fields)
+
+
+def check_columns(schema: SchemaText, columns: Schema) -> None:
+    """Whether columns can be written: each is a property of its type, and so is each field of a struct, in any order;
+    and what an object requires is there. Raises FormatRefusal with the first place where it is not so.
+    """
+    reader = _Reader(schema)
+    _check_object(reader.record(), columns, "", reader.required)
+
+
+def _check_object(has: DataType, fields: Schema, place: str, required: Mapping[str, set[str]]) -> None:
+    properties, inside = dict(has.fields), f"{place}." if place else ""
+    if lacking := required.get(f"$.{place}" if place else "$", set()) - fields.keys():
+        what, remedy = ("field", "add it to the struct") if place else ("column", "select it, too")
+        raise FormatRefusal(f"the schema requires `{inside}{min(lacking)}`, which is no {what}", remedy)
+    for name, kind in fields.items():
+        if name not in properties:
+            what = "make the struct of the fields" if place else "select the columns"
+            raise FormatRefusal(f"the schema has no property `{inside}{name}`", f"{what} that it has")
+        _check_kind(properties[name], kind, f"{inside}{name}", required)
+
+
+def _check_kind(has: DataType, kind: DataType, place: str, required: Mapping[str, set[str]]) -> None:
+    if has.kind == kind.kind == "struct":
+        _check_object(has, dict(kind.fields), place, required)
+    elif has.kind == kind.kind and has.element is not None and kind.element is not None:
+        _check_kind(has.element, kind.element, f"{place}.*" if kind.kind == "map" else f"{place}[]", required)
+    elif kind.kind in NESTED or has != _Reader(_NO_SCHEMA).type(_WRITTEN[kind.kind], "$", {}, 0):
+        message = f"`{place}` is {has} in the schema, and the column is {kind}"
+        raise FormatRefusal(message, "cast the column, or write another schema")
 
 
 def schema_title(schema: SchemaText) -> str:
@@ -82,12 +111,6 @@ def schema_title(schema: SchemaText) -> str:
     if not isinstance(title, str) or not title:
         raise FormatRefusal("the schema has no `title`", "write `subject: topic`")
     return title
-
-
-def required_properties(schema: SchemaText) -> set[str]:
-    """Of the object itself."""
-    found = _parse(schema).get("required")
-    return {name for name in found if isinstance(name, str)} if isinstance(found, list) else set()
 
 
 def schema_of_columns(columns: Schema, title: str) -> dict[str, Any]:
@@ -124,8 +147,18 @@ class _Reader:
     """Walks a schema; `$ref` leads into its own text or that of its references."""
 
     def __init__(self, schema: SchemaText) -> None:
+        self._schema = schema
         self._references = {name: _parse(one) for name, one in schema.references}
         self._left = TYPES_MAX
+        self.required: dict[str, set[str]] = {}
+        """Properties that an object requires, by its place; of all that has been read."""
+
+    def record(self) -> DataType:
+        """The type of a record, a struct."""
+        found = self.type(_parse(self._schema), "$", _parse(self._schema), 0)
+        if found.kind != "struct":
+            raise FormatRefusal(f"the schema is of {found}, and a record is an object with `properties`", _REMEDY)
+        return found
 
     def type(self, node: Any, place: str, root: Any, depth: int) -> DataType:
         """The column of a part of a schema; `root` is the text that it is in."""
@@ -136,6 +169,8 @@ class _Reader:
             raise _refusal(place, f"it is nested deeper than {DEPTH_MAX} types, or contains itself")
         if not isinstance(node, dict):
             raise _refusal(place, "anything may be there")
+        if isinstance(names := node.get("required"), list):
+            self.required.setdefault(place, set()).update(name for name in names if isinstance(name, str))
         if "$ref" in node:
             target, text = self._follow(node["$ref"], place, root)
             return self.type(target, place, text, depth + 1)
