@@ -131,7 +131,7 @@ class WatchedMetrics:
         return _ignore
 
 
-def _ignore(*_values: object) -> None:
+def _ignore(*_values: object, **_named: object) -> None:
     return
 
 

@@ -28,7 +28,7 @@ from tidegate.plan.build import build_plan
 
 AT = positions("orders", {"in": {0: 5}})
 LATER = positions("orders", {"in": {0: 8}})
-BOUNDED = msgspec.structs.replace(AT, end_offsets=((TopicPartition("in", 0), 9),))
+BOUNDED = msgspec.structs.replace(AT, end_offsets=((TopicPartition("in", 0), 5),))
 FINAL = msgspec.structs.replace(completed(1, at=(BOUNDED,)), final=True)
 FINAL_LATER = msgspec.structs.replace(completed(2, at=(BOUNDED,)), final=True)
 
