@@ -33,7 +33,7 @@ from tidegate.kafka.facts import (
     TransactionListing,
 )
 from tidegate.kafka.group_offsets import read_texts, write_offsets
-from tidegate.kafka.log_reader import LogReader, StartGone
+from tidegate.kafka.log_reader import SCAN_TIMEOUT_S, LogReader, StartGone
 from tidegate.kafka.requests import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -68,7 +68,8 @@ _END_ANSWERS: Final[Mapping[int, EndAnswer]] = {
 
 
 class TransactionClient:
-    """Asks brokers about transactions and ends them. Thread-safe; every call waits at most `timeout_s`.
+    """Asks brokers about transactions and ends them. Thread-safe; every call waits at most `timeout_s`, unless it says
+    otherwise.
 
     `kafka` are librdkafka properties (only those of the connection are used). Every method raises BrokerUnavailable
     when there is no final answer in time, and KafkaRefused when permission is missing.
@@ -285,8 +286,17 @@ class TransactionClient:
             return None
 
     def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S) -> Marker:
-        """How a transaction ended in one partition, by the control record in the log."""
-        found = self._log.read_left(written, timeout_s, lambda batches, _: derive_marker(batches, producer))
+        """How a transaction ended in one partition, by the control record in the log.
+
+        `timeout_s` is for each piece of the log, SCAN_TIMEOUT_S for all: between the records and the marker lies what
+        others wrote until a broker aborted the transaction.
+        """
+        found = self._log.read_left(
+            written,
+            max(timeout_s, SCAN_TIMEOUT_S),
+            lambda batches, _: derive_marker(batches, producer),
+            silence_s=timeout_s,
+        )
         return Marker.GONE if found is None else found
 
     def data_ranges(

@@ -16,6 +16,7 @@ from tidegate.coordinator.types import Committable
 from tidegate.ids import OperatorName, SlotIndex, TopicPartition
 from tidegate.kafka.connecting import PAUSE_S
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
+from tidegate.kafka.log_reader import SCAN_TIMEOUT_S
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files
 from tidegate.kafka.tools import KAFKA_TOOLS, Consumer, KafkaTools
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SCAN_TIMEOUT_S: Final = 600.0
-"""For the batch headers of one partition of one transaction."""
 SILENCE_S: Final = 30.0
 """How long a partition may give nothing before the salvage is given up."""
 READ_AT_ONCE: Final = 1000
