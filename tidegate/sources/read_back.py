@@ -173,20 +173,20 @@ class RecordReader:
         config = {**derive_consumer_properties(origin.kafka), **_OWNED, "group.id": f"read-back-{self._name}"}
         while True:
             try:
-                made = _Place(self._tools.consumer(config, self._note), files)
-                break
+                consumer = self._tools.consumer(config, self._note)
             except (ck.KafkaException, TypeError, ValueError) as error:
                 if place is not None:
                     self._note(error)
                     return place
                 if self._stopping or self._clock.monotonic() >= patient_until:
                     raise
-            self._clock.sleep(RETRY_S)
-            files = stamp_tls_files(origin.kafka)
-        self._places[id(origin)] = made
-        if place is not None:
-            place.consumer.close()
-        return made
+                self._clock.sleep(RETRY_S)
+                files = stamp_tls_files(origin.kafka)
+                continue
+            if place is not None:
+                place.consumer.close()
+            self._places[id(origin)] = _Place(consumer, files)
+            return self._places[id(origin)]
 
     def _note(self, error: object) -> None:
         """Sources report brokers that do not answer."""
