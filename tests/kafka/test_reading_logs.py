@@ -1,4 +1,4 @@
-"""How transactions ended, by what lies in a partition: a log that is read batch by batch."""
+"""How transactions ended, by what lies in a partition: a log that is read batch by batch. And whether one may read it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tidegate.coordinator.types import WrittenRange
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import Marker
 from tidegate.kafka.log_reader import SCAN_TIMEOUT_S
+from tidegate.kafka.requests import NO_PARTITION
 
 
 class Log:
@@ -125,3 +126,16 @@ def test_only_a_topic_that_is_not_there_any_more_has_lost_its_records() -> None:
     client, _ = scripted(lambda _request, _node: led_by(-1), SleptClock())
     with pytest.raises(BrokerUnavailable, match=r"out\[0\] has no leader"):
         client.outcome(WRITTEN, OURS)
+
+
+@pytest.mark.parametrize(("code", "may"), [(29, False), (3, True)])
+def test_whether_a_topic_may_be_read_is_tried_also_where_a_quota_holds_back(code: int, may: bool) -> None:
+    """No broker has the partition; only one that lets us read says so."""
+    held = SimpleNamespace(responses=[], throttle_time_ms=40)
+    partition = SimpleNamespace(partition_index=0, error_code=code)
+    answer = SimpleNamespace(responses=[SimpleNamespace(topic="out", partitions=[partition])])
+    client, manager = scripted(in_turn(Fetch=[held, answer]), SleptClock())
+    assert client.may_read("out") is may
+    assert manager.asked == [("Fetch", None)] * 2
+    (topic,) = manager.sent[-1].topics
+    assert (topic.topic, topic.partitions[0].partition) == ("out", NO_PARTITION)

@@ -37,8 +37,10 @@ from tidegate.kafka.log_reader import SCAN_TIMEOUT_S, LogReader, StartGone
 from tidegate.kafka.requests import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    NO_PARTITION,
     end_request,
     fence_request,
+    fetch_request,
     marker_request,
     offsets_request,
     producers_request,
@@ -364,6 +366,17 @@ class TransactionClient:
             if topic.error_code == TOPIC_NOT_AUTHORIZED:
                 self._broker.refuse(topic.error_code, f"reading the metadata of topic {topic.name}")
         return {t.name: TopicFacts(str(t.topic_id), len(t.partitions)) for t in answer.topics if not t.error_code}
+
+    def may_read(self, topic: str, timeout_s: float = ANSWER_TIMEOUT_S) -> bool:
+        """READ on a topic, by trying; `topics` needs no more than DESCRIBE."""
+
+        def attempt(remaining_s: float) -> bool:
+            answer = self._broker.send(fetch_request(TopicPartition(topic, NO_PARTITION), 0, 1), None, remaining_s)
+            if not answer.responses:
+                raise AskAgain(f"a quota of this user holds it back for {answer.throttle_time_ms} ms")
+            return bool(answer.responses[0].partitions[0].error_code != TOPIC_NOT_AUTHORIZED)
+
+        return self._broker.until(attempt, timeout_s, f"trying to read topic {topic}")
 
     def topic_limits(self, topic: str, timeout_s: float = ANSWER_TIMEOUT_S) -> TopicLimits:
         """What the topic takes of a record, remembered."""
