@@ -1,4 +1,4 @@
-"""How transactions ended, by what lies in a partition: a log that is read batch by batch. And whether one may read it."""
+"""How transactions ended, by what lies in a partition, read batch by batch; and whether a topic may be read at all."""
 
 from __future__ import annotations
 
