@@ -1,4 +1,4 @@
-"""How a recovery goes on where records of a lost transaction are gone, and somebody has accepted that."""
+"""How a recovery ends what is listed: where records are gone and that is accepted, and where it takes long."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, committable, completed, positions
-from tidegate.clock import SYSTEM_CLOCK
+from tests.sinks.leaping import LeapingClock
+from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.coordinator.types import Committable
-from tidegate.daemon.ending import end_listed
+from tidegate.daemon import ending
+from tidegate.daemon.ending import COMMIT_DEADLINE_S, Search, end_listed
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.stages import Whole
+from tidegate.daemon.stages import Ended, Whole
 from tidegate.ids import OperatorName
 from tidegate.kafka.errors import TransactionLost
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import LostTransaction, SalvageOrder, Settlement
+
+AT = positions("orders", {"orders": {0: 7}})
 
 
 class Kafka:
@@ -38,30 +44,59 @@ class Kafka:
         return ()
 
 
-def test_where_all_records_are_gone_the_journal_says_that_nothing_is_to_be_ended() -> None:
+class LongLogs(Kafka):
+    """Every look takes minutes; the second one finds the marker that a search has written."""
+
+    def __init__(self, clock: LeapingClock) -> None:
+        self.clock = clock
+        self.asked: list[str] = []
+
+    async def commit(self, permit: CommitPermit) -> list[Outcome]:
+        self.asked.append("commit")
+        self.clock.sleep(3 * COMMIT_DEADLINE_S)
+        return [Outcome.COMMITTED if "search" in self.asked else Outcome.STILL_OPEN for _ in permit.committables]
+
+
+def end(kafka: Kafka, search: Search, clock: Clock = SYSTEM_CLOCK) -> tuple[Ended, Journal]:
+    """A recovery from a checkpoint that lists one transaction, and the journal after it."""
     journal = Journal(FakeStorage(), ME, retained=2, id_reserve=5)
     journal.take_over(IDENTITY, 1)
-    at = positions("orders", {"orders": {0: 7}})
-    journal.append_checkpoint(completed(1, at=(at,), committables=[committable(1)]))
+    journal.append_checkpoint(completed(1, at=(AT,), committables=[committable(1)]))
     facts = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 1}}, frozenset())
     whole = Whole(decide_restore(journal.take_over(IDENTITY, 2), facts), facts)
 
     async def at_once(call: Any) -> Any:
         return call()
 
-    async def search() -> None:
-        raise AssertionError("nothing is waited for")
-
     services = SimpleNamespace(
         journal=journal,
-        kafka=Kafka(),
-        clock=SYSTEM_CLOCK,
+        kafka=kafka,
+        clock=clock,
         in_journal_thread=at_once,
         metrics=PipelineMetrics("shop", "1"),
     )
     plan = SimpleNamespace(pipeline="shop", operators=lambda _kind: [])
-    ended = asyncio.run(end_listed(cast("Any", plan), cast("Any", services), whole, 60_000, search))
+    return asyncio.run(end_listed(cast("Any", plan), cast("Any", services), whole, 60_000, search)), journal
+
+
+def test_where_all_records_are_gone_the_journal_says_that_nothing_is_to_be_ended() -> None:
+    async def search() -> None:
+        raise AssertionError("nothing is waited for")
+
+    ended, journal = end(Kafka(), search)
     assert ended.restore.checkpoint is not None
-    assert (ended.restore.checkpoint.positions, ended.restore.committables) == ((at,), ())
+    assert (ended.restore.checkpoint.positions, ended.restore.committables) == ((AT,), ())
     assert journal.leaving_permit() is None
     assert journal.read().committables == ()
+
+
+def test_however_long_logs_are_read_what_a_search_has_mended_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "COMMIT_PAUSE_S", 0)
+    kafka = LongLogs(clock := LeapingClock(speed=1))
+
+    async def search() -> None:
+        kafka.asked.append("search")
+
+    _, journal = end(kafka, search, clock)
+    assert kafka.asked == ["commit", "search", "commit"]
+    assert journal.leaving_permit() is None

@@ -1,20 +1,27 @@
-"""Which thread the daemon's questions to Kafka wait in."""
+"""Which thread the daemon's questions to Kafka wait in, and what is asked before sources get positions."""
 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import threading
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from tests.sources.kafka_topics import source_operator
 from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
+from tidegate.coordinator.beginning import Unplaced
+from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.kafka.connection import BrokerConnection
 from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.sources.errors import SourceFailed
 
 
 def edge_of(client: Any) -> KafkaEdge:
@@ -55,6 +62,42 @@ def test_what_is_open_at_the_end_of_an_attempt_does_not_wait_for_a_partition_wit
         await asyncio.gather(lag, fence)
 
     asyncio.run(scene())
+
+
+class Forbidding:
+    """Everything may be described, and only what is named may be read."""
+
+    def __init__(self, *readable: str) -> None:
+        self.readable = readable
+
+    def may_read(self, topic: str) -> bool:
+        return topic in self.readable
+
+    def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 3)
+
+
+def begin(source: SourceOperator, *topics: str) -> list[SourcePositions]:
+    edge = edge_of(Forbidding("orders-a", "orders-b"))
+    unplaced = Unplaced(source.name, tuple(TopicPartition(topic, 0) for topic in topics))
+    return asyncio.run(edge.read_beginnings([(source, unplaced)], dt.datetime.now(dt.UTC)))
+
+
+def test_a_topic_that_a_pattern_has_found_and_that_may_not_be_read_gets_no_position() -> None:
+    """A slot would be refused, and a checkpoint that has positions of it keeps it in the pattern."""
+    source = source_operator("", "", topics=(), pattern="orders-.*", until="never", kafka={})
+    (found,) = begin(source, "orders-a", "orders-b")
+    assert dict(found.next_offsets) == {TopicPartition("orders-a", 0): 3, TopicPartition("orders-b", 0): 3}
+    with pytest.raises(
+        SourceFailed, match=r"not read orders-c, orders-d, which orders-\.\* matches; grant READ, or change"
+    ):
+        begin(source, "orders-a", "orders-d", "orders-c")
+
+
+@pytest.mark.parametrize("more", [{"topics": ("orders-c",)}, {"pattern": "orders-.*", "kafka": {"sasl.username": "x"}}])
+def test_a_topic_that_is_named_or_read_by_a_user_of_its_own_is_left_to_the_slots(more: dict[str, Any]) -> None:
+    source = source_operator("", "", **{"topics": (), "until": "never", "kafka": {}, **more})
+    assert len(begin(source, "orders-c")) == 1
 
 
 @pytest.mark.parametrize("name", ["bootstrap.servers", "metadata.broker.list"])

@@ -1,4 +1,4 @@
-"""How transactions ended, by what lies in a partition: a log that is read batch by batch."""
+"""How transactions ended, by what lies in a partition, read batch by batch; and whether a topic may be read at all."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka import errors
 
-from tests.kafka.test_batches import COMMIT, OURS, batch
-from tests.kafka.test_connection import PARTITION, SleptClock, described, in_turn, led_by, read_from, scripted
+from tests.kafka.test_batches import ABORT, COMMIT, OURS, batch
+from tests.kafka.test_connection import PARTITION, Answer, SleptClock, described, in_turn, led_by, read_from, scripted
 from tidegate.coordinator.types import WrittenRange
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import Marker
+from tidegate.kafka.log_reader import SCAN_TIMEOUT_S
+from tidegate.kafka.requests import NO_PARTITION
 
 
 class Log:
@@ -59,6 +62,43 @@ def test_a_log_that_grows_is_read_to_where_it_ended_at_first() -> None:
     assert [offset for _, offset, _ in log.asked] == [1, 2]
 
 
+def slow(log: Log, clock: SleptClock, seconds: float) -> Answer:
+    def answer(request: Any, node: int | None) -> Any:
+        if "Fetch" in type(request).__name__:
+            clock.sleep(seconds)
+        return log(request, node)
+
+    return answer
+
+
+def test_what_others_wrote_until_a_broker_aborted_is_read_past_however_long_that_takes() -> None:
+    """All in all it takes longer than an answer may, and a recovery that gave up would never get through."""
+    clock = SleptClock()
+    others = [batch(at, 1, at) for at in range(2, 62)]
+    log = Log(batch(0, 2, 0), *others, batch(62, 1, -1, control=ABORT))
+    client, _ = scripted(slow(log, clock, 0.5), clock)
+    assert client.outcome(WRITTEN, OURS, timeout_s=10) is Marker.ABORT
+    assert clock.now_s > 1030
+
+
+def test_a_log_that_has_no_end_is_not_read_for_ever() -> None:
+    clock = SleptClock()
+    log = Log(*(batch(at, 1, at) for at in range(100)))
+    client, _ = scripted(slow(log, clock, 9), clock)
+    with pytest.raises(BrokerUnavailable, match=r"out\[0\] from offset 1 took too long: offset 68 of 100 was reached"):
+        client.outcome(WRITTEN, OURS, timeout_s=10)
+    assert SCAN_TIMEOUT_S <= clock.now_s - 1000 < SCAN_TIMEOUT_S + 10
+
+
+def test_a_broker_that_falls_silent_within_a_log_is_not_waited_for_as_long_as_a_long_log() -> None:
+    clock = SleptClock()
+    found = [read_from(9, batch(0, 3, 0)), *[errors.KafkaConnectionError("it was killed")] * 100]
+    client, _ = scripted(in_turn(Metadata=[led_by(1)] * 100, Fetch=found), clock)
+    with pytest.raises(BrokerUnavailable, match="at offset 3: no final answer from a:1 in 10 s"):
+        client.outcome(WRITTEN, OURS, timeout_s=10)
+    assert clock.now_s < 1011
+
+
 def test_a_log_that_gives_nothing_more_is_read_no_further() -> None:
     client, manager = scripted(in_turn(Metadata=[led_by(1)], Fetch=[read_from(9, batch(0, 3, 0)), read_from(9)]))
     assert client.outcome(WRITTEN, OURS) is Marker.OPEN
@@ -86,3 +126,16 @@ def test_only_a_topic_that_is_not_there_any_more_has_lost_its_records() -> None:
     client, _ = scripted(lambda _request, _node: led_by(-1), SleptClock())
     with pytest.raises(BrokerUnavailable, match=r"out\[0\] has no leader"):
         client.outcome(WRITTEN, OURS)
+
+
+@pytest.mark.parametrize(("code", "may"), [(29, False), (3, True)])
+def test_whether_a_topic_may_be_read_is_tried_also_where_a_quota_holds_back(code: int, may: bool) -> None:
+    """No broker has the partition; only one that lets us read says so."""
+    held = SimpleNamespace(responses=[], throttle_time_ms=40)
+    partition = SimpleNamespace(partition_index=0, error_code=code)
+    answer = SimpleNamespace(responses=[SimpleNamespace(topic="out", partitions=[partition])])
+    client, manager = scripted(in_turn(Fetch=[held, answer]), SleptClock())
+    assert client.may_read("out") is may
+    assert manager.asked == [("Fetch", None)] * 2
+    (topic,) = manager.sent[-1].topics
+    assert (topic.topic, topic.partitions[0].partition) == ("out", NO_PARTITION)

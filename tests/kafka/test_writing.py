@@ -242,6 +242,24 @@ def test_a_record_that_a_broker_refuses_is_told_also_where_others_are_given_up_b
         writing(client).poll()
 
 
+@pytest.mark.parametrize(
+    ("code", "stamps"),
+    [
+        (ck.KafkaError.INVALID_TIMESTAMP, True),
+        (ck.KafkaError.INVALID_RECORD, True),  # of several in a batch
+        (ck.KafkaError.MSG_SIZE_TOO_LARGE, False),
+    ],
+)
+def test_it_is_known_whether_timestamps_may_be_what_a_broker_refuses(code: int, stamps: bool) -> None:
+    client = Client()
+    client.reports = [[error(PURGED), error(code), error(ck.KafkaError._MSG_TIMED_OUT)]]
+    writer = writing(client)
+    assert not writer.stamps_refused
+    with pytest.raises(SinkRefused):
+        writer.poll()
+    assert writer.stamps_refused == stamps
+
+
 def test_a_reason_that_does_not_come_is_not_waited_for_long() -> None:
     client = Client()
     client.reports = [[error(PURGED)]]

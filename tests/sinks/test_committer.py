@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from tests.sinks.driving import permit
 from tests.sinks.leaping import LeapingClock
@@ -18,7 +19,7 @@ from tidegate.kafka.errors import (
     TransactionUndecidable,
 )
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
-from tidegate.sinks.committer import MARKER_TIMEOUT_S, Committer
+from tidegate.sinks.committer import COMMIT_TIMEOUT_S, MARKER_TIMEOUT_S, Committer
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import Settlement
 
@@ -93,6 +94,28 @@ def test_lost_markers_are_looked_for_soon_instead_of_waited_for() -> None:
     outcomes = Committer(client, clock=clock).commit(permit([committable(1, 1), committable(2, 1)]))
     assert outcomes == [Outcome.STILL_OPEN, Outcome.STILL_OPEN]
     assert MARKER_TIMEOUT_S <= clock.monotonic() - begun < 1.5 * MARKER_TIMEOUT_S
+
+
+def test_a_look_into_a_long_log_does_not_take_the_time_of_those_that_are_asked_after_it() -> None:
+    """Else a transaction of another sink could never be committed, and no salvage would begin."""
+    clock = LeapingClock(speed=1)
+
+    class LongLog(ScriptedClient):
+        def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float) -> Marker:
+            clock.sleep(100)
+            return super().outcome(written, producer, timeout_s)
+
+        def end_transactions(self, committables: Sequence[Committable], timeout_s: float) -> list[EndAnswer]:
+            given.append(timeout_s)
+            clock.sleep(12)
+            return super().end_transactions(committables, timeout_s)
+
+    given: list[float] = []
+    client = LongLog({1: EndAnswer.FENCED, 2: EndAnswer.ENDED}, [[Marker.ABORT, Marker.ABORT]])
+    other = replace(committable(2), sink=OperatorName("other"), checkpoint=CheckpointId(5))
+    settled = Committer(client, clock=clock).settle(permit([committable(1), other]))
+    assert settled.outcomes == (Outcome.LOST, Outcome.ENDED_NOW)
+    assert given == [COMMIT_TIMEOUT_S, COMMIT_TIMEOUT_S - 12]
 
 
 def test_an_unreachable_broker_is_not_final() -> None:

@@ -6,11 +6,12 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import confluent_kafka as ck
 import msgspec
 import pytest
+from confluent_kafka import admin
 from confluent_kafka.admin import AdminClient
 
 from tests.conftest import BrokerMaker
@@ -20,6 +21,7 @@ from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import TransactionLost, TransactionUndecidable
 from tidegate.kafka.facts import CoordinatorState, Marker
+from tidegate.kafka.topic_settings import UNLIMITED_MS
 from tidegate.sinks.committer import Committer
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.outcome import Outcome
@@ -310,6 +312,49 @@ def test_deleted_records_are_missed_and_what_is_left_is_written_where_somebody_a
     wanted = {one.partition: one.records for one in one.written} | {part.partition: left}
     assert {one.partition: one.records for one in salvaged.written} == wanted
     assert Committer(cluster.client).commit(permit([salvaged])) == [Outcome.ENDED_NOW]
+
+
+def allow_age(cluster: Cluster, topic: str, before_ms: int, *, of_2020: bool) -> None:
+    """Returns when the topic takes records of 2020, or does not any more."""
+    change: Any = admin
+    entry = change.ConfigEntry(
+        "message.timestamp.before.max.ms", str(before_ms), incremental_operation=change.AlterConfigOpType.SET
+    )
+    wanted = change.ConfigResource(change.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    for future in AdminClient({"bootstrap.servers": cluster.bootstrap}).incremental_alter_configs([wanted]).values():
+        future.result(60)
+    plain = producer_of(cluster, None)
+    answers: list[bool] = []
+
+    def is_so() -> bool:
+        callback = lambda error, _message: answers.append(error is None)  # noqa: E731  # for one call
+        plain.produce(topic, b"of 2020", partition=0, timestamp=1_600_000_000_000, on_delivery=callback)
+        assert plain.flush(60) == 0
+        return answers[-1] == of_2020
+
+    wait_until(is_so, "the topic's leader has the limit", 60)
+
+
+def test_records_that_have_become_too_old_for_their_topic_are_written_once_it_lets_them_in(
+    cluster_tv2: Cluster,
+) -> None:
+    cluster = cluster_tv2
+    topic = cluster.topic(PARTITIONS)
+    ours = make_records(200, 20, seed=9)
+    send(producer_of(cluster, identity_of(cluster)), topic, ours)
+    one = prepared(cluster, identity_of(cluster), len(ours))
+    lose(cluster, one)
+    found = Committer(cluster.client).settle(permit([one]))
+    allow_age(cluster, topic, 3_600_000, of_2020=False)
+    with pytest.raises(TransactionLost, match=r"takes no record that is older than 1h .*set it back to 3600000"):
+        make_salvager(cluster, found.lost).prepare()
+    allow_age(cluster, topic, UNLIMITED_MS, of_2020=True)
+    before = committed(cluster, topic)
+    (salvaged,) = make_salvager(cluster, found.lost).prepare()
+    assert Committer(cluster.client).commit(permit([salvaged])) == [Outcome.ENDED_NOW]
+    settled(cluster, topic, salvaged)
+    after, wanted = committed(cluster, topic), by_partition(ours)
+    assert after == {index: before.get(index, []) + wanted[index] for index in range(PARTITIONS)}
 
 
 def test_a_transaction_of_200000_records_is_written_again_in_order(cluster_tv2: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -12,9 +13,9 @@ import pytest
 from tests.sinks.leaping import LeapingClock
 from tests.sinks.test_salvage import committable, lost
 from tidegate.coordinator.types import Committable, WrittenRange
-from tidegate.ids import Attempt, CheckpointId, Producer, TopicPartition
-from tidegate.kafka.errors import KafkaRefused, TransactionLost
-from tidegate.kafka.facts import LoggedRange
+from tidegate.ids import Attempt, CheckpointId, Producer, TopicPartition, TransactionalId
+from tidegate.kafka.errors import KafkaRefused, SinkRefused, TransactionLost
+from tidegate.kafka.facts import LoggedRange, TopicLimits
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.kafka.tools import Consumer, KafkaTools
 from tidegate.sinks.salvage import Group, SalvageOrder
@@ -41,9 +42,35 @@ class Logs:
 
     def __init__(self, left: Mapping[tuple[int, int], list[LoggedRange]]) -> None:
         self._left = left
+        self.limits = TopicLimits()
+
+    def topic_limits(self, _topic: str) -> TopicLimits:
+        return self.limits
 
     def data_ranges(self, written: WrittenRange, producer: Producer, _timeout_s: float) -> list[LoggedRange]:
         return self._left.get((producer.id, written.partition.partition), [])
+
+
+class RefusingWriter:
+    """Its broker refuses everything, maybe for timestamps."""
+
+    def __init__(self, *, stamps: bool) -> None:
+        self.transactional_id, self.producer, self.produced = TransactionalId("p.totals.0.2.900"), Producer(7, 0), 0
+        self.delivery_errors, self.first_error, self.refused = 1, "so it is (INVALID_RECORD)", True
+        self.stamps_refused = stamps
+        self.discarded = 0
+
+    def open(self, _client: object, _stopping: object) -> None:
+        """Nothing to do."""
+
+    def repeat(self, _message: object) -> None:
+        self.produced += 1
+
+    def flush(self, _timeout_s: float, _stopping: object) -> int:
+        return 0
+
+    def discard(self) -> None:
+        self.discarded += 1
 
 
 def open_consumer(kafka: Mapping[str, str], tools: Tools) -> None:
@@ -96,3 +123,43 @@ def test_what_is_left_is_written_again_where_somebody_accepts_that_the_rest_is_g
     assert "5 of 5 records of p.totals.0.1.4 in out[0], which are gone" in caplog.text
     assert "2 of 5 records of p.totals.0.1.4 in out[1], which are gone" in caplog.text
     assert "5 of 5 records of p.totals.0.1.6 in gone[0], which are gone" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("limits", "stamps", "told"),
+    [
+        (TopicLimits(1_000_000, before_ms=3_600_000), True, r"older than 1h \(.*back to 3600000 once"),
+        (TopicLimits(), True, "older than it allows .*back to its former value once"),  # not visible to this user
+        (TopicLimits(1_000_000, compacted=True), True, ""),
+        (TopicLimits(1_000_000, before_ms=3_600_000), False, ""),
+    ],
+)
+def test_records_that_have_become_too_old_for_their_topic_are_told_with_what_lets_them_in(
+    monkeypatch: pytest.MonkeyPatch, limits: TopicLimits, stamps: bool, told: str
+) -> None:
+    """They are decided: to leave them out with `where`, as records of a running pipeline, comes too late."""
+    writer = RefusingWriter(stamps=stamps)
+
+    class Writing(Tools):
+        def writer(self, sink: str, topics: Mapping[str, TopicLimits], properties: Mapping[str, str]) -> Any:
+            assert topics == {"out": limits}
+            return writer
+
+    def read(*_where: object) -> list[ck.Message]:
+        stamped = [(ck.TIMESTAMP_NOT_AVAILABLE, -1), *((ck.TIMESTAMP_CREATE_TIME, at) for at in (2000, 1000, 3000))]
+        return [ck.Message(timestamp=one) for one in stamped]
+
+    monkeypatch.setattr(Salvager, "_read", read)
+    order = msgspec.structs.replace(ORDER, lost=(lost(committable(4)),))
+    client = Logs({(4, 0): [LoggedRange(10, 15, 5)]})
+    client.limits = limits
+    salvager = Salvager(cast("Any", client), {}, {}, order, (tools := Writing()))
+    tools.clock.sleep(10_000)
+    with pytest.raises(TransactionLost if told else SinkRefused) as refused:
+        salvager.prepare()
+    if told:
+        assert re.search(told, refused.value.message)
+        assert "topic out takes no record" in refused.value.message
+        assert "the oldest of these is of 1970-01-01T00:00:01.000Z" in refused.value.message
+        assert "`where`" not in refused.value.message
+    assert (writer.produced, writer.discarded) == (4, 1)

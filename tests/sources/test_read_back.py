@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
 import pytest
 
+from tests.sinks.leaping import LeapingClock
 from tests.waiting import wait_until
 from tidegate.formats.letters import GONE, UNREAD
 from tidegate.formats.letters.frames import RawRecord
+from tidegate.kafka.tls import RENEWAL_S
 from tidegate.operators.async_queue import Call
 from tidegate.operators.calls.caller import CallsFailed
 from tidegate.operators.kinds.dead_letters import Origin
@@ -273,6 +276,83 @@ def test_what_a_source_is_told_about_fetching_many_records_does_not_make_single_
         "fetch.queue.backoff.ms": 5,
     }
     assert seen[0]["group.id"] == "read-back-letters", "without one there is no consumer"
+
+
+class Renewing(Tools):
+    """A consumer for each time that one is made; None stands for files that it refuses."""
+
+    def __init__(self, *consumers: FakeConsumer | None) -> None:
+        self.left = deque(consumers)
+        self.jobs = Jobs()
+        self.clock = LeapingClock(speed=1)
+
+    def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Any:
+        made = self.left.popleft()
+        if made is None:
+            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._INVALID_ARG))
+        return made
+
+    def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
+        return self.jobs
+
+    def answers(self, reader: RecordReader, offset: int) -> list[object]:
+        reader.submit([(Call(None, 0), ("orders", 0, offset))])
+        self.jobs.run()
+        return [call.answer for call in reader.take()]
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    (file := tmp_path / "me.pem").write_text("A")
+    return file
+
+
+def secured(certificate: Path) -> tuple[Origin, ...]:
+    return (Origin(("orders",), {"bootstrap.servers": "nowhere", "ssl.certificate.location": str(certificate)}),)
+
+
+def test_certificates_that_were_replaced_are_read_again(certificate: Path) -> None:
+    """Brokers close idle connections, and let nobody in by the former ones: all letters lost their bytes."""
+    old, new = (FakeConsumer({("orders", 0): dict.fromkeys(range(9), name)}) for name in (b"old", b"new"))
+    tools = Renewing(old, None, new)
+    reader = RecordReader(secured(certificate), "letters", lambda: None, tools)
+    assert tools.answers(reader, 0) == tools.answers(reader, 1) == [record(b"old")]
+    certificate.write_text("half of")
+    assert tools.answers(reader, 2) == [record(b"old")], "half of the files is written"
+    assert not old.closed.is_set()
+    assert tools.answers(reader, 3) == tools.answers(reader, 4) == [record(b"new")]
+    assert old.closed.is_set()
+    assert new.assigned == [("orders", 0, 3)]
+
+
+@pytest.mark.parametrize("tries", [3, 1000])
+def test_a_first_consumer_waits_for_files_that_are_being_replaced(certificate: Path, tries: int) -> None:
+    tools = Renewing(*[None] * tries, FakeConsumer({("orders", 0): {3: b"three"}}))
+    reader = RecordReader(secured(certificate), "letters", lambda: None, tools)
+    if tries == 3:
+        assert tools.answers(reader, 3) == [record(b"three")]
+        return
+    with pytest.raises(ck.KafkaException):
+        tools.answers(reader, 3)
+    assert RENEWAL_S <= tools.clock.monotonic() < 2 * RENEWAL_S
+
+
+def test_that_letters_lose_their_bytes_is_told_once_a_minute(
+    certificate: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refused(FakeConsumer):
+        def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
+            tools.clock.sleep(timeout)
+            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._SSL))
+
+    tools = Renewing(Refused({}))
+    reader = RecordReader(secured(certificate), "letters", lambda: None, tools)
+    for offset in range(7):
+        assert tools.answers(reader, offset) == [UNREAD]
+    lines = [line for line in caplog.messages if "has no bytes" in line]
+    assert len(lines) == 2
+    assert "letters: offset 0 of orders[0] was not read again within 10 s" in lines[0]
+    assert "SSL" in lines[0]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -131,32 +132,31 @@ async def _settle(services: Services, permit: CommitPermit, search: Search, *, h
 async def _until(
     clock: Clock, ask: Callable[[], Awaitable[T]], definite: Callable[[T], bool], permit: CommitPermit, search: Search
 ) -> T:
-    """Ask until the answer is definite. Raises BrokerUnavailable at the deadline.
+    """Ask until the answer is definite. Raises BrokerUnavailable at the deadline, which counts from the first answer:
+    long logs may have been read for it.
 
     A transaction that is neither to be committed nor has a marker waits for its coordinator, which writes one, or for
     a search, which finds one that is lost.
     """
-    begun = clock.monotonic()
-    told = False
+    deadline = math.inf
     while True:
         found = await ask()
         if definite(found):
             return found
-        waited_s = clock.monotonic() - begun
-        if waited_s > COMMIT_DEADLINE_S:
+        if clock.monotonic() > deadline:
             raise BrokerUnavailable(
                 f"the transactions of checkpoint {permit.checkpoint} could not be ended in {COMMIT_DEADLINE_S:.0f} s; "
                 f"nothing is lost: look at the broker's transaction coordinator. Only where compaction has removed the "
                 f"records and markers of an output nothing can come any more: then restore a savepoint into a new "
                 f"`checkpoints.directory` (--restore PATH --repeat-output)"
             )
-        if not told:
+        if deadline == math.inf:
+            deadline = clock.monotonic() + COMMIT_DEADLINE_S
             logger.warning(
                 "checkpoint %d: Kafka does not say yet how every transaction of it ends: waiting for its answers and "
                 "markers",
                 permit.checkpoint,
             )
-            told = True
         await search()
         await asyncio.sleep(COMMIT_PAUSE_S)
 

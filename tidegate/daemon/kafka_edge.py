@@ -21,7 +21,7 @@ from tidegate.coordinator.types import Committable, SourcePositions
 from tidegate.daemon.owning import read_known
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition, TransactionalId
-from tidegate.kafka.client_properties import derive_servers
+from tidegate.kafka.client_properties import derive_login, derive_servers
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TopicFacts
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
@@ -33,7 +33,7 @@ from tidegate.sinks.hanging import MendReport
 from tidegate.sinks.mender import Mender
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import SalvageOrder, Settlement
-from tidegate.sources.beginning import read_beginning
+from tidegate.sources.beginning import read_beginning, refuse_unreadable
 
 if TYPE_CHECKING:
     from tidegate.sinks.salvager import Salvager
@@ -195,8 +195,19 @@ class KafkaEdge:
     async def read_beginnings(
         self, wanted: Sequence[tuple[SourceOperator, Unplaced]], now: dt.datetime
     ) -> list[SourcePositions]:
-        """See sources/beginning.py. Raises SourceFailed, BrokerUnavailable, KafkaRefused."""
-        return await self._ask(lambda client: [read_beginning(client, source, one, now) for source, one in wanted])
+        """See sources/beginning.py. Raises SourceFailed, BrokerUnavailable, KafkaRefused.
+
+        What a user of a source's own may read, only its slots find out.
+        """
+        login = derive_login(self._kafka)
+
+        def work(client: TransactionClient) -> list[SourcePositions]:
+            for source, one in wanted:
+                if derive_login(source.kafka) == login:
+                    refuse_unreadable(client, source, one)
+            return [read_beginning(client, source, one, now) for source, one in wanted]
+
+        return await self._ask(work)
 
     async def read_known(self, pipeline: str) -> Known:
         """See owning.py."""

@@ -19,6 +19,7 @@ from tidegate.kafka.channel import ClientChannel
 from tidegate.kafka.connecting import connect
 from tidegate.kafka.connection import GROUP_NOT_AUTHORIZED, NOT_AUTHORIZED
 from tidegate.kafka.requests import (
+    NO_PARTITION,
     empty_produce_request,
     end_request,
     fetch_request,
@@ -30,8 +31,6 @@ from tidegate.kafka.versions import BrokerVersion, read_nodes, read_versions
 
 ANSWER_S: Final = 15.0
 PAUSE_S: Final = 0.1
-NO_PARTITION: Final = (1 << 31) - 1
-"""No topic has so many."""
 THROTTLED_MAX: Final = 10
 """Answers to a Fetch without anything in them. After each the broker takes nothing from this connection for a while."""
 

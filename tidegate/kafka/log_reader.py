@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
@@ -10,11 +11,14 @@ from tidegate.coordinator.types import WrittenRange
 from tidegate.ids import TopicPartition
 from tidegate.kafka.batches import BatchHeader, derive_headers
 from tidegate.kafka.connection import AskAgain, BrokerConnection
+from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.requests import fetch_request
 
 T = TypeVar("T")
 
 FETCH_BYTES: Final = 4 << 20
+SCAN_TIMEOUT_S: Final = 600.0
+"""For the batch headers of one partition of one transaction, others' between them included: some tens of GB."""
 _OUT_OF_RANGE: Final = 1
 
 FirstOffsets = Callable[[Iterable[TopicPartition], float], Mapping[TopicPartition, int]]
@@ -38,15 +42,27 @@ class LogReader:
         self._first_offsets = first_offsets
 
     def batches(
-        self, partition: TopicPartition, start: int, deadline: float, max_bytes: int = FETCH_BYTES
+        self,
+        partition: TopicPartition,
+        start: int,
+        deadline: float,
+        max_bytes: int = FETCH_BYTES,
+        silence_s: float = math.inf,
     ) -> Iterator[BatchHeader]:
-        """Every batch, control and aborted ones too, from `start` to the high watermark. Raises StartGone."""
+        """Every batch, control and aborted ones too, from `start` to the high watermark. Raises StartGone.
+
+        Each piece is waited for `silence_s` at most.
+        """
         offset, end = start, None
         while end is None or offset < end:
             left = deadline - self._clock.monotonic()
+            if left <= 0 and end is not None:  # brokers answer, but there is too much
+                raise BrokerUnavailable(
+                    f"reading {partition} from offset {start} took too long: offset {offset} of {end} was reached"
+                )
             answer = self._broker.until(
                 lambda remaining_s, at=offset: self._fetch(partition, at, max_bytes, remaining_s),  # type: ignore[misc]  # mypy cannot infer a lambda with a default
-                left,
+                min(left, silence_s),
                 f"reading {partition} at offset {offset}",
             )
             end = answer.high_watermark if end is None else end
@@ -59,18 +75,23 @@ class LogReader:
                 return
 
     def read_left(
-        self, written: WrittenRange, timeout_s: float, derive: Callable[[Iterable[BatchHeader], int], T]
+        self,
+        written: WrittenRange,
+        timeout_s: float,
+        derive: Callable[[Iterable[BatchHeader], int], T],
+        silence_s: float = math.inf,
     ) -> T | None:
         """What `derive` finds from where a transaction begins, or from where the log does now if that is within its
-        records; None: nothing is left of them.
+        records; None: nothing is left of them. `timeout_s` is for all, `silence_s` for each answer.
         """
         partition, deadline = written.partition, self._clock.monotonic() + timeout_s
         start = written.start_offset
         while True:
             try:
-                return derive(self.batches(partition, start, deadline), start)
+                return derive(self.batches(partition, start, deadline, silence_s=silence_s), start)
             except _StartRemoved:
-                first = self._first_offsets([partition], max(0.0, deadline - self._clock.monotonic()))[partition]
+                left = max(0.0, deadline - self._clock.monotonic())
+                first = self._first_offsets([partition], min(left, silence_s))[partition]
                 if not start < first < written.end_offset:
                     return None
                 start = first

@@ -194,6 +194,10 @@ def offsets_request(
     )
 
 
+NO_PARTITION: Final = (1 << 31) - 1
+"""No topic has so many: a broker that is asked about it looks at the right to ask first, and has nothing to give."""
+
+
 def fetch_request(partition: TopicPartition, offset: int, max_bytes: int) -> Any:
     """A read-uncommitted fetch of one partition that does not wait; version 10 at most, which only the leader answers.
 

@@ -33,12 +33,14 @@ from tidegate.kafka.facts import (
     TransactionListing,
 )
 from tidegate.kafka.group_offsets import read_texts, write_offsets
-from tidegate.kafka.log_reader import LogReader, StartGone
+from tidegate.kafka.log_reader import SCAN_TIMEOUT_S, LogReader, StartGone
 from tidegate.kafka.requests import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    NO_PARTITION,
     end_request,
     fence_request,
+    fetch_request,
     marker_request,
     offsets_request,
     producers_request,
@@ -68,7 +70,8 @@ _END_ANSWERS: Final[Mapping[int, EndAnswer]] = {
 
 
 class TransactionClient:
-    """Asks brokers about transactions and ends them. Thread-safe; every call waits at most `timeout_s`.
+    """Asks brokers about transactions and ends them. Thread-safe; every call waits at most `timeout_s`, unless it says
+    otherwise.
 
     `kafka` are librdkafka properties (only those of the connection are used). Every method raises BrokerUnavailable
     when there is no final answer in time, and KafkaRefused when permission is missing.
@@ -285,8 +288,17 @@ class TransactionClient:
             return None
 
     def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S) -> Marker:
-        """How a transaction ended in one partition, by the control record in the log."""
-        found = self._log.read_left(written, timeout_s, lambda batches, _: derive_marker(batches, producer))
+        """How a transaction ended in one partition, by the control record in the log.
+
+        `timeout_s` is for each piece of the log, SCAN_TIMEOUT_S for all: between the records and the marker lies what
+        others wrote until a broker aborted the transaction.
+        """
+        found = self._log.read_left(
+            written,
+            max(timeout_s, SCAN_TIMEOUT_S),
+            lambda batches, _: derive_marker(batches, producer),
+            silence_s=timeout_s,
+        )
         return Marker.GONE if found is None else found
 
     def data_ranges(
@@ -354,6 +366,17 @@ class TransactionClient:
             if topic.error_code == TOPIC_NOT_AUTHORIZED:
                 self._broker.refuse(topic.error_code, f"reading the metadata of topic {topic.name}")
         return {t.name: TopicFacts(str(t.topic_id), len(t.partitions)) for t in answer.topics if not t.error_code}
+
+    def may_read(self, topic: str, timeout_s: float = ANSWER_TIMEOUT_S) -> bool:
+        """READ on a topic, by trying; `topics` needs no more than DESCRIBE."""
+
+        def attempt(remaining_s: float) -> bool:
+            answer = self._broker.send(fetch_request(TopicPartition(topic, NO_PARTITION), 0, 1), None, remaining_s)
+            if not answer.responses:
+                raise AskAgain(f"a quota of this user holds it back for {answer.throttle_time_ms} ms")
+            return bool(answer.responses[0].partitions[0].error_code != TOPIC_NOT_AUTHORIZED)
+
+        return self._broker.until(attempt, timeout_s, f"trying to read topic {topic}")
 
     def topic_limits(self, topic: str, timeout_s: float = ANSWER_TIMEOUT_S) -> TopicLimits:
         """What the topic takes of a record, remembered."""

@@ -118,6 +118,8 @@ class Writer:
         self.delivery_errors = 0
         self.first_error = ""
         self.refused = False
+        self.stamps_refused = False
+        """The first error is what brokers say to timestamps beyond the topic's limits."""
         self._lacks_reason = False
         self.partitions: dict[str, int] = {}
         """Of each topic, once it is open."""
@@ -360,8 +362,12 @@ class Writer:
             remedy = self._size_remedy(error, message.topic(), message.key(), message.value())
             remedy = remedy or _REMEDIES.get(error.code(), "")
             self.first_error = f"{message.topic()}[{message.partition()}]: {error.str()} ({error.name()}){remedy}"
-            self.refused = self._is_refused(error)
+            self._note_refusal(error)
         self.delivery_errors += 1
+
+    def _note_refusal(self, error: KafkaError) -> None:
+        self.refused = self._is_refused(error)
+        self.stamps_refused = error.code() in _OF_TIMESTAMPS
 
     def _is_refused(self, error: KafkaError) -> bool:
         """Whether another attempt would meet the same. Not where a timestamp was near at a limit: by then the time has
@@ -392,7 +398,7 @@ class Writer:
                 self._lacks_reason = False
                 remedy = _REMEDIES.get(reason.code(), "")
                 self.first_error = f"{self._names}: {reason.str()} ({reason.name()}){remedy}"
-                self.refused = self._is_refused(reason)
+                self._note_refusal(reason)
 
     def _guard(self, call: Callable[[], T]) -> T:
         try:

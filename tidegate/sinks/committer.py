@@ -38,7 +38,8 @@ MARKER_TIMEOUT_S: Final = 10.0
 ones are looked for."""
 MARKER_PAUSE_S: Final = 0.05
 MARKER_LOOK_S: Final = 10.0
-"""For one look, the last one as well: a slow answer is not a missing marker."""
+"""For each piece of a log in which a marker is looked for: a slow answer is not a missing marker, and between the
+records and the marker there may be many of other writers."""
 REPORTED_PARTITIONS: Final = 20
 FIRST_ATTEMPT: Final = Attempt(0)
 REPORTED_IDS: Final = 4
@@ -57,7 +58,7 @@ class Client(Protocol):
         """Commit all."""
 
     def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float) -> Marker:
-        """Read the marker."""
+        """Read the marker; `timeout_s` is for each piece of the log."""
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
         """Ask the coordinator."""
@@ -148,9 +149,10 @@ class Committer:
     def _ask(self, permit: CommitPermit, hold: bool = True) -> list[_Asked]:
         """End everything, and what the answers, or else the markers, say about each, in the permit's order.
 
-        Older checkpoints first: while one of a sink is not committed, nothing newer of that sink becomes visible.
+        Older checkpoints first: while one of a sink is not committed, nothing newer of that sink becomes visible. Only
+        coordinators' answers count against the time-out: else whoever comes after a long look would never be asked.
         """
-        deadline = self._clock.monotonic() + self._timeout_s
+        left_s = self._timeout_s
         markers_by: float | None = None
         asked: dict[int, _Asked] = {}
         behind: set[OperatorName] = set()
@@ -158,8 +160,9 @@ class Committer:
             same = [(i, one) for i, one in enumerate(permit.committables) if one.checkpoint == checkpoint]
             asked.update({i: (one, None, Outcome.STILL_OPEN, []) for i, one in same if one.sink in behind})
             now = [(i, one) for i, one in same if one.sink not in behind]
-            left_s = max(0.0, deadline - self._clock.monotonic())
+            begun = self._clock.monotonic()
             answers = self._client.end_transactions([one for _, one in now], timeout_s=left_s)
+            left_s = max(0.0, left_s - (self._clock.monotonic() - begun))
             if markers_by is None:
                 markers_by = self._clock.monotonic() + MARKER_TIMEOUT_S
             for (i, one), answer in zip(now, answers, strict=True):
@@ -235,11 +238,7 @@ class Committer:
         """
         while True:
             markers = [
-                self._client.outcome(
-                    part,
-                    committable.producer,
-                    timeout_s=max(MARKER_LOOK_S, deadline - self._clock.monotonic()),
-                )
+                self._client.outcome(part, committable.producer, timeout_s=MARKER_LOOK_S)
                 for part in committable.written
             ]
             outcome = decide_from_markers(markers)

@@ -24,7 +24,7 @@ class Client(Protocol):
         """Commit or abort one."""
 
     def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float) -> Marker:
-        """Read the marker."""
+        """Read the marker; `timeout_s` is for each piece of the log."""
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
         """Ask the coordinator."""

@@ -12,10 +12,13 @@ from typing import Final
 
 import msgspec
 
+from tidegate.clock import describe_stamp
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.kafka.errors import SinkFailed, TransactionLost
 from tidegate.kafka.facts import LoggedRange
+from tidegate.kafka.topic_settings import BEFORE, DIFFERENCE, UNLIMITED_MS
+from tidegate.settings.units import render_duration
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.outcome import Outcome
 
@@ -155,6 +158,20 @@ def decide_found(
         f"rest of what checkpoint {listed_by} lists as committed, and nothing later; add --restore N --repeat-output "
         f"of an older checkpoint to write all output after that one again; or restore a savepoint into a new "
         f"`checkpoints.directory` (--restore PATH --repeat-output)"
+    )
+
+
+def refuse_old(group: Group, oldest_ms: int, before_ms: int | None) -> TransactionLost:
+    """The error where the topic takes no records as old as these any more. `oldest_ms`: since 1970, of the oldest one.
+
+    They were younger when they were written first, and keep their timestamps.
+    """
+    limit = "it allows" if before_ms is None else render_duration(before_ms)
+    former = "its former value" if before_ms is None else str(before_ms)
+    return group.lost[0].refused(
+        f"topic {group.topic} takes no record that is older than {limit} ({BEFORE}, before Kafka 4.0 {DIFFERENCE}), "
+        f"and the oldest of these is of {describe_stamp(oldest_ms)}; nothing was committed. Set that limit of the "
+        f"topic to {UNLIMITED_MS}, start again, and set it back to {former} once this start has come through"
     )
 
 

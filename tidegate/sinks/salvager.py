@@ -15,7 +15,9 @@ import confluent_kafka as ck
 from tidegate.coordinator.types import Committable
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.kafka.connecting import PAUSE_S
-from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, SinkRefused
+from tidegate.kafka.facts import TopicLimits
+from tidegate.kafka.log_reader import SCAN_TIMEOUT_S
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files
 from tidegate.kafka.tools import KAFKA_TOOLS, Consumer, KafkaTools
@@ -27,6 +29,7 @@ from tidegate.sinks.salvage import (
     decide_whole,
     derive_groups,
     merge_ranges,
+    refuse_old,
 )
 
 if TYPE_CHECKING:
@@ -36,8 +39,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SCAN_TIMEOUT_S: Final = 600.0
-"""For the batch headers of one partition of one transaction."""
 SILENCE_S: Final = 30.0
 """How long a partition may give nothing before the salvage is given up."""
 READ_AT_ONCE: Final = 1000
@@ -88,8 +89,8 @@ class Salvager:
     def prepare(self) -> tuple[Committable, ...]:
         """New transactions that hold every record of the lost ones, prepared and not ended; blocks.
 
-        Everything is found before anything is written. Raises TransactionLost when records are missing, SinkFailed,
-        KafkaRefused and BrokerUnavailable as a sink does.
+        Everything is found before anything is written. Raises TransactionLost when records are missing, or too old for
+        their topic by now, SinkFailed, KafkaRefused and BrokerUnavailable as a sink does.
         """
         groups = derive_groups(self._order)
         found = [self._find(group) for group in groups]
@@ -125,13 +126,21 @@ class Salvager:
         properties = derive_producer_properties(settings, group.name.transactional_id, self._order.timeout_ms)
         topics = {group.topic: self._client.topic_limits(group.topic)}
         writer = self._tools.writer(group.name.sink, topics, properties)
+        oldest_ms = self._clock.now_ms()
         try:
             writer.open(self._client, _never)
             for partition, ranges in found.items():
                 for message in self._read(partition, ranges):
                     writer.repeat(message)
+                    if (stamp_ms := message.timestamp()[1]) > 0:
+                        oldest_ms = min(oldest_ms, stamp_ms)
             left = writer.flush(int(properties["message.timeout.ms"]) / 1000, _never)
             committable = self._prove(group, writer, left)
+        except SinkRefused as refused:
+            limits = topics[group.topic]
+            if writer.stamps_refused and (limits.before_ms is not None or limits == TopicLimits()):  # or not visible
+                raise refuse_old(group, oldest_ms, limits.before_ms) from refused
+            raise
         finally:
             writer.discard()
         decide_whole(committable, {part: sum(one.records for one in ranges) for part, ranges in found.items()})

@@ -35,6 +35,29 @@ class OffsetClient(Protocol):
         """Of the first records that are not older than `at_ms`; -1 where there is none."""
 
 
+class RightClient(Protocol):
+    """The same client."""
+
+    def may_read(self, topic: str) -> bool:
+        """READ on a topic."""
+
+
+def refuse_unreadable(client: RightClient, operator: SourceOperator, unplaced: Unplaced) -> None:
+    """Raises SourceFailed for topics that a pattern has found and that may not be read.
+
+    Before they have positions: a topic of which a checkpoint has some cannot be left out of the pattern any more.
+    """
+    topics = sorted({part.topic for part in unplaced.partitions}) if operator.pattern else []
+    forbidden = [topic for topic in topics if not client.may_read(topic)]
+    if forbidden:
+        raise SourceFailed(
+            f"source {operator.name}: the user may not read {', '.join(forbidden)}, which {operator.pattern} matches; "
+            "grant READ, or change `pattern` so that it does not match: no checkpoint has positions of it yet",
+            source=operator.name,
+            topics=forbidden,
+        )
+
+
 def read_beginning(
     client: OffsetClient, operator: SourceOperator, unplaced: Unplaced, now: dt.datetime
 ) -> SourcePositions:

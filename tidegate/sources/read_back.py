@@ -16,6 +16,7 @@ import msgspec
 from tidegate.formats.letters import GONE, UNREAD
 from tidegate.formats.letters.frames import RawRecord
 from tidegate.ids import TopicPartition
+from tidegate.kafka.tls import RENEWAL_S, names_tls_files, stamp_tls_files
 from tidegate.operators.async_queue import Call
 from tidegate.operators.calls.caller import Asked, CallsFailed
 from tidegate.operators.kinds.dead_letters import WAIT_MS, Origin
@@ -32,6 +33,8 @@ SLICE_S: Final = 0.2
 RETRY_S: Final = 0.1
 FIRST_S: Final = 1.0
 CLOSE_S: Final = 5.0
+TELL_S: Final = 60.0
+"""Between two warnings that a record was not to be had."""
 
 _OWNED: Final = {
     "enable.auto.commit": False,
@@ -72,6 +75,8 @@ class _Place(msgspec.Struct):
     """Where a consumer is."""
 
     consumer: Consumer
+    files: object
+    """Stamp of the certificates that the consumer has read, once and for all."""
     partition: TopicPartition | None = None
     offset: int = 0
     """Of the next record, or of one before it."""
@@ -99,6 +104,8 @@ class RecordReader:
         self._stopping = False
         self._serving = False
         self._broken: BaseException | None = None
+        self._last_error = "no error was reported"
+        self._told: float | None = None
         self._thread = tools.helper(f"read-back-{name}", self._on_error)
 
     def submit(self, asked: Asked) -> None:
@@ -156,14 +163,48 @@ class RecordReader:
         return self._origins[topic]
 
     def _place(self, origin: Origin) -> _Place:
-        if id(origin) not in self._places:
-            config = {**derive_consumer_properties(origin.kafka), **_OWNED, "group.id": f"read-back-{self._name}"}
-            self._places[id(origin)] = _Place(self._tools.consumer(config, self._note))
-        return self._places[id(origin)]
+        """With the certificates as they are now: between two bad records a broker closes the connection, and it lets
+        nobody in by a certificate that has expired. Files that cannot be used leave the former ones in use.
+        """
+        place, files = self._places.get(id(origin)), stamp_tls_files(origin.kafka)
+        if place is not None and place.files == files:
+            return place
+        patient_until = self._clock.monotonic() + (RENEWAL_S if names_tls_files(origin.kafka) else 0.0)
+        config = {**derive_consumer_properties(origin.kafka), **_OWNED, "group.id": f"read-back-{self._name}"}
+        while True:
+            try:
+                consumer = self._tools.consumer(config, self._note)
+            except (ck.KafkaException, TypeError, ValueError) as error:
+                if place is not None:
+                    self._note(error)
+                    return place
+                if self._stopping or self._clock.monotonic() >= patient_until:
+                    raise
+                self._clock.sleep(RETRY_S)
+                files = stamp_tls_files(origin.kafka)
+                continue
+            if place is not None:
+                place.consumer.close()
+            self._places[id(origin)] = _Place(consumer, files)
+            return self._places[id(origin)]
 
-    def _note(self, error: ck.KafkaError) -> None:
+    def _note(self, error: object) -> None:
         """Sources report brokers that do not answer."""
+        self._last_error = str(error)
         _LOG.debug("%s: %s", self._name, error)
+
+    def _tell_unread(self, request: _Request) -> None:
+        now = self._clock.monotonic()
+        if self._told is None or now - self._told >= TELL_S:
+            self._told = now
+            _LOG.warning(
+                "%s: offset %d of %s was not read again within %g s, so its letter has no bytes (%s)",
+                self._name,
+                request.offset,
+                request.partition,
+                WAIT_MS / 1000,
+                self._last_error,
+            )
 
     def _answer(self, request: _Request) -> RawRecord | str:
         origin = self._origin(request.partition.topic)
@@ -186,6 +227,8 @@ class RecordReader:
             if found is not None:
                 return found
         place.partition = None
+        if not self._stopping:
+            self._tell_unread(request)
         return UNREAD
 
     def _go(self, place: _Place, request: _Request) -> None:
