@@ -233,7 +233,7 @@ class Reader:
         except SourceFailed as failure:
             self._fail(failure)
             return
-        fetcher = self._tools.fetcher(consumer)
+        fetcher = self._tools.fetcher(consumer, self._outage.on_error)
         try:
             self._read_all(consumer, fetcher)
         finally:
