@@ -14,7 +14,7 @@ from tidegate.ids import TopicPartition
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka
 from tidegate.sources import fetching
-from tidegate.sources.fetching import MessageFetcher, open_fetcher
+from tidegate.sources.fetching import NO_OFFSET, MessageFetcher, open_fetcher
 
 
 class Client(ScriptedClient):
@@ -50,8 +50,18 @@ def test_events_come_beside_the_records_and_may_be_of_no_partition() -> None:
     assert fetched.records.values == [b"a"]
     assert [(event.partition, event.offset, event.error.code()) for event in fetched.events] == [
         (P0, 1, ck.KafkaError._PARTITION_EOF),
-        (TopicPartition("", 0), 0, ck.KafkaError._ALL_BROKERS_DOWN),
+        (TopicPartition("", 0), NO_OFFSET, ck.KafkaError._ALL_BROKERS_DOWN),
     ]
+
+
+def test_an_offset_that_the_client_hides_is_none_and_never_the_first_one() -> None:
+    """What it hides are librdkafka's negative ones."""
+    client: Any = Client()
+    cut_off = ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET)
+    client._queue.append(ck.Message(error=cut_off, topic="orders", partition=0, offset=ck.OFFSET_INVALID))
+    ((part, offset, _),) = MessageFetcher(client).take(10).events
+    assert (part, offset) == (P0, NO_OFFSET)
+    assert offset < 0
 
 
 class Handles(Librdkafka):
@@ -65,6 +75,10 @@ class Handles(Librdkafka):
 
 
 LIBRARY = object.__new__(Library)
+
+
+def forget(error: ck.KafkaError) -> None:
+    """Of no interest here."""
 
 
 @pytest.fixture
@@ -83,8 +97,8 @@ def test_records_are_read_in_place_by_the_handle_of_their_client(
     consumer: ck.Consumer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(fetching, "NativeFetcher", lambda *found: found)
-    found: Any = open_fetcher(consumer)
-    assert (found[0], found[2:]) == (LIBRARY, (consumer, 7))
+    found: Any = open_fetcher(consumer, forget)
+    assert (found[0], found[2:]) == (LIBRARY, (consumer, 7, forget))
     assert caplog.records == []
 
 
@@ -108,7 +122,7 @@ def test_why_records_are_not_read_in_place_is_logged_once(
     for name, why in missing.items():
         monkeypatch.setattr(fetching, name, lambda why=why: why)
     for _ in range(2):
-        assert isinstance(open_fetcher(consumer), MessageFetcher)
+        assert isinstance(open_fetcher(consumer, forget), MessageFetcher)
     assert [record.getMessage() for record in caplog.records] == [
         f"records are read by message objects, at more CPU time than in place: {reason}"
     ]

@@ -4,6 +4,7 @@ much is gathered, when the loop is woken, and what ends the reader.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
@@ -20,9 +21,10 @@ from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE
 from tidegate.sources import reader as module
 from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, Due
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
-from tidegate.sources.fetching import Event, MessageFetcher
+from tidegate.sources.fetching import NO_OFFSET, Event, MessageFetcher
 from tidegate.sources.messages import NO_RECORDS, KafkaMessages
 from tidegate.sources.reader import LINGER_SECONDS, MAX_PENDING_BYTES, MAX_RECORDS, Pending, Reader
+from tidegate.sources.repeated import LASTING_SECONDS
 from tidegate.threads import HelperThread
 
 UNKNOWN = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -395,11 +397,35 @@ def test_a_topic_that_may_not_be_read_is_named_among_those_of_the_source() -> No
 # -- what ends a reader ----------------------------------------------------------------------------------------------
 
 
-def test_a_topic_that_is_gone_is_named_among_those_of_the_source() -> None:
-    one = Rounds(topics=("orders", "returns"))
-    gone = Event(TopicPartition("returns", 0), 0, UNKNOWN)
-    with pytest.raises(SourceFailed, match=r"^source orders: topic returns does not exist"):
-        one.reader._take_events(one.client, [gone])
+def test_a_topic_that_one_broker_does_not_know_is_waited_for() -> None:
+    """Whether it is gone is the daemon's to find out."""
+    one = Rounds()
+    one.client.put(P0, b"a")
+    for _ in range(100):
+        assert one.reader._take_events(one.client, [Event(P0, 0, UNKNOWN)]) == {}
+        one.pass_time(1.0)
+    assert one.reader._outage.last == UNKNOWN.str()
+    assert one.read() == [b"a"]
+
+
+BAD_BATCH = ck.KafkaError(ck.KafkaError._BAD_COMPRESSION, "Decompression (codec 0x1) failed")
+
+
+def test_a_batch_that_stays_damaged_stops_the_source_with_its_place() -> None:
+    one = Rounds()
+    with pytest.raises(SourceFailed, match=r"^source orders: orders\[0\]: the batch at offset 17 cannot be read: De"):
+        for _ in range(100):
+            one.reader._take_events(one.client, [Event(P0, 17, BAD_BATCH)])
+            one.pass_time(0.5)
+    assert one.tools.set_clock.now == pytest.approx(100.0 + LASTING_SECONDS)
+
+
+def test_an_error_of_no_partition_is_of_no_place(caplog: pytest.LogCaptureFixture) -> None:
+    one = Rounds()
+    for _ in range(100):
+        one.reader._take_events(one.client, [Event(TopicPartition("", 0), NO_OFFSET, BAD_BATCH)])
+        one.pass_time(0.5)
+    assert "nothing was read" not in caplog.text
 
 
 def test_a_reader_that_does_not_end_is_waited_for_so_long_and_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -427,6 +453,7 @@ def test_what_nobody_foresaw_is_told_with_the_name_of_the_source() -> None:
         (4, ON_LOST_CONTINUE, SourceUnavailable, r"offset 4 is gone, .* \[4, 6\); on_lost_input is continue: the next"),
         (10, "fail", SourceFailed, r"offset 10 is past the end of the log \(6 to 9\)"),
         (10, ON_LOST_CONTINUE, SourceFailed, r"offset 10 is past the end of the log \(6 to 9\)"),
+        (6, ON_LOST_CONTINUE, SourceFailed, r"offset 6 was past the end of the log, which is 6 to 9 by now: it was"),
     ],
 )
 def test_lost_input_stops_the_source_unless_the_file_says_to_continue(
@@ -437,3 +464,23 @@ def test_lost_input_stops_the_source_unless_the_file_says_to_continue(
     lost = Event(P0, offset, ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET))
     with pytest.raises(error, match=rf"^source orders: orders\[0\]: {words}"):
         one.reader._take_events(one.client, [lost])
+
+
+CUT_OFF = "Partition log truncation detected at offset 700: broker end offset is 600. Reset to INVALID.: "
+NO_EPOCH = "No epoch found less or equal to offset 4: broker end offset is -1: "
+
+
+@pytest.mark.parametrize("on_lost_input", ["fail", ON_LOST_CONTINUE])
+@pytest.mark.parametrize(("offset", "words"), [(NO_OFFSET, CUT_OFF), (4, NO_EPOCH)])
+def test_a_log_that_was_cut_off_stops_the_source_and_is_no_lost_input(
+    offset: int, words: str, on_lost_input: str
+) -> None:
+    """Nobody can say what is missing, and its bounds say nothing: it may have grown again."""
+    one = Rounds(on_lost_input=on_lost_input)
+    one.client.first[P0] = 6
+    words += ck.KafkaError(ck.KafkaError._LOG_TRUNCATION).str()
+    cut = Event(P0, offset, ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET, words))
+    told = re.escape("source orders: orders[0]: its log was cut off before the position of this source: ")
+    with pytest.raises(SourceFailed, match=f"^{told}.*{re.escape(words)}"):
+        one.reader._take_events(one.client, [cut])
+    assert one.client.asked == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 from unittest import SkipTest
 
@@ -30,8 +31,8 @@ class Way(SourceTools):
             raise SkipTest(f"records are not read in place here: {find_library()}, {find_librdkafka()}")
         self._name = name
 
-    def fetcher(self, consumer: Client) -> Fetcher:
-        fetcher = MessageFetcher(consumer) if self._name == MESSAGES else open_fetcher(consumer)
+    def fetcher(self, consumer: Client, on_error: Callable[[ck.KafkaError], None] = lambda _: None) -> Fetcher:
+        fetcher = MessageFetcher(consumer) if self._name == MESSAGES else open_fetcher(consumer, on_error)
         assert isinstance(fetcher, NativeFetcher) == (self._name == NATIVE)
         return fetcher
 

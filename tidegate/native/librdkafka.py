@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
 from typing import Any, Final
@@ -28,6 +29,8 @@ _CALLS: Final[dict[str, tuple[Any, list[Any]]]] = {
     "consume_batch_queue": (ctypes.c_ssize_t, [Address, ctypes.c_int, Address, ctypes.c_size_t]),
     "topic_name": (ctypes.c_char_p, [Address]),
     "message_destroy": (None, [Address]),
+    "conf": (Address, [Address]),
+    "conf_set_error_cb": (None, [Address, Address]),
     # the self-test
     "conf_new": (Address, []),
     "conf_set_events": (None, [Address, ctypes.c_int]),
@@ -46,6 +49,7 @@ _CALLS: Final[dict[str, tuple[Any, list[Any]]]] = {
     "event_message_next": (Address, [Address]),
     "event_destroy": (None, [Address]),
 }
+_ERROR_CALL: Final = ctypes.CFUNCTYPE(None, Address, ctypes.c_int, ctypes.c_char_p, Address)
 _POINTERS: Final = ("message_destroy", "message_timestamp", "message_headers", "header_cnt", "header_get_all")
 
 
@@ -85,6 +89,16 @@ class Librdkafka:
         """Of a client of a release that was tried; 0 where it is not what was expected."""
         handle = Address.from_address(id(client) + object.__basicsize__).value
         return handle if handle and self.opaque(handle) == id(client) else 0
+
+    def report_errors(self, handle: int, report: Callable[[int, str], None]) -> object:
+        """Have this client call `report` with the code and the text of its errors. Keep what is returned until its end.
+
+        The Python client's own callback ends the process (SIGABRT) when none of its functions has led to the call: so
+        it did where a partition's queue is read by ours and its topic is not known to the brokers any more.
+        """
+        call = _ERROR_CALL(lambda _, code, text, __: report(code, (text or b"").decode(errors="replace")))
+        self.conf_set_error_cb(self.conf(handle), call)
+        return call
 
 
 @cache

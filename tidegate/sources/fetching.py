@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Final, NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ from tidegate.sources.native_messages import Columns, Loans, NativeMessages, add
 _LOG = logging.getLogger("tidegate.sources")
 
 _EVENTS_AT_ONCE: Final = 100
+NO_OFFSET: Final = ck.OFFSET_INVALID
 _FATAL: Final = ck.KafkaError._FATAL  # noqa: SLF001  # the client's own codes begin with an underscore; they are public
 
 
@@ -29,6 +30,7 @@ class Event(NamedTuple):
 
     partition: TopicPartition
     offset: int
+    """Negative where none is meant."""
     error: ck.KafkaError
 
 
@@ -95,10 +97,18 @@ class NativeFetcher:
     """In place.
 
     Partitions are redirected to a queue of our own, which C reads. The client's queue is left with what calls its
-    callbacks, and those may be called by its own functions only.
+    callbacks, and those may be called by its own functions only. But that a topic is not known any more comes by a
+    partition's queue, and calls one, too: so errors of both queues go to `on_error` from here.
     """
 
-    def __init__(self, library: Library, client: Librdkafka, consumer: ck.Consumer, handle: int) -> None:
+    def __init__(
+        self,
+        library: Library,
+        client: Librdkafka,
+        consumer: ck.Consumer,
+        handle: int,
+        on_error: Callable[[ck.KafkaError], None],
+    ) -> None:
         self._library, self._lib = library, client
         self._consumer, self._handle = consumer, handle
         self._queue = client.queue_new(handle)
@@ -107,6 +117,8 @@ class NativeFetcher:
         """Addresses; the first `_waiting` ones are of messages that nobody has taken."""
         self._waiting = 0
         self._events: list[Event] = []
+        self._reporting = client.report_errors(handle, lambda code, text: on_error(ck.KafkaError(code, text)))
+        """Has to outlive the client."""
 
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
         """See Fetcher. A partition keeps where it is redirected to when it is assigned."""
@@ -180,14 +192,20 @@ class NativeFetcher:
 def _events_of(messages: Sequence[ck.Message]) -> list[Event]:
     found = ((message, message.error()) for message in messages)
     return [
-        Event(TopicPartition(one.topic() or "", one.partition() or 0), one.offset() or 0, error)
+        Event(TopicPartition(one.topic() or "", one.partition() or 0), _offset_of(one), error)
         for one, error in found
         if error is not None
     ]
 
 
-def open_fetcher(client: Client) -> Fetcher:
-    """In place where that can be done, which only a client of the library itself can."""
+def _offset_of(message: ck.Message) -> int:
+    """The Python client hides librdkafka's negative ones."""
+    offset = message.offset()
+    return NO_OFFSET if offset is None else offset
+
+
+def open_fetcher(client: Client, on_error: Callable[[ck.KafkaError], None]) -> Fetcher:
+    """In place where that can be done, which only a client of the library itself can; its errors go to `on_error`."""
     if not isinstance(client, ck.Consumer):
         return MessageFetcher(client)
     library, lib = find_library(), find_librdkafka()
@@ -198,7 +216,7 @@ def open_fetcher(client: Client) -> Fetcher:
     if not handle:
         _report("the client's handle was not found")
         return MessageFetcher(client)
-    return NativeFetcher(library, lib, client, handle)
+    return NativeFetcher(library, lib, client, handle, on_error)
 
 
 @cache

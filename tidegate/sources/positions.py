@@ -7,10 +7,13 @@ past what only the broker sees (markers and aborted records), which an end-of-pa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import OperatorName, TopicPartition
+
+_NO_WAY_ON: Final = "check the topic, or start without the old positions"
 
 
 class Positions:
@@ -101,7 +104,20 @@ def describe_out_of_range(part: TopicPartition, wanted: int, low: int, high: int
             f"retention before they were read, [{wanted}, {low}); restore the data, or accept the loss by "
             "`on_lost_input: continue`"
         )
+    if wanted <= high:
+        return (
+            f"{part}: offset {wanted} was past the end of the log, which is {low} to {high} by now: it was cut off, "
+            f"and has grown again; {_NO_WAY_ON}"
+        )
     return (
         f"{part}: offset {wanted} is past the end of the log ({low} to {high}): the topic was recreated or "
-        "truncated; check the topic, or start without the old positions"
+        f"truncated; {_NO_WAY_ON}"
+    )
+
+
+def describe_cut_off(part: TopicPartition, told: str) -> str:
+    """The message for a log that ends before what was read of it, with the client's own words."""
+    return (
+        f"{part}: its log was cut off before the position of this source: a broker without the last records has become "
+        f"its leader, or the topic was recreated ({told}); {_NO_WAY_ON}"
     )

@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from math import inf
 
 import confluent_kafka as ck
 import msgspec
@@ -28,7 +27,8 @@ from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.fetching import Event, Fetcher
 from tidegate.sources.messages import NO_RECORDS, Records
 from tidegate.sources.outage import LOOK_SECONDS, Outage
-from tidegate.sources.positions import Positions, derive_restored, describe_out_of_range
+from tidegate.sources.positions import Positions, derive_restored, describe_cut_off, describe_out_of_range
+from tidegate.sources.repeated import RepeatedErrors
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
 from tidegate.task.elements import BYTES_MAX
 
@@ -67,6 +67,8 @@ _MISSING = {
 }
 _FORBIDDEN = {ck.KafkaError.TOPIC_AUTHORIZATION_FAILED, ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 _OUT_OF_RANGE = {ck.KafkaError.OFFSET_OUT_OF_RANGE, ck.KafkaError._AUTO_OFFSET_RESET}  # noqa: SLF001  # see above
+_CUT_OFF = ck.KafkaError(ck.KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001  # see above
+"""In the text of an offset that is out of range: no code says why."""
 
 
 def derive_linger_seconds(last_records: int, since_seconds: float) -> float:
@@ -144,6 +146,7 @@ class Reader:
         self._mean_bytes = 256.0
         self._handed_at, self._handed_records = 0.0, 0
         self._outage = Outage(operator.name, tools.clock, partial(stamp_tls_files, operator.kafka))
+        self._repeated = RepeatedErrors(operator.name, tools.clock)
         self._caught_up = CaughtUp()
         self._thread = tools.helper(f"source-{operator.name}", self._on_bug)
 
@@ -233,7 +236,7 @@ class Reader:
         except SourceFailed as failure:
             self._fail(failure)
             return
-        fetcher = self._tools.fetcher(consumer)
+        fetcher = self._tools.fetcher(consumer, self._outage.on_error)
         try:
             self._read_all(consumer, fetcher)
         finally:
@@ -433,22 +436,31 @@ class Reader:
             if error.code() == _END_OF_PARTITION:
                 ends[part] = offset
             elif error.code() in _OUT_OF_RANGE:
-                self._refuse_out_of_range(consumer, part, offset)
+                self._refuse_out_of_range(consumer, part, offset, error)
             else:
-                self._check_request(error, inf, part.topic)
+                # A topic that one broker does not know may be known to the others: the daemon looks who is right.
+                self._check_request(error, 0.0, part.topic)
                 if error.fatal():
                     raise SourceUnavailable(f"source {self._operator.name}: {error}", source=self._operator.name)
+                if part.topic:
+                    self._repeated.on_error(part, offset, error)
         return ends
 
-    def _refuse_out_of_range(self, consumer: Consumer, part: TopicPartition, offset: int) -> None:
+    def _refuse_out_of_range(self, consumer: Consumer, part: TopicPartition, offset: int, error: ck.KafkaError) -> None:
         """Raises SourceFailed; SourceUnavailable where the next attempt continues after what is lost, or asks again:
         the client reports an offset that is gone once only.
+
+        The client finds a leader whose log ends before what was read by the leaders' epochs. Mostly it gives no offset,
+        and the log's bounds show nothing: it may have grown again.
         """
+        if offset < 0 or _CUT_OFF in error.str():
+            text = f"source {self._operator.name}: {describe_cut_off(part, error.str())}"
+            raise SourceFailed(text, partition=str(part))
         try:
             low, high = _read_bounds(consumer, part)
-        except ck.KafkaException as error:
+        except ck.KafkaException as refused:
             text = f"{part}: offset {offset} is not in the log, and nobody says where that begins"
-            raise SourceUnavailable(f"source {self._operator.name}: {text}: {error.args[0].str()}") from error
+            raise SourceUnavailable(f"source {self._operator.name}: {text}: {refused.args[0].str()}") from refused
         text = f"source {self._operator.name}: {describe_out_of_range(part, offset, low, high)}"
         if offset < low and self._operator.on_lost_input == ON_LOST_CONTINUE:
             text = f"{text.partition('; ')[0]}; on_lost_input is continue: the next attempt continues there"

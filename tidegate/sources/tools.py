@@ -58,9 +58,9 @@ class SourceTools(Threads):
         """A client that reads. Raises KafkaException, TypeError, ValueError for settings that it does not take."""
         return ck.Consumer(dict(config), error_cb=on_error, logger=_CLIENT_LOG)
 
-    def fetcher(self, consumer: Consumer) -> Fetcher:
-        """How its records come."""
-        return open_fetcher(consumer)
+    def fetcher(self, consumer: Consumer, on_error: Callable[[ck.KafkaError], None]) -> Fetcher:
+        """How its records come. `on_error` is the client's."""
+        return open_fetcher(consumer, on_error)
 
 
 SOURCE_TOOLS: Final = SourceTools()

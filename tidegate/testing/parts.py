@@ -167,7 +167,7 @@ class LogReader(Reader):
         """See Reader."""
         assert isinstance(self._tools, LogTools)
         self._consumer = LogConsumer(self._tools.log)
-        self._fetcher = self._tools.fetcher(self._consumer)
+        self._fetcher = self._tools.fetcher(self._consumer, self._outage.on_error)
         self._prepare(self._consumer, self._fetcher)
 
     def pump(self) -> bool:
