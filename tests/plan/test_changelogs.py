@@ -6,6 +6,7 @@ import pytest
 
 from tests.plan.test_build import HEAD, check, names, operators, plan_of
 from tidegate.config.load import parse_pipeline
+from tidegate.operators.calls.spec import CallOperator
 from tidegate.operators.kinds.aggregate import ChangesOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.kinds.upsert import UpsertOperator
@@ -276,6 +277,28 @@ def test_calls_without_order_would_swap_changes(order: str, count: int) -> None:
     found = problems_of(f"steps:\n  - {{name: last, from: customers, {call}}}\n")
     message = "needs `order: ordered`: an older change would overtake a newer one"
     assert [one.endswith(message) for _, one in found] == [True] * count
+
+
+@pytest.mark.parametrize(
+    ("reads", "after", "carried"),
+    [
+        ("customers", "where: id > 1", True),
+        ("totals", "where: id > 1", True),
+        ("[customers, plain]", "where: id > 1", None),  # those of `plain` have no kinds
+        ("customers", "select: {id: id, _deleted: _deleted}", None),  # it is only beside the totals
+    ],
+)
+def test_calls_know_whether_their_rows_are_changes_that_somebody_needs(
+    reads: str, after: str, carried: bool | None
+) -> None:
+    steps = "  - {name: totals, from: customers, key: id, aggregate: {n: count(*)}}\n"
+    steps += f"  - {CALL.replace('from: customers', f'from: {reads}')}\n  - {{name: last, from: a, {after}}}\n"
+    sinks = f"sinks:\n  out: {{from: last, topic: out, key: id, {ON_NULL}}}\n"
+    more = "  more: {from: totals, topic: more, key: id}\n"
+    for rest, expected in ((more, carried), ("", carried or (False if "select" in after else None))):
+        found = operators(plan_of(f"{SOURCE}steps:\n{steps}{sinks}{rest}"))["a"]
+        assert isinstance(found, CallOperator)
+        assert found.carries_changes is expected
 
 
 def test_a_source_of_changes_has_two_columns_more_and_leaves_tombstones_out() -> None:

@@ -44,6 +44,7 @@ def derive_changing(graph: LogicalGraph) -> LogicalGraph:
         graph,
         (name for name in needing if _is_changelog(graph[name]) or graph[name].operator.gives_changes()),
     )
+    whole: set[OperatorName] = set()
     found: LogicalGraph = {}
     for name, node in graph.items():
         if name not in carrying:
@@ -51,7 +52,10 @@ def derive_changing(graph: LogicalGraph) -> LogicalGraph:
         elif isinstance(node.operator, SinkOperator):
             found |= _with_upserts(graph, node.operator, node)
         else:
-            found[name] = LogicalNode(node.operator.with_changes(carried=_is_changelog(node)), node.inputs)
+            if node.operator.gives_changes() or all(one.upstream in whole for one in node.inputs):
+                whole.add(name)  # a union may have rows of other sources, too
+            carried = name in whole and name in needing
+            found[name] = LogicalNode(node.operator.with_changes(carried=carried), node.inputs)
     return found
 
 
