@@ -190,6 +190,30 @@ def test_a_ttl_is_added_to_totals_that_had_none_and_taken_away_again() -> None:
     assert sorted(totals_of(tasks)) == [(1, 2, 6, 5), (2, 3, 7, 1)]
 
 
+@pytest.mark.parametrize("swept", [False, True])
+def test_a_ttl_that_is_added_begins_when_it_counts_whatever_is_met_first(swept: bool) -> None:
+    tasks = Subtasks(ENDLESS, ["k"])
+    tasks.process(frame([(1, 1, 0, 0)]))
+    tasks.rows()
+    tasks.spec = SPEC
+    tasks.restart(1)
+    (runtime,) = tasks.runtimes
+    tasks.watermark(100)
+    if swept:
+        runtime.before_snapshot()
+    rows: list[Record] = [
+        (1, 2, 0, 100),
+        (2, 1, 0, 100),
+        (1, 3, 110, 0),
+        (2, 1, 110, 0),
+        (1, 4, 0, 121),
+        (1, 5, 0, 121),
+    ]
+    tasks.process(frame(rows))
+    totals = [(1, 2, 3, 1), (2, 1, 1, 1), (1, 3, 6, 1), (2, 1, 1, 1), (1, 1, 4, 4), (1, 1, 5, 5)]
+    assert totals_of(tasks) == totals
+
+
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 @pytest.mark.parametrize(("ttl", "goes_on_at", "begins_at"), [(2, 2, 3), (100, 100, 101)])
 def test_another_ttl_counts_from_the_last_time_of_a_key_as_if_it_had_always_been_so(

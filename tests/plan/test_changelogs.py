@@ -6,6 +6,7 @@ import pytest
 
 from tests.plan.test_build import HEAD, check, names, operators, plan_of
 from tidegate.config.load import parse_pipeline
+from tidegate.operators.calls.spec import CallOperator
 from tidegate.operators.kinds.aggregate import ChangesOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.kinds.upsert import UpsertOperator
@@ -143,6 +144,51 @@ def test_sinks_that_may_delete_each_others_rows_are_named(first: str, second: st
     assert warnings == ["writes `out`, as `one` does, and tombstones are among what they write"] * warned
 
 
+CALL = "{name: a, from: customers, async: f.py:look, output: {x: bigint}, order: ordered}"
+PLAIN = "  - {name: p, from: plain, select: {k: name, _deleted: _deleted}}\n"
+CONCAT = "select: {k: \"concat(name, '/', id)\", _deleted: _deleted}"
+
+
+@pytest.mark.parametrize(
+    ("steps", "sink", "warned"),
+    [
+        (f"  - {{name: last, from: customers, {CONCAT}}}\n", ON_NULL, True),
+        (f"  - {{name: a, from: customers, {CONCAT}}}\n{PLAIN}  - {{name: last, from: [p, a]}}\n", ON_NULL, True),
+        ("  - {name: last, from: customers, select: {k: id, _deleted: _deleted}}\n", ON_NULL, False),
+        ("  - {name: last, from: customers, select: {k: cast(id as string), _deleted: _deleted}}\n", ON_NULL, False),
+        ("  - {name: last, from: customers, select: {k: upper(r), _deleted: _deleted}}\n", ON_NULL, False),
+        (f"  - {CALL.replace('name: a', 'name: last').replace('x:', 'k:')}\n", ON_NULL, True),
+        (f"  - {{name: a, from: customers, where: true}}\n  - {{name: last, from: a, {CONCAT}}}\n", ON_NULL, False),
+        (f"  - {{name: a, from: customers, {CONCAT}}}\n  - {{name: last, from: a, where: true}}\n", ON_NULL, False),
+        (f"{TOTALS.replace('FROM', 'customers')}  - {{name: last, from: customers, {CONCAT}}}\n", ON_NULL, False),
+        (f"  - {{name: last, from: customers, {CONCAT}}}\n", "headers: {}", False),  # a log
+        (f"  - {{name: last, from: plain, {CONCAT}}}\n", ON_NULL, False),
+    ],
+)
+def test_a_key_that_an_update_may_change_and_leave_a_row_behind_is_warned_of(
+    steps: str, sink: str, warned: bool
+) -> None:
+    source = SOURCE.replace("debezium,", "debezium, metadata: {key: r},")
+    sinks = f"sinks:\n  out: {{from: last, topic: out, key: k, {sink}}}\n"
+    more = "  more: {from: totals, topic: more, key: name}\n" if "totals" in steps else ""
+    checked = check(f"{source}steps:\n{steps}{sinks}{more}")
+    assert checked.problems == ()
+    found = [one.message for one in checked.warnings if one.path == "sinks.out.key"]
+    assert found == ["`k` is computed: an update that changes it leaves the row of the old key"] * warned
+
+
+def test_keys_of_results_are_no_keys_that_an_update_may_change() -> None:
+    steps = """\
+steps:
+  - {name: w, from: plain, key: id, window: {session: 1m}, emit: {every: 10s}, aggregate: {n: count(*)}}
+  - {name: last, from: w, select: {k: "concat(id, window_start)", _deleted: _deleted}}
+"""
+    source = SOURCE.replace("topic: plain,", "topic: plain, event_time: at,").replace(", _deleted: boolean", "")
+    checked = check(f"{source}{steps}sinks:\n  out: {{from: last, topic: out, key: k, {ON_NULL}}}\n")
+    assert checked.problems == ()
+    assert not [one for one in checked.warnings if one.path == "sinks.out.key"]
+
+
 def test_totals_have_no_order_to_lose() -> None:
     totals = TOTALS.replace("FROM", "last")
     sinks = f"sinks:\n  out: {{from: totals, topic: out, key: name, {ON_NULL}}}\n"
@@ -196,9 +242,6 @@ def test_what_is_advised_in_their_place_can_be_had(call: str) -> None:
     }
     assert problems_of(f"steps:\n  - {{name: last, from: customers, key: name, aggregate: {{n: '{call}'}}}}\n")
     assert not problems_of(f"steps:\n  - {{name: last, from: customers, {instead[call]}}}\n")
-
-
-CALL = "{name: a, from: customers, async: f.py:look, output: {x: bigint}, order: ordered}"
 
 
 @pytest.mark.parametrize(
@@ -276,6 +319,28 @@ def test_calls_without_order_would_swap_changes(order: str, count: int) -> None:
     found = problems_of(f"steps:\n  - {{name: last, from: customers, {call}}}\n")
     message = "needs `order: ordered`: an older change would overtake a newer one"
     assert [one.endswith(message) for _, one in found] == [True] * count
+
+
+@pytest.mark.parametrize(
+    ("reads", "after", "carried"),
+    [
+        ("customers", "where: id > 1", True),
+        ("totals", "where: id > 1", True),
+        ("[customers, plain]", "where: id > 1", None),  # those of `plain` have no kinds
+        ("customers", "select: {id: id, _deleted: _deleted}", None),  # it is only beside the totals
+    ],
+)
+def test_calls_know_whether_their_rows_are_changes_that_somebody_needs(
+    reads: str, after: str, carried: bool | None
+) -> None:
+    steps = "  - {name: totals, from: customers, key: id, aggregate: {n: count(*)}}\n"
+    steps += f"  - {CALL.replace('from: customers', f'from: {reads}')}\n  - {{name: last, from: a, {after}}}\n"
+    sinks = f"sinks:\n  out: {{from: last, topic: out, key: id, {ON_NULL}}}\n"
+    more = "  more: {from: totals, topic: more, key: id}\n"
+    for rest, expected in ((more, carried), ("", carried or (False if "select" in after else None))):
+        found = operators(plan_of(f"{SOURCE}steps:\n{steps}{sinks}{rest}"))["a"]
+        assert isinstance(found, CallOperator)
+        assert found.carries_changes is expected
 
 
 def test_a_source_of_changes_has_two_columns_more_and_leaves_tombstones_out() -> None:

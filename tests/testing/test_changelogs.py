@@ -62,6 +62,37 @@ def test_a_delete_is_a_tombstone() -> None:
     assert found.startswith("copy: ")
 
 
+BY_COMPUTED_KEY = """\
+version: 1
+name: tables
+kafka: {bootstrap.servers: localhost:9092}
+checkpoints: {directory: file:///nowhere}
+sources:
+  orders: {topic: orders, format: debezium, schema: {id: bigint, region: string}, bad_records: skip}
+steps:
+  - {name: rows, from: orders, select: {k: "concat(region, '/', id)", id: id, _deleted: _deleted}}
+  - {name: all_rows, from: rows, where: true}
+sinks:
+  copy: {from: READS, topic: copy, key: k, on_null: {column: _deleted}}
+tests:
+"""
+
+
+@pytest.mark.parametrize(
+    ("reads", "between"), [("rows", ""), ("all_rows", "{key: n/1, value: null}, ")], ids=["none", "where"]
+)
+def test_an_update_that_changes_a_computed_key_deletes_the_row_of_the_old_one_after_a_where(
+    reads: str, between: str
+) -> None:
+    """The `where` is what `validate` advises where it warns of such a key."""
+    before, after = "{id: 1, region: n}", "{id: 1, region: s}"
+    given = f"{{op: c, after: {before}}}", f"{{op: u, before: {before}, after: {after}}}", f"{{op: d, before: {after}}}"
+    rows = ", ".join(f"{{value: {one}}}" for one in given)
+    expected = f"{{key: n/1}}, {between}{{key: s/1}}, {{key: s/1, value: null}}"
+    case = f"given: {{orders: [{rows}]}}, expect: {{copy: [{expected}]}}"
+    assert messages(run_one(case, BY_COMPUTED_KEY.replace("READS", reads))) == []
+
+
 TOTALS = """\
 version: 1
 name: tables

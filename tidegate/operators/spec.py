@@ -126,8 +126,10 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
         """Whether its rows must have their kinds, and updates the rows before them (`formats/row_kinds.py`)."""
         return False
 
-    def with_changes(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources of changes
-        """The same operator when an operator downstream needs the kinds of rows, or none does."""
+    def with_changes(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources of changes and calls
+        """The same operator where rows with kinds pass. `carried`: all have them, and an operator downstream needs
+        them.
+        """
         return self
 
     def gives_changes(self) -> bool:

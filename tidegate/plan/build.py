@@ -24,7 +24,13 @@ from tidegate.operators.kinds.kafka_source import DELETED, SourceOperator
 from tidegate.operators.kinds.route import RouteOperator
 from tidegate.operators.spec import LATE
 from tidegate.plan.chain import derive_vertices
-from tidegate.plan.changes import derive_changing, find_disordered, find_unrepeatable, leads_to_tombstones
+from tidegate.plan.changes import (
+    derive_changing,
+    find_disordered,
+    find_left_behind,
+    find_unrepeatable,
+    leads_to_tombstones,
+)
 from tidegate.plan.dead_letters import add_dead_letters, find_dead_letter_problems
 from tidegate.plan.graph import Plan
 from tidegate.plan.logical import LogicalGraph
@@ -87,6 +93,7 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         *_unbraked(loaded),
         *_undeleted(loaded, scope, reachable, builder.changelogs | builder.corrections),
         *_crossing(loaded, scope, reachable),
+        *_left_behind(loaded, reachable),
         *_withheld(loaded, scope, reachable, builder.corrections),
         *map(_warning, unused),
     )
@@ -204,6 +211,24 @@ def _crossing(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> 
                 remedy = "no key may come from both, or a tombstone of one deletes the row of the other"
                 found.append(_warning(loaded.problem(scope.declared[name].path, message, remedy, at_key=True)))
     return found
+
+
+def _left_behind(loaded: LoadedPipeline, reachable: LogicalGraph) -> list[Problem]:
+    """Upsert topics of changes in which an update may leave a row under a key that its table's row has no more."""
+    remedy = (
+        "if one can, add a step `where: true` before the sink: the old key then gets a tombstone, and updates need "
+        "`before` (in PostgreSQL REPLICA IDENTITY FULL)"
+    )
+    return [
+        _warning(
+            loaded.problem(
+                ("sinks", name, "key"),
+                f"`{key}` is computed: an update that changes it leaves the row of the old key",
+                remedy,
+            )
+        )
+        for name, key in find_left_behind(reachable)
+    ]
 
 
 def _unread_deletes(graph: LogicalGraph, sink: OperatorName, source: OperatorName) -> OperatorName | None:

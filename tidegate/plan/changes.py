@@ -11,10 +11,13 @@ from itertools import chain
 
 import msgspec
 
+from tidegate.expressions.expression import Cast, Column, columns_of
 from tidegate.formats.registry import FORMATS
 from tidegate.ids import OperatorName
+from tidegate.operators.calls.spec import CallOperator
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.kinds.select import SelectOperator
 from tidegate.operators.kinds.upsert import UpsertOperator
 from tidegate.operators.meaning import Branches, Meaning
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, downstream_of, upstream_of
@@ -30,7 +33,30 @@ def derive_changing(graph: LogicalGraph) -> LogicalGraph:
     A sink of tombstones needs them where a step on the way chooses rows, or a row its topic or partition: one that was
     there before an update and is not after it has to be deleted.
     """
-    changing = downstream_of(graph, (name for name, node in graph.items() if _is_changelog(node)))
+    needing, carrying = _find_carrying(graph)
+    whole: set[OperatorName] = set()
+    found: LogicalGraph = {}
+    for name, node in graph.items():
+        if name not in carrying:
+            found[name] = node
+        elif isinstance(node.operator, SinkOperator):
+            found |= _with_upserts(graph, node.operator, node)
+        else:
+            if node.operator.gives_changes() or all(one.upstream in whole for one in node.inputs):
+                whole.add(name)  # a union may have rows of other sources, too
+            carried = name in whole and name in needing
+            found[name] = LogicalNode(node.operator.with_changes(carried=carried), node.inputs)
+    return found
+
+
+def _find_changing(graph: LogicalGraph) -> set[OperatorName]:
+    """What rows of a source of changes reach, and the source."""
+    return downstream_of(graph, (name for name, node in graph.items() if _is_changelog(node)))
+
+
+def _find_carrying(graph: LogicalGraph) -> tuple[set[OperatorName], set[OperatorName]]:
+    """What leads to operators that need kinds of rows, and what is reached by rows that have some."""
+    changing = _find_changing(graph)
     choosing = downstream_of(graph, (name for name in changing if graph[name].operator.CHOOSES))
     needing = upstream_of(
         graph,
@@ -40,19 +66,8 @@ def derive_changing(graph: LogicalGraph) -> LogicalGraph:
             if graph[name].operator.needs_changes() or _writes_tombstones(graph[name], chosen=name in choosing)
         ),
     )
-    carrying = downstream_of(
-        graph,
-        (name for name in needing if _is_changelog(graph[name]) or graph[name].operator.gives_changes()),
-    )
-    found: LogicalGraph = {}
-    for name, node in graph.items():
-        if name not in carrying:
-            found[name] = node
-        elif isinstance(node.operator, SinkOperator):
-            found |= _with_upserts(graph, node.operator, node)
-        else:
-            found[name] = LogicalNode(node.operator.with_changes(carried=_is_changelog(node)), node.inputs)
-    return found
+    giving = (name for name in needing if _is_changelog(graph[name]) or graph[name].operator.gives_changes())
+    return needing, downstream_of(graph, giving)
 
 
 def _is_changelog(node: LogicalNode) -> bool:
@@ -76,6 +91,48 @@ def _with_upserts(graph: LogicalGraph, sink: SinkOperator, node: LogicalNode) ->
     place = tuple(dict.fromkeys(name for name in (sink.key, *_named(sink)) if name is not None))
     before = UpsertOperator(OperatorName(f"{sink.name}.upserts"), columns, place, sink.deleted)
     return {before.name: LogicalNode(before, node.inputs), sink.name: LogicalNode(sink, (Input(before.name),))}
+
+
+def find_left_behind(graph: LogicalGraph) -> Iterator[tuple[OperatorName, str]]:
+    """Sinks of tombstones whose rows have no kinds, and their key where it is computed from the row of a table: nothing
+    deletes the row of a key that an update has changed.
+    """
+    _, carrying = _find_carrying(graph)
+    changing = _find_changing(graph)
+    changes = {name: node for name, node in graph.items() if name in changing}
+    for name, node in changes.items():
+        sink = node.operator
+        if name in carrying or not isinstance(sink, SinkOperator) or sink.deleted is None or sink.key is None:
+            continue
+        if _is_computed(changes, node, sink.key):
+            yield name, sink.key
+
+
+def _is_computed(changes: LogicalGraph, node: LogicalNode, column: str, *, made: bool = False) -> bool:
+    """Whether a column that arrives is made of a row of a table. `made`: an expression of it is. `changes`: the part of
+    the graph that such rows reach.
+
+    A column as it is, or cast, may be the table's key, and what the record has by itself (its key, its topic) does not
+    change with an update.
+    """
+    for before in (changes[one.upstream] for one in node.inputs if one.upstream in changes):
+        operator = before.operator
+        if isinstance(operator, SourceOperator):
+            own = {one.name for one in operator.metadata if one.part in ("key", "topic")}
+            found = made and column not in own
+        elif isinstance(operator, SelectOperator):
+            expression = dict(operator.columns)[column]
+            while isinstance(expression, Cast):
+                expression = expression.operand
+            made_here = made or not isinstance(expression, Column)
+            found = any(_is_computed(changes, before, name, made=made_here) for name in columns_of(expression))
+        elif isinstance(operator, CallOperator) and column in operator.unrepeatable():
+            found = True
+        else:
+            found = _is_computed(changes, before, column, made=made)
+        if found:
+            return True
+    return False
 
 
 def find_disordered(graph: LogicalGraph) -> Iterator[tuple[OperatorName, OperatorName]]:

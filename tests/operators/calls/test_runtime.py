@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.operators.calls.manual import INPUT, ManualStep, rows_of, spec_of
 from tidegate.datatypes import STRING
 from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.row_kinds import ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.ids import CheckpointId
 from tidegate.state.base import Share
 from tidegate.state.errors import StateUnreadable
@@ -272,6 +273,34 @@ def test_rows_in_flight_without_event_time_are_refused_where_a_step_downstream_n
     other.runtime._operator = spec_of().timed(carried=True)
     with pytest.raises(StateUnreadable, match="1 rows in flight of look have no event time"):
         restore(other, capture(step)).poll()
+
+
+@pytest.mark.parametrize(
+    ("held", "changes", "reason"),
+    [
+        (None, True, "1 rows in flight of look do not say what updates take back"),
+        (None, None, ""),  # of another source in a union, or with totals beside the step only
+        (UPDATE_BEFORE, False, "1 rows in flight of look hold what updates take back"),
+        (UPDATE_BEFORE, None, ""),
+        (UPDATE_BEFORE, True, ""),
+        (UPDATE_AFTER, False, ""),  # a row like any other
+    ],
+)
+def test_rows_in_flight_are_refused_where_others_take_rows_back_now(
+    held: int | None, changes: bool | None, reason: str
+) -> None:
+    step, other = ManualStep(), ManualStep()
+    rows = rows_of([1])
+    step.runtime.process(0, rows if held is None else rows.with_columns(pl.lit(held).alias(ROW_KIND)), step.out)
+    spec = spec_of()
+    other.runtime._operator = spec if changes is False else spec.with_changes(carried=bool(changes))
+    assert other.runtime._operator.carries_changes is changes
+    again = restore(other, capture(step))
+    if reason:
+        with pytest.raises(StateUnreadable, match=reason):
+            again.poll()
+    else:
+        assert again.poll()
 
 
 def test_rows_with_and_without_a_column_of_the_engine_leave_in_parts() -> None:

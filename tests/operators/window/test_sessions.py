@@ -178,6 +178,20 @@ def test_rows_that_wait_are_refused_where_a_column_cannot_be_what_it_is_now(kind
         step.feed(Step(watermark=END_OF_TIME))
 
 
+def test_rows_that_wait_are_refused_where_a_column_may_have_another_name_now() -> None:
+    step = restart_with_late((("k", STRING), ("y", INT)))
+    with pytest.raises(StateUnreadable, match=r"have no y, and x is no column .* let the step have x as well until"):
+        step.feed(Step(watermark=END_OF_TIME))
+
+
+@pytest.mark.parametrize("columns", [(("k", STRING),), (("k", STRING), ("y", INT), ("x", INT))])
+def test_rows_that_wait_go_out_where_a_column_is_only_gone_or_has_both_names(columns: Columns) -> None:
+    step = restart_with_late(columns)
+    step.feed(Step(watermark=END_OF_TIME))
+    [frame] = step.out.sides["late"]
+    assert frame.select(name for name, _ in columns).rows() == [("a", None, 7)[: len(columns)]]
+
+
 def test_rows_that_are_as_far_apart_as_the_gap_are_in_one_session() -> None:
     step = Subtasks(make_window(Windowing(10, 0)))
     step.feed(Step((Record("a", 1, 0, -99), Record("a", 1, 10, -99), Record("a", 1, 21, -99))))

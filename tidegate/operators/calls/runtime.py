@@ -21,6 +21,7 @@ from tidegate.formats.arrow import decode_frame, encode_frame
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded
 from tidegate.formats.failures import RecordFailure
+from tidegate.formats.row_kinds import ROW_KIND, UPDATE_BEFORE
 from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
 from tidegate.operators.async_queue import Call, CallFailure, CallQueue, Mark, StatusMark, WatermarkMark, make_queue
@@ -234,16 +235,21 @@ class CallRuntime(Runtime):
 
     def _fit(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Rows in flight as the step has them now. Raises StateUnreadable."""
-        lacking = [
-            f"column {name} {kind}"
+        wrong = [
+            f"have no column {name} {kind}"
             for name, kind in self._reads
             if name not in frame.columns or frame[name].dtype != polars_type(kind)
         ]
+        changes = self._operator.carries_changes
         if self._operator.carries_time and TIME not in frame.columns:
-            lacking.append("event time, which a step downstream needs now")
-        if lacking:
+            wrong.append("have no event time, which a step downstream needs now")
+        if changes and ROW_KIND not in frame.columns:
+            wrong.append("do not say what updates take back, which a step downstream needs now")
+        if changes is False and ROW_KIND in frame.columns and (frame[ROW_KIND] == UPDATE_BEFORE).any():
+            wrong.append("hold what updates take back, which no step downstream does now")
+        if wrong:
             raise StateUnreadable(
-                f"{frame.height} rows in flight of {self._operator.name} have no {lacking[0]} (they have "
+                f"{frame.height} rows in flight of {self._operator.name} {wrong[0]} (they have "
                 f"{render_columns(frame.schema.items())}): start with the old definition, let the step catch up, then "
                 "change it",
                 operator=self._operator.name,

@@ -96,6 +96,10 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
     bad_records: BadRecordPolicy
     carries_time: bool = False
     """Whether a step downstream needs the event time of its rows."""
+    carries_changes: bool | None = False
+    """Whether its rows have kinds (`formats/row_kinds.py`). True: all do, and an operator downstream needs them. None:
+    some may.
+    """
 
     def produces(self) -> Columns:
         """See Operator."""
@@ -112,6 +116,10 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
     def timed(self, *, carried: bool) -> CallOperator:
         """See Operator."""
         return msgspec.structs.replace(self, carries_time=carried)
+
+    def with_changes(self, *, carried: bool) -> CallOperator:
+        """See Operator."""
+        return msgspec.structs.replace(self, carries_changes=carried or None)
 
     def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator. Rows in flight keep them."""

@@ -5,13 +5,13 @@ was read if that was later, is past the last time of its key plus the ttl. So ba
 an entry is really removed make no difference: the watermark that removes it is never ahead of a partition's own, unless
 that one was idle. By the clock it goes by when batches are processed.
 
-An entry has the time at which it ends in the state's expiry slot; one that was written without a ttl has none, and is
-given one by the first sweep.
+An entry has the time at which it ends in the state's expiry slot. One that was written without a ttl has none, and is
+given one by the first sweep or the first row that meets it, as if it had been added to at that moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -26,20 +26,29 @@ keys come between two snapshots."""
 
 
 def split_lives(
-    numbers: Sequence[int], times: Sequence[int], nows: Sequence[int], ends: list[int | None], ttl_ms: int
+    numbers: Sequence[int],
+    times: Sequence[int],
+    nows: Sequence[int],
+    ends: list[int | None],
+    ttl_ms: int,
+    *,
+    endless: Container[int] = (),
 ) -> tuple[list[int], list[int]]:
     """The number of each row's life, and the last life of each key.
 
     `numbers`: of each row's key. `times` of the rows, and the moments `nows` at which they are judged, which are not
-    before them. `ends`: when each key's total ends, None for never; moved. A key's first life has the key's number,
-    each further one a number of its own after those of all keys.
+    before them. `ends`: when each key's total ends, None for a new key and for those of `endless`, whose totals were
+    written without a ttl; moved. A key's first life has the key's number, each further one a number of its own after
+    those of all keys.
     """
     last = list(range(len(ends)))
     count = len(ends)
     lives: list[int] = []
     for number, time, now in zip(numbers, times, nows, strict=True):
         end = ends[number]
-        if end is not None and now > end:
+        if end is None:
+            end = now + ttl_ms if number in endless else None  # whatever `time` is: a late row must not end it
+        elif now > end:
             last[number] = count
             count += 1
             end = None

@@ -192,7 +192,9 @@ class AggregateRuntime(Runtime):
         if self._ttl is None:
             return keys, [], []
         ends = [None if value is None else value[-1] for value in stored]
-        return *split_lives(keys, *self._moments(frame, self._ttl), ends, self._ttl.time_ms), ends
+        endless = {key for key, value in enumerate(stored) if value is not None and value[-1] is None}
+        moments = self._moments(frame, self._ttl)
+        return *split_lives(keys, *moments, ends, self._ttl.time_ms, endless=endless), ends
 
     def _moments(self, frame: pl.DataFrame, ttl: Ttl) -> tuple[list[int], list[int]]:
         """The times of the rows, and when they are judged."""

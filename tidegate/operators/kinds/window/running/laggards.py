@@ -65,7 +65,15 @@ class WaitingRows:
         self._state.delete_many(rows)
 
     def _fit(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """With the columns of now: new ones are NULL, and of another type where that loses nothing."""
+        """With the columns of now: new ones are NULL, and of another type where that loses nothing. One that is new
+        while another has gone may be that one under another name: NULL would lose its values.
+        """
+        names = [name for name, _ in self._columns]
+        new = [name for name in names if name not in frame.columns]
+        gone = [name for name in frame.columns if name not in names and not name.startswith("__")]
+        if new and gone:
+            remedy = f"let the step have {gone[0]} as well until they are out"
+            raise self._unfit(frame, f"have no {new[0]}, and {gone[0]} is no column of the step any more", remedy)
         fitted = []
         for name, kind in self._columns:
             wanted = polars_type(kind)
@@ -74,15 +82,18 @@ class WaitingRows:
             elif (held := frame[name]).dtype != wanted:
                 cast = _cast(held, wanted)
                 if cast is None:
-                    raise StateUnreadable(
-                        f"{frame.height} rows of {self._name} that wait until their sessions are closed cannot have "
-                        f"{name} as {kind} (they have {render_columns(frame.schema.items())}): start with the old "
-                        "definition, let it catch up, then change it",
-                        operator=self._name,
-                        state=LATE_ROWS,
-                    )
+                    remedy = "start with the old definition, let it catch up, then change it"
+                    raise self._unfit(frame, f"cannot have {name} as {kind}", remedy)
                 fitted.append(cast)
         return frame.with_columns(fitted)
+
+    def _unfit(self, frame: pl.DataFrame, reason: str, remedy: str) -> StateUnreadable:
+        return StateUnreadable(
+            f"{frame.height} rows of {self._name} that wait until their sessions are closed {reason} (they have "
+            f"{render_columns(frame.schema.items())}): {remedy}",
+            operator=self._name,
+            state=LATE_ROWS,
+        )
 
 
 def _cast(column: pl.Series, wanted: pl.DataType) -> pl.Series | None:
