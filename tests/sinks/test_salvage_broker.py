@@ -321,7 +321,8 @@ def allow_age(cluster: Cluster, topic: str, before_ms: int, *, of_2020: bool) ->
         "message.timestamp.before.max.ms", str(before_ms), incremental_operation=change.AlterConfigOpType.SET
     )
     wanted = change.ConfigResource(change.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    for future in AdminClient({"bootstrap.servers": cluster.bootstrap}).incremental_alter_configs([wanted]).values():
+    client = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for future in client.incremental_alter_configs([wanted]).values():
         future.result(60)
     plain = producer_of(cluster, None)
     answers: list[bool] = []
