@@ -35,8 +35,8 @@ class Progress:
         self._early = 0
         self._parallelism = 0
         """Of the last attempt."""
-        self.newest: dict[str, dict[Name, int]] = defaultdict(dict)
-        """How many records the last result of each window holds."""
+        self.sizes: dict[str, dict[Name, list[int]]] = defaultdict(lambda: defaultdict(list))
+        """How many records each result of a window holds, in their order."""
         self._open: dict[str, set[Name]] = {}
         """Windows that were open at a restore, of each topic."""
 
@@ -70,7 +70,7 @@ class Progress:
         for place, ids in self._world.feed.places.items():
             self._next[place] = sum(number in done for _, number in ids)
         self.all_read = False
-        self.newest.clear()
+        self.sizes.clear()
 
     def oracle(self, skipped: frozenset[int]) -> WindowOracle:
         """For what is known now."""
@@ -86,7 +86,7 @@ class Progress:
         if name in open_then:
             open_then.remove(name)
             self._world.reach.note("windows closed after a restore")
-        self.newest[topic][name] = row["orders"]
+        self.sizes[topic][name].append(row["orders"])
         if self._world.schedule.workload.bounded or self._timing.by_clock:
             return
         last_ms = read_ms(row["window_end"]) - 1

@@ -166,18 +166,18 @@ class WindowOracle:
         done: frozenset[int],
         now: AbstractSet[Hashable],
         ever: AbstractSet[Hashable],
-        newest: Mapping[Name, int] | None = None,
+        sizes: Mapping[Name, Sequence[int]] | None = None,
     ) -> list[Name]:
         """Windows whose end has been passed and that have not come out since somebody went back to after `done`.
 
-        Those whose end had been passed somewhere in `done` may have come out before that. `newest`: how many records
-        the last result of each holds, where there are early ones.
+        Those whose end had been passed somewhere in `done` may have come out before that. `sizes`: how many records
+        each result holds, where there are early ones.
         """
         _, before = passed_by(self._records, done, self._timing)
         missing = []
         for name, pane in self.panes(topic).items():
             last_ms = self._last_ms(topic, name)
-            whole = newest is None or not self._timing.early_ms or newest.get(name) == len(pane.sure)
+            whole = sizes is None or not self._timing.early_ms or self._is_whole(topic, pane, sizes.get(name, ()))
             passed = self._timing.by_clock or (before is not None and last_ms <= before)  # which went further by itself
             came = (name in now and whole) or (passed and name in ever)
             if pane.sure and not came and self._is_passed(last_ms):
@@ -203,11 +203,20 @@ class WindowOracle:
                     problems += self._check_order(topic, partitions)
                 else:
                     problems += self._check_least(topic, panes, partitions)
-            newest = {name_of(topic, row): row["orders"] for row in _rows(histories[-1].output[topic])}
-            lost = self.missing(topic, histories[-1].done, newest.keys(), ever, newest)
+            sizes: dict[Name, list[int]] = defaultdict(list)
+            for row in _rows(histories[-1].output[topic]):
+                sizes[name_of(topic, row)].append(row["orders"])
+            lost = self.missing(topic, histories[-1].done, sizes.keys(), ever, sizes)
             if lost:
                 problems.append(f"{topic}: {len(lost)} windows are lost: {lost[:SHOWN]}")
         return problems
+
+    @staticmethod
+    def _is_whole(topic: str, pane: Pane, sizes: Sequence[int]) -> bool:
+        """Whether the last result has all records. After a session has ended, another one may begin where it did, and
+        take another name later on: its early results are newer.
+        """
+        return len(pane.sure) in (sizes if WINDOW_TOPICS[topic].sessions else sizes[-1:])
 
     def _last_ms(self, topic: str, name: Name) -> int:
         """The last moment of a window."""

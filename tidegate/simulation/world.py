@@ -386,7 +386,7 @@ class World:
             return self.progress is None
         oracle = self.progress.oracle(self._skipped or frozenset())
         return not any(
-            oracle.missing(topic, outputs.done, outputs.ids[topic], outputs.ever[topic], self.progress.newest[topic])
+            oracle.missing(topic, outputs.done, outputs.ids[topic], outputs.ever[topic], self.progress.sizes[topic])
             for topic in oracle.topics
         )
 
