@@ -243,6 +243,16 @@ def test_a_bounded_source_that_is_given_up_does_not_hold_the_ends_of_the_others(
     assert part.end_offsets == ()
 
 
+def test_a_source_that_is_read_without_an_end_now_does_not_hold_the_ends_of_the_others() -> None:
+    parts = [half_read("orders", "orders", 10, 10), half_read("returns", "returns", 4, 9)]
+    now = msgspec.structs.replace(
+        facts(identity(parallelism=1), {"orders": {"orders": 1}, "returns": {"returns": 1}}),
+        unbounded=frozenset({OperatorName("returns")}),
+    )
+    found = decide_restore(state_of(completed(7, at=parts, final=True)), now).slots[0].positions
+    assert [part.end_offsets for part in found] == [(), ()]
+
+
 def test_a_source_that_is_new_begins_as_the_plan_says() -> None:
     plan = decide_restore(state_of(CHECKPOINT), facts(sources={"orders": {"orders": 4}, "more": {"more": 1}}))
     assert [part.source for slot in plan.slots for part in slot.positions] == ["orders", "orders"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,6 +107,18 @@ def test_the_waits_of_many_failures_are_added_up_at_once() -> None:
     assert derive_waits_ms(1000, 60_000, 20) == derive_duration_ms("14m3s")
     assert derive_waits_ms(1000, 60_000, 10**12) == 63_000 + (10**12 - 7) * 60_000
     assert derive_waits_ms(60_000, 1000, 3) == 2000
+
+
+def test_what_had_to_end_counts_for_no_limit_and_a_stable_run_before_it_ends_the_row() -> None:
+    history = RestartHistory(5, (1, 2), "here", 2)
+    found = AttemptFailure(10, 0, retriable=True, reason="a new topic", expected=True)
+    assert decide_restart(SETTINGS, history, found, 0.0) == (history, RestartAfter(SETTINGS.initial_ms))
+    stable = msgspec.structs.replace(found, ran_ms=SETTINGS.stable_after_ms)
+    after, _ = decide_restart(SETTINGS, history, stable, 0.0)
+    assert after == RestartHistory(0, (1, 2))
+    failure = AttemptFailure(20, 0, retriable=True, reason="x", fault="here")
+    again, decision = decide_restart(SETTINGS, after, failure, 0.0)
+    assert (again.fault_times, decision) == (1, RestartAfter(SETTINGS.initial_ms))
 
 
 def test_failures_outside_the_window_do_not_count() -> None:

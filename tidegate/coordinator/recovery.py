@@ -5,7 +5,7 @@ Decided before the takeover to refuse a wrong start without disturbing a running
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -48,6 +48,8 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     """Of which all this is, where states are looked at or something has been renamed."""
     spoken: Spoken = Spoken()
     """What the command line says about changed state."""
+    unbounded: frozenset[OperatorName] = frozenset()
+    """Sources that are read without an end, whatever end they had."""
 
     @property
     def definition(self) -> Definition:
@@ -143,7 +145,10 @@ def _deal_out(
     for slot in map(SlotIndex, range(now.parallelism)):
         key_groups = key_group_range(slot, now.parallelism, now.max_parallelism)
         partitions = {source: assigned[slot] for source, assigned in sources.items()}
-        positions, states = _positions_of(restored, partitions), _states_of(restored, slot, before, now)
+        positions, states = (
+            _positions_of(restored, partitions, facts.unbounded),
+            _states_of(restored, slot, before, now),
+        )
         slots.append(SlotRestore(slot, key_groups, partitions, positions, states))
     return RestorePlan(
         attempt=state.attempt,
@@ -222,7 +227,9 @@ def _assign(topics: Mapping[str, int], parallelism: int) -> tuple[tuple[TopicPar
 
 
 def _positions_of(
-    checkpoint: CompletedCheckpoint | None, assigned: Mapping[OperatorName, tuple[TopicPartition, ...]]
+    checkpoint: CompletedCheckpoint | None,
+    assigned: Mapping[OperatorName, tuple[TopicPartition, ...]],
+    unbounded: frozenset[OperatorName],
 ) -> tuple[SourcePositions, ...]:
     """Partitions that a topic got after the checkpoint are read from their beginning: none of their records was seen.
 
@@ -234,7 +241,7 @@ def _positions_of(
     found = []
     known, watermarks = merge_positions(checkpoint.positions), merge_watermarks(checkpoint.positions)
     event_times = {part.source: part.event_time for part in checkpoint.positions if part.watermarks}
-    ended = checkpoint.final and _reaches_ends(known)
+    ended = checkpoint.final and _reaches_ends([known[source] for source in known.keys() - unbounded])
     for source, partitions in sorted(assigned.items()):
         next_offsets, end_offsets = known.get(source, ({}, {}))
         topics = {partition.topic for partition in next_offsets}
@@ -256,9 +263,9 @@ def _positions_of(
 Offsets = dict[TopicPartition, int]
 
 
-def _reaches_ends(known: Mapping[OperatorName, tuple[Offsets, Offsets]]) -> bool:
+def _reaches_ends(bounded: Iterable[tuple[Offsets, Offsets]]) -> bool:
     """Whether all bounded reads have ended. A stop takes a final checkpoint before that, too, and changes no range."""
-    return all(nexts.get(part, 0) >= end for nexts, ends in known.values() for part, end in ends.items())
+    return all(nexts.get(part, 0) >= end for nexts, ends in bounded for part, end in ends.items())
 
 
 def merge_positions(positions: tuple[SourcePositions, ...]) -> dict[OperatorName, tuple[Offsets, Offsets]]:

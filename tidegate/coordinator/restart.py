@@ -47,6 +47,8 @@ class AttemptFailure(msgspec.Struct, frozen=True):
     reason: str
     fault: str = ""
     """Equal for errors of the program that happened at the same place; empty for every other failure."""
+    expected: bool = False
+    """It had to end for something new, and no crash loop is near however often it does."""
 
 
 class RestartAfter(msgspec.Struct, frozen=True):
@@ -69,7 +71,11 @@ def decide_restart(
         raise ValueError(f"jitter {jitter} is not within 0 .. 1")
     if not failure.retriable:
         return history, GiveUp(failure.reason)
-    in_a_row = 1 if failure.ran_ms >= settings.stable_after_ms else history.in_a_row + 1
+    stable = failure.ran_ms >= settings.stable_after_ms
+    if failure.expected:
+        after = msgspec.structs.replace(history, in_a_row=0, fault="", fault_times=0) if stable else history
+        return after, RestartAfter(int(settings.initial_ms * (1.0 - JITTER * jitter)))
+    in_a_row = 1 if stable else history.in_a_row + 1
     window_start = failure.at_ms - settings.give_up_window_ms
     recent = (*(at for at in history.failed_at_ms if at > window_start), failure.at_ms)[-settings.give_up_failures :]
     stays = bool(failure.fault) and in_a_row > 1 and failure.fault == history.fault

@@ -191,7 +191,8 @@ async def read_facts(plan: Plan, services: Stores, state: JournalState) -> Resto
     stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
     partitions = {source: {topic: topics[topic].partitions for topic in names} for source, names in read.items()}
     edges = frozenset(shape.name for shape in derive_shapes(plan).values())
-    return RestoreFacts(identity, partitions, stateful, edges, plan)
+    unbounded = frozenset(source.name for source in plan.operators(SourceOperator) if source.until == "never")
+    return RestoreFacts(identity, partitions, stateful, edges, plan, unbounded=unbounded)
 
 
 async def _find_topics(

@@ -66,11 +66,8 @@ def _find_accepted(options: StartOptions, whole: Whole) -> CheckpointId | None:
     """The checkpoint of `--accept-gone`. It means no other one: a supervisor repeats the option at every start."""
     named, newest = options.accept_gone, whole.restore.checkpoint
     if named is not None and (newest is None or newest.id != named):
-        logger.warning(
-            "--accept-gone %d changes nothing: the newest checkpoint is %s; remove the option",
-            named,
-            "none" if newest is None else newest.id,
-        )
+        found = "there is no checkpoint" if newest is None else f"the newest checkpoint is {newest.id}"
+        logger.warning("--accept-gone %d changes nothing: %s; remove the option", named, found)
     return named
 
 

@@ -328,14 +328,12 @@ class Supervisor:
 
     def _decide_restart(self, error: TidegateError, now_ms: int, ran_ms: int) -> int:
         """After how many milliseconds there is another attempt. Raises what ends the daemon: first of all an error that
-        its next start would meet, too. A new topic is no failure: however many come, no crash loop is near.
+        its next start would meet, too.
         """
         if error.retriable and not self._host.spark.jvm_alive:
             raise JvmDied(f"Spark's driver runs no job any more ({error.message}); start the daemon again") from error
-        if isinstance(error, TopicFound):
-            return self._settings.restarts.initial_ms
-        fault = str(error.fields.get("fault", ""))
-        failure = AttemptFailure(now_ms, ran_ms, error.retriable, error.message, fault)
+        fault, found = str(error.fields.get("fault", "")), isinstance(error, TopicFound)
+        failure = AttemptFailure(now_ms, ran_ms, error.retriable, error.message, fault, expected=found)
         self._history, decision = decide_restart(self._settings.restarts, self._history, failure, self._jitter())
         if not isinstance(decision, GiveUp):
             return decision.delay_ms
