@@ -19,7 +19,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def derive_json_schema() -> dict[str, Any]:
     """The schema, by the words of the file. It knows the shape; `tidegate validate` knows the meaning as well."""
     with warnings.catch_warnings():
-        # Defaults that are values of our own (`20 in 10m`) have no JSON form; the reference lists them.
+        # Defaults that are values of our own (`20 in 30m`) have no JSON form; the reference lists them.
         warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
         schema = PipelineSettings.model_json_schema(by_alias=True, mode="validation")
     schema["$schema"] = DIALECT
