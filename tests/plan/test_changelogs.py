@@ -177,6 +177,39 @@ def test_a_key_that_an_update_may_change_and_leave_a_row_behind_is_warned_of(
     assert found == ["`k` is computed: an update that changes it leaves the row of the old key"] * warned
 
 
+@pytest.mark.parametrize(("counted", "warned"), [("customers", True), ("[customers, others]", False)])
+@pytest.mark.parametrize("column", ["computed", "answered"])
+def test_that_totals_read_one_table_says_nothing_of_another_at_the_same_sink(
+    counted: str, warned: bool, column: str
+) -> None:
+    table = "topic: customers, format: debezium, schema: {id: bigint, name: string, at: timestamp}"
+    source = f"{SOURCE}  others: {{{table.replace('customers', 'others')}}}\n"
+    steps = {
+        "computed": f"  - {{name: a, from: customers, {CONCAT}}}\n  - {{name: b, from: others, {CONCAT}}}\n"
+        "  - {name: last, from: [a, b]}\n",
+        "answered": f"  - {CALL.replace('name: a, from: customers', 'name: last, from: [customers, others]')}\n",
+    }[column].replace("x: bigint", "k: bigint")
+    sinks = f"  out: {{from: last, topic: out, key: k, {ON_NULL}}}\n  more: {{from: totals, topic: more, key: name}}\n"
+    checked = check(f"{source}steps:\n{TOTALS.replace('FROM', counted)}{steps}sinks:\n{sinks}")
+    assert checked.problems == ()
+    found = [one.message for one in checked.warnings if one.path == "sinks.out.key"]
+    assert found == ["`k` is computed: an update that changes it leaves the row of the old key"] * warned
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [("{name: string, id: bigint}", "r"), ("{payload: 'struct<name: string, id: bigint>'}", "r.payload")],
+)
+def test_a_key_made_of_the_records_key_is_none_that_an_update_may_change(schema: str, place: str) -> None:
+    """As of a table whose primary key has several columns; with `schemas.enable` it is below `payload`."""
+    source = SOURCE.replace("debezium,", f"debezium, metadata: {{key: r}}, key_format: json, key_schema: {schema},")
+    made = CONCAT.replace("name", f"{place}.name").replace("id", f"{place}.id")
+    sinks = f"sinks:\n  out: {{from: last, topic: out, key: k, {ON_NULL}}}\n"
+    checked = check(f"{source}steps:\n  - {{name: last, from: customers, {made}}}\n{sinks}")
+    assert checked.problems == ()
+    assert not [one for one in checked.warnings if one.path == "sinks.out.key"]
+
+
 def test_keys_of_results_are_no_keys_that_an_update_may_change() -> None:
     steps = """\
 steps:

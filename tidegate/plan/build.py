@@ -216,8 +216,9 @@ def _crossing(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> 
 def _left_behind(loaded: LoadedPipeline, reachable: LogicalGraph) -> list[Problem]:
     """Upsert topics of changes in which an update may leave a row under a key that its table's row has no more."""
     remedy = (
-        "if one can, add a step `where: true` before the sink: the old key then gets a tombstone, and updates need "
-        "`before` (in PostgreSQL REPLICA IDENTITY FULL)"
+        "no update changes a primary key: compute a key of it from the record's (`metadata: {key: ...}`); for another, "
+        "add a step `where: true` before the sink: the old key then gets a tombstone, and updates need `before` (in "
+        "PostgreSQL REPLICA IDENTITY FULL)"
     )
     return [
         _warning(

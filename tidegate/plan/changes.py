@@ -94,15 +94,16 @@ def _with_upserts(graph: LogicalGraph, sink: SinkOperator, node: LogicalNode) ->
 
 
 def find_left_behind(graph: LogicalGraph) -> Iterator[tuple[OperatorName, str]]:
-    """Sinks of tombstones whose rows have no kinds, and their key where it is computed from the row of a table: nothing
-    deletes the row of a key that an update has changed.
+    """Sinks of tombstones that get rows without kinds, and their key where it is computed from such a row of a table:
+    nothing deletes the row of a key that an update has changed.
     """
-    _, carrying = _find_carrying(graph)
-    changing = _find_changing(graph)
-    changes = {name: node for name, node in graph.items() if name in changing}
+    needing, _ = _find_carrying(graph)
+    # By source: beside rows of one that have kinds, a sink may get rows of another that have none.
+    plain = downstream_of(graph, (name for name, node in graph.items() if _is_changelog(node) and name not in needing))
+    changes = {name: node for name, node in graph.items() if name in plain}
     for name, node in changes.items():
         sink = node.operator
-        if name in carrying or not isinstance(sink, SinkOperator) or sink.deleted is None or sink.key is None:
+        if not isinstance(sink, SinkOperator) or sink.deleted is None or sink.key is None:
             continue
         if _is_computed(changes, node, sink.key):
             yield name, sink.key
@@ -110,7 +111,7 @@ def find_left_behind(graph: LogicalGraph) -> Iterator[tuple[OperatorName, str]]:
 
 def _is_computed(changes: LogicalGraph, node: LogicalNode, column: str, *, made: bool = False) -> bool:
     """Whether a column that arrives is made of a row of a table. `made`: an expression of it is. `changes`: the part of
-    the graph that such rows reach.
+    the graph that rows of tables without kinds reach.
 
     A column as it is, or cast, may be the table's key, and what the record has by itself (its key, its topic) does not
     change with an update.

@@ -65,8 +65,9 @@ need retraction, which is not supported yet. Changes of a row are in order withi
 Totals take rows back, and so does a sink with `on_null` after a `where`, `route` or `explode`: an update then needs its
 `before`, with all declared columns, and so does a delete. Without it the record is bad (`INCOMPLETE_CHANGE`). In
 PostgreSQL that is `REPLICA IDENTITY FULL` of the table, in MySQL `binlog_row_image=FULL`, its default. Elsewhere
-`before` of an update is not read, and the key of a sink must not change with one: `validate` warns of a computed
-key, and a step `where: true` deletes the old one. [changes.md](changes.md#sinks) says more.
+`before` of an update is not read, and the key of a sink must not change with one: `validate` warns of a key that
+is computed, unless from the record's (`metadata`), and a step `where: true` deletes the old one.
+[changes.md](changes.md#sinks) says more.
 
 The rules of [json](#format-json) hold for the row's values, all declared ones are checked, and fields that are not
 declared are skipped. Besides:
