@@ -77,9 +77,10 @@ class Forbidding:
         return dict.fromkeys(partitions, 3)
 
 
-def begin(source: SourceOperator, *topics: str) -> list[SourcePositions]:
+def begin(source: SourceOperator, *topics: str, known: Iterable[str] = ()) -> list[SourcePositions]:
     edge = edge_of(Forbidding("orders-a", "orders-b"))
-    unplaced = Unplaced(source.name, tuple(TopicPartition(topic, 0) for topic in topics))
+    parts = tuple(TopicPartition(topic, 0) for topic in topics)
+    unplaced = Unplaced(source.name, parts, known_topics=frozenset(known))
     return asyncio.run(edge.read_beginnings([(source, unplaced)], dt.datetime.now(dt.UTC)))
 
 
@@ -88,10 +89,21 @@ def test_a_topic_that_a_pattern_has_found_and_that_may_not_be_read_gets_no_posit
     source = source_operator("", "", topics=(), pattern="orders-.*", until="never", kafka={})
     (found,) = begin(source, "orders-a", "orders-b")
     assert dict(found.next_offsets) == {TopicPartition("orders-a", 0): 3, TopicPartition("orders-b", 0): 3}
-    with pytest.raises(
-        SourceFailed, match=r"not read orders-c, orders-d, which orders-\.\* matches; grant READ, or change"
-    ):
+    with pytest.raises(SourceFailed, match=r"not read orders-c, orders-d, which orders-\.\* matches; ") as new:
         begin(source, "orders-a", "orders-d", "orders-c")
+    text = str(new.value).partition("grant READ")[2]
+    assert text == (
+        ", or change `pattern` so that it does not match orders-c, orders-d: no checkpoint has positions of it yet"
+    )
+
+
+def test_a_topic_that_has_more_partitions_and_may_not_be_read_any_more_cannot_be_left_out_of_the_pattern() -> None:
+    """A checkpoint has positions of the ones before, and such a change would be refused."""
+    source = source_operator("", "", topics=(), pattern="orders-.*", until="never", kafka={})
+    with pytest.raises(SourceFailed, match=r"not read orders-c, which orders-\.\* matches; grant READ$"):
+        begin(source, "orders-c", known=["orders-a", "orders-c"])
+    with pytest.raises(SourceFailed, match=r"; grant READ, or change `pattern` so that it does not match orders-d: no"):
+        begin(source, "orders-c", "orders-d", known=["orders-c"])
 
 
 @pytest.mark.parametrize("more", [{"topics": ("orders-c",)}, {"pattern": "orders-.*", "kafka": {"sasl.username": "x"}}])

@@ -74,8 +74,12 @@ class ScriptedClient:
 
     def lose(self, part: TopicPartition, offset: int) -> None:
         """The brokers do not have this offset any more."""
+        self.fail(part, offset, ck.KafkaError._AUTO_OFFSET_RESET)
+
+    def fail(self, part: TopicPartition, offset: int, code: int) -> None:
+        """Nothing is read here, for this reason."""
         with self._changed:
-            self._report(part, offset, ck.KafkaError._AUTO_OFFSET_RESET)
+            self._report(part, offset, code)
 
     def _report(self, part: TopicPartition, offset: int, code: int) -> None:
         error = ck.KafkaError(code)

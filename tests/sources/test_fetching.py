@@ -9,12 +9,12 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 
-from tests.sources.scripted import P0, ScriptedClient
+from tests.sources.scripted import P0, P1, ScriptedClient
 from tidegate.ids import TopicPartition
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka
 from tidegate.sources import fetching
-from tidegate.sources.fetching import NO_OFFSET, MessageFetcher, open_fetcher
+from tidegate.sources.fetching import NO_OFFSET, Event, Fetched, MessageFetcher, open_fetcher
 
 
 class Client(ScriptedClient):
@@ -126,3 +126,26 @@ def test_why_records_are_not_read_in_place_is_logged_once(
     assert [record.getMessage() for record in caplog.records] == [
         f"records are read by message objects, at more CPU time than in place: {reason}"
     ]
+
+
+@pytest.mark.parametrize(
+    ("events", "wanted"),
+    [
+        ([], [b"a", b"x", b"b", b"y", b"c"]),
+        ([(P0, 1)], [b"a", b"x"]),
+        ([(P0, 3), (P1, 1)], [b"a", b"x", b"b"]),
+        ([(P0, 1), (P0, 2), (TopicPartition("returns", 0), 0)], [b"a", b"x"]),
+        ([(P0, 2), (P0, 1)], [b"a", b"x"]),
+        ([(P1, NO_OFFSET)], [b"a"]),
+        ([(TopicPartition("", 0), NO_OFFSET)], [b"a", b"x", b"b", b"y", b"c"]),
+    ],
+)
+def test_records_before_events_are_none_that_an_event_may_have_passed_over(
+    events: list[tuple[TopicPartition, int]], wanted: list[bytes]
+) -> None:
+    client = ScriptedClient()
+    for part, value in ((P0, b"a"), (P1, b"x"), (P0, b"b"), (P1, b"y"), (P0, b"c")):
+        client.put(part, value)
+    error = ck.KafkaError(ck.KafkaError._NOT_IMPLEMENTED)
+    fetched = Fetched(MessageFetcher(client).take(10).records, [Event(*place, error) for place in events])
+    assert fetched.before_events().values == wanted

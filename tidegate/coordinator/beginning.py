@@ -26,6 +26,8 @@ class Unplaced(msgspec.Struct, frozen=True):
     """Of all subtasks."""
     next_offsets: tuple[tuple[TopicPartition, int], ...] | None = None
     """Where they go on, and only the ends of a bounded read are wanted; None: they begin as `start` says."""
+    known_topics: frozenset[str] = frozenset()
+    """Of the source, with positions of other partitions or of these."""
 
 
 def derive_unplaced(restore: RestorePlan, bounded: Collection[OperatorName]) -> tuple[Unplaced, ...]:
@@ -39,12 +41,13 @@ def derive_unplaced(restore: RestorePlan, bounded: Collection[OperatorName]) -> 
     for source in sorted({source for slot in restore.slots for source in slot.partitions}):
         partitions = sorted(part for slot in restore.slots for part in slot.partitions[source])
         next_offsets, end_offsets = known.get(source, ({}, {}))
+        topics = frozenset(part.topic for part in next_offsets)
         endless = tuple((part, next_offsets[part]) for part in partitions if part in next_offsets)
         if source in bounded and endless and not end_offsets:
-            found.append(Unplaced(source, tuple(part for part, _ in endless), endless))
+            found.append(Unplaced(source, tuple(part for part, _ in endless), endless, topics))
         new = tuple(part for part in partitions if part not in next_offsets)
         if new or source not in known:
-            found.append(Unplaced(source, new))
+            found.append(Unplaced(source, new, known_topics=topics))
     return tuple(found)
 
 

@@ -45,14 +45,22 @@ class RightClient(Protocol):
 def refuse_unreadable(client: RightClient, operator: SourceOperator, unplaced: Unplaced) -> None:
     """Raises SourceFailed for topics that a pattern has found and that may not be read.
 
-    Before they have positions: a topic of which a checkpoint has some cannot be left out of the pattern any more.
+    Before they have positions: a topic of which a checkpoint has some, of partitions that it had before, cannot be left
+    out of the pattern any more.
     """
     topics = sorted({part.topic for part in unplaced.partitions}) if operator.pattern else []
     forbidden = [topic for topic in topics if not client.may_read(topic)]
+    new = [topic for topic in forbidden if topic not in unplaced.known_topics]
     if forbidden:
+        remedy = "grant READ"
+        if new:
+            left_out = ", ".join(new)
+            remedy += (
+                f", or change `pattern` so that it does not match {left_out}: no checkpoint has positions of it yet"
+            )
         raise SourceFailed(
             f"source {operator.name}: the user may not read {', '.join(forbidden)}, which {operator.pattern} matches; "
-            "grant READ, or change `pattern` so that it does not match: no checkpoint has positions of it yet",
+            f"{remedy}",
             source=operator.name,
             topics=forbidden,
         )

@@ -40,6 +40,19 @@ class Fetched(NamedTuple):
     records: Records
     events: Sequence[Event]
 
+    def before_events(self) -> Records:
+        """The records up to the first one that does not lie before every event of its partition.
+
+        Before it the client may have gone past others.
+        """
+        places: dict[TopicPartition, int] = {}
+        for part, offset, _ in self.events:
+            places[part] = min(offset, places.get(part, offset))
+        parts = map(TopicPartition, self.records.topics, self.records.partitions)
+        rows = enumerate(zip(parts, self.records.offsets, strict=True))
+        found = (row for row, (part, offset) in rows if offset >= places.get(part, offset + 1))
+        return self.records.part(0, next(found, len(self.records)))
+
 
 class Client(Protocol):
     """What is needed of a consumer here."""

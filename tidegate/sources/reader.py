@@ -146,7 +146,7 @@ class Reader:
         self._mean_bytes = 256.0
         self._handed_at, self._handed_records = 0.0, 0
         self._outage = Outage(operator.name, tools.clock, partial(stamp_tls_files, operator.kafka))
-        self._repeated = RepeatedErrors(operator.name, tools.clock)
+        self._repeated = RepeatedErrors(operator.name, operator.kafka, tools.clock)
         self._caught_up = CaughtUp()
         self._thread = tools.helper(f"source-{operator.name}", self._on_bug)
 
@@ -325,9 +325,14 @@ class Reader:
             self._look_for_brokers(consumer)
             return
         self._linger()
-        records, events = fetcher.take(room)
+        fetched = fetcher.take(room)
         self._outage.end()
-        self._hand_over(records, self._take_events(consumer, events))
+        try:
+            ends = self._take_events(consumer, fetched.events)
+        except (SourceFailed, SourceUnavailable):
+            self._hand_over(fetched.before_events(), {})
+            raise
+        self._hand_over(fetched.records, ends)
 
     def _look_for_caught_up(self, consumer: Consumer) -> None:
         """One request to each broker, whatever the number of partitions: records wait meanwhile."""

@@ -1,12 +1,14 @@
 """Errors that a partition gives at one place: nothing of it is read meanwhile, and librdkafka tries for ever.
 
-Most of them somebody cures: a disk that cannot be read, a leader that moves. A batch that is damaged, or of a kind that
-the client does not know, stays as it is.
+Most of them somebody cures: a disk that cannot be read, a leader that moves. A batch that is damaged in the log stays
+as it is, but only its partition is blocked: what lies in front of it is committed, and the others go on. So what
+lasts is logged, and stops nothing. Only where the client would go past a batch, the source has to end.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Final
 
 import confluent_kafka as ck
@@ -19,8 +21,13 @@ from tidegate.sources.errors import SourceFailed, SourceUnavailable
 _LOG = logging.getLogger("tidegate.sources")
 
 LASTING_SECONDS: Final = 30.0
+AGAIN_SECONDS: Final = 600.0
+"""What lasts is logged again after this."""
 APART_SECONDS: Final = 60.0
-"""An error that comes later than this after the one before it is another one: an idle partition stays at its place."""
+"""An error that comes later than this after the client's next try is another one: an idle partition stays at its place.
+Errors queue after records, so it is not shorter."""
+_BACKOFF: Final = "fetch.error.backoff.ms"
+_BACKOFF_DEFAULT: Final = "500"
 
 # The client's own codes begin with an underscore; they are public all the same.
 _UNKNOWN_FORMAT: Final = ck.KafkaError._NOT_IMPLEMENTED  # noqa: SLF001  # see above
@@ -33,51 +40,73 @@ _DAMAGED: Final = {
 }
 """The client reads the same batch again: damage on its way is cured by that, damage of the log is not."""
 _REMEDY: Final = (
-    "make a replica the leader that has it whole; or delete the records of this partition up to the end of the batch "
-    "(kafka-delete-records.sh), and accept the loss by `on_lost_input: continue`"
+    "make a replica the leader that has it whole; or, once a checkpoint has come up to the batch (`tidegate "
+    "checkpoint`), delete the records of this partition up to the batch's end (kafka-delete-records.sh), and accept "
+    "the loss by `on_lost_input: continue`; without that checkpoint records in front of the batch would be lost as well"
 )
+_UNKNOWN_REMEDY: Final = (
+    f"the client library (librdkafka {ck.libversion()[0]}) does not know its format or codec; it knows the formats 0 "
+    "to 2 and the codecs gzip, snappy, lz4 and zstd: update it, or have the records written again with one of these "
+    "codecs; they may well be whole, so do not delete them"
+)
+
+
+def derive_apart_seconds(kafka: Mapping[str, str]) -> float:
+    """Errors of one place that come further apart than this have not lasted. From librdkafka's properties. Pure."""
+    return int(kafka.get(_BACKOFF, _BACKOFF_DEFAULT)) / 1000 + APART_SECONDS
 
 
 class _Place(msgspec.Struct):
     offset: int
-    code: int
     since: float
     last: float
-    told: bool = False
+    told: float | None = None
 
 
 class RepeatedErrors:
     """Of one source: where each partition failed last."""
 
-    def __init__(self, source: str, clock: Clock) -> None:
+    def __init__(self, source: str, kafka: Mapping[str, str], clock: Clock) -> None:
         self._source = source
+        self._apart_seconds = derive_apart_seconds(kafka)
         self._clock = clock
         self._places: dict[TopicPartition, _Place] = {}
 
     def on_error(self, part: TopicPartition, offset: int, error: ck.KafkaError) -> None:
-        """A partition cannot be read at this offset; a negative one is not known. What lasts is logged once.
+        """A partition cannot be read at this offset; a negative one is not known. What lasts is logged now and then.
 
-        Raises SourceFailed for a batch that will never be read, and SourceUnavailable for one that has to be read
+        Raises SourceFailed for a batch that the client does not know, and SourceUnavailable for one that has to be read
         again, but would be passed over.
         """
-        place, now = self._place(part, offset, error.code()), self._clock.monotonic()
-        seconds = now - place.since
         where = f"source {self._source}: {part}: the batch at offset {offset}"
-        if place.code == _CHECKSUM:
+        if error.code() == _CHECKSUM:
             raise SourceUnavailable(f"{where} is damaged: {error.str()}; {_REMEDY}", partition=str(part), offset=offset)
-        if place.code == _UNKNOWN_FORMAT or (place.code in _DAMAGED and seconds >= LASTING_SECONDS):
-            text = f"{where} cannot be read: {error.str()}; {_REMEDY}"
+        if error.code() == _UNKNOWN_FORMAT:
+            text = f"{where} cannot be read: {error.str()}; {_UNKNOWN_REMEDY}"
             raise SourceFailed(text, partition=str(part), offset=offset)
-        if not place.told and seconds >= LASTING_SECONDS:
-            place.told = True
-            at = f"at offset {offset}" if offset >= 0 else "at its position"
+        place, now = self._place(part, offset), self._clock.monotonic()
+        seconds = now - place.since
+        if seconds >= LASTING_SECONDS and (place.told is None or now - place.told >= AGAIN_SECONDS):
+            place.told = now
+            self._tell(part, offset, seconds, error)
+
+    def _tell(self, part: TopicPartition, offset: int, seconds: float, error: ck.KafkaError) -> None:
+        at = f"at offset {offset}" if offset >= 0 else "at its position"
+        if error.code() in _DAMAGED:
+            text = (
+                "source %s: %s: the batch %s could not be read for %.0f s: %s; its partition is blocked there, and "
+                "everything else goes on; %s"
+            )
+            _LOG.error(text, self._source, part, at, seconds, error.str(), _REMEDY)
+        else:
             text = "source %s: nothing was read of %s for %.0f s, %s: %s; it is tried again until it succeeds"
             _LOG.warning(text, self._source, part, seconds, at, error.str())
 
-    def _place(self, part: TopicPartition, offset: int, code: int) -> _Place:
+    def _place(self, part: TopicPartition, offset: int) -> _Place:
+        """Whatever the errors are: brokers may answer in turn."""
         now = self._clock.monotonic()
         place = self._places.get(part)
-        if place is None or (place.offset, place.code) != (offset, code) or now - place.last > APART_SECONDS:
-            place = self._places[part] = _Place(offset, code, now, now)
+        if place is None or place.offset != offset or now - place.last > self._apart_seconds:
+            place = self._places[part] = _Place(offset, now, now)
         place.last = now
         return place
