@@ -77,8 +77,8 @@ def test_a_source_that_has_no_end_any_more_misses_what_is_lost_after_its_former_
     journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
     journal.take_over(IDENTITY, 1)
     journal.append_checkpoint(completed(1, at=(SourcePositions(ORDERS, ((ONE, 4),), ((ONE, 10),)),), final=True))
-    facts = msgspec.structs.replace(FACTS, sources={ORDERS: {"orders": 1}})
-    at = derive_positions(decide_restore(journal.state, facts), {ORDERS}, unbounded={ORDERS})
+    facts = msgspec.structs.replace(FACTS, sources={ORDERS: {"orders": 1}}, unbounded=frozenset({ORDERS}))
+    at = derive_positions(decide_restore(journal.state, facts), {ORDERS})
     assert derive_lost(at, {ONE: 20}) == (LostRange(ORDERS, ONE, 4, 20),)
 
 

@@ -38,17 +38,23 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
+def told_when_it_lasts(error: ck.KafkaError, caplog: pytest.LogCaptureFixture) -> str:
+    """Not a second before."""
+    one = Repeating()
+    one.last(error, LASTING_SECONDS - 1)
+    assert told(caplog) == []
+    one.clock.now += 1.0
+    one.last(error, 0.0)
+    (line,) = told(caplog)
+    return line
+
+
 def levels(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.levelname for record in caplog.records]
 
 
 def test_an_error_that_waiting_may_cure_is_told_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    one = Repeating()
-    one.last(DISK, LASTING_SECONDS - 1)
-    assert told(caplog) == []
-    one.clock.now += 1.0
-    one.last(DISK, 0.0)
-    (line,) = told(caplog)
+    line = told_when_it_lasts(DISK, caplog)
     assert line == (
         f"source orders: nothing was read of orders[0] for 30 s, at offset 17: {DISK.str()}; it is tried again until "
         "it succeeds"
@@ -60,12 +66,7 @@ def test_an_error_that_waiting_may_cure_is_told_and_waited_for(caplog: pytest.Lo
 def test_a_damaged_batch_is_an_error_with_its_place_and_stops_nothing(
     caplog: pytest.LogCaptureFixture, error: ck.KafkaError
 ) -> None:
-    one = Repeating()
-    one.last(error, LASTING_SECONDS - 1)
-    assert told(caplog) == []
-    one.clock.now += 1.0
-    one.last(error, 0.0)
-    (line,) = told(caplog)
+    line = told_when_it_lasts(error, caplog)
     assert line.startswith(
         f"source orders: orders[0]: the batch at offset 17 could not be read for 30 s: {error.str()}; its partition "
         "is blocked there, and everything else goes on; make a replica the leader that has it whole; or, once a "

@@ -19,15 +19,11 @@ from tidegate.coordinator.upgrade import UNCHANGED, Upgrade, derive_identity
 from tidegate.ids import OperatorName, TopicPartition
 
 
-def derive_positions(
-    restore: RestorePlan, sources: Collection[OperatorName], unbounded: Collection[OperatorName] = ()
-) -> dict[OperatorName, SourcePositions]:
-    """Where these sources go on, all subtasks together. Those that are `unbounded` now are read beyond former ends."""
+def derive_positions(restore: RestorePlan, sources: Collection[OperatorName]) -> dict[OperatorName, SourcePositions]:
+    """Where these sources go on, all subtasks together."""
     known = merge_positions(tuple(part for slot in restore.slots for part in slot.positions))
     return {
-        source: SourcePositions(
-            source, tuple(sorted(nexts.items())), () if source in unbounded else tuple(sorted(ends.items()))
-        )
+        source: SourcePositions(source, tuple(sorted(nexts.items())), tuple(sorted(ends.items())))
         for source, (nexts, ends) in sorted(known.items())
         if source in sources
     }

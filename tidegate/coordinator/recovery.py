@@ -234,7 +234,8 @@ def _positions_of(
     """Partitions that a topic got after the checkpoint are read from their beginning: none of their records was seen.
 
     In a bounded read they lie past the end, which was fixed when the read began. A read that has ended starts again:
-    its ends are looked up again. A topic that the checkpoint does not know has no positions.
+    its ends are looked up again. A source of `unbounded` is read beyond its former ends. A topic that the checkpoint
+    does not know has no positions.
     """
     if checkpoint is None:
         return ()
@@ -246,7 +247,7 @@ def _positions_of(
         next_offsets, end_offsets = known.get(source, ({}, {}))
         topics = {partition.topic for partition in next_offsets}
         placed = [partition for partition in partitions if partition.topic in topics]
-        ends = {} if ended else end_offsets
+        ends = {} if ended or source in unbounded else end_offsets
         if source in known:
             found.append(
                 SourcePositions(

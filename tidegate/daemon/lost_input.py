@@ -30,8 +30,7 @@ async def find_lost_input(
     sources = {
         one.name for one in plan.operators(SourceOperator) if (one.on_lost_input == ON_LOST_CONTINUE) == continuing
     }
-    unbounded = {one.name for one in plan.operators(SourceOperator) if one.until == "never"}
-    positions = derive_positions(restore, sources, unbounded)
+    positions = derive_positions(restore, sources)
     partitions = {part for one in positions.values() for part, _ in one.next_offsets}
     return derive_lost(positions, await kafka.first_offsets(partitions)) if partitions else ()
 

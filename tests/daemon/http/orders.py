@@ -6,14 +6,19 @@ import asyncio
 import http.client
 import json
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.commands import JSON
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SavepointDone
+from tidegate.daemon.status import Status
 from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
@@ -96,3 +101,34 @@ def ending(server: HttpServer, daemon: Daemon) -> threading.Thread:
     closer = threading.Thread(target=go)
     closer.start()
     return closer
+
+
+@contextmanager
+def ending_once_looked_at(daemon: Daemon, server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The server ends after the order to stop, and after somebody has asked how that goes: its end would cut off the
+    answer to the order. Both have happened when this is over.
+    """
+    asked = threading.Event()
+    snapshot = server._metrics.snapshot
+
+    def tell() -> Status:
+        asked.set()
+        return snapshot()
+
+    monkeypatch.setattr(server._metrics, "snapshot", tell)
+
+    def go() -> None:
+        daemon.stopped.result(60)
+        assert asked.wait(60)
+        server.stop()
+
+    closer = threading.Thread(target=go)
+    closer.start()
+    try:
+        yield
+    finally:
+        looked = asked.is_set()
+        asked.set()
+        closer.join(90)
+    assert looked
+    assert not closer.is_alive()

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from tests.coordinator.test_savepoint_care import write
 from tests.coordinator.values import IDENTITY, ME, committable, completed, handle
-from tests.daemon.http.orders import ORDER, PIPELINE, TOKEN, Daemon, post
+from tests.daemon.http.orders import ORDER, PIPELINE, TOKEN, Daemon, ending_once_looked_at, post
 from tidegate.cli.running import checkpoint, checkpoints, read_rows, status, stop
 from tidegate.cli.savepoints import savepoint
 from tidegate.coordinator.journal import Journal
@@ -199,25 +199,8 @@ def test_X33_the_commands_take_the_token_from_the_named_file(file: Path, server:
 def test_the_stop_command_waits_until_the_daemon_has_gone(
     file: Path, server: HttpServer, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = threading.Event()
-    snapshot = server._metrics.snapshot
-
-    def tell() -> Status:
-        asked.set()
-        return snapshot()
-
-    monkeypatch.setattr(server._metrics, "snapshot", tell)
-
-    def go() -> None:
-        daemon.stopped.result(60)
-        assert asked.wait(60)  # after the answer to its order, which a server that ends would cut off
-        server.stop()
-
-    closer = threading.Thread(target=go)
-    closer.start()
-    result = CliRunner().invoke(stop, [str(file)], catch_exceptions=False)
-    closer.join(90)
-    assert not closer.is_alive()
+    with ending_once_looked_at(daemon, server, monkeypatch):
+        result = CliRunner().invoke(stop, [str(file)], catch_exceptions=False)
     assert (result.exit_code, result.output) == (0, "stopped\n")
 
 

@@ -7,7 +7,6 @@ import json
 import shutil
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.coordinator.values import IDENTITY, ME, completed, handle
-from tests.daemon.http.orders import ORDER, TOKEN, Daemon
+from tests.daemon.http.orders import ORDER, TOKEN, Daemon, ending_once_looked_at
 from tests.support.certificates import Authority, Identity
 from tests.waiting import wait_until
 from tidegate.cli.main import run_command
@@ -29,7 +28,6 @@ from tidegate.daemon.http.places import CONNECTIONS_MAX
 from tidegate.daemon.http.server import PROBES, HttpServer
 from tidegate.daemon.http.tls import LOOK_S, TlsRefused, make_context, names_of
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.status import Status
 from tidegate.settings.serving import HttpTlsSettings
 from tidegate.storage.local import LocalStorage
 
@@ -374,23 +372,6 @@ def test_a_stop_is_followed_with_what_its_order_was_given_with(
         token.write_text(TOKEN)
         token.chmod(0o600)
         options += ["--token-file", str(token)]
-    asked = threading.Event()
-    snapshot = server._metrics.snapshot
-
-    def tell() -> Status:
-        asked.set()
-        return snapshot()
-
-    monkeypatch.setattr(server._metrics, "snapshot", tell)
-
-    def go() -> None:
-        daemon.stopped.result(60)
-        assert asked.wait(60)
-        server.stop()
-
-    closer = threading.Thread(target=go)
-    closer.start()
-    result = CliRunner().invoke(stop, [str(file), *options])
-    asked.set()
-    closer.join(60)
+    with ending_once_looked_at(daemon, server, monkeypatch):
+        result = CliRunner().invoke(stop, [str(file), *options])
     assert (result.exit_code, result.output) == (0, "stopped\n"), result.exception
