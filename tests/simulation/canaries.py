@@ -23,7 +23,6 @@ import msgspec
 import pytest
 
 from tests.simulation import planted, planted_event_time, planted_starts
-from tidegate.simulation.baton import Workers
 from tidegate.simulation.campaign import prepare, quiet
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.world import play
@@ -67,9 +66,9 @@ def hunt(name: str, first: int, budget: int, enough: int = 1, without: bool = Tr
     Unless `without`, violated seeds are not played without the bug, which takes as long again.
     """
     caught: list[Caught] = []
-    with quiet() as workers:
+    with quiet():
         for seed in range(first, first + budget):
-            found = _try(name, seed, workers, without)
+            found = _try(name, seed, without)
             if found is not None:
                 caught.append(found)
             if len(caught) == enough:
@@ -77,21 +76,21 @@ def hunt(name: str, first: int, budget: int, enough: int = 1, without: bool = Tr
     return caught
 
 
-def _try(name: str, seed: int, workers: Workers, without: bool) -> Caught | None:
+def _try(name: str, seed: int, without: bool) -> Caught | None:
     schedule = draw_schedule(seed)
     started = time.process_time()
     with pytest.MonkeyPatch.context() as patch:
         CANARIES[name](patch)
-        problems = play(schedule, workers).problems
-    if not problems or (without and not _sound(seed, workers)):
+        problems = play(schedule).problems
+    if not problems or (without and not _sound(seed)):
         return None
     return Caught(seed, _telling(problems), time.process_time() - started)
 
 
-def _sound(seed: int, workers: Workers) -> bool:
+def _sound(seed: int) -> bool:
     """Whether nothing is violated without a bug. Several canaries share seeds, so it is played once in a process."""
     if seed not in _SOUND:
-        _SOUND[seed] = not play(draw_schedule(seed), workers).problems
+        _SOUND[seed] = not play(draw_schedule(seed)).problems
     return _SOUND[seed]
 
 
@@ -169,8 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = read_options(arguments)
     context = get_context("spawn")
     last = ""
-    counter = context.Value("i", 0)
-    with ProcessPoolExecutor(options.processes, mp_context=context, initializer=prepare, initargs=(counter,)) as pool:
+    with ProcessPoolExecutor(options.processes, mp_context=context, initializer=prepare) as pool:
         for last in learn(options, pool) if options.learn else run(options, pool):
             print(last, flush=True)
     told, _, of, _ = last.split()

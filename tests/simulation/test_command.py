@@ -13,7 +13,6 @@ from click.testing import CliRunner
 
 from tests.waiting import wait_until
 from tidegate.simulation import campaign, world
-from tidegate.simulation.baton import Workers
 from tidegate.simulation.campaign import decode_schedule, play_seeds
 from tidegate.simulation.command import simulate
 from tidegate.simulation.draw import draw_schedule
@@ -91,9 +90,9 @@ def _is_running(pid: int) -> bool:
 def test_schedules_without_windows_are_passed_over_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[int] = []
 
-    def play(schedule: world.Schedule, workers: Workers) -> world.Result:
+    def play(schedule: world.Schedule) -> world.Result:
         played.append(schedule.seed)
-        return world.play(msgspec.structs.replace(schedule, faults=()), workers)
+        return world.play(msgspec.structs.replace(schedule, faults=()))
 
     monkeypatch.setattr(campaign, "play", play)
     with_windows = [seed for seed in range(11, 16) if draw_schedule(seed).workload.windows is not None]

@@ -139,14 +139,14 @@ def written_in_place(patch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_storage_that_is_not_durable_is_found(plant: Callable[[pytest.MonkeyPatch], None]) -> None:
-    with quiet() as workers:
+    with quiet():
         for seed in range(1, BUDGET + 1):
             schedule = draw_schedule(seed)
             schedule = msgspec.structs.replace(schedule, faults=schedule.faults + CUTS)
             with pytest.MonkeyPatch.context() as patch:
                 plant(patch)
-                found = play(schedule, workers).problems
-            if found and not play(schedule, workers).problems:
+                found = play(schedule).problems
+            if found and not play(schedule).problems:
                 print(f"seed {seed}: {found[0][-300:]}")
                 return
     raise AssertionError(f"not found in {BUDGET} seeds")

@@ -23,8 +23,8 @@ PLAIN = msgspec.structs.replace(
 
 
 def world_of(workload: Workload) -> World:
-    with quiet() as workers:
-        return World(msgspec.structs.replace(draw_schedule(1), workload=workload), workers)
+    with quiet():
+        return World(msgspec.structs.replace(draw_schedule(1), workload=workload))
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from tidegate.simulation.baton import Workers
 from tidegate.simulation.kernel import START_S, Kernel, Signal
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.trace import Trace
@@ -15,11 +15,9 @@ from tidegate.simulation.trace import Trace
 
 @pytest.fixture
 def kernel() -> Iterator[Kernel]:
-    workers = Workers()
-    made = Kernel("test", workers, Trace())
+    made = Kernel("test", Trace())
     yield made
     made.close()
-    workers.close()
 
 
 def test_events_come_in_the_order_of_their_moments(kernel: Kernel) -> None:
@@ -137,6 +135,38 @@ def test_what_a_virtual_thread_raises_ends_the_run(kernel: Kernel) -> None:
     kernel.spawn(kernel.process("slot", "p"), "a", work)
     with pytest.raises(ValueError, match="a bug"):
         kernel.run(1.0)
+
+
+def test_what_is_found_where_it_cannot_be_raised_ends_the_run(kernel: Kernel) -> None:
+    """As asyncio's handler of exceptions does, which may be called while an object is removed."""
+    seen: list[str] = []
+
+    def find() -> None:
+        kernel.failure = ValueError("a bug")
+
+    kernel.at(1.0, find)
+    kernel.at(2.0, lambda: seen.append("after it"))
+    with pytest.raises(ValueError, match="a bug"):
+        kernel.run(10.0)
+    assert not seen
+
+
+def test_the_end_unwinds_all_though_one_raises_on_its_way_out(kernel: Kernel) -> None:
+    unwound: list[str] = []
+    process = kernel.process("slot", "p")
+
+    def work(name: str) -> None:
+        try:
+            kernel.block(5.0)
+        finally:
+            unwound.append(name)
+            raise ValueError("on the way out")
+
+    for name in ("a", "b"):
+        kernel.spawn(process, name, partial(work, name))
+    kernel.run(1.0)
+    kernel.close()
+    assert unwound == ["a", "b"]
 
 
 def test_a_program_that_goes_in_circles_is_no_endless_run(kernel: Kernel) -> None:

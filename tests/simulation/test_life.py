@@ -25,8 +25,8 @@ def schedule_of(seed: int, *faults: Fault, quiet: int = 0, after: int = 1, fault
 
 
 def played(schedule: Schedule) -> Result:
-    with quiet() as workers:
-        return play(schedule, workers)
+    with quiet():
+        return play(schedule)
 
 
 def test_no_fault_happens_before_so_many_checkpoints_are_committed() -> None:

@@ -20,8 +20,8 @@ def played(seed: int, *backends: str) -> Result:
     schedule = draw_schedule(seed)
     workload = msgspec.structs.replace(schedule.workload, topology="both", backends=backends)
     faults = tuple(fault for fault in schedule.faults if fault.kind != "damage")  # a message names the file's hash
-    with quiet() as workers:
-        return play(msgspec.structs.replace(schedule, workload=workload, faults=faults), workers)
+    with quiet():
+        return play(msgspec.structs.replace(schedule, workload=workload, faults=faults))
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ FILES = sorted((Path(__file__).parent / "regressions").glob("*.json"))
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_schedule_that_failed_once_passes(file: Path) -> None:
     schedule = decode_schedule(file.read_bytes())
-    with quiet() as workers:
-        result = play(schedule, workers)
+    with quiet():
+        result = play(schedule)
     assert not result.problems, tell(result, None)
     assert len(result.fired) == len(schedule.faults), "a fault of the schedule does not happen any more"

@@ -28,6 +28,6 @@ def schedules() -> list[Schedule]:
 @pytest.mark.parametrize("schedule", schedules(), ids=lambda one: f"{one.workload.topology}-{one.seed}")
 def test_outputs_are_exact_whatever_fails(schedule: Schedule) -> None:
     """Every record comes out or has its letter, once, in order, in the topic that it names."""
-    with quiet() as workers:
-        result = play(schedule, workers)
+    with quiet():
+        result = play(schedule)
     assert not result.problems, tell(result, None)

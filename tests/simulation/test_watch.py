@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def world() -> Iterator[World]:
     """At its end."""
-    with quiet() as workers:
-        made = World(schedule_of(2, quiet=2), workers)
+    with quiet():
+        made = World(schedule_of(2, quiet=2))
         assert not made.run().problems
         yield made
 
@@ -63,8 +63,8 @@ def test_an_open_transaction_of_the_pipeline_is_a_violation(world: World) -> Non
 
 def test_a_savepoint_that_has_lost_a_file_is_a_violation() -> None:
     savepoint = Fault(kind="savepoint", at_s=0.1)
-    with quiet() as workers:
-        world = World(schedule_of(2, savepoint, quiet=2, faults_s=3.0), workers)
+    with quiet():
+        world = World(schedule_of(2, savepoint, quiet=2, faults_s=3.0))
         assert not world.run().problems
         (path,) = world.savepoints
         state = next(name for name in world.files if name.startswith(path.strip("/")) and name.endswith(".state"))

@@ -9,21 +9,18 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing import get_context, parent_process
-from typing import TYPE_CHECKING, Final
+from signal import SIG_DFL, SIGINT, signal
+from typing import Final
 
 import msgspec
 
 from tidegate.process.parent import die_with_parent
-from tidegate.simulation.baton import Workers
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.shrink import Shrinker
 from tidegate.simulation.world import Result, Schedule, play
-
-if TYPE_CHECKING:
-    from multiprocessing.sharedctypes import Synchronized
 
 ENOUGH_FAULTS: Final = 5
 """A schedule counts when at least so many of its faults really happened; one of few faults, when half of them did."""
@@ -32,9 +29,13 @@ ORDINARY: Final = frozenset({"savepoint", "stop", "go-back"})
 CHUNK: Final = 50
 GARBAGE: Final = (2_000_000, 0, 0)
 """Thresholds of the collector: a world is garbage as a whole, and looking at it while it lives is in vain. So it looks
-once in ten worlds or so, and then at everything (to look at every 50,000 new objects takes an eighth of all time).
+once in a hundred worlds or so, and then at everything: a fourteenth of all time (to look at every 50,000 new objects
+takes an eighth).
 """
 STORY_LINES: Final = 60
+
+_PLAYING: Final = ExitStack()
+"""What a process that plays chunks is in as long as it lives."""
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,36 +80,25 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextmanager
-def quiet() -> Iterator[Workers]:
-    """Virtual threads for many schedules, on one processor; the product's log lines are not for people here."""
-    before, thresholds, processors = logging.root.manager.disable, gc.get_threshold(), _pin(os.getpid())
+def quiet() -> Iterator[None]:
+    """For many schedules: garbage in its time; the product's log lines are not for people here."""
+    before, thresholds = logging.root.manager.disable, gc.get_threshold()
     logging.disable(logging.CRITICAL)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE)
-    workers = Workers()
     try:
-        yield workers
+        yield
     finally:
-        workers.close()
         gc.set_threshold(*thresholds)
         gc.unfreeze()
         logging.disable(before)
-        if processors:
-            os.sched_setaffinity(0, processors)
 
 
 def play_seeds(first: int, count: int, *, windows: bool = False) -> Tally:
     """Seeds `first` to `first + count - 1`, in this process; with `windows` only those that have windows."""
-    tally = Tally()
-    with quiet() as workers:
-        for seed in range(first, first + count):
-            schedule = draw_schedule(seed)
-            tally = tally.plus(Tally(drawn=1))
-            if windows and schedule.workload.windows is None:
-                continue
-            tally = tally.plus(_count(play(schedule, workers), workers))
-    return tally
+    with quiet():
+        return _play_chunk(first, count, windows=windows)
 
 
 def play_in_processes(
@@ -121,10 +111,8 @@ def play_in_processes(
     started = time.monotonic()
     tally = Tally()
     chunks = [(at, min(CHUNK, first + count - at)) for at in range(first, first + count, CHUNK)]
-    context = get_context("spawn")
-    counter = context.Value("i", 0)
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=prepare, initargs=(counter,)) as pool:
-        play_chunk = partial(play_seeds, windows=windows)
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_begin_chunks) as pool:
+        play_chunk = partial(_play_chunk, windows=windows)
         # One chunk more than processes: the one that is ready first has work while the oldest chunk is waited for.
         ahead = processes + 1
         waiting = [pool.submit(play_chunk, at, size) for at, size in chunks[:ahead]]
@@ -138,30 +126,30 @@ def play_in_processes(
                 waiting.append(pool.submit(play_chunk, *chunk))
 
 
-def prepare(counter: Synchronized[int] | None = None) -> None:
-    """Before Polars is imported: one thread is enough for rows by the dozen.
-
-    With a counter of the processes each gets a processor of its own, and plays nothing that nobody waits for any more.
-    """
+def prepare() -> None:
+    """Before Polars is imported: one thread is enough for rows by the dozen. A pool's process ends with its parent."""
     os.environ["POLARS_MAX_THREADS"] = "1"
-    if counter is not None:
-        parent = parent_process()
-        die_with_parent(None if parent is None else parent.pid)
-        with counter.get_lock():
-            number = counter.value
-            counter.value += 1
-        _pin(number)
+    parent = parent_process()
+    if parent is not None:
+        die_with_parent(parent.pid)
+        signal(SIGINT, SIG_DFL)  # an exception could come up anywhere in the product, which may catch it
 
 
-def _pin(number: int) -> set[int]:
-    """Stay on one processor; those that were allowed before. To hand the baton to a thread on another one costs several
-    times as much, and a third of all time.
-    """
-    if not hasattr(os, "sched_setaffinity"):
-        return set()
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {sorted(before)[number % len(before)]})
-    return before
+def _begin_chunks() -> None:
+    """In a process that plays nothing else."""
+    prepare()
+    _PLAYING.enter_context(quiet())
+
+
+def _play_chunk(first: int, count: int, *, windows: bool) -> Tally:
+    tally = Tally()
+    for seed in range(first, first + count):
+        schedule = draw_schedule(seed)
+        tally = tally.plus(Tally(drawn=1))
+        if windows and schedule.workload.windows is None:
+            continue
+        tally = tally.plus(_count(play(schedule)))
+    return tally
 
 
 def tell(result: Result, smallest: Schedule | None) -> str:
@@ -191,12 +179,12 @@ def decode_schedule(text: str | bytes) -> Schedule:
     return msgspec.json.decode(text, type=Schedule)
 
 
-def _count(result: Result, workers: Workers) -> Tally:
+def _count(result: Result) -> Tally:
     failed: tuple[int, ...] = ()
     stories: tuple[str, ...] = ()
     faults = sum(fault.kind not in ORDINARY for fault in result.fired)
     if result.problems:
-        smallest = Shrinker(lambda s: bool(play(s, workers).problems)).shrink(result.schedule)
+        smallest = Shrinker(lambda s: bool(play(s).problems)).shrink(result.schedule)
         failed, stories = (result.schedule.seed,), (tell(result, smallest),)
     return Tally(
         played=1,

@@ -17,7 +17,6 @@ from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.choosing import RestoreOption
 from tidegate.errors import TidegateError
 from tidegate.ids import TopicPartition
-from tidegate.simulation.baton import Workers
 from tidegate.simulation.chance import generator
 from tidegate.simulation.daemon import CHECKPOINTS, SimDaemon
 from tidegate.simulation.disk import Disk
@@ -77,7 +76,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: int
     records: int
     events: int
-    switches: int
     recovered_s: float
     """See Course."""
     standing_s: float
@@ -96,12 +94,12 @@ class World:
     origin = ""
     """What the journal was last made to go back to; asked for the same again, a daemon continues."""
 
-    def __init__(self, schedule: Schedule, workers: Workers) -> None:
+    def __init__(self, schedule: Schedule) -> None:
         workload = schedule.workload
         self.schedule = schedule
         self.trace = Trace()
         self.reach = Reach()
-        self.kernel = Kernel(str(schedule.seed), workers, self.trace)
+        self.kernel = Kernel(str(schedule.seed), self.trace)
         self.faults = FaultPlan(schedule.faults, self.reach, lambda: self.kernel.now)
         self.outages = Outages(workload.broker_pace, workload.storage_pace)
         self.network = Network(self.kernel, self.faults)
@@ -204,7 +202,6 @@ class World:
             checkpoints=self.completed,
             records=len(self.feed.records),
             events=self.kernel.events,
-            switches=self.kernel.switches,
             recovered_s=self.course.recovered_s,
             standing_s=self.watch.longest_standing_s,
             trace=self.trace,
@@ -457,6 +454,6 @@ def _policy_of(workload: Workload) -> CheckpointPolicy:
     )
 
 
-def play(schedule: Schedule, workers: Workers) -> Result:
+def play(schedule: Schedule) -> Result:
     """Run a schedule."""
-    return World(schedule, workers).run()
+    return World(schedule).run()

@@ -22,7 +22,6 @@ from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.writer import Writer
-from tidegate.simulation.baton import Workers
 from tidegate.simulation.kernel import Kernel, SimCondition
 from tidegate.simulation.model_broker.answers import answer_bytes
 from tidegate.simulation.model_broker.broker import ModelBroker
@@ -240,8 +239,7 @@ class ModelStage(Stage):
 
     def __init__(self, prefix: str, marker_delay_ms: int = 0) -> None:
         super().__init__(prefix)
-        self._workers = Workers()
-        self._kernel = Kernel(prefix, self._workers, Trace())
+        self._kernel = Kernel(prefix, Trace())
         self._process = self._kernel.process("slot", "stage")
         self.clock = self._kernel.clock
         self.broker = ModelBroker()
@@ -304,7 +302,6 @@ class ModelStage(Stage):
     def close(self) -> None:
         super().close()
         self._kernel.close()
-        self._workers.close()
 
 
 class _ModelSourceTools(SourceTools):
