@@ -335,7 +335,10 @@ def test_changes_in_avro_are_changes(word: str) -> None:
         ("on_null: tombstone", "a debezium-avro source has rows of deletes already, and a tombstone would repeat them"),
         ("written_as: {decimals: text}", "decimals of debezium-avro are written in one way"),
         ("written_as: {timestamps: {id: us}}", "the column `id` is bigint and holds no timestamp"),
-        ("unknown_fields: fail", "records in debezium-avro have no fields that the schema does not name"),
+        (
+            "unknown_fields: fail",
+            "debezium-avro skips fields that the schema does not name: another way is not supported yet",
+        ),
         ("written_as: {timestamps: {at: us}}", ""),
     ],
 )

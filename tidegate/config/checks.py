@@ -286,7 +286,11 @@ def _source(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
         )
     unknown = source.unknown_fields
     if UnknownFields(unknown.what) is not UnknownFields.SKIP and not kind.finds_unknown_fields:
-        message = f"records in {kind.name} have no fields that the schema does not name"
+        message = (
+            f"records in {kind.name} have no fields"
+            if kind.fixed_columns is not None
+            else f"{kind.name} skips fields that the schema does not name: another way is not supported yet"
+        )
         yield PathProblem((*path, "unknown_fields"), message, "remove it", at_key=True)
     elif unknown.column and not kind.keeps_unknown_fields:
         message = f"keeping the fields of a record in {kind.name} is not supported yet"

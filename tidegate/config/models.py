@@ -72,7 +72,10 @@ class CheckpointSettings(Settings):
     ] = "exactly-once"
     unaligned: Annotated[
         UnalignedWord,
-        Field(description="Whether barriers may overtake records: `never`, `always`, or `after 5s` of waiting."),
+        Field(
+            description="Whether barriers may overtake records: `never`, `always`, or `after 5s` of waiting (10ms to "
+            "1h). Not with `mode: at-least-once`."
+        ),
     ] = Unaligned()
     timeout_ms: Annotated[
         int, duration("1s", "24h"), Field(alias="timeout", description="A checkpoint that takes longer is given up.")
@@ -87,14 +90,17 @@ class CheckpointSettings(Settings):
     ] = 1
     retained: Annotated[int, integer(1, 1000), Field(description="Completed checkpoints that are kept.")] = 3
     tolerable_failures: Annotated[
-        int, integer(0, 1000), Field(description="Failed checkpoints in a row before the attempt is restarted.")
+        int,
+        integer(0, 1000),
+        Field(description="Failed checkpoints in a row that are accepted; one more restarts the attempt."),
     ] = 3
     transaction_timeout_ms: Annotated[
         int,
         duration("1s", "24h"),
         Field(
             alias="transaction_timeout",
-            description="After this the broker aborts an open transaction; at most its `transaction.max.timeout.ms`.",
+            description="After this the broker aborts an open transaction; at most its `transaction.max.timeout.ms`, "
+            "and more than `timeout`, `restart.max` and the longer of `interval` and `min_pause` together.",
         ),
     ] = 900_000
 
@@ -185,7 +191,10 @@ class RuntimeSettings(Settings):
     heartbeat_timeout_ms: Annotated[
         int,
         duration("100ms", "1h"),
-        Field(alias="heartbeat_timeout", description="A slot that is silent for longer counts as lost."),
+        Field(
+            alias="heartbeat_timeout",
+            description="A slot that is silent for longer counts as lost; at least twice `heartbeat_interval`.",
+        ),
     ] = 10_000
     start_timeout_ms: Annotated[
         int,
@@ -198,7 +207,7 @@ class RuntimeSettings(Settings):
     shutdown_grace_ms: Annotated[
         int,
         duration("0s", "1h"),
-        Field(alias="shutdown_grace", description="Time for the final checkpoint after SIGTERM or SIGINT."),
+        Field(alias="shutdown_grace", description="Time for the final checkpoint after SIGTERM, SIGINT or SIGHUP."),
     ] = 30_000
 
 
@@ -255,8 +264,9 @@ class SourceSettings(TopicsSettings):
     unknown_fields: Annotated[
         UnknownWord,
         Field(
-            description="Fields that `schema` does not name: `skip` them, `fail` (the record is bad), or, in JSON, "
-            "`{keep: rest}`: the column `rest`, a map of strings, has those at the top of the record."
+            description="Fields that `schema` does not name: `skip` them; of json and protobuf `fail` (the record is "
+            "bad); or, of json, `{keep: rest}`: the column `rest`, a map of strings, has those at the top of the "
+            "record."
         ),
     ] = Unknown()
     written_as: Annotated[
@@ -276,7 +286,10 @@ class SourceSettings(TopicsSettings):
     ] = WatermarkSettings()
     start: Annotated[
         Start,
-        Field(description="Where to begin without a checkpoint: earliest, latest, a timestamp, {partition: offset}."),
+        Field(
+            description="Where to begin without a checkpoint: earliest, latest, a timestamp, or, of one topic, "
+            "{partition: offset}."
+        ),
     ] = "earliest"
     until: Annotated[
         Until,
@@ -337,7 +350,7 @@ else:
         ),
         __doc__="One step: exactly one of "
         + ", ".join(f"`{kind.word}`" for kind in step_kinds() if kind.word)
-        + "; with none and several inputs it is a union.",
+        + "; `window` stands beside `aggregate`. With none and several inputs it is a union.",
     )
     """A step with the keys of every kind of operator that there is: each kind reads its own."""
 

@@ -94,17 +94,19 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
   make a text of it: a number, `true` or `false` from a variable has to be outside of braces.
 - `${VAR}`, `${VAR:default}` and `${file:/path}` work inside values, after parsing; `$${` is a literal `${`. What comes
   from a file is a secret, as are properties such as `sasl.password`: they are never shown. `${file:...}` is for Kafka
-  and Spark properties, `password` and `token` of the registry and `headers` of `http` steps only.
-- `TIDEGATE_SITE` names a file with settings of this place, in the same words; they count over those here. It has no
-  `sources`, `steps` and `sinks` (`tidegate docs deploy`).
+  and Spark properties, `secrets`, `password` and `token` of the registry and `headers` of `http` steps only.
+- `TIDEGATE_SITE` names a file with settings of this place, in the same words; they count over those here. It may have
+  `kafka`, `spark`, `parallelism`, `checkpoints`, `savepoints`, `state`, `restart`, `runtime`, `http`, `logging` and
+  `registry` (`tidegate docs deploy`).
 - Durations have units: `500ms`, `10s`, `1m30s`, `2h`.
-- Names of sources, steps and sinks share one name space. A step's name is the name of its state: do not rename a step
-  with `aggregate` once it has run.
+- Names of sources, steps and sinks share one name space. A step's name is the name of its state: where a step
+  gets another one, `was` says what it was called.
 - Columns that begin with `__` belong to Tidegate.
-- Types: `boolean tinyint smallint int bigint float double string binary date timestamp`, `array<...>` and
-  `struct<name: type, ...>` (in quotes, because of `: `); synonyms `byte short integer long real`.
-- Keys (of `key` and of sinks) are boolean, whole numbers, strings, binary, dates or timestamps: floating point numbers
-  cannot be compared exactly.
+- Types: `boolean tinyint smallint int bigint float double string binary date timestamp timestamp_ntz`,
+  `decimal(p,s)`, `array<...>`, `map<key, value>` and `struct<name: type, ...>` (in quotes, because of commas and `: `);
+  synonyms `byte short integer long real dec numeric timestamp_ltz`.
+- Keys (of `key` and of sinks) are boolean, whole numbers, decimals, strings, binary, dates or timestamps with or
+  without zone; with `key_format` a sink takes more. Floating point numbers cannot be compared exactly.
 - Several names in `from` are a union: all of them must have the same columns with the same types.
   Rows that come on several ways have no order, not even those of one key.
 - The key of a sink is the text of its column: `42`, `2026-01-31`; bytes for binary; a NULL is a record without key

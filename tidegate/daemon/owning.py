@@ -75,8 +75,8 @@ class Ownership:
         except KafkaRefused as refused:
             if not self._told:
                 logger.warning(
-                    "%s: without it a lost or copied checkpoint directory, or a second daemon of this name with "
-                    "another one, cannot be noticed, and lag tools see nothing",
+                    "%s: without it a copied checkpoint directory, or a second daemon of this name with another one, "
+                    "cannot be noticed, and lag tools see nothing",
                     refused.message,
                 )
             self._told = True

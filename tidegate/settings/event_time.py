@@ -96,8 +96,9 @@ class WatermarkSettings(Settings):
         IdleWord,
         Field(
             description="Whether partitions without new records hold the watermark back. `caught-up`: not once all up "
-            "to the last stable offset was read and nothing has come for a second; what comes later and is older than "
-            "the watermark is late. `never`: they do. `{advance: wall-clock}`: as `caught-up`, and while all of them "
-            "are idle the watermark follows the clock, less `delay`, so that a silent topic closes its windows, too."
+            "to the last stable offset was read and nothing has come for a second; what comes later and is "
+            "older than the watermark is late. `never`: they do. `{advance: wall-clock}`: as `caught-up`, "
+            "and while all of a slot's are idle its watermark follows the clock, less `delay`, so that a "
+            "silent topic closes its windows, too."
         ),
     ] = Idle.CAUGHT_UP

@@ -210,7 +210,7 @@ class WrittenSchema(Settings):
         choice("topic", "record", "topic-record"),
         Field(
             description="How the subject is called where `registry` does not name it: `<topic>-value`, the full name "
-            "of the record, or both with `-` between them."
+            "of the record, or both with `-` between them. Of a sink with `topic.expression` only `record`."
         ),
     ] = "topic"
 

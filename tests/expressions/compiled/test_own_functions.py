@@ -125,7 +125,8 @@ def test_arrays_whose_elements_repeat_the_record_are_limited() -> None:
         {"s": ["x" * 100, "x"], "a": [[1] * 1_000, [1] * 1_001]}, schema_overrides={"a": pl.List(pl.Int32)}
     )
     values, failures = evaluate("size(transform(a, y -> concat(s, 'y')))", frame)
-    assert (values, [failure[:18] for failure in failures]) == ([1_000], ["1 RESULT_TOO_LARGE"])
+    said = "1 RESULT_TOO_LARGE: the array has more than 1,000 elements in `transform("
+    assert (values, [said in failure for failure in failures]) == ([1_000], [True])
     values, failures = evaluate("size(filter(a, y -> length(s) > y))", frame)
     assert (values, failures) == ([1_000, 0], [])
 

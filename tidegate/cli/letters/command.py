@@ -201,7 +201,7 @@ def replay(
     if done.marked:
         click.echo(f"{render_count(done.marked, 'letter')} had been written again before")
     if done.kept:
-        click.echo(f"{render_count(done.kept, 'letter')} without the bytes of a record: see `dead-letters show`")
+        click.echo(f"{render_count(done.kept, 'letter')} without all that its record had: see `dead-letters show`")
     for reason, places in done.refused.items():
         shown = ", ".join(places[:PLACES_SHOWN]) + (", and others" if len(places) > PLACES_SHOWN else "")
         click.echo(f"{render_count(len(places), 'record')} not written: {reason} (letters {shown})")

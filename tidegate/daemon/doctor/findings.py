@@ -146,18 +146,20 @@ CHECKS: Final[Mapping[str, Check]] = {
         "Transactional ids",
         "transactional ids that begin with the pipeline's name and a dot",
         "another checkpoint directory has open transactions under this name",
-        "some do not have the form of Tidegate's: another program shares the prefix, and grants for it",
+        "some do not have the form of Tidegate's: another program shares the prefix, and grants for it; or they cannot "
+        "be seen",
     ),
     "other-writers": Check(
         "Other writers",
         "idempotent and transactional producers that are known to the outputs and are not of this pipeline",
-        warning="there are some: their records are among the output",
+        warning="there are some: their records are among the output; or they cannot be seen",
     ),
     "open-transactions": Check(
         "Hanging transactions",
         "open transactions in the outputs, which stop readers of committed records",
         "one that nobody will end",
-        "one of another program that is open for more than a minute, or whose owner cannot be seen",
+        "one of another program that is open for more than a minute, or whose owner cannot be seen; one of this "
+        "pipeline whose marker is lost: a start writes it; or they cannot be seen",
     ),
     "checkpoint-directory": Check(
         "Checkpoint directory",

@@ -44,7 +44,7 @@ _MEANINGS = {
 def failure_text(kind: FailureKind, source: Expression) -> str:
     """What is said of a record for which evaluating `source` fails."""
     meaning = _MEANINGS[kind]
-    counted = isinstance(source, Call) and source.function in ("sequence", "aggregate")
+    counted = isinstance(source, Call) and source.function == "sequence"
     if kind is FailureKind.RESULT_TOO_LARGE and counted:
         meaning = f"the array has more than {ELEMENTS_MAX:,} elements"
     return f"{meaning} in `{text_of(source)}`"

@@ -13,7 +13,7 @@ from tidegate.expressions.compiled.compiled import Compiled, compiles, failure_t
 from tidegate.expressions.compiled.compiler import column_named
 from tidegate.expressions.compiled.elements import INDEX, ITEMS, ROW, VALUE, Body, Failure, explode
 from tidegate.expressions.compiled.rowwise import outcome_series
-from tidegate.expressions.expression import Call, Lambda
+from tidegate.expressions.expression import Call, Lambda, text_of
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
 
@@ -40,10 +40,19 @@ class _Plan:
         return kind, failure_text(kind, self.call)
 
     @property
+    def too_many(self) -> Failure:
+        """More than `elements_max`."""
+        what = self.call.arguments[0].type.kind
+        return _TOO_LARGE, f"the {what} has more than {self.elements_max:,} elements in `{text_of(self.call)}`"
+
+    @property
     def outcomes(self) -> tuple[Failure, ...]:
         """Whatever a row can fail with, each once."""
         inner = (failure for body in self.bodies for failure in body.failures)
-        return tuple(dict.fromkeys([*map(self.own, (_TOO_LARGE, _NULL_KEY, _SAME_KEY)), *inner]))
+        own = [*map(self.own, (_TOO_LARGE, _NULL_KEY, _SAME_KEY))]
+        if self.elements_max is not None:
+            own.append(self.too_many)
+        return tuple(dict.fromkeys([*own, *inner]))
 
 
 Finish = Callable[[_Plan, pl.DataFrame, Failures], pl.Series]
@@ -68,7 +77,7 @@ def _run(rows: pl.Series, *, plan: _Plan, finish: Finish) -> pl.Series:
     failures: Failures = {}
     if plan.elements_max is not None:
         large = frame[ITEMS].list.len() > plan.elements_max
-        failures |= dict.fromkeys(large.arg_true().to_list(), plan.own(_TOO_LARGE))
+        failures |= dict.fromkeys(large.arg_true().to_list(), plan.too_many)
         frame = frame.with_columns(pl.when(~large).then(pl.col(ITEMS)).alias(ITEMS))
     values = finish(plan, frame, failures)
     numbers = {failure: number for number, failure in enumerate(plan.outcomes)}

@@ -106,7 +106,8 @@ FUNCTIONS = (
         "encryption",
         f"aes_encrypt(s, key{_OPTIONS} [, iv [, aad]]]])",
         "AES with a key of 16, 24 or 32 bytes: `GCM` (the default), `CBC` or `ECB`. Of GCM and CBC the initialization "
-        "vector is in front; without `iv` it is drawn at random.",
+        "vector is in front; without `iv` it is drawn at random. Needs `pip install 'tidegate[encryption]'`, as do "
+        "the two below.",
         _encrypt,
     ),
     Function(

@@ -92,7 +92,7 @@ def _aggregate(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if not is_of_fixed_size(start.type) or start.type.kind in _NO_COLUMN:
         raise Refusal(
             arguments[1].start,
-            f"`{site.function}` to {start.type} is not supported, only to numbers, booleans and times",
+            f"`{site.function}` to {start.type} is not supported, only to numbers, booleans, times and structs of them",
             "use array_join for text, or an `async` step",
         )
     merge = _bound(site, arguments[2], (start.type, array.type.element or DataType("void")), start.type, least=2)
@@ -139,7 +139,8 @@ FUNCTIONS = (
         "aggregate",
         "lambdas",
         "aggregate(a, start, (acc, x) -> expression [, acc -> expression])",
-        "Beginning with start (a number, boolean or time), one element after the other, at most 10,000.",
+        "Beginning with start (a number, boolean, time, or a struct of them), one element after the other, at most "
+        "10,000.",
         _aggregate,
         ("reduce",),
         lambdas=True,

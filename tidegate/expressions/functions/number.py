@@ -139,7 +139,7 @@ FUNCTIONS = (
         "pmod",
         "numbers",
         "pmod(a, b)",
-        "Remainder of integers that is never negative for positive b; zero b fails the record.",
+        "Remainder of integers or decimals that is never negative for positive b; zero b fails the record.",
         _positive_remainder,
     ),
     Function(

@@ -364,7 +364,7 @@ FUNCTIONS = (
     Function("not", "operators", "not a, !a", "Three-valued.", _logic("not")),
     Function("between", "operators", "a [not] between b and c", "b <= a and a <= c.", _between),
     Function("in", "operators", "a [not] in (b, c, ...)", "Equal to one of them; NULL when unknown.", _in),
-    Function("||", "operators", "a || b", "Concatenation.", _concatenation),
+    Function("||", "operators", "a || b", "Concatenation, as `concat`.", _concatenation),
     Function("date literal", "operators", "date'2026-01-31'", "A date constant.", _literal(DATE)),
     Function(
         "timestamp literal",
@@ -417,5 +417,11 @@ FUNCTIONS = (
         "a / b, NULL when b is zero or it does not fit.",
         _try_divide,
     ),
-    Function("concat", "text", "concat(a, b, ...)", "All texts in a row; NULL when one is NULL.", _concatenation),
+    Function(
+        "concat",
+        "text",
+        "concat(a, b, ...)",
+        "All texts, or all arrays, in a row; NULL when one is NULL.",
+        _concatenation,
+    ),
 )

@@ -16,7 +16,9 @@ def _format(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         pieces = derive_format(str(literal.value) if isinstance(literal, Literal) else "")
     except FormatRefused as refused:
         raise Refusal(
-            arguments[0].start, f"the format has {refused}, which is not supported", "use %d %x %o %e %f %s %b %%"
+            arguments[0].start,
+            f"the format has {refused}, which is not supported",
+            "use %d %x %X %o %e %f %s %S %b %% %n",
         ) from refused
     for piece in pieces:
         if not piece.conversion:
@@ -36,7 +38,7 @@ FUNCTIONS = (
         "format_string",
         "text",
         "format_string('%05d %s', a, b, ...)",
-        "Values in a format of Java's: %d %x %X %o %e %f %s %S %b %%, with flags, width and precision.",
+        "Values in a format of Java's: %d %x %X %o %e %f %s %S %b %% %n, with flags, width and precision.",
         _format,
         ("printf",),
     ),

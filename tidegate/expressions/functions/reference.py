@@ -11,10 +11,11 @@ from tidegate.expressions.functions import FUNCTIONS, Function
 _INTRODUCTION = """\
 # Expressions
 
-`where`, `select` and `aggregate` take expressions in Spark SQL's syntax. They are checked against the declared schema
-when the pipeline is validated (`tidegate validate`), every message has line and column, and they run on columns with
-Spark's results in ANSI mode, session time zone UTC. A table of edge cases for every function below is compared with
-Spark itself in the tests.
+`where`, `select`, `route` and `aggregate` of steps, `headers.add` and `topic.expression` of sinks, and `--where` of
+`tidegate state read` take expressions in Spark SQL's syntax. Those of a pipeline are checked against the declared
+schema when it is validated (`tidegate validate`), every message has line and column, and they run on columns with
+Spark's results in ANSI mode, session time zone UTC. A table of edge cases for every function of Spark below is compared
+with Spark itself in the tests.
 
 This page is generated: `python -m tidegate.expressions.functions.reference > docs/expressions.md`.
 
@@ -27,21 +28,25 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
   doubles. `1e2` and `1.5D` are doubles, `1.5BD` is a decimal, and so is a whole number beyond bigint.
 - Decimals are exact. `+ - * / %` have Spark's precision and scale, at most 38 digits: what is cut is rounded half away
   from zero, what does not fit fails its record (`NUMERIC_VALUE_OUT_OF_RANGE`). Where 128 bits are enough, by the types
-  or by the values of a batch, columns are computed at once; else, and in casts from text and doubles, row by row.
+  or by the values of a batch, columns are computed at once, else row by row; so are text and doubles that are cast, if
+  they have an exponent, blanks or more than 20 digits before the point.
 - A timestamp_ntz is a date and a time of day without zone. Beside a timestamp it counts as UTC.
 - A value that Spark would refuse in ANSI mode (overflow, division by zero, text that is not a number, an index outside
   an array) fails its record only: `bad_records` of its source says what happens to it.
 - A part that is not evaluated does not fail its record: the other branches of CASE, IF and COALESCE, the right side of
-  AND and OR once the left side decides, the arguments after a NULL.
+  AND and OR once the left side decides, the arguments after a NULL. As in Spark, a division begins with its divisor,
+  and `concat`, `concat_ws`, `format_string`, `xxhash64`, `greatest`, `least`, `<=>`, `array`, `map` and `named_struct`
+  evaluate all their arguments.
 - Names of columns, fields and functions are found without regard to case; an exact match wins. Write a name that is
   a keyword or has blanks or dots in backticks.
 - A text has two backslashes for one, as in Spark: `'\\\\d+'` is the pattern of digits, and so is `r'\\d+'`. `'\\d+'`
   would be the letter d, so a pattern or replacement with a backslash that is lost is refused.
 - Casts: `cast(a as int)`, `a::int`, and `try_cast`, which is NULL where a cast would fail. Implicit casts are Spark's
   ANSI ones: an int beside a float becomes a double, `'5' < a` compares numbers where a is one, and arithmetic and
-  functions of numbers or times take text. But text of a record beside another type in a comparison, IN, BETWEEN, CASE,
-  IF, COALESCE or `array(...)` is refused: `customer > 5` would fail records whose customer is not a number. Write the
-  cast that is meant: `cast(customer as int) > 5`, or `try_cast` for NULL instead of a failure.
+  functions of doubles, dates and timestamps (`a + s`, `sqrt(s)`, `year(s)`) take text; those of whole numbers
+  (`date_add(d, n)`, `pmod`, `&`, `from_unixtime`) do not. Text of a record beside another type in a comparison, IN,
+  BETWEEN, CASE, IF, COALESCE or `array(...)` is refused: `customer > 5` would fail records whose customer is not a
+  number. Write the cast that is meant: `cast(customer as int) > 5`, or `try_cast` for NULL instead of a failure.
 - Before anything starts, every expression is compiled and run on no row and on a row of NULLs, in a process of its own.
   What cannot be run is refused with its place, and so is a constant that fails every record: `amount > 1 / 0`,
   `amount = 'abc'`. The keys of `secrets` are not there: what a constant is decrypted to is seen at the first record.
@@ -51,27 +56,32 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
   `array_append`, `transform` and the like) has at most 16 MiB: a record whose result were larger fails
   (`RESULT_TOO_LARGE`), and nothing of that size is made.
 - `x -> x + 1` and `(x, i) -> x + i` are lambda functions, which only the functions under "Lambdas" take. They may read
-  the columns of the record, and one may stand in another. An array for which `transform` repeats text, bytes or nested
-  values of the record in its result has at most 1,000 elements, and one for `aggregate` 10,000; a longer one fails its
-  record (`RESULT_TOO_LARGE`). `aggregate` takes 0.2 ms for each element of the longest array of a batch.
+  the columns of the record, and one may stand in another. An array or a map for which `transform`, `transform_values`
+  or `transform_keys` repeats text, bytes or nested values of the record in its result has at most 1,000 elements or
+  entries, and an array for `aggregate` 10,000; a longer one fails its record (`RESULT_TOO_LARGE`). `aggregate` takes
+  0.2 ms for each element of the longest array of a batch.
 - These functions go row by row through Python, at one to fifteen microseconds a record (JSON: more for long texts), the
-  others work on columns: those of JSON, character sets, percent-encoding, URLs, hashes, AES, `unbase64`,
-  `format_string`, `bround`, the time zones, `array_position`, `array_remove`, `array_union`, `array_intersect`,
-  `array_except`, `array_repeat`, `arrays_overlap`, `flatten`, `sequence`, `initcap`, `%` of doubles.
+  others work on columns: those of JSON, character sets, percent-encoding, URLs, hashes, AES, `unbase64`, `hex` of
+  numbers, `format_string`, `log10`, `log2`, `bround` and `%` of floats and doubles, the time zones, `array_position`,
+  `array_remove`, `array_union`, `array_intersect`, `array_except`, `array_repeat`, `arrays_overlap`, `flatten`,
+  `sequence`, `initcap`; `array_distinct` of floats, doubles, decimals, bytes and nested values, `array_append` and
+  `array_prepend` of arrays and maps; and doubles and floats below 0.001 or from 10,000,000 on that are cast to string.
 - `aes_encrypt` takes its key from `secrets` of the pipeline file: `aes_encrypt(card, secret('cards'))`, with
   `secrets: {cards: "${file:/run/secrets/cards}"}`; or from a column. The key is in no output, state, journal, log or
   `explain`; only the slots get it, with the plan (`runtime.encryption` is for that way, too). GCM and CBC without `iv`
   draw a random one, so a record that is processed again after a restart becomes other bytes, which decrypt to the same.
   It is still written once. What has to be equal for equal values (a key, a group, a join) needs `ECB`, or an `iv` of
-  the record, which must never be the same for two values. What has no column in it is encrypted once for each start.
+  the record, which must never be the same for two different values. What has no column in it is encrypted once at each
+  start by each subtask.
 - A pattern of dates has `yyyy yy M MM MMM MMMM d dd H HH h hh m mm s ss`, `S` to `SSSSSS`, `a`, `E` to `EEEE` (only to
   write), one to three of `X` or `x`, or `Z`, for the offset, signs and quoted text. Names are English.
 
 ## Aggregates
 
-In `aggregate`, one call each over an expression. NULLs do not count but for `count(*)`, `first` and `last`; without a
-value the result is NULL, 0 for the counts and an empty array for `collect_list` and `collect_set`. Those with a `yes`
-are also running totals, the others need a `window`; over [changes](changes.md) there is `count(distinct x)`, too.
+In `aggregate`, one call each over an expression; arrays, maps and structs only in `count(x)`. NULLs do not count but
+for `count(*)`, `first`, `last` and the x of `min_by` and `max_by`; without a value the result is NULL, 0 for the counts
+and an empty array for `collect_list` and `collect_set`. Those with a `yes` are also running totals, the others need a
+`window`; over [changes](changes.md) there is `count(distinct x)`, too, but no `first` and `last`.
 
 Running sums and averages of doubles are added in the order in which the rows of a key come, whatever the batches are,
 and rounded with each row. Rows of one key that come from several partitions may have another order after a restart, so
@@ -103,24 +113,32 @@ Refused at validation, because the result could differ or the engine has no way 
 - Time zones by other names than `Area/City`, UTC, GMT and offsets, or not as literals.
 - Wildcards in `get_json_object`; binary, decimal and timestamp_ntz in `from_json`; maps with keys that are no strings.
 - Formats of `format_string` other than `%d %x %X %o %e %f %s %S %b %% %n`; `decode` as a kind of CASE; `xxhash64` of
-  decimals and nested values; `sequence` of times; `bround` of decimals; `try_add` and the like of times.
-- `array_sort` with a comparison of one's own, `aggregate` to text or arrays, order of arrays of structs.
+  decimals and nested values; `sequence` of times; `pmod` of floats and doubles; `try_add` and the like of times.
+- `array_sort` with a comparison of one's own; order of arrays and structs (`<` and the like, `greatest`, `array_sort`);
+  `aggregate` to text, bytes, arrays, maps, and structs with any of them.
+- `concat` of binary, `reverse` and `concat_ws` of arrays, `extract` of seconds, fractions in `timestamp_seconds`;
+  decimals, times and bytes in `format_string` (cast them to string), decimals in `percentile_approx`; casts to structs,
+  and of arrays whose elements could fail (use `transform(a, x -> cast(x as int))`).
+- More arguments than the tables say: a limit of `split`, the start of `locate`, a text for NULLs in `array_join`, the
+  base of `log`, digits of `floor` and `ceil`, options of `from_json`.
 - `regexp_extract_all`, `regexp_count`, `regexp_substr` and `regexp_instr` with `$` (use `'\\\\z'`) or a pattern that
   can match nothing, and the first with a group of a pattern that has `^`, `\\b` or `\\z`.
-- Patterns, search texts, units, lengths of padding and rounding that are not literals.
+- What is not a literal: patterns and replacements, the old text of `replace`, delimiter and n of `split_part`,
+  separators, units, paddings and their lengths, digits of rounding, counts of `repeat` and `array_repeat`, months of
+  `add_months`.
 - Regular expressions with look-around, back-references, possessive quantifiers, flags other than a leading `(?i)` or
-  `(?s)`, classes inside classes, `\\Z`, `\\p{...}` other than Java's POSIX classes; `$` other than at the end, in
-  the group that `regexp_extract` gives, and in `regexp_replace` and `split` at all (use `'\\\\z'`); patterns that can
-  match nothing in `regexp_replace` and `split`; repetitions inside one another that multiply to more than 100,000
-  steps.
+  `(?s)`, classes inside classes, `\\Z`, `\\h`, `\\R`, `\\p{...}` other than Alpha, Digit, Alnum, Upper, Lower, XDigit,
+  Punct, Space and Blank; `$` other than at the end, in the group that `regexp_extract` gives, and in `regexp_replace`
+  and `split` at all (use `'\\\\z'`); patterns that can match nothing in `regexp_replace` and `split`; more than 1,000
+  repetitions, and repetitions inside one another that multiply to more than 100,000 steps.
 - Text columns beside values of other types without a cast (see above), and keys of another type than those of a map;
-  `map` and `map_from_entries` with keys of type float or double.
+  `map` and `map_from_entries` with keys of type float or double; maps made with keys that are arrays or structs.
 - `substring`, `left` and `reverse` of binary, which count bytes in Spark; `lpad` and `rpad` of binary without padding,
   which add zero bytes.
-- `try_divide` of decimals where the quotient may overflow.
-- Date patterns with other letters, brackets, a letter twice, `h` without `a`, a number without fixed width beside
-  another number, or, to read, without year, month and day.
-- `round` of an integer to tens, rounding to more than 15 digits.
+- Date patterns with other letters, brackets or a letter twice; to read, also those with names of days, `h` without `a`
+  or `a` without `h`, a number without fixed width beside another number, a number after `SS` to `SSSSSS`, or without
+  year, month and day.
+- `round` and `bround` of an integer to tens, or of what is no decimal to more than 15 digits.
 
 Different at run time:
 - Spark rounds `-a` and `abs(a)` of a decimal with more than 34 digits to 34 digits, and casts a decimal with more than

@@ -85,7 +85,7 @@ FUNCTIONS = (
         "convert_timezone",
         "time",
         "convert_timezone('from', 'to', ts)",
-        "What a clock in one zone shows when one in the other shows ts, a timestamp_ntz.",
+        "What a clock in the second zone shows when one in the first shows ts, a timestamp_ntz.",
         _convert,
     ),
 )

@@ -78,7 +78,8 @@ class CallSettings(Settings):
         duration("1ms", "24h"),
         Field(
             alias="budget",
-            description="Limit of all attempts of a row; then it is a bad record (`bad_records` of its source).",
+            description="Limit of all attempts of a row, at least `timeout`; then it is a bad record (`bad_records` of "
+            "its source).",
         ),
     ] = 20_000
 

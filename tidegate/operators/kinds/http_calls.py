@@ -52,12 +52,15 @@ class HttpLookup(Settings):
     ]
     headers: Annotated[
         Properties,
-        Field(description="Sent with each request; secrets by `${file:...}`. Redirects to another host get nothing."),
+        Field(
+            description="Sent with each request; secrets by `${file:...}`. Redirects to another scheme, host or port "
+            "are not followed."
+        ),
     ] = {}
     cache_ms: Annotated[
         int,
         duration("0s", "24h"),
-        Field(alias="cache", description="How long an answer is good for, by its URL; 32 MiB of a slot at most."),
+        Field(alias="cache", description="How long an answer is good for, by its URL; 32 MiB in a slot at most."),
     ] = 0
     missing: Annotated[
         str, choice("null", "fail"), Field(description="What 404 and 410 are: NULLs, or a bad record.")

@@ -55,11 +55,13 @@ header `__value_schema_id`. With `schema_id: none` values are bare records of th
 | `time-millis`, `time-micros` | `int` and `bigint`: milliseconds, microseconds of a day |
 | `timestamp-millis`, `-micros`, `-nanos` | `timestamp`; nanoseconds are cut off to microseconds |
 | `local-timestamp-millis`, `-micros`, `-nanos` | `timestamp_ntz` |
-| `decimal` | `decimal(p,s)`, up to 38 digits; a value with more digits than `p` makes the record bad |
+| `decimal` | `decimal(p,s)`, up to 38 digits; of more only where the column is declared, with the same scale; a value \
+with more digits than `p` makes the record bad |
 | `array`, `map`, `record` | `array`, `map<string, ...>`, `struct` |
 | a union of null and one type | that type; every column may be NULL |
-| `["int", "long"]`, `["float", "double"]` | `bigint`, `double` |
-| any other union | `struct<member0: ..., member1: ...>`, of which the one that was written is set |
+| `["int", "long"]` without logical types, `["float", "double"]` | `bigint`, `double` |
+| any other union | `struct<member0: ..., member1: ...>`, of which the one that was written is set; refused with both \
+`int` and `long`, or both `float` and `double`, in it |
 
 Keys (`key_format: avro`) are values of any type, a record or a `long` alone, with the same id in front, and
 `key_schema` says as `schema` does what they become. A sink writes the type of its key column, not a union with null:

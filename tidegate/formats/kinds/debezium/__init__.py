@@ -62,11 +62,12 @@ A change of the primary key is a delete and an insert of Debezium's. `where`, `s
 order and running totals take changes; `window`, `keep` and `dedup` after such a source, however far, are refused: they
 need retraction, which is not supported yet. Changes of a row are in order within a partition.
 
-Totals take rows back, and so does a sink with `on_null` after a `where`, `route` or `explode`: an update then needs its
-`before`, with all declared columns, and so does a delete. Without it the record is bad (`INCOMPLETE_CHANGE`). In
-PostgreSQL that is `REPLICA IDENTITY FULL` of the table, in MySQL `binlog_row_image=FULL`, its default. Elsewhere
-`before` of an update is not read, and the key of a sink must not change with one: `validate` warns of a key that
-is computed, unless from the record's (`metadata`), and a step `where: true` deletes the old one.
+Totals take rows back, and so does a sink with `on_null` after a `where`, `route` or `explode`, or with `partition` or
+`topic.expression`: every update of that source then needs its `before`, with all declared columns, and so does a
+delete. Without it the record is bad (`INCOMPLETE_CHANGE`). In PostgreSQL that is `REPLICA IDENTITY FULL` of the table,
+in MySQL `binlog_row_image=FULL`, its default. Elsewhere `before` of an update is not read, and the key of a sink must
+not change with one: `validate` warns of a key that is computed, unless from the record's (`metadata`), and a step
+`where: true` deletes the old one.
 [changes.md](changes.md#sinks) says more.
 
 The rules of [json](#format-json) hold for the row's values, all declared ones are checked, and fields that are not

@@ -25,7 +25,8 @@ class JsonSchemaFormat(Format):
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.JSON
     page = """\
 A record is a zero byte, the id of a JSON Schema in the [registry](#registry) in four bytes, and a JSON object. With
-`schema_id: none` values are bare objects, as in [json](#format-json), whose rules of reading and writing hold.
+`schema_id: none` values are bare objects, as in [json](#format-json), whose rules of reading and writing hold; fields
+that are no columns are skipped.
 
 `schema` of a source is columns, or `{file: ...}` or `{registry: ...}`; then the properties of the schema's object are
 the columns:

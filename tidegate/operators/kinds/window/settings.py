@@ -209,8 +209,9 @@ class WindowStepSettings(LateSettings):
         duration("0s", "366d"),
         Field(
             alias="allowed_lateness",
-            description="How long after its end a window is kept for late records; each of them gives a corrected "
-            "result. Of sessions the results have the column `_deleted boolean`, as those with early results have: a "
-            "record that makes one session of two takes the result of the later one back by a row with `_deleted`.",
+            description="How long after its end a window is kept for late records; each batch with some gives a "
+            "corrected result. Of sessions the results have the column `_deleted boolean`, as those with "
+            "early results have: a record that makes one session of two takes the result of the later one "
+            "back by a row with `_deleted`.",
         ),
     ] = None
