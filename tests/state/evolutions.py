@@ -298,8 +298,9 @@ Where this differs from Avro, and why:
 - Avro reads a string as bytes and bytes as a string. Here they are different types.
 - Avro matches what may be NULL by value, too: a NULL for a reader that has none fails there at that value, as here.
 
-Keys stay in their order and keep their key groups: a key column may be renamed, and an integer may become a wider
-integer. A change of `key` beyond that begins with empty state (`state: reset`).
+Keys stay in their order and keep their key groups: a key column may be renamed, an integer may become a wider integer,
+and a decimal may get more digits with the same scale. A change of `key` beyond that begins with empty state
+(`state: reset`).
 
 A total that is added to a step begins with the first record after the change, for the keys and windows that are
 there already, too; those of changes (of Debezium) and `first` without a window cannot begin so, because what

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Final, Self
 
@@ -184,15 +183,17 @@ class Kernel:
         self.stopped = True
 
     def close(self) -> None:
-        """Kill everything and unwind every virtual thread. What they raise on the way out counts no more."""
+        """Kill everything and unwind every virtual thread. What they raise on the way out does not count."""
         self.stopped = True
         for process in self.processes:
             process.alive = False
             process.at_death.clear()
             self.reap(process)
             while self._dying:
-                with suppress(Exception):
+                try:
                     self._switch()
+                except Exception as error:  # noqa: BLE001 - the run is over
+                    self.trace.tell(f"{process.name} on its way out: {error!r}")
         self._heap.clear()
 
     def _switch(self) -> None:
