@@ -224,7 +224,7 @@ class Kernel:
             self._pause(thread)
 
     def advance(self, seconds: float) -> bool:
-        """As `block`, when nothing else happens before: then there is no need to give the baton away."""
+        """As `block`, when nothing else happens before: then there is no need to switch."""
         thread = self._require_thread()
         until = self.now + seconds if seconds > 0.0 else self.now
         heap = self._heap
