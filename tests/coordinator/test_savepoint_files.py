@@ -211,3 +211,25 @@ def test_damaged_metadata_is_found(origin: FakeStorage, checkpoint: CompletedChe
     told = f"{path}/{METADATA} is corrupt: its content does not match its checksum; copy the whole folder again"
     with pytest.raises(ObjectCorrupt, match=f"^{told}"):
         read_savepoint(LocalStorage(str(path), create=False))
+
+
+@pytest.mark.parametrize("fits", range(3))
+def test_C29_a_restore_that_does_not_fit_leaves_nothing(
+    origin: FakeStorage, checkpoint: CompletedCheckpoint, tmp_path: Path, fits: int
+) -> None:
+    """Each attempt copies under another number: what is left would fill the disk that somebody has made room on."""
+    folder = LocalStorage(str(write(origin, tmp_path, checkpoint)), create=False)
+    target = FakeStorage()
+    put, puts = target.put, list[str]()
+
+    def run_full(name: str, data: bytes) -> None:
+        puts.append(name)
+        if len(puts) > fits:
+            raise StorageError("memory: no space left")
+        put(name, data)
+
+    target.put = run_full  # type: ignore[method-assign]  # the disk
+    with pytest.raises(StorageError, match="no space left"):
+        import_states(read_savepoint(folder), folder, target, CheckpointId(40))
+    assert len(puts) == fits + 1
+    assert target.list("") == []

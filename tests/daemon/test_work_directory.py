@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.daemon import work_directory
-from tidegate.daemon.work_directory import WorkDirectory, find_work_directories, sweep_work_directories
+from tidegate.daemon.work_directory import MARK, WorkDirectory, find_work_directories, sweep_work_directories
 
 
 @pytest.fixture
@@ -24,6 +24,7 @@ def gone() -> int:
 def test_X36_only_directories_of_daemons_that_are_gone_are_swept(tmp_path: Path, gone: int) -> None:
     left = tmp_path / f"tidegate-{gone}-abc_12"
     (left / "spark").mkdir(parents=True)
+    (left / MARK).touch()
     kept = [tmp_path / f"tidegate-{os.getppid()}-abc_12", tmp_path / "tidegate-demo-abc", tmp_path / "other"]
     for each in kept:
         each.mkdir()
@@ -35,6 +36,7 @@ def test_X36_what_an_earlier_daemon_of_this_process_id_has_left_is_swept_by_its_
     """A container that is started again has the same process ids, and the same temporary directory."""
     left = tmp_path / f"tidegate-{os.getpid()}-abc_12"
     left.mkdir()
+    (left / MARK).touch()
     made = WorkDirectory(tmp_path)
     assert list(tmp_path.iterdir()) == [made.path]
     assert sweep_work_directories(tmp_path) == []
@@ -50,6 +52,33 @@ def test_X36_a_directory_in_use_is_kept_where_process_ids_mean_nothing(
     assert sweep_work_directories(tmp_path) == []
     assert made.path.is_dir()
     made.remove()
+
+
+def test_X36_a_directory_of_somebodys_with_such_a_name_is_left_alone(tmp_path: Path, gone: int) -> None:
+    """A checkpoint directory, say: `file:///tmp/tidegate-2026-totals`."""
+    mine = tmp_path / f"tidegate-{gone}-totals"
+    (mine / "journal").mkdir(parents=True)
+    WorkDirectory(tmp_path).remove()
+    assert [path for path in tmp_path.rglob("*") if path.name != MARK] == [mine, mine / "journal"]
+
+
+def test_X36_what_is_left_of_a_removal_that_was_killed_is_removed_later(
+    tmp_path: Path, gone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / f"tidegate-{gone}-abc_12"
+    (left / "spark").mkdir(parents=True)
+    for name in (MARK, "token", "zz"):
+        (left / name).touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(work_directory.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            sweep_work_directories(tmp_path)
+    assert sweep_work_directories(tmp_path) == [left]
+    assert not left.exists()
+
+
+def killed(*_: object, **_named: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_X36_a_link_with_such_a_name_leads_nowhere(tmp_path: Path, gone: int) -> None:

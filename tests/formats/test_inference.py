@@ -79,7 +79,11 @@ def test_the_types_do_not_depend_on_the_order_of_the_records(records: list[dict[
     [
         ([1, 2, None], "bigint"),
         ([1, 2.5], "double"),
-        ([2**63], "double"),
+        ([2**63, 1], "decimal(20,0)"),
+        ([-(2**63) - 1, 2**64 - 1], "decimal(20,0)"),
+        ([10**20, 5], "decimal(38,0)"),
+        ([10**38], "double"),
+        ([2**63, 2.5], "double"),
         ([True, False], "boolean"),
         (["x", "2026-01-01"], "string"),
         (["2026-01-01", None], "date"),

@@ -11,6 +11,7 @@ from kafka import errors
 from tests.kafka.test_batches import ABORT, COMMIT, OURS, batch
 from tests.kafka.test_connection import PARTITION, Answer, SleptClock, described, in_turn, led_by, read_from, scripted
 from tidegate.coordinator.types import WrittenRange
+from tidegate.ids import Producer
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import Marker
 from tidegate.kafka.log_reader import SCAN_TIMEOUT_S
@@ -71,14 +72,39 @@ def slow(log: Log, clock: SleptClock, seconds: float) -> Answer:
     return answer
 
 
-def test_what_others_wrote_until_a_broker_aborted_is_read_past_however_long_that_takes() -> None:
+def test_what_others_wrote_until_a_broker_aborted_is_read_past_however_long_that_takes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """All in all it takes longer than an answer may, and a recovery that gave up would never get through."""
     clock = SleptClock()
     others = [batch(at, 1, at) for at in range(2, 62)]
     log = Log(batch(0, 2, 0), *others, batch(62, 1, -1, control=ABORT))
     client, _ = scripted(slow(log, clock, 0.5), clock)
-    assert client.outcome(WRITTEN, OURS, timeout_s=10) is Marker.ABORT
+    with caplog.at_level("INFO", "tidegate.kafka.log_reader"):
+        assert client.outcome(WRITTEN, OURS, timeout_s=10) is Marker.ABORT
     assert clock.now_s > 1030
+    assert [record.message for record in caplog.records] == [
+        f"looking through out[0] from offset 1 on: {reached} of 63 is reached" for reached in (21, 41, 61)
+    ]
+
+
+@pytest.mark.parametrize(("control", "end"), [(COMMIT, Marker.COMMIT), (ABORT, Marker.ABORT)])
+def test_an_end_is_read_once_whoever_asks_again(control: bytes, end: Marker) -> None:
+    """A recovery asks several times, and between records and marker there may be tens of GB."""
+    log = Log(batch(0, 2, 0), batch(2, 1, -1, control=control))
+    client, _ = scripted(log)
+    assert [client.outcome(WRITTEN, OURS), client.outcome(WRITTEN, OURS)] == [end, end]
+    assert len(log.asked) == 2
+    assert client.outcome(WRITTEN, Producer(OURS.id, OURS.epoch + 1)) is Marker.OPEN
+
+
+def test_what_is_open_is_asked_again_and_not_taken_for_an_end() -> None:
+    log = Log(batch(0, 2, 0))
+    client, _ = scripted(log)
+    assert client.outcome(WRITTEN, OURS) is Marker.OPEN
+    log.batches.append(batch(2, 1, -1, control=COMMIT))
+    log.end = 3
+    assert client.outcome(WRITTEN, OURS) is Marker.COMMIT
 
 
 def test_a_log_that_has_no_end_is_not_read_for_ever() -> None:

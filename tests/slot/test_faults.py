@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tidegate.errors import AttemptFailed
+from tidegate.operators.calls.user_code import UserCodeProblem, install_modules, load_function, read_modules
 from tidegate.slot.faults import derive_failure, derive_fault
 
 
@@ -51,3 +53,24 @@ def test_an_error_on_purpose_is_told_as_it_is_and_a_bug_whole() -> None:
     assert (bug.code, bug.retriable, bug.message) == ("internal", True, "KeyError: 'b'")
     assert "Traceback" in bug.traceback
     assert bug.fault.startswith("KeyError < ")
+
+
+def test_a_module_of_the_users_that_executors_cannot_import_ends_the_daemon_with_the_remedy(tmp_path: Path) -> None:
+    """`validate` has imported it with the daemon's interpreter; another attempt would not find the package either."""
+    (tmp_path / "geo.py").write_text("import not_installed_here\nasync def resolve(row): return {}\n")
+    install_modules(read_modules(tmp_path, ["geo:resolve"]))
+    try:
+        with pytest.raises(UserCodeProblem) as caught:
+            load_function("geo:resolve")
+    finally:
+        install_modules({})
+    failed = derive_failure(caught.value)
+    assert (failed.code, failed.retriable, failed.exit_code) == ("executor-lacks-module", False, 2)
+    assert "No module named 'not_installed_here'; put it beside the pipeline file, or install it" in failed.message
+
+
+def test_a_module_of_the_users_that_fails_for_another_reason_is_tried_again_and_tells_the_remedy() -> None:
+    """At its import it may read what will be there."""
+    failed = derive_failure(UserCodeProblem("the module `geo` cannot be imported: OSError: away", "correct the module"))
+    assert (failed.code, failed.retriable) == ("internal", True)
+    assert failed.message.endswith("OSError: away; correct the module")

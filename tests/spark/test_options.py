@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET
 from tidegate.spark.host import derive_java_options, derive_settings
 
-LOG4J = Path("log4j2.properties")
+LOG4J = Path("/work/log4j2.properties")
 
 
 def test_options_of_the_pipeline_file_come_last_and_so_win() -> None:
@@ -25,6 +26,14 @@ def test_X36_temporary_files_of_the_jvms_are_in_the_daemons_own_directory() -> N
     here = ["-Djava.io.tmpdir=/tmp/tidegate-1-x/tmp"]
     derived = derive_java_options("-Djava.io.tmpdir=/mine", LOG4J, here).split()
     assert derived.index(here[0]) < derived.index("-Djava.io.tmpdir=/mine"), "the last one holds"
+
+
+def test_a_path_with_a_space_is_one_option() -> None:
+    """Spark takes the text apart as a shell does; the rest of the path was the class to run."""
+    here = ['-Djava.io.tmpdir=/srv/my data/it\'s "new" \\\\x/tmp', "-XX:SharedArchiveFile=/home/ann lee/spark.jsa"]
+    derived = shlex.split(derive_java_options("-Da=1", Path("/srv/my data/log4j2.properties"), here))
+    assert derived[0] == "-Dlog4j2.configurationFile=file:///srv/my%20data/log4j2.properties"
+    assert derived[-3:] == [*here, "-Da=1"]
 
 
 def test_X34_encryption_adds_settings_and_the_pipeline_file_wins() -> None:

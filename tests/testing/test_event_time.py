@@ -120,3 +120,15 @@ def test_a_case_that_misses_records_says_what_steps_hold_and_wait_for(window: st
         f"per_customer: {held}",
         "orders: its watermark is 2026-01-01T00:00:04.999Z, held back by orders[1]",
     ]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_pattern_holds_no_watermark_back_where_a_case_names_topics(parallelism: int) -> None:
+    """It is no topic itself."""
+    pipeline = PIPELINE.replace("topic: orders", 'pattern: "clicks-.*"').replace(
+        "{name: per_customer, from: big, key: customer, aggregate: {n: count(*), net: sum(amount), last: last(id)}}",
+        "{name: per_customer, from: big, key: customer, window: {tumbling: 10s}, aggregate: {n: count(*)}}",
+    )
+    given = ", ".join(one.replace("{value", "{topic: clicks-eu, value") for one in (record(1), record(40)))
+    result = run_one(f"given: {{orders: [{given}]}}", pipeline, parallelism)
+    assert len(result.output["totals"]) == 1, messages(result)

@@ -200,3 +200,12 @@ def test_the_source_must_be_named_where_there_are_several() -> None:
         choose_source(loaded, None)
     with pytest.raises(StepUnknown, match="has no source 'line'; choose one by --source: orders, lines"):
         choose_source(loaded, "line")
+
+
+def test_topics_that_a_pattern_matches_stay_apart_with_records() -> None:
+    """They came all together from a topic that is called like the pattern, late by one another's watermarks."""
+    pipeline = NAMED.replace("topic: orders, format: FORMAT", 'pattern: "clicks-.*", format: json')
+    source = load("", pipeline)[0].settings.sources["orders"]
+    lines = [json.dumps({"topic": topic, "value": {"id": 1}}).encode() for topic in ("clicks-eu", "clicks-us", "other")]
+    found = LineParser(source, whole=True).parse([*lines, b'{"value": {"id": 1}, "topic": 7}'])
+    assert [one.partition.topic for one in found] == ["clicks-eu", "clicks-us", "clicks-.*", "clicks-.*"]

@@ -220,3 +220,37 @@ def test_a_new_expectation_has_the_topic_that_the_sink_has_chosen(tmp_path: Path
     after, passed = update(tmp_path / "a.yaml", text)
     assert passed
     assert changed(text, after)[1].endswith("copy: [{value: x, topic: x}]}}")
+
+
+def test_a_block_text_ends_before_the_line_after_it(tmp_path: Path) -> None:
+    """YAML's mark of its end is in that line: the expectation became the next case's."""
+    text = ORDERS + (
+        "  - name: one\n    given:\n      orders:\n        - key: ann\n          text: |\n"
+        '            {"id": 1, "customer": "ann", "amount": 150}\n\n'
+        "  - name: two\n    bad_records: 1\n    given: {orders: [{text: '{'}]}\n"
+    )
+    after, passed = update(tmp_path / "a.yaml", text)
+    assert passed
+    assert all(line.startswith("+") for line in changed(text, after))
+    assert "amount\": 150}\n    expect:\n      out:\n" in after
+
+
+def test_a_record_with_a_block_text_goes_alone(tmp_path: Path) -> None:
+    text = ORDERS + (
+        "  - name: one\n    given: {lines: [{value: b}, {value: c}]}\n    expect:\n      copy:\n"
+        "        - value: |\n            a\n        - {value: b}   # stays\n        - {value: c}\n"
+    )
+    after, passed = update(tmp_path / "a.yaml", text)
+    assert passed
+    assert changed(text, after) == ["-         - value: |", "-             a"]
+
+
+def test_an_expectation_in_another_case_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ORDERS + (
+        "  - {name: one, given: {lines: [{value: x}]}, expect: {copy: []}}\n"
+        "  - {name: two, given: {lines: [{value: x}]}, expect: {copy: [{value: x}]}}\n"
+    )
+    broken = text.replace("expect: {copy: [{value: x}]}", "expect: {copy: [{value: y}]}")
+    monkeypatch.setattr("tidegate.testing.command.update_text", lambda *arguments: broken)
+    with pytest.raises(UpdateRefused, match="cannot be edited safely"):
+        update(tmp_path / "a.yaml", text)

@@ -178,6 +178,8 @@ def _empty_remedy(path: Path) -> str:
     match path:
         case ("steps", int(), "select", str()) | ("steps", int(), "select", "add", str()):
             return 'give an expression, or remove the key; a NULL needs a type: "cast(null as string)"'
+        case ("steps", int(), "http", "missing"):
+            return 'write "null" in quotes, or remove the key: it is the default'
     return "give a value, or remove the key"
 
 

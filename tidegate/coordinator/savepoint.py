@@ -186,13 +186,17 @@ def import_states(
 ) -> tuple[StateHandle, ...]:
     """Copy the states into a pipeline's storage, as those of `checkpoint`: the savepoint is not needed afterwards.
 
-    Raises StorageError, ObjectCorrupt.
+    Raises StorageError, ObjectCorrupt; what was copied is removed then, as far as the storage allows.
     """
-    moved = []
-    for handle in savepoint.checkpoint.states:
-        name = handle.path.removeprefix(STATE_PREFIX)
-        moved.append(msgspec.structs.replace(handle, path=f"{STATE_PREFIX}{checkpoint:012d}/{name}"))
-        target.put(moved[-1].path, read_state(folder, handle))
+    moved: list[StateHandle] = []
+    try:
+        for handle in savepoint.checkpoint.states:
+            name = handle.path.removeprefix(STATE_PREFIX)
+            moved.append(msgspec.structs.replace(handle, path=f"{STATE_PREFIX}{checkpoint:012d}/{name}"))
+            target.put(moved[-1].path, read_state(folder, handle))
+    except StorageError:
+        remove_written(target, [handle.path for handle in moved])
+        raise
     return tuple(moved)
 
 

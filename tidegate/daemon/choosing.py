@@ -41,7 +41,7 @@ from tidegate.daemon.start.unfit_state import refuse_unfit_rows
 from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId, is_checkpoint_number
 from tidegate.kafka.errors import BrokerUnavailable
-from tidegate.storage.base import Storage
+from tidegate.storage.base import Storage, StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -148,6 +148,7 @@ class Choosing:
         if savepoint is not None and folder is not None:
             mark = mark_of(savepoint)
             location = folder.location.encode(errors="replace")
+            await self._sweep()
             await services.in_journal_thread(lambda: services.storage.put(mark, location))
             states = await services.in_journal_thread(
                 lambda: import_states(savepoint, folder, services.storage, plan.first_checkpoint)
@@ -160,6 +161,13 @@ class Choosing:
         if mark:
             await services.in_journal_thread(lambda: services.storage.delete(mark))
         return decided
+
+    async def _sweep(self) -> None:
+        """What a restore that was killed has copied may take the room that this one needs."""
+        try:
+            await self._services.in_journal_thread(self._services.journal.sweep_orphans)
+        except StorageError as error:
+            logger.warning("what an earlier restore has left was not removed: %s", error.message)
 
     async def _append(self, plan: RestorePlan, chosen: Chosen) -> RestorePlan:
         journal = self._services.journal
@@ -182,6 +190,8 @@ class Choosing:
             folder = await services.in_journal_thread(lambda: services.open_storage(target, create=False))
             self._folder = folder
             found = await services.in_journal_thread(lambda: read_savepoint(folder))
+            if derive_saved(target, found, self._facts.identity).origin == state.origin:
+                return None  # done already; it may be damaged by now, or not fit the file of today
             await services.in_journal_thread(lambda: check_whole(found, folder))
             self._savepoint = found
         return derive_saved(target, self._savepoint, self._facts.identity)

@@ -295,6 +295,7 @@ class Supervisor:
         finally:
             self._recovering = False
         self._verified = True
+        self._options = msgspec.structs.replace(self._options, restore=None)  # done: from now on a savepoint may go
         return recovered
 
     def _make_coordinator(self, job: Job) -> Coordinator:

@@ -22,6 +22,8 @@ from tidegate.spark.processes import is_alive
 from tidegate.storage.problems import is_lasting_errno
 
 _NAME: Final = re.compile(r"tidegate-([0-9]+)-[a-z0-9_]+")
+MARK: Final = "made-by-tidegate"
+"""A file in each: a directory of somebody's that happens to have such a name is nobody's to remove."""
 SWEPT_MAX: Final = 1000
 
 
@@ -71,7 +73,8 @@ def temporary_directory() -> Path:
 
 def _make(base: Path) -> Path:
     try:
-        return Path(tempfile.mkdtemp(prefix=f"tidegate-{os.getpid()}-", dir=base))
+        made = Path(tempfile.mkdtemp(prefix=f"tidegate-{os.getpid()}-", dir=base))
+        (made / MARK).touch()
     except OSError as error:
         kind = WorkDirectoryUnusable if is_lasting_errno(error.errno) else WorkDirectoryFull
         raise kind(
@@ -79,6 +82,7 @@ def _make(base: Path) -> Path:
             "that this user can write to, with 100 MB to spare",
             directory=str(base),
         ) from error
+    return made
 
 
 def find_work_directories(parent: Path) -> list[Path]:
@@ -87,7 +91,10 @@ def find_work_directories(parent: Path) -> list[Path]:
     return [
         entry
         for entry in sorted(parent.glob("tidegate-*"))
-        if _NAME.fullmatch(entry.name) and (owner := _owner(entry)) is not None and own in (owner, 0)
+        if _NAME.fullmatch(entry.name)
+        and (owner := _owner(entry)) is not None
+        and own in (owner, 0)
+        and (entry / MARK).is_file()
     ]
 
 
@@ -132,5 +139,13 @@ def _lock(directory: Path) -> int:
 
 
 def _remove(directory: Path, lock: int) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    os.close(lock)
+    """The mark last: by it what is left is found when this is killed."""
+    try:
+        for entry in (one for one in directory.glob("*") if one.name != MARK):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        shutil.rmtree(directory, ignore_errors=True)
+    finally:
+        os.close(lock)

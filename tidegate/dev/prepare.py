@@ -13,7 +13,7 @@ import click
 from tidegate.dev.broker.artifacts import fetch_jars
 from tidegate.dev.broker.server import DevelopmentBroker, broker_archive
 from tidegate.spark.class_archive import ArchiveFailed, ClassArchive, spark_archive
-from tidegate.spark.host import SparkHost
+from tidegate.spark.host import SparkHost, join_java_options
 from tidegate.spark.java import find_java
 
 SLOTS: Final = 2
@@ -53,7 +53,8 @@ def _make(archive: ClassArchive, run: Callable[[Path, list[str]], None]) -> Path
 
 
 def _run_spark(directory: Path, options: list[str]) -> None:
-    host = SparkHost("prepare", f"local[{SLOTS}]", {"spark.driver.extraJavaOptions": " ".join(options)}, directory)
+    settings = {"spark.driver.extraJavaOptions": join_java_options(options)}
+    host = SparkHost("prepare", f"local[{SLOTS}]", settings, directory)
     host.start(SLOTS)
     host.rehearse(SLOTS)
 

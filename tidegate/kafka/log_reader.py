@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
@@ -16,9 +17,13 @@ from tidegate.kafka.requests import fetch_request
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
 FETCH_BYTES: Final = 4 << 20
 SCAN_TIMEOUT_S: Final = 600.0
 """For the batch headers of one partition of one transaction, others' between them included: some tens of GB."""
+REPORT_S: Final = 10.0
+"""A longer look reports how far it is, each time that it has taken so long again."""
 _OUT_OF_RANGE: Final = 1
 
 FirstOffsets = Callable[[Iterable[TopicPartition], float], Mapping[TopicPartition, int]]
@@ -54,8 +59,13 @@ class LogReader:
         Each piece is waited for `silence_s` at most.
         """
         offset, end = start, None
+        report_at = self._clock.monotonic() + REPORT_S
         while end is None or offset < end:
-            left = deadline - self._clock.monotonic()
+            now = self._clock.monotonic()
+            left = deadline - now
+            if end is not None and now >= report_at:
+                report_at = now + REPORT_S
+                logger.info("looking through %s from offset %d on: %d of %d is reached", partition, start, offset, end)
             if left <= 0 and end is not None:  # brokers answer, but there is too much
                 raise BrokerUnavailable(
                     f"reading {partition} from offset {start} took too long: offset {offset} of {end} was reached"

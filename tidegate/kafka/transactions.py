@@ -88,6 +88,8 @@ class TransactionClient:
         self._clock = clock
         self._log = LogReader(self._broker, clock, self.first_offsets)
         self._topic_limits: dict[str, TopicLimits] = {}
+        self._markers: dict[tuple[WrittenRange, Producer], Marker] = {}
+        """Ends that were read: they never change, and a look at a long log is dear."""
 
     def close(self) -> None:
         """Close the connections and end the client's thread."""
@@ -291,14 +293,18 @@ class TransactionClient:
         """How a transaction ended in one partition, by the control record in the log.
 
         `timeout_s` is for each piece of the log, SCAN_TIMEOUT_S for all: between the records and the marker lies what
-        others wrote until a broker aborted the transaction.
+        others wrote until a broker aborted the transaction. An end is read once; open and gone ones are asked again.
         """
+        if (known := self._markers.get((written, producer))) is not None:
+            return known
         found = self._log.read_left(
             written,
             max(timeout_s, SCAN_TIMEOUT_S),
             lambda batches, _: derive_marker(batches, producer),
             silence_s=timeout_s,
         )
+        if found in (Marker.COMMIT, Marker.ABORT):
+            self._markers[written, producer] = found
         return Marker.GONE if found is None else found
 
     def data_ranges(

@@ -8,6 +8,7 @@ import traceback
 from typing import Final
 
 from tidegate.errors import PipelineStopped, TidegateError
+from tidegate.operators.calls.user_code import UserCodeProblem
 from tidegate.task.messages import SlotFailed
 
 PROGRAM_ERRORS: Final = (
@@ -52,7 +53,10 @@ def derive_failure(error: BaseException) -> SlotFailed:
     if isinstance(error, TidegateError):
         return SlotFailed(error.code, error.message, error.retriable, error.exit_code)
     text, trace = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
-    if isinstance(error, ImportError):
+    lacks = isinstance(error, ImportError)
+    if isinstance(error, UserCodeProblem):
+        text, lacks = f"{error.message}; {error.remedy}", isinstance(error.__cause__, ImportError)
+    if lacks:
         return SlotFailed(ExecutorLacksModule.code, text, False, ExecutorLacksModule.exit_code, trace)
     return SlotFailed("internal", text, True, 1, trace, derive_fault(error))
 

@@ -279,6 +279,7 @@ class SparkHost:
         python = self._properties.pop("spark.pyspark.python", None) or os.environ.get("PYSPARK_PYTHON")
         os.environ["PYSPARK_PYTHON"] = python or sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("PYTHONSAFEPATH", "1")  # a queue.py where the daemon was started is no module of Python's
         os.environ["JAVA_HOME"] = str(java_home(java, self._work_dir))
         if self._master.startswith("local-cluster"):
             os.environ["SPARK_HOME"] = str(link_home(self._work_dir))
@@ -422,4 +423,16 @@ def derive_java_options(given: str, log4j: Path, more: Sequence[str] = ()) -> st
     `more`: what holds only on this machine, the directory for temporary files and the class archive.
     """
     own = [option for option in JVM_OPTIONS if not (option.endswith("GC") and "GC" in given)]
-    return " ".join([f"-Dlog4j2.configurationFile=file:{log4j}", *own, *more, given]).strip()
+    local = join_java_options([f"-Dlog4j2.configurationFile={log4j.absolute().as_uri()}", *own, *more])
+    return f"{local} {given}".strip()
+
+
+def join_java_options(options: Iterable[str]) -> str:
+    """As Spark takes them apart again: a path may have a space in it, and both of its splitters know double quotes."""
+    return " ".join(map(_quote, options))
+
+
+def _quote(option: str) -> str:
+    if not any(one.isspace() or one in "\"'\\" for one in option):
+        return option
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'

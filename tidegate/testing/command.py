@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -70,24 +70,31 @@ def write_output(file: Path, environ: Mapping[str, str], loaded: LoadedPipeline,
         text = file.read_bytes().decode()
         mark = _BOM if text.startswith(_BOM) else ""
         updated = update_text(text.removeprefix(_BOM), changes)
-        if not _is_same_but_expected(loaded, updated, environ):
+        if not _is_same_but_expected(loaded, updated, environ, changes):
             raise UpdateRefused("its text cannot be edited safely: write the records by hand")
         file.write_bytes((mark + updated).encode())
     return len(changes)
 
 
-def _is_same_but_expected(loaded: LoadedPipeline, updated: str, environ: Mapping[str, str]) -> bool:
-    """Whether the text is still the same pipeline, with the same cases but for what they expect."""
+def _is_same_but_expected(
+    loaded: LoadedPipeline, updated: str, environ: Mapping[str, str], changed: Collection[int]
+) -> bool:
+    """Whether the text is still the same pipeline, with the same cases but for what those `changed` expect."""
     try:
         again = parse_pipeline(updated, loaded.file, environ)
     except ConfigErrors:
         return False
-    before, after = (_without_expected(settings) for settings in (loaded.settings, again.settings))
-    return not again.problems and before == after
+    if again.problems or len(again.settings.tests) != len(loaded.settings.tests):
+        return False
+    before, after = (_without_expected(settings, changed) for settings in (loaded.settings, again.settings))
+    return before == after and all(again.settings.tests[index].expect for index in changed)
 
 
-def _without_expected(settings: PipelineSettings) -> PipelineSettings:
-    tests = [case.model_copy(update={"expect": {}}) for case in settings.tests]
+def _without_expected(settings: PipelineSettings, changed: Collection[int]) -> PipelineSettings:
+    tests = [
+        case.model_copy(update={"expect": {}}) if index in changed else case
+        for index, case in enumerate(settings.tests)
+    ]
     return settings.model_copy(update={"tests": tests})
 
 

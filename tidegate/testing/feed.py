@@ -172,13 +172,15 @@ def _value(element: GivenSettings, format_name: str, options: FormatOptions) -> 
 
 
 def derive_ends(records: Iterable[Produced], sources: Iterable[SourceSettings]) -> dict[TopicPartition, int]:
-    """How many records each partition has at the end. A topic without records has one partition."""
+    """How many records each partition has at the end. A topic without records has one partition; a pattern stands for
+    one only where it has no other.
+    """
     ends: dict[TopicPartition, int] = Counter(one.partition for one in records)
     named = {part.topic for part in ends}
     for source in sources:
         ends |= {
             TopicPartition(topic, 0): 0
-            for topic in (source.all_topics or (source.example_topic,))
+            for topic in source.all_topics or ([] if any(map(source.reads, named)) else [source.example_topic])
             if topic not in named
         }
     return ends

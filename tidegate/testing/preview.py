@@ -187,7 +187,7 @@ class LineParser:
         self._options = options
         self._key_options = key_options
         self._format = FORMATS[settings.format]
-        self._topics = settings.all_topics or (settings.example_topic,)
+        self._settings = settings
         self._whole = whole
         self.schema: SchemaText | None = None
         """Of the file that is read, where it has one."""
@@ -212,7 +212,7 @@ class LineParser:
     def _of_file(self, values: Iterator[bytes]) -> Iterator[Produced]:
         try:
             for value in values:
-                yield Produced(TopicPartition(self._topics[0], 0), None, value)
+                yield Produced(TopicPartition(self._settings.example_topic, 0), None, value)
         except ValueError as error:
             raise self._unreadable(error) from error
 
@@ -240,12 +240,13 @@ class LineParser:
                 line = prefix_of(self._options) + line
             elif kind is not None:
                 line = self._format.from_plain(parse_json(line), self._options)
-            return Produced(TopicPartition(self._topics[0], 0), None, line)
+            return Produced(TopicPartition(self._settings.example_topic, 0), None, line)
         entry = parse_json(line)
         if not isinstance(entry, dict):
             raise TypeError("it is no object with `value`; without --records a line is the value")
-        topic = entry.get("topic") if entry.get("topic") in self._topics else self._topics[0]
-        assert isinstance(topic, str)
+        topic = entry.get("topic")
+        if not isinstance(topic, str) or not self._settings.reads(topic):
+            topic = self._settings.example_topic
         return Produced(
             TopicPartition(topic, _partition(entry.get("partition"))),
             self._key(entry),

@@ -59,13 +59,15 @@ def _is_inside(node: yaml.Node, parent: yaml.Node) -> bool:
     return inside
 
 
-def _end_of(node: yaml.Node) -> int:
-    """After its last character; the marks of block collections include the comments and blank lines that follow."""
+def _end_of(node: yaml.Node, text: str) -> int:
+    """After its last character; the marks of block collections include the comments and blank lines that follow, and
+    those of block texts the beginning of the line after them.
+    """
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
-        return _end_of(last[1] if isinstance(last, tuple) else last)
+        return _end_of(last[1] if isinstance(last, tuple) else last, text)
     end: int = node.end_mark.index
-    return end
+    return len(text[:end].rstrip()) if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">") else end
 
 
 class _Case:
@@ -112,7 +114,7 @@ class _Case:
         for sink, records in output.items():
             lines.append(f"{indent}  {sink}:{'' if records else ' []'}")
             lines += [f"{indent}    - {text}" for text in _texts(records)]
-        at = self._line_end(_end_of(self._node))
+        at = self._line_end(self._end_of(self._node))
         return Edit(at, at, "".join(f"{self._newline}{line}" for line in lines))
 
     def _edit_list(
@@ -125,7 +127,7 @@ class _Case:
         if node.flow_style or not actual:
             own = {came: self._text[item.start_mark.index : item.end_mark.index] for item, came in _pairs(node, kept)}
             texts = [own.get(came) or _text_of(one, fields) for came, one in enumerate(actual)]
-            return [Edit(node.start_mark.index, _end_of(node), self._flow_list(node, texts))]
+            return [Edit(node.start_mark.index, self._end_of(node), self._flow_list(node, texts))]
         return self._edit_block(node, kept, [_text_of(one, fields) for one in actual])
 
     def _flow_list(self, node: yaml.SequenceNode, texts: Sequence[str]) -> str:
@@ -150,12 +152,12 @@ class _Case:
             new = list(texts[came:partner])
             for old in going:
                 if new:
-                    edits.append(Edit(old.start_mark.index, _end_of(old), new.pop(0)))
+                    edits.append(Edit(old.start_mark.index, self._end_of(old), new.pop(0)))
                 else:
                     edits.append(self._without_item(old))
             if new:
                 before = [*going, *node.value[: node.value.index(item) if item is not None else len(node.value)]]
-                edits.append(self._with_items(max(map(_end_of, before), default=None), at, indent, new))
+                edits.append(self._with_items(max(map(self._end_of, before), default=None), at, indent, new))
             came, going = partner + 1, []
         return edits
 
@@ -169,7 +171,10 @@ class _Case:
         """Its lines, from the dash on."""
         dash = self._text.rfind("-", 0, item.start_mark.index)
         start = self._text.rfind("\n", 0, dash)
-        return Edit(start, self._line_end(_end_of(item)), "")
+        return Edit(start, self._line_end(self._end_of(item)), "")
+
+    def _end_of(self, node: yaml.Node) -> int:
+        return _end_of(node, self._text)
 
     def _line_end(self, at: int) -> int:
         end = self._text.find("\n", at)

@@ -162,6 +162,18 @@ def test_the_newest_records_are_found_behind_markers_and_aborted_ones(
     assert len(shell.run("topic", "read", name, "--from-beginning").splitlines()) == 3
 
 
+def test_the_newest_records_are_those_of_a_partition_with_markers_too(
+    shell: Shell, broker: SessionBroker, topics: TopicMaker
+) -> None:
+    """Nine old records of one partition and half of the newest ten of another one are more than ten."""
+    name = topics("two", 2)
+    produce_transaction(broker.bootstrap, name, [b"old"] * 9, partition=0)
+    for number in range(10):
+        produce_transaction(broker.bootstrap, name, [b"%d" % number], partition=1)
+    lines = shell.run("topic", "read", name, "--max", "10").splitlines()
+    assert [line.rsplit("  ", 1)[1] for line in lines] == [str(number) for number in range(10)]
+
+
 def test_a_topic_without_records_says_so(shell: Shell, topics: TopicMaker) -> None:
     name = topics("empty", 2)
     assert shell.run("topic", "read", name) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Awaitable, Iterator
@@ -214,3 +215,20 @@ def test_calls_that_answer_are_not_reported(caplog: pytest.LogCaptureFixture) ->
         slot.ask(*range(50))
         slot.wait_for(50)
     assert [one for one in caplog.records if one.name.startswith("tidegate.operators.calls")] == []
+
+
+def test_as_many_calls_block_in_threads_as_are_under_way() -> None:
+    """In a queue for one of Python's few threads a call's time would run out before it begins."""
+    count = 2 * (min(32, (os.cpu_count() or 1) + 4))
+    together = threading.Barrier(count)
+
+    class Blocking(Echo):
+        def ask(self, request: object) -> Awaitable[object]:
+            return asyncio.to_thread(together.wait, PATIENCE_S)
+
+    slot = Slot(Blocking())
+    try:
+        slot.ask(*range(count))
+        assert all(call.failure is None for call in slot.wait_for(count))
+    finally:
+        slot.caller.close()

@@ -29,10 +29,15 @@ def server(running: LookupServer) -> LookupServer:
 
 
 def ask(
-    do: Callable[[HttpTarget], Awaitable[object]], cache_s: float = 0.0, *, missing_fails: bool = False, **headers: str
+    do: Callable[[HttpTarget], Awaitable[object]],
+    cache_s: float = 0.0,
+    *,
+    missing_fails: bool = False,
+    is_readable: Callable[[bytes], bool] = bool,
+    **headers: str,
 ) -> object:
     async def run() -> object:
-        target = HttpTarget(headers, cache_s, 10, missing_fails=missing_fails)
+        target = HttpTarget(headers, cache_s, 10, missing_fails=missing_fails, is_readable=is_readable)
         await target.open()
         try:
             return await do(target)
@@ -108,6 +113,18 @@ def test_cached_answers_are_not_asked_for_again(server: LookupServer) -> None:
     answers = ask(several, cache_s=60.0)
     assert answers == [b'{"price": 6.0, "sku": "cached", "more": [1]}'] * 6
     assert server.seen()["asked"]["/price/cached"] == 1
+
+
+def test_an_answer_that_nobody_can_read_is_not_kept(server: LookupServer) -> None:
+    """A proxy that says for a moment that it is back soon must not make records bad for as long as the cache lasts."""
+
+    async def several(target: HttpTarget) -> object:
+        return [await target.ask(f"{server.url}/price/unread") for _ in range(3)]
+
+    answers = ask(several, cache_s=60.0, is_readable=lambda body: server.seen()["asked"]["/price/unread"] > 1)
+    assert isinstance(answers, list)
+    assert len(answers) == 3
+    assert server.seen()["asked"]["/price/unread"] == 2
 
 
 def test_without_a_cache_each_row_has_its_own_request(server: LookupServer) -> None:

@@ -171,3 +171,23 @@ def test_a_module_that_raises_is_refused_with_what_it_raised() -> None:
 def test_a_reference_is_module_and_name(reference: str) -> None:
     with pytest.raises(UserCodeProblem, match="is not `module:function`"):
         split_reference(reference)
+
+
+def test_a_directory_of_data_comes_after_what_is_installed(tmp_path: Path) -> None:
+    """As Python finds them: it has no `__init__.py`. A package beside the file comes first, as elsewhere."""
+    geo = "import json\nimport msgspec\nimport yaml_of_mine\nasync def resolve(row): return {}\n"
+    directory = write(tmp_path, geo=geo, msgspec__seed="", json__seed="", yaml_of_mine__seed="")
+    assert list(read_modules(directory, ["geo:resolve"])) == ["geo.py", "yaml_of_mine/seed.py"]
+    (tmp_path / "msgspec" / "__init__.py").touch()
+    assert "msgspec/seed.py" in read_modules(directory, ["geo:resolve"])
+
+
+@pytest.mark.parametrize("place", ["queue.py", "queue/__init__.py"])
+def test_a_module_that_is_called_like_one_of_pythons_own_is_refused(tmp_path: Path, place: str) -> None:
+    """In a slot it would stand for that one in all that is imported later."""
+    directory = write(tmp_path, geo="import queue\nasync def resolve(row): return {}\n")
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).touch()
+    with pytest.raises(UserCodeProblem, match="`queue` beside the pipeline file would stand for") as caught:
+        read_modules(directory, ["geo:resolve"])
+    assert caught.value.remedy == "rename it"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -216,7 +217,8 @@ class TopicReader:
         while True:
             starts = {number: max(first, end - window) for number, (first, end) in bounds.items()}
             found = sorted(self.read(starts, ends), key=_age)
-            if len(found) >= count or all(starts[number] == first for number, (first, _) in bounds.items()):
+            counts = Counter(record.partition for record in found)  # of markers and aborted ones there are none
+            if all(starts[number] == first or counts[number] >= count for number, (first, _) in bounds.items()):
                 return found[-count:]
             window *= WIDER
 

@@ -13,6 +13,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
 from tidegate.errors import AttemptFailed
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 OPEN_TIMEOUT_S: Final = 60.0
 CANCEL_TIMEOUT_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 1.0
+THREADS_MAX: Final = 512
+"""For `asyncio.to_thread`, made when they are needed. With fewer than calls are under way these would queue while their
+time limits run, and Python's own number, the processors and four, is gone after as many calls that hang."""
 JOIN_TIMEOUT_S: Final = CANCEL_TIMEOUT_S + CLOSE_TIMEOUT_S + 0.5
 
 Asked = Sequence[tuple[Call, object]]
@@ -165,6 +169,7 @@ class ThreadCaller:
         loop = self._loop
         assert loop is not None
         asyncio.set_event_loop(loop)
+        loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, thread_name_prefix=f"a call of {self._name}"))
         try:
             loop.run_until_complete(self._serve())
         except BaseException as error:  # noqa: BLE001 - reported to the slot loop, which ends the attempt with it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import email.utils
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import aiohttp
@@ -33,12 +33,20 @@ class HttpTarget:
     """
 
     def __init__(
-        self, headers: Mapping[str, str], cache_s: float, connections_max: int, *, missing_fails: bool = False
+        self,
+        headers: Mapping[str, str],
+        cache_s: float,
+        connections_max: int,
+        *,
+        missing_fails: bool = False,
+        is_readable: Callable[[bytes], bool] = lambda _body: True,
     ) -> None:
+        """What is not readable is nobody else's answer: a moment of nonsense must not last as long as the cache."""
         self._headers = {"Accept": "application/json", "User-Agent": f"tidegate/{__version__}", **headers}
         self._cache = AnswerCache(cache_s)
         self._connections_max = connections_max
         self._missing_fails = missing_fails
+        self._is_readable = is_readable
         self._asking: dict[str, asyncio.Future[bytes | None]] = {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -89,7 +97,8 @@ class HttpTarget:
             shared.exception()  # nobody may have waited for it
             raise
         else:
-            self._cache.put(url, answer, loop.time())
+            if answer is None or self._is_readable(answer):
+                self._cache.put(url, answer, loop.time())
             shared.set_result(answer)
             return answer
         finally:

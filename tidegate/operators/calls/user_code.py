@@ -67,11 +67,27 @@ def read_modules(directory: Path, references: Iterable[str]) -> dict[str, str]:
 
 
 def _files_of(directory: Path, top: str) -> Sequence[Path]:
-    """As Python finds them: a package, a module, a directory without `__init__.py`."""
+    """As Python finds them: a package, a module, and, after what is installed, a directory without `__init__.py`.
+
+    In a slot they come before everything else, so none may be called like a module of Python's.
+    """
     package, module = directory / top, directory / f"{top}.py"
-    if module.is_file() and not (package / "__init__.py").is_file():
-        return [module]
-    return sorted(path for path in package.rglob("*.py") if path.is_file())
+    whole = (package / "__init__.py").is_file()
+    files = sorted(path for path in package.rglob("*.py") if path.is_file())
+    if not whole and module.is_file():
+        whole, files = True, [module]
+    if not files or (not whole and _is_installed(top)):
+        return []
+    if top in sys.stdlib_module_names:
+        raise UserCodeProblem(f"`{top}` beside the pipeline file would stand for Python's own `{top}`", "rename it")
+    return files
+
+
+def _is_installed(top: str) -> bool:
+    if top in sys.stdlib_module_names:
+        return True
+    found = importlib.util.find_spec(top)
+    return found is not None and found.origin is not None  # a directory has none
 
 
 def _read(path: Path) -> str:

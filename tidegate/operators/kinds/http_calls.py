@@ -125,7 +125,14 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
         from tidegate.operators.calls.http_client import HttpTarget
         from tidegate.operators.calls.runtime import CallRuntime, requests_of
 
-        target = HttpTarget(self.headers, self.cache_ms / 1000, self.capacity, missing_fails=self.missing_fails)
+        judge = JsonAnswerDecoder(self.answers, self.kept_answers)  # of the thread of the calls
+        target = HttpTarget(
+            self.headers,
+            self.cache_ms / 1000,
+            self.capacity,
+            missing_fails=self.missing_fails,
+            is_readable=lambda body: not judge.decode([body]).failures,
+        )
         reads = self.reads()
         columns = tuple(column for column in self.input if column[0] in reads)
         decoder = JsonAnswerDecoder(self.answers, self.kept_answers)

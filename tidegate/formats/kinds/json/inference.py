@@ -23,6 +23,7 @@ from tidegate.datatypes import (
     DOUBLE,
     FIRST_MOMENT,
     LAST_MOMENT,
+    MAX_PRECISION,
     STRING,
     TIMESTAMP,
     DataType,
@@ -35,6 +36,8 @@ COLUMNS_MAX: Final = 1000
 DEPTH_MAX: Final = 8
 """Of nested types: less than a pipeline file takes."""
 NAME_LENGTH_MAX: Final = 100
+UNSIGNED_PRECISION: Final = 20
+"""Digits of the largest unsigned integer of 64 bits."""
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
@@ -80,6 +83,8 @@ class _Seen:
     kinds: set[str] = field(default_factory=set)
     element: _Seen | None = None
     fields: dict[str, _Seen] = field(default_factory=dict)
+    precision: int = UNSIGNED_PRECISION
+    """Of its whole numbers that are beyond a bigint, which a double would round."""
 
     def add(self, value: Any) -> None:
         """One more value; null adds nothing."""
@@ -96,7 +101,10 @@ class _Seen:
                 for name, item in value.items():
                     self.fields.setdefault(name, _Seen()).add(item)
             case _:
-                self.kinds.add(_scalar_kind(value))
+                kind = _scalar_kind(value)
+                self.kinds.add(kind)
+                if kind == "decimal" and abs(value) >= 10**UNSIGNED_PRECISION:
+                    self.precision = MAX_PRECISION
 
 
 def derive_schema(values: Sequence[bytes | None]) -> Inference:
@@ -137,6 +145,8 @@ def _scalar_kind(value: bool | float | str) -> str:
     if isinstance(value, int):
         if _INTEGER_MIN <= value <= _INTEGER_MAX:
             return "bigint"
+        if abs(value) < 10**MAX_PRECISION:
+            return "decimal"
         return "double" if _is_finite(value) else _TOO_LARGE
     if isinstance(value, float):
         return "double"
@@ -178,8 +188,9 @@ def _resolve(seen: _Seen, path: str, left_out: list[LeftOut], depth: int) -> Dat
         return None if element is None else DataType("array", element=element)
     if kinds == {"struct"} and depth < DEPTH_MAX:
         return _resolve_struct(seen, path, left_out, depth)
-    if kinds <= {"bigint", "double"}:
-        return DOUBLE if "double" in kinds else BIGINT
+    if kinds <= {"bigint", "decimal", "double"}:
+        whole = DataType("decimal", precision=seen.precision) if "decimal" in kinds else BIGINT
+        return DOUBLE if "double" in kinds else whole
     if kinds <= {"string", *_MOMENTS}:
         (only,) = kinds if len(kinds) == 1 else ("string",)
         return _MOMENTS.get(only, STRING)
