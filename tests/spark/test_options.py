@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import pytest
+
 from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET
 from tidegate.spark.host import derive_java_options, derive_settings
 
@@ -48,3 +50,9 @@ def test_X34_the_secret_of_a_cluster_of_our_own_is_another_one_each_time() -> No
     found = {derive_settings("shop", "local-cluster[2,1,512]", {}, encrypted=True)[SECRET] for _ in range(2)}
     assert len(found) == 2
     assert all(len(secret) == 64 for secret in found)
+
+
+@pytest.mark.parametrize(("master", "value"), [("local[2]", "1"), ("local-cluster[2,1,512]", "1"), ("yarn", None)])
+def test_no_file_where_the_daemon_was_started_is_a_module_of_slots(master: str, value: str | None) -> None:
+    """A queue.py there stood for Python's own in every worker: `python -m` looks where it is started first."""
+    assert derive_settings("shop", master, {}, encrypted=False).get("spark.executorEnv.PYTHONSAFEPATH") == value

@@ -41,3 +41,19 @@ def test_X36_workers_of_a_local_cluster_write_into_the_daemons_own_directory(
     work.mkdir()
     SparkHost("shop", master, {}, work)._prepare(fake_java(tmp_path / "java", "21.0.1"))
     assert Path(os.environ["SPARK_HOME"]).parent == (work if own else installed.parent)
+
+
+@pytest.mark.parametrize(("master", "name"), [("spark://there:7077", "10.1.2.3"), ("local[2]", "localhost")])
+def test_executors_call_the_driver_by_an_address_and_slots_call_the_daemon_by_the_same(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, name: str
+) -> None:
+    """By its name only this machine may know itself."""
+    monkeypatch.setenv("SPARK_LOCAL_HOSTNAME", "so that it is undone")
+    monkeypatch.delenv("SPARK_LOCAL_HOSTNAME")
+    for other in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "SPARK_LAUNCHER_OPTS", "SPARK_LOCAL_DIRS"):
+        monkeypatch.setenv(other, "so that it is undone")
+    monkeypatch.setattr("tidegate.spark.host.find_driver_host", lambda _master, _properties: "10.1.2.3")
+    work = tmp_path / "work"
+    work.mkdir()
+    SparkHost("shop", master, {}, work)._prepare(fake_java(tmp_path / "java", "21.0.1"))
+    assert os.environ["SPARK_LOCAL_HOSTNAME"] == name

@@ -28,7 +28,7 @@ from tidegate.spark.class_archive import spark_archive
 from tidegate.spark.java import find_java, java_home
 from tidegate.spark.job_errors import derive_job_error, describe_failure, describe_refusal
 from tidegate.spark.jvm_output import JvmOutput
-from tidegate.spark.master import MASTER_TIMEOUT_S, SparkUnavailable, wait_for_master
+from tidegate.spark.master import MASTER_TIMEOUT_S, SparkUnavailable, find_driver_host, wait_for_master
 from tidegate.spark.processes import FORK_SERVER
 from tidegate.spark.spark_home import link_home
 from tidegate.spark.versions import read_spark
@@ -279,11 +279,12 @@ class SparkHost:
         python = self._properties.pop("spark.pyspark.python", None) or os.environ.get("PYSPARK_PYTHON")
         os.environ["PYSPARK_PYTHON"] = python or sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        os.environ.setdefault("PYTHONSAFEPATH", "1")  # a queue.py where the daemon was started is no module of Python's
         os.environ["JAVA_HOME"] = str(java_home(java, self._work_dir))
         if self._master.startswith("local-cluster"):
             os.environ["SPARK_HOME"] = str(link_home(self._work_dir))
-        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost" if self._is_local else os.uname().nodename)
+        # What executors call the driver by where the file does not say: a machine's name may mean nothing to others.
+        host = "localhost" if self._is_local else find_driver_host(self._master, {})
+        os.environ.setdefault("SPARK_LOCAL_HOSTNAME", host)
         os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(JVM_OPTIONS))
         if not self._master.startswith(KUBERNETES):  # there every executor would get a volume of this name
             os.environ.setdefault("SPARK_LOCAL_DIRS", str(self._work_dir / "spark"))
@@ -414,6 +415,8 @@ def derive_settings(application: str, master: str, given: Mapping[str, str], *, 
         own |= ENCRYPTED_SPARK
         if master.startswith("local-cluster"):  # all of it is ours, so we have to make the secret
             own[SECRET] = secrets.token_hex(32)
+    if master.startswith("local"):  # its workers run where the daemon was started: a queue.py there is not Python's
+        own["spark.executorEnv.PYTHONSAFEPATH"] = "1"
     return {**own, **given}
 
 
