@@ -10,6 +10,7 @@ from tests.coordinator.values import IDENTITY, ME, committable, completed, handl
 from tidegate.coordinator.choice import (
     Fate,
     Wish,
+    carry_positions,
     decide_fallback,
     decide_wish,
     derive_asked,
@@ -24,7 +25,14 @@ from tidegate.coordinator.choice import (
 from tidegate.coordinator.journal import NOTHING_USED, Journal, Used
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.ledger import Key, key_of
-from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestoreRefused, decide_chosen, decide_restore
+from tidegate.coordinator.recovery import (
+    Chosen,
+    RestoreFacts,
+    RestoreRefused,
+    decide_chosen,
+    decide_restore,
+    merge_positions,
+)
 from tidegate.coordinator.savepoint import Savepoint
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.ids import Attempt, CheckpointId, OperatorName
@@ -151,6 +159,39 @@ def test_a_source_that_was_added_since_is_read_again_from_its_first_record() -> 
     state = owned(cut(1, 10, 20), added).state
     with pytest.raises(RestoreRefused, match="lies 5 input records before"):
         decide_wish(state, find_retained(state, CheckpointId(1)), repeat_output=False)
+
+
+def test_topics_that_were_added_since_and_begin_at_the_end_go_on_where_the_newest_checkpoint_is() -> None:
+    """Looked up again the end is a later one: what lies in between would be read by nobody."""
+    at = [positions("orders", {"orders": {0: 10, 1: 20}, "more": {0: 7}}), positions("returns", {"returns": {0: 5}})]
+    newest = completed(2, at=at)
+    state = owned(cut(1, 10, 20), newest).state
+    old = find_retained(state, CheckpointId(1))
+    assert carry_positions(old, None, {OperatorName("orders")}) == old
+    assert carry_positions(old, newest, ()) == old
+    for sources, added, again in (({"orders", "returns"}, ["more", "returns"], 0), ({"returns"}, ["returns"], 7)):
+        wish = carry_positions(old, newest, {OperatorName(one) for one in sources})
+        assert wish.carried == tuple(added)
+        assert (
+            f"it does not know {', '.join(added)}, with `start: latest`: read on from checkpoint 2"
+            in describe_output(state, wish)
+        )
+        if again:
+            with pytest.raises(RestoreRefused, match=f"lies {again} input records before"):
+                decide_wish(state, wish, repeat_output=False)
+        else:
+            assert decide_wish(state, wish, repeat_output=False)
+    sources = {OperatorName("orders"): {"orders": 2, "more": 1}, OperatorName("returns"): {"returns": 1}}
+    facts = RestoreFacts(IDENTITY, sources, frozenset({OperatorName("totals")}))
+    wish = carry_positions(old, newest, sources)
+    restored = merge_positions(decide_chosen(state, derive_chosen(wish, IDENTITY), facts).positions)
+    assert restored == merge_positions(newest.positions)
+
+
+def test_a_source_that_has_another_name_since_has_added_no_topic() -> None:
+    newest = completed(2, at=[positions("sales", {"orders": {0: 30, 1: 40}})])
+    old = find_retained(owned(cut(1, 10, 20), newest).state, CheckpointId(1))
+    assert carry_positions(old, newest, {OperatorName("sales")}) == old
 
 
 def test_a_retained_checkpoint_ahead_of_the_newest_is_refused_whatever_is_asked_for() -> None:

@@ -232,7 +232,7 @@ def test_a_block_text_ends_before_the_line_after_it(tmp_path: Path) -> None:
     after, passed = update(tmp_path / "a.yaml", text)
     assert passed
     assert all(line.startswith("+") for line in changed(text, after))
-    assert "amount\": 150}\n    expect:\n      out:\n" in after
+    assert 'amount": 150}\n    expect:\n      out:\n' in after
 
 
 def test_a_record_with_a_block_text_goes_alone(tmp_path: Path) -> None:

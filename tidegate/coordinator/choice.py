@@ -7,7 +7,7 @@ is written a second time, which nobody but the owner of the readers may decide.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -18,7 +18,7 @@ from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.recovery import Chosen, RestoreRefused, merge_positions
 from tidegate.coordinator.savepoint import Savepoint
-from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions
 from tidegate.coordinator.upgrade import derive_identity
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition
@@ -52,6 +52,8 @@ class Wish(msgspec.Struct, frozen=True):
     """It is of this journal."""
     from_rows: bool = False
     """It is a savepoint that no pipeline has taken, so nothing has been written after it."""
+    carried: tuple[str, ...] = ()
+    """Topics whose positions are the newest checkpoint's: see `carry_positions`."""
 
 
 class Fallback(msgspec.Struct, frozen=True):
@@ -89,6 +91,35 @@ def derive_saved(path: str, savepoint: Savepoint, now: Identity) -> Wish:
     identity = msgspec.structs.replace(savepoint.identity, pipeline=now.pipeline, cluster_id=cluster)
     title, origin = f"savepoint {path}", f"savepoint {savepoint.token}"
     return Wish(title, origin, savepoint.checkpoint, identity, retained=False, from_rows=savepoint.from_rows)
+
+
+def carry_positions(wish: Wish, newest: CompletedCheckpoint | None, latest: Collection[OperatorName]) -> Wish:
+    """With the newest checkpoint's positions in topics that `wish` does not know, of sources with `start: latest`.
+
+    Looked up again that would be a later end, and nobody would ever read what lies in between.
+    """
+    if newest is None:
+        return wish
+    there = merge_positions(newest.positions)
+    known = {(source, part.topic) for source, part in _offsets(wish.checkpoint)}
+    former = {topic for source, topic in known if source not in there}
+    added: list[SourcePositions] = []
+    for source in sorted(there.keys() & set(latest)):
+        nexts, ends = (
+            tuple(
+                (part, at)
+                for part, at in sorted(offsets.items())
+                if part.topic not in former and (source, part.topic) not in known
+            )
+            for offsets in there[source]
+        )
+        if nexts:
+            added.append(SourcePositions(source, nexts, ends))
+    if not added:
+        return wish
+    checkpoint = msgspec.structs.replace(wish.checkpoint, positions=(*wish.checkpoint.positions, *added))
+    topics = tuple(sorted({part.topic for one in added for part, _ in one.next_offsets}))
+    return msgspec.structs.replace(wish, checkpoint=checkpoint, carried=topics)
 
 
 def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool:
@@ -141,10 +172,14 @@ def describe_output(state: JournalState, wish: Wish) -> str:
     if newest is None:
         return again_text
     again, ahead = _distance(wish.checkpoint, newest, _derive_later(state, wish))
-    if not ahead:
-        return again_text
-    ahead_text = f"it {_tell_ahead(newest, ahead)}"
-    return f"{again_text}; {ahead_text}" if again else ahead_text
+    told = [again_text] if again or not ahead else []
+    if ahead:
+        told.append(f"it {_tell_ahead(newest, ahead)}")
+    if wish.carried:
+        told.append(
+            f"it does not know {', '.join(wish.carried)}, with `start: latest`: read on from checkpoint {newest.id}"
+        )
+    return "; ".join(told)
 
 
 def refuse_missing_partitions(wish: Wish, sources: Mapping[OperatorName, Mapping[str, int]]) -> None:

@@ -16,6 +16,7 @@ from tidegate.coordinator.choice import (
     Fallback,
     Fate,
     Wish,
+    carry_positions,
     decide_fallback,
     decide_wish,
     derive_asked,
@@ -39,8 +40,10 @@ from tidegate.coordinator.upgrade import Spoken, StoredStates
 from tidegate.daemon.stages import Decided, Ended, Owned, Whole
 from tidegate.daemon.start.unfit_state import refuse_unfit_rows
 from tidegate.daemon.stores import Stores
-from tidegate.ids import CheckpointId, is_checkpoint_number
+from tidegate.ids import CheckpointId, OperatorName, is_checkpoint_number
 from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.settings.schemas import LATEST
 from tidegate.storage.base import Storage, StorageError
 
 logger = logging.getLogger(__name__)
@@ -100,6 +103,7 @@ class Choosing:
         """
         wish = await self._read_wish(state)
         if wish is not None:
+            wish = carry_positions(wish, state.newest_checkpoint, self._latest)
             assert self._option is not None
             await self._refuse_unfit(wish)
             if decide_wish(state, wish, repeat_output=self._option.repeat_output):
@@ -108,6 +112,12 @@ class Choosing:
         if self._verify and state.retained:
             return await self._find_fallback(state)
         return None
+
+    @property
+    def _latest(self) -> set[OperatorName]:
+        """Sources that begin at the end."""
+        plan = self._facts.plan
+        return set() if plan is None else {one.name for one in plan.operators(SourceOperator) if one.start == LATEST}
 
     async def get_round_damage(self, owned: Owned) -> Whole:
         """Restore the last whole checkpoint where the newest is damaged and that can be made up for.

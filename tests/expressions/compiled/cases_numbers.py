@@ -77,6 +77,10 @@ PAIRS = (
     (10.0, -2.0),
     (1e200, 2.0),
     (1.1, 10.0),
+    (1.1, 7.0),
+    (-INF, 0.5),
+    (-0.0, 0.5),
+    (1.05, 3.0),
     (None, 1.0),
     (1.0, None),
 )
@@ -177,7 +181,12 @@ CASES = (
         "x float",
         FLOATS,
     ),
-    Case(("power(a, b)", "pow(a, b)", "power(a, 2)", "pow(2, b)"), "a double, b double", PAIRS, ulps=1),
+    Case(
+        ("power(a, b)", "pow(a, b)", "power(a, 2)", "power(a, 7)", "power(a, 0.5D)", "pow(2, b)"),
+        "a double, b double",
+        PAIRS,
+        ulps=1,
+    ),
     Case(
         (
             "abs(n)",

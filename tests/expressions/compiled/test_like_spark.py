@@ -18,8 +18,10 @@ from tests.expressions.compiled import (
     cases_text,
     cases_time,
 )
-from tests.expressions.compiled.like_spark import Case, differences, functions_in
+from tests.expressions.compiled.like_spark import Case, differences, frame_of, functions_in
+from tidegate.expressions.compiled import compile_projection
 from tidegate.expressions.functions import REGISTRY
+from tidegate.expressions.parse import parse_expression
 
 TABLES = {
     "operators": cases_operators.CASES,
@@ -47,6 +49,23 @@ def test_values_and_failures_are_sparks(spark: SparkSession, case: Case) -> None
     """Type, values and failing rows of every expression of a table."""
     found = differences(spark, case)
     assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", EACH)
+def test_values_do_not_depend_on_the_rows_beside(case: Case) -> None:
+    """Each row alone: how records come in batches is chance, and a change has to take back what was added."""
+    frame = frame_of(case)
+    for text in case.expressions:
+        projection = compile_projection([("r", parse_expression(text, case.schema))])
+        found, failures = projection.apply(frame)
+        failed = {one.row: (one.kind, one.message) for one in failures}
+        values = iter(map(repr, found["r"].to_list()))
+        for row in range(frame.height):
+            alone, refused = projection.apply(frame[row : row + 1])
+            assert [(one.kind, one.message) for one in refused] == ([failed[row]] if row in failed else []), (text, row)
+            if row not in failed:
+                assert [repr(value) for value in alone["r"].to_list()] == [next(values)], (text, row)
 
 
 def test_every_function_has_a_conformance_row() -> None:

@@ -100,6 +100,9 @@ def _to_bigint(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return strict(call, arguments, number, (FailureKind.ARITHMETIC_OVERFLOW, outside & ~whole.is_nan()))
 
 
+_TWO_ROWS = pl.Series([1.0, 1.0])
+
+
 def _positive(value: pl.Expr) -> pl.Expr:
     """NULL for what has no logarithm; NaN stays."""
     return pl.when(value > 0).then(value)
@@ -144,7 +147,20 @@ def _power(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     """As C's pow, except that Java says NaN for (plus or minus one) to the power of infinity and 1 to NaN."""
     base, exponent = arguments[0].value, arguments[1].value
     no_number = (base.abs() == 1) & exponent.is_infinite() | (base == 1) & exponent.is_nan()
-    return strict(call, arguments, pl.when(no_number).then(pl.lit(float("nan"))).otherwise(base.pow(exponent)))
+    power = pl.map_batches([base, exponent], _to_the_power, return_dtype=pl.Float64, is_elementwise=True)
+    return strict(call, arguments, pl.when(no_number).then(pl.lit(float("nan"))).otherwise(power))
+
+
+def _to_the_power(columns: Sequence[pl.Series]) -> pl.Series:
+    """With an exponent alone, which a constant and a batch of one row have, Polars multiplies and takes roots, with other
+    last digits and another square root of minus infinity. So there is always a row more: a value must not depend on
+    the rows beside it, or a change could not be taken back.
+    """
+    rows = max(map(len, columns))
+    base, exponent = (
+        pl.concat([column.new_from_index(0, rows) if len(column) < rows else column, _TWO_ROWS]) for column in columns
+    )
+    return base.pow(exponent).head(rows)
 
 
 @compiles("pmod")
