@@ -226,6 +226,21 @@ def test_delete_refuses_a_savepoint_that_its_pipeline_was_restored_from(
     assert told(capsys, "delete", elsewhere, "--of", shop.file, "--force")[0] == 0
 
 
+@pytest.mark.parametrize("place", ["savepoints/weekly", "before-upgrade"])
+def test_a_savepoint_anywhere_below_the_checkpoint_directory_is_shown_and_guarded(
+    shop: Shop, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    """A command may have written it there."""
+    shop.restore()
+    moved = shop.directory / place / shop.path.name
+    moved.parent.mkdir()
+    shop.path.rename(moved)
+    assert str(moved) in told(capsys, "list", shop.file)[1]
+    code, text = told(capsys, "delete", moved)
+    assert code == 4
+    assert "start without that option from now on" in text
+
+
 def test_delete_refuses_a_savepoint_while_it_is_restored(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     shop.storage.put(mark_of(read_savepoint(LocalStorage(str(shop.path), create=False))), b"")
     code, text = told(capsys, "delete", shop.path)

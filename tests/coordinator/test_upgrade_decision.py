@@ -321,3 +321,25 @@ def test_an_aggregate_of_a_step_that_is_refused_is_not_said_to_begin() -> None:
     upgrade = decide_upgrade(HELD, MEANT, one_step(x="other", y="2"))
     assert upgrade.refusals
     assert [step.remarks for step in upgrade.steps if step.name == "a"] == [()]
+
+
+def test_a_name_that_the_checkpoint_has_for_something_else_is_taken_over_by_two_starts() -> None:
+    """As refusals advise, the changed step was written beside the old one; now it is to have the old one's name."""
+    totals, second = name_of("totals"), name_of("totals_v2")
+    states = [msgspec.structs.replace(handle(7, subtask=0), operator=one) for one in (totals, second)]
+    checkpoint = completed(7, at=[positions("s", {"s": {0: 5}})], states=states)
+    meaning: Meaning = {"s": {"the choice of records": "2:0"}}
+    identity = msgspec.structs.replace(IDENTITY, meanings={totals: meaning, second: meaning})
+    now = Definition(
+        {totals: meaning},
+        {name_of("s"): {"s": 1}},
+        {totals: ()},
+        frozenset(),
+        {totals: StepWords(was=second)},
+        Spoken(),
+    )
+    (refusal,) = decide_upgrade(checkpoint, identity, now).refusals
+    assert (
+        refusal.message == "`was: totals_v2` at 'totals' cannot be followed: checkpoint 7 holds a 'totals' of its own"
+    )
+    assert "leave 'totals_v2' under its name, and start once with --drop totals; after a checkpoint" in refusal.remedy

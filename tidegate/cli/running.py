@@ -41,7 +41,6 @@ from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.savepoint_care import FoundSavepoint, find_savepoints
 from tidegate.daemon.http.commands import Order
 from tidegate.daemon.ordered import CheckpointDone
-from tidegate.daemon.savepoints import SAVEPOINTS
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
 from tidegate.settings.counts import render_count
@@ -246,8 +245,7 @@ def read_rows(directory: str, open_storage: StorageOpener) -> list[Row]:
     storage = open_storage(directory, create=False)
     state = read_journal(storage)
     rows = [_row(state, entry) for entry in state.retained]
-    savepoints = open_storage(f"{directory.rstrip('/')}/{SAVEPOINTS}", create=False)
-    found, unread = find_savepoints(savepoints, open_storage)
+    found, unread = find_savepoints(storage, open_storage)
     rows += map(_savepoint_row, found)
     return rows + [Row(None, None, None, "damaged", f"{folder}: no permission to read it") for folder in unread]
 

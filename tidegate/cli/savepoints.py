@@ -30,6 +30,7 @@ from tidegate.config.load import read_sections
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener, opener_of_file
 from tidegate.coordinator.entries import JournalRefused
+from tidegate.coordinator.journal_reading import list_entries
 from tidegate.coordinator.savepoint import COPY_AGAIN, SavepointRefused, read_savepoint
 from tidegate.coordinator.savepoint_care import (
     Examination,
@@ -41,7 +42,7 @@ from tidegate.coordinator.savepoint_care import (
     remove_savepoint,
 )
 from tidegate.daemon.http.commands import Order
-from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone
+from tidegate.daemon.savepoints import SavepointDone
 from tidegate.settings.counts import render_count
 from tidegate.settings.units import derive_duration_ms
 from tidegate.storage.base import ObjectCorrupt, Storage, StorageError
@@ -217,8 +218,7 @@ def _directories(place: str, of: Path | None) -> tuple[list[str], StorageOpener]
     if kind is not Kind.FILE and not named:
         return [place if "://" in place else str(Path(place).absolute())], opener_of_file(of)
     settings = read_sections(Path(place), os.environ, "checkpoints", "savepoints")
-    own = f"{str(settings.checkpoints.directory).rstrip('/')}/{SAVEPOINTS}"
-    return [own, *settings.savepoints.roots], derive_opener(settings)
+    return [str(settings.checkpoints.directory), *settings.savepoints.roots], derive_opener(settings)
 
 
 def _row(found: FoundSavepoint, opener: StorageOpener, *, verified: bool) -> SavepointRow:
@@ -355,7 +355,7 @@ def delete(path: str, file: Path | None, force: bool, unfinished: bool) -> None:
     opener = open_storage if settings is None else derive_opener(settings)
     folder = opener(path, create=False)
     if not force:
-        for directory in _owners(path, None if settings is None else settings.checkpoints.directory):
+        for directory in _owners(path, None if settings is None else settings.checkpoints.directory, opener):
             _refuse_needed(folder, opener(directory, create=False), unfinished=unfinished)
     removed = remove_savepoint(folder, unfinished=unfinished)
     if scheme_of(path) == "file":
@@ -363,12 +363,15 @@ def delete(path: str, file: Path | None, force: bool, unfinished: bool) -> None:
     click.echo(f"deleted {path} ({render_count(removed, 'file')})")
 
 
-def _owners(path: str, directory: str | None) -> list[str]:
-    """Checkpoint directories whose journals are asked."""
-    named = [] if directory is None else [directory]
-    above, _, _ = (path if "://" in path else str(Path(path).absolute())).rstrip("/").rpartition("/")
-    owner, _, folder = above.rpartition("/")
-    return [*named, owner] if folder == SAVEPOINTS else named
+def _owners(path: str, directory: str | None, opener: StorageOpener) -> list[str]:
+    """Checkpoint directories whose journals are asked: any that it lies in, at whatever depth, and the one named."""
+    above = (path if "://" in path else str(Path(path).absolute())).rstrip("/")
+    scheme, _, _ = above.rpartition("://")
+    found = [] if directory is None else [directory]
+    while (above := above.rpartition("/")[0]).removeprefix(f"{scheme}:").strip("/"):
+        if list_entries(opener(above, create=False)):
+            found.append(above)
+    return found
 
 
 def _refuse_needed(folder: Storage, checkpoints: Storage, *, unfinished: bool) -> None:

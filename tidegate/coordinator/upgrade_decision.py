@@ -309,6 +309,10 @@ class _Decision:
             return
         states = self._states_of(old, UNSAID)
         self._steps.append(StepChange(old, Outcome.REFUSED, source, states=states))
+        taken = next((name for name, words in self._now.words.items() if words.was == old), None)
+        if taken is not None:
+            self._refuse(old, *_say_taken(old, taken, self._checkpoint.id))
+            return
         again = "begins at its `start`" if source else "begins with empty state"
         lost = _LOST if self._waiting_in(old) else self._say_fed(old)
         self._refuse(
@@ -435,6 +439,16 @@ def _derive_renamed(
     return {
         name: words.was for name, words in now.words.items() if words.was and words.was in known and name not in known
     }
+
+
+def _say_taken(old: OperatorName, name: OperatorName, checkpoint: CheckpointId) -> tuple[str, str]:
+    """Message and remedy of a name that is given to something else than what the checkpoint has under it."""
+    return (
+        f"`was: {old}` at {str(name)!r} cannot be followed: checkpoint {checkpoint} holds a {str(name)!r} of its own",
+        f"Two starts do it: remove {str(name)!r} from the file, leave {str(old)!r} under its name, and start once with "
+        f"--drop {name}; after a checkpoint rename it. Without `was`, and with --drop {old}, {str(name)!r} continues with "
+        "its own former state",
+    )
 
 
 def _under_former_names(

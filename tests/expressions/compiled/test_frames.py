@@ -123,10 +123,9 @@ def test_what_one_constant_fails_for_another_is_said_of_every_row(text: str, kin
     assert [(failure.row, failure.kind) for failure in failures] == [(row, kind) for row in range(4)]
 
 
-def test_an_empty_frame_stays_empty() -> None:
-    found, failures = compile_projection([("q", parse_expression("a div b", COLUMNS))]).apply(
-        FRAME.clear(), ["__offset"]
-    )
+@pytest.mark.parametrize("text", ["a div b", "power(a, 2)", "power(a, b)", "power(2, b)", "power(2, 3)"])
+def test_an_empty_frame_stays_empty(text: str) -> None:
+    found, failures = compile_projection([("q", parse_expression(text, COLUMNS))]).apply(FRAME.clear(), ["__offset"])
     assert (found.height, found.columns, failures) == (0, ["__offset", "q"], [])
 
 

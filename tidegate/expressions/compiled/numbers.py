@@ -152,13 +152,13 @@ def _power(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 
 def _to_the_power(columns: Sequence[pl.Series]) -> pl.Series:
-    """With an exponent alone, which a constant and a batch of one row have, Polars multiplies and takes roots, with other
-    last digits and another square root of minus infinity. So there is always a row more: a value must not depend on
-    the rows beside it, or a change could not be taken back.
+    """With one exponent, of a constant or a batch of one row, Polars multiplies and takes roots, with other last digits
+    and another square root of minus infinity. So there is always a row more: a value must not depend on the rows
+    beside it, or a change could not be taken back.
     """
-    rows = max(map(len, columns))
+    rows = min(map(len, columns)) and max(map(len, columns))
     base, exponent = (
-        pl.concat([column.new_from_index(0, rows) if len(column) < rows else column, _TWO_ROWS]) for column in columns
+        pl.concat([column.new_from_index(0, rows) if len(column) == 1 else column, _TWO_ROWS]) for column in columns
     )
     return base.pow(exponent).head(rows)
 
