@@ -270,6 +270,67 @@ def test_a_condition_that_rows_which_delete_a_session_do_not_pass(
     assert found == ([message] if warned else [])
 
 
+SETS = KEPT.replace("n: count(*)", "n: count(*), ids: collect_set(id)")
+"""With an array to take apart."""
+
+
+@pytest.mark.parametrize(
+    ("step", "sink", "said"),
+    [
+        ("explode: {ids: id}", "", "have NULL in `ids`: its rows are never deleted"),
+        ("select: {customer: customer, many: n, _deleted: _deleted}", "", ""),
+        (
+            "select: {customer: customer, _deleted: _deleted, many: n + 1}",
+            ", partition: many",
+            "the tombstone goes by its key, to another partition",
+        ),
+        ("where: customer <> 'bot'", ", topic: {expression: \"if(n > 5, 'o', 'p')\", allow: [o, p]}", "bad records"),
+        ("where: customer <> 'bot'", ", topic: {expression: \"if(customer > 'm', 'o', 'p')\", allow: [o, p]}", ""),
+    ],
+)
+def test_what_is_calculated_from_results_is_null_where_one_is_deleted(step: str, sink: str, said: str) -> None:
+    more = f"  - {{name: each, from: totals, {step}}}\nsinks:\n"
+    topic = "" if "topic" in sink else ", topic: o"
+    head = pipeline(SETS).replace("sinks:\n", more).partition("sinks:")[0]
+    found = warnings_of(f"{head}sinks:\n  o: {{from: each, key: customer{topic}{sink}{ON_NULL}}}\n")
+    assert [said in one for one in found if "rows that delete" in one] == ([True] if said else [])
+
+
+def test_a_condition_on_a_result_under_another_name_withholds_deletes_too() -> None:
+    more = (
+        "  - {name: named, from: totals, select: {customer: customer, many: n, _deleted: _deleted}}\n"
+        "  - {name: each, from: named, where: many > 5}\nsinks:\n"
+    )
+    head = pipeline(KEPT).replace("sinks:\n", more).partition("sinks:")[0]
+    found = warnings_of(f"{head}sinks:\n  o: {{from: each, topic: o, key: customer{ON_NULL}}}\n")
+    assert "rows that delete a result of `totals` do not pass, since their `many` is NULL" in found
+
+
+RUNNING = "key: customer, aggregate: {n: count(*), net: sum(amount)}"
+
+
+@pytest.mark.parametrize(
+    ("first", "after", "word"),
+    [
+        (RUNNING, "key: customer, keep: {by: net, n: 3}", "keep"),
+        (RUNNING, "key: customer, aggregate: {all: sum(net)}", "aggregate"),
+        (RUNNING, "key: customer, window: {tumbling: 1m}, aggregate: {all: sum(net)}", "aggregate"),
+        (RUNNING, "key: customer, aggregate: {most: max(net)}", ""),
+        (RUNNING, "key: customer, keep: last", ""),
+        ("key: customer, keep: {by: amount, n: 3}", "key: customer, aggregate: {n: count(*)}", "aggregate"),
+        (f"{RUNNING}, window: {{tumbling: 1m}}", "key: customer, keep: {by: net, n: 3}", ""),
+        ("key: customer, keep: last", "key: customer, aggregate: {n: count(*)}", ""),
+    ],
+)
+def test_a_total_of_running_totals_is_warned_of(first: str, after: str, word: str) -> None:
+    """Each record gives another total of its key: a leaderboard of them has one customer three times."""
+    steps = f"  - {{name: totals, from: orders, {first}}}\n  - {{name: some, from: totals, where: customer <> 'x'}}\n"
+    head = pipeline(KEPT).partition("steps:")[0]
+    text = f"{head}steps:\n{steps}  - {{name: each, from: some, {after}}}\nsinks:\n  o: {{from: each, topic: o}}\n"
+    found = [one for one in warnings_of(text) if "gives another result with each record" in one]
+    assert [f"`{word}` takes every one" in one for one in found] == ([True] if word else [])
+
+
 @pytest.mark.parametrize(
     "step",
     [

@@ -445,9 +445,11 @@ def _say_taken(old: OperatorName, name: OperatorName, checkpoint: CheckpointId) 
     """Message and remedy of a name that is given to something else than what the checkpoint has under it."""
     return (
         f"`was: {old}` at {str(name)!r} cannot be followed: checkpoint {checkpoint} holds a {str(name)!r} of its own",
-        f"Two starts do it: remove {str(name)!r} from the file, leave {str(old)!r} under its name, and start once with "
-        f"--drop {name}; after a checkpoint rename it. Without `was`, and with --drop {old}, {str(name)!r} continues with "
-        "its own former state",
+        (
+            f"Two starts do it: remove {str(name)!r} from the file, leave {str(old)!r} under its name, and start once "
+            f"with --drop {name}; after a checkpoint rename it. Without `was`, and with --drop {old}, {str(name)!r} "
+            "continues with its own former state"
+        ),
     )
 
 

@@ -13,15 +13,12 @@ import msgspec
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings
-from tidegate.expressions.expression import columns_of
 from tidegate.formats.keys import AVRO
 from tidegate.formats.registry import FORMATS
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.dedup import DedupOperator
-from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import DELETED, SourceOperator
-from tidegate.operators.kinds.route import RouteOperator
 from tidegate.operators.spec import LATE
 from tidegate.plan.chain import derive_vertices
 from tidegate.plan.changes import (
@@ -29,12 +26,12 @@ from tidegate.plan.changes import (
     find_disordered,
     find_left_behind,
     find_unrepeatable,
-    leads_to_tombstones,
 )
 from tidegate.plan.dead_letters import add_dead_letters, find_dead_letter_problems
 from tidegate.plan.graph import Plan
 from tidegate.plan.logical import LogicalGraph
 from tidegate.plan.prune import derive_headed, derive_pruned, derive_reachable, derive_timed
+from tidegate.plan.results import find_counted_again, find_withheld
 from tidegate.plan.scope import Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
 from tidegate.plan.words import derive_words, find_word_problems
@@ -94,7 +91,7 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         *_undeleted(loaded, scope, reachable, builder.changelogs | builder.corrections),
         *_crossing(loaded, scope, reachable),
         *_left_behind(loaded, reachable),
-        *_withheld(loaded, scope, reachable, builder.corrections),
+        *_results(loaded, scope, reachable, builder.corrections),
         *map(_warning, unused),
     )
     whole = add_dead_letters(derive_changing(reachable), loaded)
@@ -253,25 +250,14 @@ def _unread_deletes(graph: LogicalGraph, sink: OperatorName, source: OperatorNam
     return None if DELETED in read else of
 
 
-def _withheld(
+def _results(
     loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph, corrections: Mapping[str, str]
 ) -> list[Problem]:
-    """Conditions on results of corrected sessions that rows which delete one do not pass, since these have none."""
-    found = []
-    for name, node in reachable.items():
-        step, of = node.operator, corrections.get(name)
-        if of is None or not isinstance(step, FilterOperator | RouteOperator):
-            continue
-        columns = columns_of(step.predicate if isinstance(step, FilterOperator) else step.choice)
-        session = scope.declared[of].settings
-        values = set(getattr(session, "aggregate", None) or ()) & columns
-        if values and DELETED not in columns and leads_to_tombstones(reachable, name):
-            word = "where" if isinstance(step, FilterOperator) else "route"
-            message = f"rows that delete a result of `{of}` do not pass, since their `{min(values)}` is NULL"
-            remedy = f"write `{DELETED} OR ...` in a `where`, or no tombstone is written"
-            place = (*scope.declared[name].path, word)
-            found.append(_warning(loaded.problem(place, message, remedy, at_key=True)))
-    return found
+    """Steps and sinks that cannot follow results which are given again, or taken back."""
+    return [
+        _warning(loaded.problem((*scope.declared[name].path, word), message, remedy, at_key=True))
+        for name, word, message, remedy in (*find_counted_again(reachable), *find_withheld(reachable, corrections))
+    ]
 
 
 def _unrepeatable(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
