@@ -331,6 +331,41 @@ def test_a_total_of_running_totals_is_warned_of(first: str, after: str, word: st
     assert [f"`{word}` takes every one" in one for one in found] == ([True] if word else [])
 
 
+HOURS = "key: customer, window: {tumbling: 1h}, aggregate: {net: sum(amount)}"
+
+
+@pytest.mark.parametrize(
+    ("between", "keep", "warned"),
+    [
+        ("where: net > 1", "keep: {by: net, n: 3}", False),
+        ("select: {window_start: window_start, net: net}", "keep: {by: net, n: 3}", False),
+        ("select: {window_start: window_end, net: net}", "keep: {by: net, n: 3}", False),
+        ("select: {window_start: \"date_trunc('DAY', window_start)\", net: net}", "keep: {by: net, n: 3}", True),
+        (
+            "select: {window_start: \"date_trunc('DAY', window_start)\", net: net}",
+            "keep: {by: net, n: 3, emit: each}",
+            False,
+        ),
+    ],
+)
+def test_a_ranking_by_what_only_is_called_like_a_windows_column_is_warned_of(
+    between: str, keep: str, warned: bool
+) -> None:
+    """Each event time is a ranking of its own then, and every row of a day the first of one."""
+    steps = f"  - {{name: hours, from: orders, {HOURS}}}\n  - {{name: some, from: hours, {between}}}\n"
+    head = pipeline(KEPT).partition("steps:")[0]
+    text = f"{head}steps:\n{steps}  - {{name: top, from: some, key: window_start, {keep}}}\nsinks:\n"
+    found = warnings_of(f"{text}  o: {{from: top, topic: o}}\n")
+    assert [one for one in found if "no window has made this `window_start`" in one] == found[: int(warned)]
+
+
+def test_a_ranking_by_a_column_that_was_read_back_is_warned_of() -> None:
+    head = pipeline(KEPT).partition("steps:")[0].replace("id: bigint", "id: bigint, window_start: timestamp")
+    text = f"{head}steps:\n  - {{name: top, from: orders, key: window_start, keep: {{by: amount, n: 3}}}}\nsinks:\n"
+    (warning,) = warnings_of(f"{text}  o: {{from: top, topic: o}}\n")
+    assert "no window has made this `window_start`" in warning
+
+
 @pytest.mark.parametrize(
     "step",
     [

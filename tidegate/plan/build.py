@@ -31,8 +31,8 @@ from tidegate.plan.dead_letters import add_dead_letters, find_dead_letter_proble
 from tidegate.plan.graph import Plan
 from tidegate.plan.logical import LogicalGraph
 from tidegate.plan.prune import derive_headed, derive_pruned, derive_reachable, derive_timed
-from tidegate.plan.results import find_counted_again, find_withheld
-from tidegate.plan.scope import Scope, derive_scope
+from tidegate.plan.results import find_counted_again, find_windowless, find_withheld
+from tidegate.plan.scope import Declared, Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
 from tidegate.plan.words import derive_words, find_word_problems
 from tidegate.settings.backoff import derive_waits_ms
@@ -254,10 +254,20 @@ def _results(
     loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph, corrections: Mapping[str, str]
 ) -> list[Problem]:
     """Steps and sinks that cannot follow results which are given again, or taken back."""
+    unsaid = [one for one in find_windowless(reachable) if not _says_emit(scope.declared[one[0]])]
     return [
         _warning(loaded.problem((*scope.declared[name].path, word), message, remedy, at_key=True))
-        for name, word, message, remedy in (*find_counted_again(reachable), *find_withheld(reachable, corrections))
+        for name, word, message, remedy in (
+            *find_counted_again(reachable),
+            *find_withheld(reachable, corrections),
+            *unsaid,
+        )
     ]
+
+
+def _says_emit(step: Declared) -> bool:
+    keep = getattr(step.settings, "keep", None)
+    return bool(keep and keep.emit)
 
 
 def _unrepeatable(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:

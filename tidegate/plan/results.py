@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tidegate.expressions.expression import AggregateCall, columns_of
+from tidegate.expressions.expression import AggregateCall, Column, columns_of
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.aggregate import AggregateOperator, ChangesOperator
 from tidegate.operators.kinds.dedup import DedupOperator
@@ -13,16 +13,18 @@ from tidegate.operators.kinds.explode import ExplodeOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import DELETED
-from tidegate.operators.kinds.keep import EACH, RankingOperator
+from tidegate.operators.kinds.keep import EACH, ON_CLOSE, RankingOperator
 from tidegate.operators.kinds.route import RouteOperator
 from tidegate.operators.kinds.select import SelectOperator
-from tidegate.operators.kinds.window import WindowOperator
+from tidegate.operators.kinds.window import ADDED, WindowOperator
 from tidegate.operators.spec import LATE, Operator
 from tidegate.plan.changes import leads_to_tombstones
-from tidegate.plan.logical import LogicalGraph
+from tidegate.plan.logical import LogicalGraph, LogicalNode
 
 UNMOVED: Final = frozenset({"min", "max", "min_by", "max_by", "bool_and", "bool_or", "first", "last"})
 """Aggregates that a caller may well want of every result that there was."""
+
+OF_WINDOWS: Final = frozenset(name for name, _ in ADDED)
 
 Found = tuple[OperatorName, str, str, str]
 """Of a step or sink: its name, the key in the file, what happens, the remedy."""
@@ -105,3 +107,39 @@ def _withhold(operator: Operator, nulls: frozenset[str], of: str) -> Iterator[tu
             yield "partition", f"{told} the tombstone goes by its key, to another partition", remedy
         if operator.key in nulls:
             yield "key", f"{told} they are bad records", remedy
+
+
+def find_windowless(graph: LogicalGraph) -> Iterator[Found]:
+    """Rankings that end with a window by the name of a key column alone: what no window has made has no event time that
+    the rows of a key share, and each event time is a ranking of its own.
+    """
+    for name, node in graph.items():
+        operator = node.operator
+        if not isinstance(operator, RankingOperator) or operator.emit != ON_CLOSE:
+            continue
+        foreign = [
+            column for column in operator.keys if column in OF_WINDOWS and not _is_of_window(graph, node, column)
+        ]
+        if foreign:
+            yield (
+                name,
+                "keep",
+                f"no window has made this `{foreign[0]}`, by which rows of one event time are ranked, `on close`",
+                "write `emit: each`; or `emit: on close`, if all rows of a key have one event time",
+            )
+
+
+def _is_of_window(graph: LogicalGraph, node: LogicalNode, column: str) -> bool:
+    """Whether a column that arrives is the window's as it was made, on all ways."""
+    for one in node.inputs:
+        before = graph[one.upstream]
+        if isinstance(before.operator, WindowOperator):
+            own = one.output != LATE and column in OF_WINDOWS
+        elif isinstance(before.operator, SelectOperator):
+            expression = dict(before.operator.columns)[column]
+            own = isinstance(expression, Column) and _is_of_window(graph, before, expression.name)
+        else:
+            own = bool(before.inputs) and _is_of_window(graph, before, column)
+        if not own:
+            return False
+    return True
