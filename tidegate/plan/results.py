@@ -13,7 +13,8 @@ from tidegate.operators.kinds.explode import ExplodeOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import DELETED
-from tidegate.operators.kinds.keep import EACH, ON_CLOSE, RankingOperator
+from tidegate.operators.kinds.keep import RankingOperator
+from tidegate.operators.kinds.keep.settings import EACH, ON_CLOSE
 from tidegate.operators.kinds.route import RouteOperator
 from tidegate.operators.kinds.select import SelectOperator
 from tidegate.operators.kinds.window import ADDED, WindowOperator
