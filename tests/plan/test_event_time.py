@@ -106,6 +106,7 @@ def time_of(setting: str) -> EventTime | None:
         ("    event_time: at\n", EventTime("at")),
         ("    event_time: id\n    watermark: {delay: 1m30s, idle: never}\n", EventTime("id", 90_000, Idle.NEVER)),
         ("    event_time: at\n    watermark: {idle: caught-up}\n", EventTime("at")),
+        ("    event_time: at\n    watermark: {ahead: 1h}\n", EventTime("at", ahead_ms=3_600_000)),
         (
             "    event_time: at\n    watermark: {idle: {advance: wall-clock}}\n",
             EventTime("at", 0, Idle.WALL_CLOCK),
@@ -146,3 +147,16 @@ def test_what_the_event_time_is_read_from_is_part_of_what_reaches_a_step_and_how
     assert times[:2] == ["", ""]
     assert times[2] == times[3]
     assert len(set(times[2:])) == 3
+
+
+def test_how_far_ahead_is_for_event_times_of_a_column() -> None:
+    (problem,) = check(ORDERS + "    watermark: {ahead: 1h}\n" + SINK).problems
+    assert problem.path == "sources.orders.watermark.ahead"
+    assert "never ahead of itself" in problem.message
+    assert "message.timestamp.after.max.ms" in problem.remedy
+
+
+def test_the_explanation_says_how_far_ahead_a_record_may_be() -> None:
+    declared = EventTime("at", 5000, ahead_ms=60_000, carried=True)
+    shown = "event time: at, at most 1m after the Kafka timestamp; watermark: delay 5s, idle caught-up"
+    assert source("a", declared).describes()[-1] == shown

@@ -219,3 +219,30 @@ def test_bad_records_between_good_ones_of_several_partitions_shift_no_time() -> 
             (4, 0, 98, 2),
             (5, 1, 8, 0),
         ]
+
+
+@pytest.mark.parametrize("carried", [True, False])
+def test_a_record_that_is_too_far_ahead_of_its_kafka_timestamp_is_bad_and_moves_no_watermark(carried: bool) -> None:
+    with Scripted(EventTime("at", ahead_ms=3_600_000, carried=carried)) as one:
+        values = [
+            (order(1, 3_600_500), 500),
+            (order(2, 3_600_501), 500),
+            (order(3, LAST_MS + 1), 500),
+            (order(4, LAST_MS), None),
+            (order(5, -7), 500),
+        ]
+        frame = one.read(*((P1 if at_ms is None else P0, (value, at_ms)) for value, at_ms in values))
+        assert frame["id"].to_list() == [1, 4, 5]
+        assert {failure.kind for _, failure in one.bad} == {"EVENT_TIME_OUT_OF_RANGE"}
+        assert [failure.message for _, failure in one.bad] == [
+            "the event time, `at`, is 1h1ms after the record's Kafka timestamp: `watermark.ahead` is 1h",
+            "the event time, `at`, is before the year 1 or after 9999: 253402300800000 ms since 1970",
+        ]
+        if carried:
+            assert dict(one.source.positions().watermarks)[P0] == 3_600_499
+
+
+def test_nothing_is_refused_where_all_are_near_enough() -> None:
+    with Scripted(EventTime("at", ahead_ms=0, carried=True)) as one:
+        assert len(one.read((P0, (order(1, 500), 500)), (P0, (order(2, 1), 500)))) == 2
+    assert one.bad == []

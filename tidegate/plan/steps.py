@@ -188,9 +188,14 @@ class Builder:
 
     def _event_time(self, name: str, source: SourceSettings, columns: Mapping[str, DataType]) -> EventTime:
         """As declared; whether anybody needs it is found later (`prune.py`)."""
+        watermark = source.watermark
         if source.event_time is not None:
             self.moment(("sources", name, "event_time"), source.event_time, columns)
-        return EventTime(source.event_time, source.watermark.delay_ms, source.watermark.idle)
+        elif watermark.ahead_ms is not None:
+            remedy = "name a column, or remove `ahead`: brokers have `message.timestamp.after.max.ms`"
+            message = "without `event_time` the Kafka timestamp is the event time, and never ahead of itself"
+            self.problem(("sources", name, "watermark", "ahead"), message, remedy)
+        return EventTime(source.event_time, watermark.delay_ms, watermark.idle, watermark.ahead_ms)
 
     def _input_columns(self, one: Declared) -> dict[str, DataType] | None:
         """The columns that arrive; None when an input is unusable or the inputs disagree."""

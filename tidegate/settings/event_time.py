@@ -102,3 +102,13 @@ class WatermarkSettings(Settings):
             "silent topic closes its windows, too."
         ),
     ] = Idle.CAUGHT_UP
+    ahead_ms: Annotated[
+        int | None,
+        duration("0s", "366d"),
+        Field(
+            alias="ahead",
+            description="By how much the column `event_time` of a record may be after its Kafka timestamp. A record "
+            "that is further ahead is bad: it would take the watermark of its partition with it for good, and all that "
+            "follow would be late. Without it any time is taken.",
+        ),
+    ] = None

@@ -17,6 +17,7 @@ from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, TIMESTAMP
 from tidegate.formats.contract import Decoded, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.operators.kinds.kafka_source import EventTime, SourceOperator
+from tidegate.settings.units import render_duration
 
 FIRST_MS: Final = FIRST_MOMENT // 1000
 LAST_MS: Final = LAST_MOMENT // 1000
@@ -47,6 +48,7 @@ class EventTimes:
     def __init__(self, event_time: EventTime, operator: SourceOperator) -> None:
         self._column = column = event_time.column
         self._per_ms = 1000 if column is not None and dict(operator.columns)[column] == TIMESTAMP else 1
+        self._ahead_ms = event_time.ahead_ms
         self._only_read = column is not None and column not in dict(operator.output)
 
     def read(self, decoded: Decoded, messages: Messages, good: Rows) -> Timed:
@@ -56,11 +58,14 @@ class EventTimes:
         if self._only_read and self._column is not None:
             frame = frame.clone()  # of no data; `drop` is a query, which costs as much as decoding twenty records
             frame.drop_in_place(self._column)
-        bad = _find_bad(times)
+        bad = self._find_bad(times, messages, good)
         if bad is None:
             return Timed(Decoded(frame, decoded.failures), good, times)
         places = range(len(times)) if good is None else good
-        refused = [self._failure(places[index], times[index]) for index in bad.arg_true().to_list()]
+        stamps = messages.timestamps_ms
+        refused = [
+            self._failure(places[index], times[index], stamps[places[index]]) for index in bad.arg_true().to_list()
+        ]
         failures = sorted([*decoded.failures, *refused], key=attrgetter("row"))
         left = [place for place, wrong in zip(places, bad.to_list(), strict=True) if not wrong]
         return Timed(Decoded(frame.filter(~bad), failures), left, times.filter(~bad))
@@ -73,8 +78,25 @@ class EventTimes:
             return moments.alias("__time")
         return (moments.cast(pl.Int64) // self._per_ms).alias("__time")
 
-    def _failure(self, row: int, at_ms: int | None) -> RecordFailure:
+    def _find_bad(self, times: pl.Series, messages: Messages, good: Rows) -> pl.Series | None:
+        """None where all are good."""
+        bad = _find_bad(times)
+        if self._ahead_ms is None:
+            return bad
+        latest = pl.Series(choose(messages.timestamps_ms, good), dtype=pl.Int64) + self._ahead_ms
+        ahead = (times > latest).fill_null(value=False)
+        if bad is not None:
+            return bad | ahead
+        return ahead if ahead.any() else None
+
+    def _failure(self, row: int, at_ms: int | None, stamp_ms: int | None) -> RecordFailure:
         name = "its Kafka timestamp" if self._column is None else f"`{self._column}`"
+        if at_ms is not None and in_calendar(at_ms, at_ms) and stamp_ms is not None and self._ahead_ms is not None:
+            text = (
+                f"the event time, {name}, is {render_duration(at_ms - stamp_ms)} after the record's Kafka timestamp: "
+                f"`watermark.ahead` is {render_duration(self._ahead_ms)}"
+            )
+            return RecordFailure(row, FailureKind.EVENT_TIME_OUT_OF_RANGE, text)
         if at_ms is not None:
             text = f"the event time, {name}, is before the year 1 or after 9999: {at_ms} ms since 1970"
             return RecordFailure(row, FailureKind.EVENT_TIME_OUT_OF_RANGE, text)

@@ -55,6 +55,8 @@ class EventTime(msgspec.Struct, frozen=True):
     delay_ms: int = 0
     """The watermark of a partition is its highest event time so far, less this and 1 ms."""
     idle: Idle = Idle.CAUGHT_UP
+    ahead_ms: int | None = None
+    """A record of which the column is further after the Kafka timestamp is bad; None: none is."""
     carried: bool = False
     """An operator downstream needs it: rows have `__time` and `__behind`, and watermarks are sent."""
 
@@ -246,6 +248,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             "of": one.column or "Kafka timestamp",
             "delay": render_duration(one.delay_ms),
             "idle": render_idle(one.idle),
+            **({} if one.ahead_ms is None else {"ahead": render_duration(one.ahead_ms)}),
             "carried": one.carried,
         }
 
@@ -253,9 +256,10 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         found = self._explain_time()
         if found is None:
             return []
+        ahead = f", at most {found['ahead']} after the Kafka timestamp" if "ahead" in found else ""
         if not found["carried"]:
-            return [f"event time: {found['of']}, checked; no step needs it"]
-        return [f"event time: {found['of']}; watermark: delay {found['delay']}, idle {found['idle']}"]
+            return [f"event time: {found['of']}{ahead}, checked; no step needs it"]
+        return [f"event time: {found['of']}{ahead}; watermark: delay {found['delay']}, idle {found['idle']}"]
 
     def origins(self) -> tuple[str, ...]:
         """See Operator."""
