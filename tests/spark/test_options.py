@@ -10,7 +10,7 @@ import pytest
 from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET
 from tidegate.spark.host import derive_java_options, derive_settings
 
-LOG4J = Path("/work/log4j2.properties")
+LOG4J = Path("/there/log4j2.properties")
 
 
 def test_options_of_the_pipeline_file_come_last_and_so_win() -> None:
