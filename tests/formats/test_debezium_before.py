@@ -22,8 +22,8 @@ DECLARED = tuple(FORMAT.read_columns({"id": BIGINT, "name": STRING}).items())
 OLD, NEW = {"id": 1, "name": "a", "more": 1}, {"id": 1, "name": "b"}
 
 
-def decode(events: Sequence[Any], *read: str) -> Decoded:
-    output = tuple(one for one in DECLARED if one[0] in read) if read else DECLARED
+def decode(events: Sequence[Any], *read: str, nothing: bool = False) -> Decoded:
+    output = tuple(one for one in DECLARED if one[0] in read) if read or nothing else DECLARED
     decoder = FORMAT.decoder(DECLARED, output, FormatOptions(row_kinds=True), KnownSchemas())
     found = decoder.decode(messages_of([json.dumps(event).encode() for event in events]))
     assert isinstance(found, Decoded)
@@ -67,6 +67,15 @@ def test_the_columns_that_are_read_are_made_of_both_rows(read: str) -> None:
     values = {"name": ["a", "a", "b"], "_op": ["c", "u", "u"]}[read]
     assert rows_of(found) == list(zip([INSERT, UPDATE_BEFORE, UPDATE_AFTER], [0, 1, 1], values, strict=True))
     assert rows_of(decode([], read)) == []
+
+
+def test_kinds_are_there_where_no_column_of_the_value_is_read() -> None:
+    """A total that reads only the topic or the key of records never ran."""
+    half = update({"id": "1", "name": "a"})
+    found = decode([{"op": "c", "after": OLD}, half, update(OLD), {"op": "d", "before": NEW}], nothing=True)
+    assert [(one.row, one.kind) for one in found.failures] == [(1, "WRONG_TYPE")]
+    assert rows_of(found) == [(INSERT, 0), (UPDATE_BEFORE, 1), (UPDATE_AFTER, 1), (DELETE, 2)]
+    assert rows_of(decode([], nothing=True)) == []
 
 
 def test_a_batch_without_updates_has_one_row_for_each() -> None:

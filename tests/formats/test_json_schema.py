@@ -89,6 +89,35 @@ def test_what_is_no_column_is_refused_with_its_place(properties: Any, words: str
         columns_of(properties)
 
 
+def one_of(name: str, kind: str, *references: tuple[str, SchemaText]) -> tuple[str, SchemaText]:
+    """A reference to an object with one property; `kind` is its type, or what it refers to."""
+    node = {"$ref": kind} if kind.endswith(".json") else {"type": kind}
+    return f"{name}.json", text_of({name: node}, *references)
+
+
+def test_references_have_references() -> None:
+    """A registry asks each schema only for those that it names itself."""
+    address = one_of("address", "string")
+    customer = one_of("customer", "address.json", address)
+    assert columns_of({"c": {"$ref": "customer.json"}}, customer) == {"c": "struct<customer: struct<address: string>>"}
+    shop = one_of("shop", "address.json")  # which has come with the first that refers to it
+    assert columns_of({"c": {"$ref": "customer.json"}, "s": {"$ref": "shop.json"}}, customer, shop) == {
+        "c": "struct<customer: struct<address: string>>",
+        "s": "struct<shop: struct<address: string>>",
+    }
+
+
+def test_a_name_is_what_the_text_means_by_it() -> None:
+    """Two versions of one subject: each schema has the one that it was registered with."""
+    older = one_of("customer", "address.json", one_of("address", "string"))
+    columns = {"c": {"$ref": "customer.json"}, "a": {"$ref": "address.json"}}
+    for references in ((older, one_of("address", "integer")), (one_of("address", "integer"), older)):
+        assert columns_of(columns, *references) == {
+            "c": "struct<customer: struct<address: string>>",
+            "a": "struct<address: bigint>",
+        }
+
+
 def test_a_schema_that_grows_by_its_references_is_refused() -> None:
     parts: dict[str, Any] = {"d8": {"type": "string"}}
     for depth in range(8):

@@ -274,3 +274,56 @@ def test_headers_that_say_how_a_record_was_written_are_not_passed_on_to_another_
     rules = sink_of(plan_of(text.replace("ID", "prefix"))).headers
     assert rules is not None
     assert rules.dropped == ()
+
+
+KEEPS_NEITHER = ("__value_schema_id", "__key_schema_id")
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "dropped"),
+    [
+        ("format: raw", "format: raw", ()),  # the key, a binary column, is written byte for byte
+        ("format: raw", "format: raw, key_format: json", ("__key_schema_id",)),
+        ("format: raw, metadata: {key: k}, key_format: string", "format: raw, key: k", ("__key_schema_id",)),
+        ("format: raw, metadata: {key: k}, key_format: json, key_schema: {a: int}",
+         "format: raw, key: k, key_format: json", ("__key_schema_id",)),
+        ("format: raw", "format: raw, headers: {pass: all, rename: {__key_schema_id: was}}", ()),
+        ("format: json, schema: {id: bigint}",
+         "format: json, headers: {pass: all, rename: {__value_schema_id: was}}", ("__key_schema_id",)),
+        ("format: json, schema: {id: bigint}",
+         "format: json, headers: {pass: all, drop: a}", ("a", *KEEPS_NEITHER)),
+    ],
+)  # fmt: skip
+def test_headers_stay_that_are_true_of_what_is_written_or_are_renamed(
+    source: str, sink: str, dropped: tuple[str, ...]
+) -> None:
+    """A source that has nothing to do with the sink took the header of its keys, without which nobody can read them."""
+    text = (
+        'registry: {url: "http://h:1"}\nsources:\n'
+        "  other: {topic: o, format: avro, schema: {v: int}, schema_id: header}\n"
+        f"  orders: {{topic: orders, {source}}}\n{SINK}{{from: orders, topic: out, {sink}"
+    )
+    text += "" if "pass: all" in sink else ", headers: {pass: all}"
+    rules = sink_of(plan_of(text + "}\n  rest: {from: other, topic: rest, format: json}\n")).headers
+    assert rules is not None
+    assert rules.dropped == dropped
+
+
+@pytest.mark.parametrize(
+    ("sink", "dropped"),
+    [
+        ("format: avro", ("__value_schema_id",)),
+        ("format: json-schema", ("__value_schema_id",)),
+        ("format: json, key: id, key_format: avro", ("__key_schema_id",)),
+        ("format: json", ()),
+    ],
+)
+def test_a_sink_that_writes_with_a_schema_passes_on_no_other_one(sink: str, dropped: tuple[str, ...]) -> None:
+    """No source says `header`, and records have the header all the same: its readers would look there first."""
+    text = (
+        'registry: {url: "http://h:1"}\nsources:\n  orders: {topic: orders, format: json, schema: {id: bigint}}\n'
+        f"{SINK}{{from: orders, topic: out, {sink}, headers: {{pass: all}}}}\n"
+    )
+    rules = sink_of(plan_of(text)).headers
+    assert rules is not None
+    assert rules.dropped == dropped

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.formats.test_key_values import avro, fast_avro
-from tests.sources.test_record_parts import message, operator_of
+from tests.sources.test_record_parts import Unreadable, message, operator_of
 from tidegate.datatypes import BIGINT
 from tidegate.formats.contract import Decoded, WaitingForSchema
 from tidegate.formats.header_ids import HeaderSchemas
@@ -27,6 +27,8 @@ ROW = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"
 VALUE, KEY = "__value_schema_id", "__key_schema_id"
 
 
+KNOWN: dict[int | str, SchemaText | None] = {7: avro(ROW), str(GUID): avro(ROW), 8: avro("long")}
+NO_NAME = "NOT_UTF8: the name of a header is not UTF-8"
 REFUSED: dict[int | str, str] = {}
 """By everything that is known, in the test that looks at it."""
 
@@ -59,7 +61,7 @@ def body(number: int) -> bytes:
 
 
 def read(*messages: Any, known: Mapping[int | str, SchemaText | None] | None = None) -> Any:
-    schemas = Known({7: avro(ROW), str(GUID): avro(ROW), 8: avro("long")} if known is None else known)
+    schemas = Known(KNOWN if known is None else known)
     return open_decoder(operator(), schemas).decode(KafkaMessages(messages))
 
 
@@ -96,6 +98,34 @@ def test_what_is_no_id_is_bad_alone_and_said_by_its_guid() -> None:
         (5, "NULL_VALUE", "a tombstone holds no value"),
     ]
     assert decoded.frame.rows() == [(4, None)]
+
+
+def test_a_record_whose_headers_cannot_be_read_is_not_taken_for_one_with_its_id_in_front() -> None:
+    """It was read as if it had no header: by a wrong schema, if its first bytes are an id that the registry has."""
+    records = (message(0, BY_ID + body(1)), message(1, BY_ID + body(2)), message(2, BY_ID + body(3)))
+    decoder = open_decoder(msgspec.structs.replace(operator(), metadata=(), output=(("id", BIGINT),)), Known(KNOWN))
+    decoded = decoder.decode(Unreadable(records))
+    assert isinstance(decoded, Decoded)
+    assert [(one.row, str(one)) for one in decoded.failures] == [(1, NO_NAME)]
+    assert decoded.frame.rows() == [(1,), (3,)]
+
+
+@pytest.mark.parametrize("key", [b"\0\0\0\0\x08" + body(2), body(2)])
+def test_nor_is_its_key(key: bytes) -> None:
+    records = (message(0, BY_ID + body(1), None), message(1, None, key), message(2, None, None))
+    one = msgspec.structs.replace(operator(), on_null="tombstone")
+    decoded = open_decoder(one, Known(KNOWN)).decode(Unreadable(records))
+    assert isinstance(decoded, Decoded)
+    assert [(one.row, str(one)) for one in decoded.failures] == [(1, NO_NAME)]
+    assert decoded.frame["k"].to_list() == [None, None]
+
+
+def test_a_tombstone_without_readable_headers_is_a_tombstone() -> None:
+    decoded = open_decoder(operator(), Known(KNOWN)).decode(
+        Unreadable((message(0, BY_ID + body(1), None), message(1, None, None)))
+    )
+    assert isinstance(decoded, Decoded)
+    assert [(one.row, one.kind) for one in decoded.failures] == [(1, "NULL_VALUE")]
 
 
 @pytest.mark.parametrize("name", [VALUE, KEY])

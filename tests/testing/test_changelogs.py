@@ -190,3 +190,34 @@ def test_the_example_keeps_what_its_cases_say() -> None:
     results = run("", text)
     assert [(name, messages(one)) for name, one in results.items() if messages(one)] == []
     assert len(results) == 3
+
+
+BY_TABLE = """\
+version: 1
+name: tables
+kafka: {bootstrap.servers: localhost:9092}
+checkpoints: {directory: file:///nowhere}
+sources:
+  shop: {topics: [orders, customers], format: debezium, schema: {id: bigint}, metadata: {topic: table}}
+steps:
+  - {name: sizes, from: shop, key: table, aggregate: {n: count(*)}}
+sinks:
+  out: {from: sizes, topic: out, key: table, on_null: {column: _deleted}}
+tests:
+"""
+
+
+def test_totals_of_nothing_but_metadata_are_kept() -> None:
+    """No column of the rows is read, only what kind of change it is; no attempt came past its first record."""
+    events = [
+        ("orders", "{op: c, after: {id: 1}}"),
+        ("orders", "{op: c, after: {id: 2}}"),
+        ("customers", "{op: r, after: {id: 7}}"),
+        ("orders", "{op: d, before: {id: 1}}"),
+        ("customers", "{op: d, before: {id: 7}}"),
+    ]
+    given = ", ".join(f"{{topic: {topic}, value: {event}}}" for topic, event in events)
+    out = [f"{{key: orders, value: {{table: orders, n: {n}}}}}" for n in (1, 2, 1)]
+    out += ["{key: customers, value: {table: customers, n: 1}}", "{key: customers, value: null}"]
+    case_of = f"given: {{shop: [{given}]}}, expect: {{out: [{', '.join(out)}]}}"
+    assert messages(run_one(case_of, BY_TABLE)) == []

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from tidegate.formats.contract import Decoded, Decoder, Headers, Messages, WaitingForSchema
-from tidegate.formats.failures import RecordFailure
+from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.schemas import Schemas, SchemaText, UnknownSchema
 
 KEY_HEADER: Final = "__key_schema_id"
@@ -30,6 +30,8 @@ ALIASES_MAX: Final = 100_000
 """GUIDs that are told apart; records may name any number. Further ones are unknown."""
 NO_ID: Final = 2**31
 """In place of a header that is none."""
+UNREADABLE_NAME: Final = "the name of a header is not UTF-8"
+"""Then nobody knows any header of the record."""
 _LONG: Final = re.compile(r"\b[0-9]{10}\b")
 """What may be such an id in a message."""
 
@@ -84,11 +86,17 @@ class HeaderSchemas:
     def frame(
         self, found: Sequence[bytes | None], headers: Sequence[Headers | None], name: str
     ) -> Sequence[bytes | None]:
-        """Values or keys with the ids of their headers in front; `name` is that of the header."""
+        """Values or keys with the ids of their headers in front; `name` is that of the header.
+
+        Those whose headers cannot be read get no id: without one they would be taken for data with its id in front.
+        """
         framed = list(found)
         for row, some in enumerate(headers):
             data = found[row]
-            if not some or data is None:
+            if data is None:
+                continue
+            if some is None:
+                framed[row] = self.in_front(data, None)
                 continue
             for one, value in some:
                 if one == name:
@@ -99,9 +107,16 @@ class HeaderSchemas:
         """For people: with GUIDs in place of the ids that stand for them."""
         return _LONG.sub(lambda found: str(self.name_of(int(found[0]))), text)
 
-    def named_failures(self, failures: Sequence[RecordFailure]) -> list[RecordFailure]:
-        """The same with messages that are for people."""
-        return [msgspec.structs.replace(one, message=self.named(one.message)) for one in failures]
+    def named_failures(
+        self, failures: Sequence[RecordFailure], headers: Sequence[Headers | None]
+    ) -> list[RecordFailure]:
+        """The same with messages that are for people; `headers` are those that the data was framed by."""
+        return [
+            RecordFailure(one.row, FailureKind.NOT_UTF8, UNREADABLE_NAME)
+            if one.kind == FailureKind.UNKNOWN_SCHEMA and headers[one.row] is None
+            else msgspec.structs.replace(one, message=self.named(one.message))
+            for one in failures
+        ]
 
 
 class _Framed:
@@ -154,10 +169,11 @@ class HeaderIdDecoder:
 
     def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
         """See Decoder."""
-        values = self._schemas.frame(messages.values, messages.headers, VALUE_HEADER)
+        headers = messages.headers
+        values = self._schemas.frame(messages.values, headers, VALUE_HEADER)
         decoded = self._decoder.decode(_Framed(messages, values))
         if isinstance(decoded, WaitingForSchema):
             return WaitingForSchema(self._schemas.named(decoded.wanted))
         if not decoded.failures:
             return decoded
-        return Decoded(decoded.frame, self._schemas.named_failures(decoded.failures))
+        return Decoded(decoded.frame, self._schemas.named_failures(decoded.failures, headers))

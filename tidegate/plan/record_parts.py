@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.models import SinkSettings, SourceSettings
-from tidegate.datatypes import DataType, Kind, holds_kind
+from tidegate.datatypes import BINARY, DataType, Kind, holds_kind
 from tidegate.expressions.expression import Column, Expression
 from tidegate.formats import keys
 from tidegate.formats.contract import FormatRefusal
@@ -116,12 +116,22 @@ class SinkParts:
         return HeaderRules(passed, drop, words.rename, self.added, tuple(words.add.values()))
 
     def _stale(self) -> list[str]:
-        """Headers that say how a record was written, which this sink does not do: readers would believe them."""
+        """Headers that say how a record was written, which this sink does not do: readers would believe them.
+
+        Where no source says that its records have them they matter only to readers of the same format, who look there
+        before the bytes. What is renamed is nothing that anybody believes.
+        """
         sources = self._builder.loaded.settings.sources.values()
-        if IdPlace.HEADER not in (self._sink.schema_id, *(one.schema_id for one in sources)):
-            return []
-        kept = {VALUE_HEADER: self._sink.format == keys.RAW, KEY_HEADER: self.key_format == keys.RAW}
-        return [name for name, whole in kept.items() if not whole]
+        known = IdPlace.HEADER in (self._sink.schema_id, *(one.schema_id for one in sources))
+        copied = self.key is not None and self._columns.get(self.key) == BINARY
+        stale = {
+            VALUE_HEADER: FORMATS[self._sink.format].schema_kind is not None
+            or (known and self._sink.format != keys.RAW),
+            KEY_HEADER: self.key_format == keys.AVRO
+            or (known and self.key_format != keys.RAW and not (self.key_format == keys.TEXT and copied)),
+        }
+        renamed = self._sink.headers.rename if self._sink.headers is not None else {}
+        return [name for name, told in stale.items() if told and name not in renamed]
 
     @property
     def made(self) -> str:

@@ -132,8 +132,9 @@ class HeaderSettings(Settings):
         Field(
             alias="pass",
             description="Headers of the source record that a row came from: `all`, `none`, or the names of some. Their "
-            "order, repeated names and NULL values are kept. Refused after steps whose rows are made of several "
-            "records.",
+            "order, repeated names and NULL values are kept. `all` leaves out `__value_schema_id` and "
+            "`__key_schema_id` where the sink writes with another schema or none, unless `rename` has them. Refused "
+            "after steps whose rows are made of several records.",
         ),
     ] = NONE
     drop: Annotated[HeaderNames, Field(description="Names of headers that are not passed on.")] = ()

@@ -16,7 +16,7 @@ import polars as pl
 from tidegate.formats.columns import TIMESTAMP, polars_type
 from tidegate.formats.contract import Columns, Decoded, Decoder, Headers, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.header_ids import KEY_HEADER, HeaderIdDecoder, HeaderSchemas
+from tidegate.formats.header_ids import KEY_HEADER, UNREADABLE_NAME, HeaderIdDecoder, HeaderSchemas
 from tidegate.formats.key_values import AS_THEY_ARE, ReadKey, ReadKeys, key_reader, read_as_they_are
 from tidegate.formats.lists import cut_lists
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
@@ -154,10 +154,11 @@ def _reader(one: MetadataColumn, operator: SourceOperator, schemas: Schemas) -> 
 
 def _read_framed(read: ReadKey, known: HeaderSchemas, messages: Records) -> ReadKeys | WaitingForSchema:
     """Keys with their ids in headers; `known` are the schemas of `read`."""
-    found = read(known.frame(messages.keys, messages.headers, KEY_HEADER))
+    headers = messages.headers
+    found = read(known.frame(messages.keys, headers, KEY_HEADER))
     if isinstance(found, WaitingForSchema):
         return WaitingForSchema(known.named(found.wanted))
-    return found._replace(failures=known.named_failures(found.failures)) if found.failures else found
+    return found._replace(failures=known.named_failures(found.failures, headers)) if found.failures else found
 
 
 def timestamp_column(name: str, timestamps_ms: pl.Series) -> ReadKeys:
@@ -197,11 +198,7 @@ def find_unreadable(headers: Sequence[Headers | None]) -> list[RecordFailure]:
     """Records with a name that is not UTF-8."""
     if all(headers) or None not in headers:
         return []
-    return [
-        RecordFailure(row, FailureKind.NOT_UTF8, "the name of a header is not UTF-8")
-        for row, one in enumerate(headers)
-        if one is None
-    ]
+    return [RecordFailure(row, FailureKind.NOT_UTF8, UNREADABLE_NAME) for row, one in enumerate(headers) if one is None]
 
 
 def header_column(name: str, headers: Sequence[Headers]) -> pl.Series:

@@ -78,9 +78,18 @@ def test_a_replay_says_how_many_records_it_has_written(count: int, said: str, mo
     assert CliRunner().invoke(command.dead_letters, ["replay", "f"]).output == f"{said} written again\n"
 
 
+def test_letters_whose_records_are_written_for_others_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "replay_letters", lambda *_, **__: Replayed(written=1, joined=2))
+    monkeypatch.setattr(command, "read_sections", lambda *_: SimpleNamespace(name="shop"))
+    assert CliRunner().invoke(command.dead_letters, ["replay", "f"]).output.splitlines() == [
+        "1 record was written again",
+        "2 letters of records that are written for another letter: only marked",
+    ]
+
+
 def test_a_kind_that_no_letter_has_is_told_from_letters_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "read_sections", lambda *_: SimpleNamespace(name="shop"))
-    for done, hints in ((Replayed(), 1), (Replayed(marked=2), 0)):
+    for done, hints in ((Replayed(), 1), (Replayed(marked=2), 0), (Replayed(joined=2), 0)):
         monkeypatch.setattr(command, "replay_letters", lambda *_, done=done, **__: done)
         said = CliRunner().invoke(command.dead_letters, ["replay", "f", "--kind", "WRONGTYPE"]).output
         assert said.count("no letter is of such a kind or step: `tidegate dead-letters list f`") == hints

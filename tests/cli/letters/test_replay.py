@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import confluent_kafka as ck
 import pytest
 
 from tidegate.cli.letters import replay
 from tidegate.cli.letters.replay import OWN, derive_replay_properties
-from tidegate.cli.letters.topic import LettersRefused
+from tidegate.cli.letters.topic import LettersRefused, letter_of
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.formats import letters
-from tidegate.formats.letters.letter import read_letter
+from tidegate.formats.letters.letter import Letter, read_letter
 from tidegate.kafka.facts import TopicFacts, TopicLimits
 from tidegate.sinks.naming import replay_id
 
@@ -98,3 +98,114 @@ def test_a_record_that_the_topic_does_not_take_is_known_before_it_is_written(
     with replay._Fitting(cast("Any", SimpleNamespace(topic="dead", kafka={}))) as fitting:
         assert fitting.refuses(letter, "orders").startswith(reason)
         assert bool(fitting.refuses(letter, "orders")) == bool(reason)
+
+
+class Broker:
+    """The dead-letter topic, what is produced to other topics, and the producer; transactions always succeed."""
+
+    topic = "dead"
+    kafka: Mapping[str, str] = {}
+
+    def __init__(self, *letters_of: ck.Message) -> None:
+        self.dead = list(letters_of)
+        self.produced: list[tuple[str, bytes | None]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def bounds(self, *, settled: bool) -> dict[int, tuple[int, int]]:
+        return {0: (0, len(self.dead))}
+
+    def read(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[ck.Message]:
+        yield from self.dead[: bounds[0][1]]
+
+    def letters(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[Letter]:
+        yield from filter(None, map(letter_of, self.read(bounds)))
+
+    def produce(self, *, topic: str, value: bytes | None, headers: Any, **_: Any) -> None:
+        if topic == self.topic:
+            self.dead.append(ck.Message(topic, 0, len(self.dead), value=value, headers=headers))
+        else:
+            self.produced.append((topic, value))
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=[0])})
+
+    def flush(self, *_: object) -> int:
+        return 0
+
+    def begin_transaction(self, *_: object) -> None:
+        """As `init_transactions`, `poll` and `commit_transaction`: nothing to be done."""
+
+    init_transactions = commit_transaction = poll = begin_transaction
+
+
+def dead_letter(offset: int, source_offset: int | None, value: bytes, *more: tuple[str, bytes]) -> ck.Message:
+    place = [] if source_offset is None else [(letters.OFFSET, str(source_offset).encode()), (letters.PARTITION, b"0")]
+    about = [(letters.KIND, b"X"), (letters.TOPIC, b"orders"), (letters.BYTES, letters.ORIGINAL.encode())]
+    headers: Any = [(letters.HEADERS, b"0"), *about, *place, *more]
+    return ck.Message(topic="dead", partition=0, offset=offset, value=value, headers=headers)
+
+
+def replayed(broker: Broker, monkeypatch: pytest.MonkeyPatch, *chosen: int, to: str | None = None) -> replay.Replayed:
+    """Of the letters at these offsets; of all without. A dry run before it has to count the same."""
+    monkeypatch.setattr(replay, "TransactionClient", Client)
+    monkeypatch.setattr(replay, "LetterTopic", lambda _: broker)
+    monkeypatch.setattr(ck, "Producer", lambda *_, **__: broker)
+    settings = cast("Any", SimpleNamespace(name="shop", kafka={}))
+    counted = replay.replay(settings, lambda one: not chosen or one.offset in chosen, to, dry_run=True)
+    produced = list(broker.produced)
+    done = replay.replay(settings, lambda one: not chosen or one.offset in chosen, to, dry_run=False)
+    assert counted == done
+    assert broker.produced[: len(produced)] == produced
+    assert len(broker.produced) == len(produced) + done.written
+    return done
+
+
+@pytest.mark.parametrize("letters_max", [500, 1])
+def test_a_record_with_several_letters_is_written_once(letters_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`explode` gives each bad element of a record its letter: the record came three times, and its good rows, too."""
+    monkeypatch.setattr(replay, "LETTERS_MAX", letters_max)
+    places = [(7, b"a"), (7, b"a"), (8, b"b"), (7, b"a")]
+    broker = Broker(*(dead_letter(at, place, value) for at, (place, value) in enumerate(places)))
+    assert replayed(broker, monkeypatch) == replay.Replayed(written=2, joined=2)
+    assert broker.produced == [("orders", b"a"), ("orders", b"b")]
+    assert replayed(broker, monkeypatch) == replay.Replayed(marked=4)
+    assert len(broker.produced) == 2
+
+
+def test_a_record_that_was_written_for_another_letter_is_not_written_by_a_later_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = Broker(dead_letter(0, 7, b"a"), dead_letter(1, 7, b"a"))
+    assert replayed(broker, monkeypatch, 1) == replay.Replayed(written=1)
+    assert replayed(broker, monkeypatch, 0) == replay.Replayed(joined=1)
+    assert replayed(broker, monkeypatch) == replay.Replayed(marked=2)
+    assert broker.produced == [("orders", b"a")]
+
+
+def test_a_record_that_was_written_elsewhere_is_written_for_another_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(dead_letter(0, 7, b"a"), dead_letter(1, 7, b"a"))
+    monkeypatch.setattr(Client, "topics", lambda _, names, __: {name: TopicFacts("id", 1) for name in names})
+    assert replayed(broker, monkeypatch, 0, to="mended") == replay.Replayed(written=1)
+    assert replayed(broker, monkeypatch) == replay.Replayed(written=1, marked=1)
+    assert broker.produced == [("mended", b"a"), ("orders", b"a")]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (dead_letter(0, None, b"a"), dead_letter(1, None, b"a")),  # nobody knows whether they are one record
+        (dead_letter(0, 7, b"a"), dead_letter(1, 7, b"b")),  # the topic was deleted and created again
+        (dead_letter(0, 7, b"a", (letters.TIMESTAMP, b"1")), dead_letter(1, 7, b"a", (letters.TIMESTAMP, b"2"))),
+    ],
+)
+def test_letters_that_may_be_of_two_records_are_both_written(
+    one: ck.Message, other: ck.Message, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(one, other)
+    assert replayed(broker, monkeypatch) == replay.Replayed(written=2)
+    assert len(broker.produced) == 2

@@ -47,17 +47,19 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeRegist
 
 @pytest.fixture
 def load(fake: FakeRegistry, tmp_path: Path) -> Load:
-    """A pipeline from Avro to Avro; `source` and `sink` are further settings of its two ends."""
+    """A pipeline from Avro to Avro; `source` and `sink` are further settings of its two ends, `late` of one more."""
 
-    def make(ask: Ask | None = None, sink: Any = None, **source: Any) -> LoadedPipeline:
+    def make(ask: Ask | None = None, sink: Any = None, late: Any = None, **source: Any) -> LoadedPipeline:
         ends: dict[str, Any] = {"schema": {"id": "bigint"}, **source}
-        text = {
+        text: dict[str, Any] = {
             "version": 1, "name": "p", "kafka": {"bootstrap.servers": "127.0.0.1:1"},
             "checkpoints": {"directory": f"file://{tmp_path}"},
             "registry": {"url": fake.url, "username": "ann", "password": "pass-word"},
             "sources": {"orders": {"topic": "orders", "format": "avro", **ends}},
             "sinks": {"out": {"from": "orders", "topic": "out", "format": "avro", **(sink or {})}},
         }  # fmt: skip
+        if late is not None:
+            text["sinks"]["late"] = {"from": "orders", "topic": "late", "format": "avro", **late}
         loaded = parse_pipeline(json.dumps(text), str(tmp_path / "p.yaml"), {})
         return loaded if ask is None else resolve_schemas(loaded, ask)
 
@@ -235,6 +237,33 @@ def test_what_is_not_compatible_refuses_the_start_in_the_registrys_words(fake: F
     assert said == (
         "2 sinks.out.schema: the schema is not compatible with those of `out-value`: reader field `id` is missing"
     )
+
+
+def test_two_new_schemas_of_one_subject_are_a_warning(fake: FakeRegistry, load: Load) -> None:
+    """It was valid, and the start registered the one before the registry refused the other."""
+    shared = {"schema": {"registry": "mine"}}
+    loaded = load(Ask.COPY, sink=shared, late=shared)
+    fake.incompatible = ["the name differs"]
+    (said,) = refusals(loaded)
+    assert said == (
+        "0 sinks.late.schema: sink `out` registers another schema under the subject `mine`, and the registry cannot be "
+        "asked before that whether it takes this one, too"
+    )
+    assert ("POST", "/subjects/mine/versions?normalize=true") not in fake.asked
+    out, late = (one.options.schema for one in build_plan(loaded).operators(SinkOperator))
+    assert out is not None
+    assert late is not None
+    fake.add("mine", late.text)
+    assert refusals(loaded) == [
+        "2 sinks.out.schema: the schema is not compatible with those of `mine`: the name differs"
+    ]
+    fake.add("mine", out.text)
+    assert refusals(loaded) == []
+
+
+@pytest.mark.parametrize("late", [{"schema": {"registry": "other"}}, {"topic": "out"}])
+def test_other_subjects_and_equal_schemas_are_none(load: Load, late: Any) -> None:
+    assert refusals(load(Ask.COPY, late=late)) == []
 
 
 def test_without_the_registry_a_start_needs_what_it_has_given_before(fake: FakeRegistry, load: Load) -> None:

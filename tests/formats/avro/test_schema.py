@@ -30,7 +30,7 @@ from tidegate.datatypes import (
 )
 from tidegate.formats.contract import Decoded, FormatRefusal
 from tidegate.formats.kinds.avro import FORMAT
-from tidegate.formats.schemas import FormatOptions, SchemaKind, SchemaText
+from tidegate.formats.schemas import FormatOptions, IdPlace, KnownSchemas, SchemaKind, SchemaText
 
 
 def logical(kind: str, word: str, /, **more: Any) -> dict[str, Any]:
@@ -159,6 +159,58 @@ def test_the_schema_of_columns_is_the_same_in_every_release() -> None:
     )
     assert FORMAT.schema_columns(derived) == {**columns, "small": INT}
     assert FORMAT.schema_name(derived) == "tidegate.orders_2_out"
+
+
+def struct(**fields: DataType) -> DataType:
+    return DataType("struct", fields=tuple(fields.items()))
+
+
+def names_in(schema: SchemaText) -> list[str]:
+    """Of all records, in the order of the text."""
+    return re.findall(r'"type":"record","name":"(\w+)"', schema.text)
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        (
+            {"order": struct(item=struct(sku=STRING)), "order_item": struct(n=INT)},
+            ["o", "o_order", "o_order_item", "o_order_item_2"],
+        ),
+        (
+            {"a": DataType("array", element=struct(x=INT)), "a_item": struct(y=INT), "a_item_2": struct(z=INT)},
+            ["o", "o_a_item", "o_a_item_2", "o_a_item_2_2"],
+        ),
+        (  # equal ones are one type with one name, as ever; the third is another
+            {"a": struct(b=struct(c=struct(x=INT))), "a_b": struct(c=struct(x=INT)), "a_b_c": struct(x=STRING)},
+            ["o", "o_a", "o_a_b", "o_a_b_c", "o_a_b_c_2"],
+        ),
+    ],
+)
+def test_records_whose_names_would_be_one_are_told_apart(columns: dict[str, DataType], names: list[str]) -> None:
+    """The columns were refused: tidegate.o_order_item was described in two ways."""
+    derived = FORMAT.derive_schema(columns, "o")
+    assert names_in(derived) == names
+    assert FORMAT.schema_columns(derived) == columns
+    FORMAT.check_schema(derived, columns)
+
+
+def test_records_in_a_key_are_told_apart_too() -> None:
+    kind = struct(order=struct(item=struct(sku=STRING)), order_item=struct(n=INT))
+    names = ["o_key", "o_key_order", "o_key_order_item", "o_key_order_item_2"]
+    assert names_in(FORMAT.derive_key_schema(kind, "o")) == names
+
+
+def test_what_is_written_with_two_such_records_is_read_again() -> None:
+    columns = {"order": struct(item=struct(sku=STRING)), "order_item": struct(n=INT)}
+    options = FormatOptions(FORMAT.derive_schema(columns, "o"), IdPlace.NONE)
+    declared = tuple(columns.items())
+    frame = pl.DataFrame({"order": [{"item": {"sku": "a"}}, None], "order_item": [{"n": 1}, {"n": None}]})
+    frame = frame.cast({"order_item": pl.Struct({"n": pl.Int32})})
+    values = FORMAT.encoder(declared, options).encode(frame).columns["value"].to_list()
+    found = FORMAT.decoder(declared, declared, options, KnownSchemas()).decode(messages_of(values))
+    assert isinstance(found, Decoded)
+    assert found.frame.rows() == frame.rows()
 
 
 def test_a_column_without_a_name_of_avro_is_refused() -> None:

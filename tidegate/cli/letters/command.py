@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from tidegate.cli.letters.replay import Replayed
 from tidegate.cli.letters.replay import replay as replay_letters
 from tidegate.cli.letters.topic import LettersRefused, LetterTopic, Marks, letter_of
 from tidegate.cli.output import echo_json, printable, render_table
@@ -183,8 +184,9 @@ def replay(
 ) -> int:
     """Write records of dead letters of the pipeline of FILE again, with key, value, headers and timestamp as they were.
 
-    Each is written once, however often the command is repeated or killed: what was written is marked in the dead-letter
-    topic. The records get one more header, `__tidegate.replayed.from`.
+    Each is written once, however many letters it has and however often the command is repeated or killed: letters whose
+    records were written are marked in the dead-letter topic. The records get one more header,
+    `__tidegate.replayed.from`.
     """
     if offsets and partition is None:
         raise click.UsageError("--offset needs --partition")
@@ -196,7 +198,9 @@ def replay(
     done = replay_letters(settings, _chosen(kinds, steps, partition, offsets), to, dry_run=dry_run)
     verb = "would be" if dry_run else "was" if done.written == 1 else "were"
     click.echo(f"{render_count(done.written, 'record')} {verb} written again")
-    if (kinds or steps) and not (done.written or done.marked or done.kept or done.refused):
+    if done.joined:
+        click.echo(f"{render_count(done.joined, 'letter')} of records that are written for another letter: only marked")
+    if (kinds or steps) and done == Replayed():
         click.echo(f"no letter is of such a kind or step: `tidegate dead-letters list {file}` shows which there are")
     if done.marked:
         click.echo(f"{render_count(done.marked, 'letter')} had been written again before")

@@ -2,7 +2,7 @@
 
 A transaction has the records and, in the dead-letter topic, the marks of their letters; its id is the pipeline's, so a
 second replay ends the first one before it looks at the marks. Killed anywhere, a replay has written what is marked, and
-another one continues.
+another one continues. A record with several letters is written for one of them; the others get only their marks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final, Self
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -70,6 +71,8 @@ class Replayed(msgspec.Struct):
     """Chosen letters without the bytes of their record: nothing can be written for them."""
     marked: int = 0
     """Chosen letters that were written again before."""
+    joined: int = 0
+    """Chosen letters of records that are written, or were before, for another of their letters."""
     refused: dict[str, list[str]] = msgspec.field(default_factory=dict)
     """By reason: places of chosen letters whose records the topic would not take."""
 
@@ -84,28 +87,69 @@ def replay(settings: PipelineSettings, chosen: Callable[[Letter], bool], to: str
         marks = Marks()
         for message in topic.read(bounds):
             marks.note(message)
+        seen = _written_before(topic, bounds, marks)
         done = Replayed()
-        waiting: list[Letter] = []
+        waiting: list[_Chosen] = []
         for letter in filter(chosen, topic.letters(bounds)):
+            target = to or letter.topic
             if marks.of(letter) is not None:
                 done.marked += 1
-            elif not letter.whole or not (to or letter.topic):
+                continue
+            if not letter.whole or not target:
                 done.kept += 1
-            elif reason := fitting.refuses(letter, to or letter.topic):
+                continue
+            record = _record_of(letter, target)
+            known = record is not None and record in seen
+            if known:
+                done.joined += 1
+            elif reason := fitting.refuses(letter, target):
                 done.refused.setdefault(reason, []).append(place_of(letter, topic.topic))
+                continue
             else:
                 done.written += 1
-                waiting.append(letter)
-                if writer is not None and _full(waiting):
-                    writer.write(waiting, to)
-                    waiting.clear()
+                if record is not None:
+                    seen.add(record)
+            if writer is None:
+                continue
+            waiting.append(_Chosen(letter, known))
+            if _full(waiting):
+                writer.write(waiting, to)
+                waiting.clear()
         if writer is not None and waiting:
             writer.write(waiting, to)
         return done
 
 
-def _full(waiting: Sequence[Letter]) -> bool:
-    return len(waiting) >= LETTERS_MAX or sum(len(one.value or b"") for one in waiting) >= BYTES_MAX
+class _Chosen(NamedTuple):
+    """A letter that gets its mark."""
+
+    letter: Letter
+    marks_only: bool
+    """Its record is written for another letter."""
+
+
+def _written_before(topic: LetterTopic, bounds: Mapping[int, tuple[int, int]], marks: Marks) -> set[bytes]:
+    """The records of letters that have marks; a hundred bytes of memory for each."""
+    if marks.empty:
+        return set()
+    found = ((letter, marks.of(letter)) for letter in topic.letters(bounds))
+    records = {_record_of(letter, target) for letter, target in found if target is not None}
+    return {record for record in records if record is not None}
+
+
+def _record_of(letter: Letter, target: str) -> bytes | None:
+    """What all letters of one record have in common, and where it is written to. None where nobody knows its place.
+
+    Besides the place, the record's time and bytes: a topic that was deleted and created has others at the same places.
+    """
+    if not letter.topic or letter.source_partition is None or letter.source_offset is None:
+        return None
+    place = (target, letter.topic, letter.source_partition, letter.source_offset, letter.timestamp_ms)
+    return blake2b(msgspec.msgpack.encode((place, letter.key, letter.value)), digest_size=16).digest()
+
+
+def _full(waiting: Sequence[_Chosen]) -> bool:
+    return len(waiting) >= LETTERS_MAX or sum(len(one.letter.value or b"") for one in waiting) >= BYTES_MAX
 
 
 def place_of(letter: Letter, topic: str) -> str:
@@ -182,12 +226,12 @@ class _Writer:
         self._partitions: dict[str, int] = {}
         self._failed: list[str] = []
 
-    def write(self, letters: Sequence[Letter], to: str | None) -> None:
+    def write(self, letters: Sequence[_Chosen], to: str | None) -> None:
         """All of them, or none. Raises LettersRefused."""
         import confluent_kafka as ck
 
         self._failed.clear()
-        for target in {to or one.topic for one in letters}:
+        for target in {to or one.letter.topic for one in letters}:
             self._count(target)  # before there is a transaction that would stay open
         try:
             self._producer.begin_transaction()
@@ -202,11 +246,12 @@ class _Writer:
             reason = self._failed[0] if self._failed else error.args[0].str()
             raise LettersRefused(f"the letters were not written: {reason}") from error
 
-    def _fill(self, letters: Sequence[Letter], to: str | None) -> None:
+    def _fill(self, letters: Sequence[_Chosen], to: str | None) -> None:
         offsets: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
-        for one in letters:
-            self._produce(one, to)
-            offsets[one.partition, to or one.topic].append(one.offset)
+        for letter, marks_only in letters:
+            if not marks_only:
+                self._produce(letter, to)
+            offsets[letter.partition, to or letter.topic].append(letter.offset)
         for (partition, target), found in offsets.items():
             self._send(
                 topic=self._topic.topic,

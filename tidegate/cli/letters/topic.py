@@ -169,6 +169,11 @@ class Marks:
         """Of each partition: first and last offset, and the topic. Never each offset: a mark can name any number."""
         self._sorted = True
 
+    @property
+    def empty(self) -> bool:
+        """Whether no mark was noted."""
+        return not self._ranges
+
     def note(self, message: ck.Message) -> bool:
         """Whether it is a mark."""
         value: Any = message.value()

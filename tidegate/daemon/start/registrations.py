@@ -1,6 +1,7 @@
 """The schemas of sinks and the registry: whether it takes them, found out before a start, and done at it.
 
 What `validate --connect` reports is what `run` is refused for: both ask `check_registrations`, which changes nothing.
+Only of a second new schema for one subject nobody can be asked before the first is registered: that is a warning.
 """
 
 from __future__ import annotations
@@ -62,12 +63,14 @@ async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: fl
         async with open_registry(loaded.settings.registry) as registry:
             copies = [registry.copy_of_text(one.schema.subject, one.schema) for one in registering(plan)]
             away = await _wait(registry, patience_s if None in copies else 0.0)
+            new: dict[str, Registering] = {}
             for one in registering(plan):
                 if away is not None and registry.copy_of_text(one.schema.subject, one.schema) is None:
                     raise away
                 try:
-                    if away is None:
-                        await _check(registry, one)
+                    if away is None and await _check(registry, one):
+                        first = new.setdefault(one.schema.subject, one)
+                        problems += _unknown(loaded, one, first)
                 except RegistryRefused as error:
                     problems.append(_refused(loaded, one, error))
             if away is not None:
@@ -114,13 +117,16 @@ async def register_schemas(registry: Registry, plan: Plan) -> WrittenSchemas:
     return found
 
 
-async def _check(registry: Registry, one: Registering) -> None:
+async def _check(registry: Registry, one: Registering) -> bool:
+    """Whether it is new, and its subject takes it. Raises RegistryAway, RegistryRefused."""
     try:
         await registry.look_up(one.schema.subject, one.schema)
     except SchemaMissing:
         if one.how is Registration.EXISTING:
             raise
         await registry.check(one.schema.subject, one.schema)
+        return True
+    return False
 
 
 async def _register(registry: Registry, one: Registering) -> SchemaText:
@@ -139,6 +145,19 @@ async def _register(registry: Registry, one: Registering) -> SchemaText:
         return copy
     registry.keep_text(schema.subject, schema, found)
     return found
+
+
+def _unknown(loaded: LoadedPipeline, one: Registering, first: Registering) -> list[StartProblem]:
+    """`first` is new in the same subject, and registered before."""
+    if (one.schema.text, one.schema.references) == (first.schema.text, first.schema.references):
+        return []
+    message = (
+        f"sink `{first.sink}` registers another schema under the subject `{one.schema.subject}`, and the registry "
+        "cannot be asked before that whether it takes this one, too"
+    )
+    remedy = "if the start is refused: write the same columns, or name another subject by `registry`"
+    problem = loaded.problem(("sinks", one.sink, one.word), message, remedy)
+    return [StartProblem(msgspec.structs.replace(problem, severity="warning"))]
 
 
 def _refused(loaded: LoadedPipeline, one: Registering, error: RegistryRefused) -> StartProblem:

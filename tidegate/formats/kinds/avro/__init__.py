@@ -14,7 +14,14 @@ import msgspec
 
 from tidegate.datatypes import DataType, Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, FileValues, Format, FormatRefusal
-from tidegate.formats.kinds.avro.columns import check_readable, derive_record, derive_type, record_columns, schema_text
+from tidegate.formats.kinds.avro.columns import (
+    check_readable,
+    derive_record,
+    derive_type,
+    record_columns,
+    schema_text,
+    tell_apart,
+)
 from tidegate.formats.kinds.avro.defaults import check_defaults
 from tidegate.formats.kinds.avro.schema import NAME, AvroRefusal, parse_schema
 from tidegate.formats.kinds.avro.written import fit_written
@@ -125,7 +132,7 @@ types the one of the column is written; if there is none, the first that holds a
     def derive_key_schema(self, kind: DataType, name: str) -> SchemaText:
         """See Format."""
         try:
-            text = schema_text(derive_type(kind, f"{_NAMESPACE}.{record_name(name)}_key"))
+            text = schema_text(tell_apart(derive_type(kind, f"{_NAMESPACE}.{record_name(name)}_key")))
             made = SchemaText(SchemaKind.AVRO, text)
             parse_schema(self.key_record(made, "key"))
         except AvroRefusal as refusal:

@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from tidegate.datatypes import (
     BIGINT,
     BINARY,
@@ -158,9 +160,32 @@ def derive_field(name: str, kind: DataType, names: str) -> AvroField:
 
 def derive_record(columns: Mapping[str, DataType], name: str) -> AvroType:
     """A record of columns; all of them may be null. The same in every release: registries compare schemas."""
-    return AvroType(
-        "record", name, fields=tuple(derive_field(each, kind, f"{name}_{each}") for each, kind in columns.items())
+    fields = tuple(derive_field(each, kind, f"{name}_{each}") for each, kind in columns.items())
+    return tell_apart(AvroType("record", name, fields=fields))
+
+
+def tell_apart(one: AvroType) -> AvroType:
+    """A derived type with a name of its own for each record in it.
+
+    `order.item` and `order_item` have one name. Where they are equal they stay one type; else the later one gets a
+    number.
+    """
+    return _told_apart(one, {})
+
+
+def _told_apart(one: AvroType, taken: dict[str, AvroType]) -> AvroType:
+    """`taken`: the records of all names so far."""
+    found = msgspec.structs.replace(
+        one,
+        fields=tuple(msgspec.structs.replace(each, type=_told_apart(each.type, taken)) for each in one.fields),
+        branches=tuple(_told_apart(each, taken) for each in one.branches),
+        items=one.items and _told_apart(one.items, taken),
     )
+    number = 1
+    while found.name and taken.setdefault(found.name, found) != found:
+        number += 1
+        found = msgspec.structs.replace(found, name=f"{one.name}_{number}")
+    return found
 
 
 def schema_text(record: AvroType) -> str:

@@ -152,14 +152,14 @@ class ChangeDecoder:
         return not_in_log(f"{place}.{lacking}").at(row)
 
     def _with_added(self, frame: pl.DataFrame, changes: Sequence[Change]) -> pl.DataFrame:
-        if not self._output:
+        own = [name for name in frame.columns if name == ROW_KIND or name.startswith(BEFORE)]
+        if not (self._output or own):
             return pl.DataFrame(height=len(changes))
         added = [
             pl.Series(DELETED, [change.op == DELETE for change in changes], dtype=pl.Boolean),
             pl.Series(OP, [change.op for change in changes], dtype=pl.String),
         ]
         wanted = [one for one in added if one.name in self._output]
-        own = [name for name in frame.columns if name == ROW_KIND or name.startswith(BEFORE)]
         return pl.DataFrame([*frame.get_columns(), *wanted]).select(*self._output, *own)
 
 

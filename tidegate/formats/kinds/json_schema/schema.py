@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from tidegate.datatypes import (
@@ -100,7 +100,7 @@ def _check_kind(has: DataType, kind: DataType, place: str, required: Mapping[str
         _check_object(has, dict(kind.fields), place, required)
     elif has.kind == kind.kind and has.element is not None and kind.element is not None:
         _check_kind(has.element, kind.element, f"{place}.*" if kind.kind == "map" else f"{place}[]", required)
-    elif kind.kind in NESTED or has != _Reader(_NO_SCHEMA).type(_WRITTEN[kind.kind], "$", {}, 0):
+    elif kind.kind in NESTED or has != _Reader(_NO_SCHEMA).type(_WRITTEN[kind.kind], "$", _NOTHING, 0):
         message = f"`{place}` is {has} in the schema, and the column is {kind}"
         raise FormatRefusal(message, "cast the column, or write another schema")
 
@@ -143,24 +143,51 @@ def _parse(schema: SchemaText) -> dict[str, Any]:
     return found
 
 
+class _Text(NamedTuple):
+    """A schema with its references by the names that it has for them."""
+
+    tree: Any
+    references: Mapping[str, SchemaText]
+
+
+_NOTHING: Final = _Text({}, {})
+
+
+def _named(schema: SchemaText) -> Iterator[tuple[str, SchemaText]]:
+    """All references, with those that they have."""
+    for name, one in schema.references:
+        yield name, one
+        yield from _named(one)
+
+
 class _Reader:
     """Walks a schema; `$ref` leads into its own text or that of its references."""
 
     def __init__(self, schema: SchemaText) -> None:
         self._schema = schema
-        self._references = {name: _parse(one) for name, one in schema.references}
+        self._named = {**dict(_named(schema)), **dict(schema.references)}
+        """Of all levels: what several texts refer to, only the first of them has among its references."""
+        self._texts: dict[int, _Text] = {}
         self._left = TYPES_MAX
         self.required: dict[str, set[str]] = {}
         """Properties that an object requires, by its place; of all that has been read."""
 
     def record(self) -> DataType:
         """The type of a record, a struct."""
-        found = self.type(_parse(self._schema), "$", _parse(self._schema), 0)
+        text = self._text(self._schema)
+        found = self.type(text.tree, "$", text, 0)
         if found.kind != "struct":
             raise FormatRefusal(f"the schema is of {found}, and a record is an object with `properties`", _REMEDY)
         return found
 
-    def type(self, node: Any, place: str, root: Any, depth: int) -> DataType:
+    def _text(self, schema: SchemaText) -> _Text:
+        """`schema` is the reader's, or one of its references: it lives as long."""
+        found = self._texts.get(id(schema))
+        if found is None:
+            found = self._texts[id(schema)] = _Text(_parse(schema), dict(schema.references))
+        return found
+
+    def type(self, node: Any, place: str, root: _Text, depth: int) -> DataType:
         """The column of a part of a schema; `root` is the text that it is in."""
         self._left -= 1
         if self._left < 0:
@@ -185,7 +212,7 @@ class _Reader:
                 return self.type(_other_than_null(node[word], place, word), place, root, depth + 1)
         return self._plain(node, place, root, depth)
 
-    def _plain(self, node: dict[str, Any], place: str, root: Any, depth: int) -> DataType:
+    def _plain(self, node: dict[str, Any], place: str, root: _Text, depth: int) -> DataType:
         match _type_of(node, place):
             case "string":
                 base64 = node.get("contentEncoding") == "base64"
@@ -201,7 +228,7 @@ class _Reader:
             case word:
                 raise _refusal(place, f"the type `{word}` is no column")
 
-    def _object(self, node: dict[str, Any], place: str, root: Any, depth: int) -> DataType:
+    def _object(self, node: dict[str, Any], place: str, root: _Text, depth: int) -> DataType:
         properties, more = node.get("properties"), node.get("additionalProperties")
         if isinstance(properties, dict) and properties:
             fields = [(name, self.type(one, f"{place}.{name}", root, depth + 1)) for name, one in properties.items()]
@@ -210,13 +237,16 @@ class _Reader:
             return map_of(STRING, self.type(more, f"{place}.*", root, depth + 1))
         raise _refusal(place, "an object without `properties`")
 
-    def _follow(self, reference: object, place: str, root: Any) -> tuple[Any, Any]:
+    def _follow(self, reference: object, place: str, root: _Text) -> tuple[Any, _Text]:
         """What a `$ref` leads to, and the text that that is in."""
         name, _, pointer = str(reference).partition("#")
-        text = self._references.get(name) if name else root
-        if text is None:
-            raise _refusal(place, f"there is no reference `{name[:100]}`")
-        target = text if pointer[:1] in ("", "/") else None  # an anchor, which is no path
+        text = root
+        if name:
+            named = root.references.get(name) or self._named.get(name)
+            if named is None:
+                raise _refusal(place, f"there is no reference `{name[:100]}`")
+            text = self._text(named)
+        target = text.tree if pointer[:1] in ("", "/") else None  # an anchor, which is no path
         for step in unquote(pointer).split("/")[1:]:
             word = step.replace("~1", "/").replace("~0", "~")
             target = target.get(word) if isinstance(target, dict) else None
