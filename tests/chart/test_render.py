@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 from pathlib import Path
@@ -46,6 +47,20 @@ def test_strict_schemas_find_an_unknown_field(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text(WRONG, encoding="utf-8")
     assert validated(file).returncode != 0
+
+
+def test_files_that_are_no_text_arrive_byte_by_byte_and_are_refused_among_texts(tmp_path: Path) -> None:
+    """Helm writes a replacement character for each byte that is no UTF-8: a descriptor set was damaged in silence."""
+    data = b"\x0a\xd3\x01\x0a\xff"
+    raw, coded = tmp_path / "order.desc", tmp_path / "order.b64"
+    raw.write_bytes(data)
+    coded.write_bytes(base64.b64encode(data))
+    found = render(*LOCAL, "--set-file", f"binaryFiles.order\\.desc={coded}")
+    binary = [one["binaryData"] for one in found if "binaryData" in one]
+    assert [base64.b64decode(one["order.desc"]) for one in binary] == [data, data], "the pipeline's, and the check's"
+    assert "files: order.desc is no text" in refused(*LOCAL, "--set-file", f"files.order\\.desc={raw}")
+    both = ("--set-file", f"binaryFiles.a={coded}", "--set", "files.a=x")
+    assert "a is both in `files` and in `binaryFiles`" in refused(*LOCAL, *both)
 
 
 @pytest.mark.parametrize(

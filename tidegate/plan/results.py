@@ -23,7 +23,7 @@ from tidegate.plan.changes import leads_to_tombstones
 from tidegate.plan.logical import LogicalGraph, LogicalNode
 
 UNMOVED: Final = frozenset({"min", "max", "min_by", "max_by", "bool_and", "bool_or", "first", "last"})
-"""Aggregates that a caller may well want of every result that there was."""
+"""Aggregates that mean something over every result that there was."""
 
 OF_WINDOWS: Final = frozenset(name for name, _ in ADDED)
 

@@ -14,3 +14,11 @@ pipeline.yaml: {{ toJson .Values.pipeline }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
+
+{{/* Below `data` in both: files that are no text. */}}
+{{- define "tidegate.pipelineBinaryData" -}}
+{{- with .Values.binaryFiles }}
+binaryData:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
