@@ -446,3 +446,15 @@ def test_a_date_plus_an_interval_of_days_alone_is_a_date(text: str, kind: DataTy
 def test_computed_days_are_not_added_to_a_date(text: str) -> None:
     with pytest.raises(ExpressionError, match="of days that is no literal cannot be added to a date"):
         parse_expression(text, {"day": DATE})
+
+
+@pytest.mark.parametrize(
+    "word", ["call", "show", "fetch", "execute", "rename", "explain", "prepare", "optimize", "vacuum", "copy", "cache"]
+)
+def test_a_column_that_is_called_like_a_command_may_begin_an_expression(word: str) -> None:
+    """sqlglot takes what follows a command for one string: `unexpected ``` was said of what nobody had written."""
+    for text, kind in (("{} = 'out'", STRING), ("{} is not null", INT), ("{} / 1000 > 5", DOUBLE)):
+        columns = {word: kind}
+        plain, quoted = (parse_expression(text.format(name), columns) for name in (word, f"`{word}`"))
+        assert columns_of(plain) == columns_of(quoted) == {word}
+        assert text_of(plain) == text_of(quoted)

@@ -59,7 +59,7 @@ def _decimal_literal(start: int, text: str, number: Decimal) -> Constant:
         raise Refusal(
             start, f"`{text}` has more than {MAX_PRECISION} digits, the most of a decimal", "write 1.5D for a double"
         )
-    return Constant(start, format(number, "f"), kind)
+    return Constant(start, format(number or number.copy_abs(), "f"), kind)  # Java's decimals have one zero
 
 
 def _fits(value: int, kind: DataType) -> bool:

@@ -10,6 +10,7 @@ import re
 import sys
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import TokenError
@@ -37,9 +38,18 @@ class Token:
     r"""Of a string: an escape that is no more than its letter, `\d`."""
 
 
+class _Expressions(Spark):
+    """Spark's, of which no word is a command: what follows one at the beginning would be a single string."""
+
+    class Tokenizer(Spark.Tokenizer):
+        """See sqlglot."""
+
+        COMMANDS: ClassVar[set[TokenType]] = set()
+
+
 @cache
 def _tokenizer() -> Spark:
-    return Spark()
+    return _Expressions()
 
 
 def derive_tokens(text: str) -> list[Token]:

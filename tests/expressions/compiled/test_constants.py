@@ -113,6 +113,11 @@ def test_a_constant_index_outside_fails_no_record_without_an_array() -> None:
         ("0 + x", ["0.0", "0.0", "1.5"]),
         ("x - 0.0D", ["0.0", "-0.0", "1.5"]),
         ("0.0D - 0.0D + x * 0", ["0.0", "0.0", "0.0"]),
+        ("try_add(x, 0.0D)", ["0.0", "0.0", "1.5"]),
+        ("try_subtract(0, x)", ["0.0", "0.0", "-1.5"]),
+        ("x * -0.0", ["0.0", "-0.0", "0.0"]),
+        ("x * -0.0D", ["-0.0", "0.0", "-0.0"]),
+        ("coalesce(cast(null as double), -0.0)", ["0.0", "0.0", "0.0"]),
     ],
 )
 def test_a_zero_beside_a_zero_has_the_sign_that_it_has_in_spark(text: str, values: list[str]) -> None:

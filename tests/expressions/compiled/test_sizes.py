@@ -50,8 +50,11 @@ FITTING: list[tuple[str, int, int]] = [
     ("hex(s)", 8 * MIB, 8 * MIB + 1),
     ("base64(s)", 12 * MIB, 12 * MIB + 1),
     ("array_join(split(concat(s, 'a,b,c'), ','), '')", 16 * MIB - 5, 16 * MIB),
-    ("url_encode(s)", 5 * MIB, 6 * MIB),
-    ("format_string('%s%s', s, s)", 2 * MIB, 2 * MIB + 1),
+    ("url_encode(concat(s, '/'))", 16 * MIB - 3, 16 * MIB - 2),
+    ("format_string('%s%s', s, s)", 8 * MIB, 8 * MIB + 1),
+    ("format_string('%s', concat(s, '\u00e9'))", 16 * MIB - 2, 16 * MIB - 1),
+    ("encode(s, 'utf-16le')", 8 * MIB, 8 * MIB + 1),
+    ("decode(cast(concat(s, s) as binary), 'iso-8859-1')", 8 * MIB, 8 * MIB + 1),
     ("to_json(array(s))", 16 * MIB - 20, 16 * MIB - 3),
 ]
 """An expression, how long an `s` of x can be, and how long it cannot."""

@@ -173,7 +173,10 @@ def _integer_quotient(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def _try(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     """The operator without its failures, which make the result NULL; those of the operands remain."""
     sign = _TRIED[call.function]
-    plain = [replace(one, failures=(), source=Column("", one.type)) for one in arguments]
+    # A constant stays one: what is known of a zero counts here, too.
+    plain = [
+        replace(one, failures=(), source=Column("", one.type)) if columns_of(one.source) else one for one in arguments
+    ]
     found = COMPILERS[sign](Call(sign, tuple(one.source for one in plain), call.type), plain)
     value = found.value
     if found.failures:

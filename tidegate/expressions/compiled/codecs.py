@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 
 from tidegate.expressions.compiled.compiled import Compiled, compiles
-from tidegate.expressions.compiled.rowwise import RowFailed, by_row, within_limit
+from tidegate.expressions.compiled.rowwise import RowFailed, by_row, text_within_limit, within_limit
 from tidegate.expressions.compiled.urls import part_of_url
 from tidegate.expressions.compiled.xxhash64 import hash_values
 from tidegate.expressions.expression import Call
@@ -27,11 +27,12 @@ def _encode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     python_name, mark = _PYTHON_NAMES.get(name, name), b"\xfe\xff" if name == "utf-16" else b""
 
     def each(text: str) -> bytes:
-        within_limit(4 * len(text))
         try:
-            return mark + text.encode(python_name) if text else b""
+            found = mark + text.encode(python_name) if text else b""
         except UnicodeEncodeError:
             raise RowFailed(FailureKind.MALFORMED_CHARACTER_CODING) from None
+        within_limit(len(found))
+        return found
 
     return by_row(call, arguments[:1], each, *_CODING_FAILURES)
 
@@ -42,12 +43,13 @@ def _decode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     marks = {"utf-16": ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))}.get(name, ())
 
     def each(data: bytes) -> str:
-        within_limit(2 * len(data))
         chosen = next((one for mark, one in marks if data.startswith(mark)), "")
         try:
-            return data[2:].decode(chosen) if chosen else data.decode(_PYTHON_NAMES.get(name, name))
+            found = data[2:].decode(chosen) if chosen else data.decode(_PYTHON_NAMES.get(name, name))
         except UnicodeDecodeError:
             raise RowFailed(FailureKind.MALFORMED_CHARACTER_CODING) from None
+        text_within_limit(found)
+        return found
 
     return by_row(call, arguments[:1], each, *_CODING_FAILURES)
 
@@ -69,8 +71,9 @@ def _unbase64(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 @compiles("url_encode")
 def _url_encode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     def each(text: str) -> str:
-        within_limit(3 * len(text.encode()))
-        return urllib.parse.quote_plus(text, safe="*").replace("~", "%7E")
+        found = urllib.parse.quote_plus(text, safe="*").replace("~", "%7E")
+        within_limit(len(found))
+        return found
 
     return by_row(call, arguments, each, FailureKind.RESULT_TOO_LARGE)
 

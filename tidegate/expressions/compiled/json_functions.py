@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.expressions.compiled.compiled import Compiled, compiles
 from tidegate.expressions.compiled.json_text import Malformed, Members, Number, TooDeep, read_json, write_json
 from tidegate.expressions.compiled.json_values import NoValue, converter, plain_text, writer
-from tidegate.expressions.compiled.rowwise import RowFailed, by_row, within_limit
+from tidegate.expressions.compiled.rowwise import RowFailed, by_row, text_within_limit, within_limit
 from tidegate.expressions.expression import Call
 from tidegate.expressions.json_paths import Path, derive_path
 from tidegate.formats.failures import FailureKind
@@ -36,7 +36,7 @@ def _get(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         found = _followed(value, path)
         if isinstance(found, str) and not isinstance(found, Number) and found != plain_text(found):
             return None  # half a character, which cannot be written
-        within_limit(len(found or "") * 4)
+        text_within_limit(found or "")
         return found
 
     return by_row(call, arguments[:1], each, *_READING)

@@ -10,7 +10,7 @@ from typing import Any
 from tidegate.expressions.compiled.compiled import Compiled, compiles
 from tidegate.expressions.compiled.json_text import java_double
 from tidegate.expressions.compiled.json_values import java_float
-from tidegate.expressions.compiled.rowwise import by_row, within_limit
+from tidegate.expressions.compiled.rowwise import by_row, text_within_limit
 from tidegate.expressions.expression import Call
 from tidegate.expressions.printf import Piece, derive_format
 from tidegate.formats.failures import FailureKind
@@ -31,7 +31,7 @@ def _format(call: Call, arguments: Sequence[Compiled]) -> Compiled:
             for piece in pieces
         ]
         text = "".join(parts)
-        within_limit(4 * len(text))
+        text_within_limit(text)
         return text
 
     return by_row(call, arguments[1:] or arguments, each, FailureKind.RESULT_TOO_LARGE, needed=0)

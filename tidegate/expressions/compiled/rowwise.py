@@ -77,6 +77,12 @@ def within_limit(size_bytes: int) -> None:
         raise RowFailed(FailureKind.RESULT_TOO_LARGE)
 
 
+def text_within_limit(text: str) -> None:
+    """The same for a text, whose bytes are counted only where they could be too many."""
+    if 4 * len(text) > MAX_VALUE_BYTES:
+        within_limit(len(text.encode("utf-8", "surrogatepass")))
+
+
 def _values(rows: pl.Series, *, evaluate: Evaluate, result: pl.DataType, needed: int) -> pl.Series:
     columns = plain_lists(rows)
     found = [None if None in row[:needed] else evaluate(*row) for row in zip(*columns, strict=True)]
