@@ -62,6 +62,22 @@ def test_what_another_daemon_has_decided_is_not_counted() -> None:
     assert account.ended([FIRST, of_attempt(OWN + 1, SECOND)]) == {"out": 20}
 
 
+def test_a_transaction_that_kafka_says_again_is_committed_is_counted_once() -> None:
+    """It confirms each commit as often as it is asked: by the attempt, by its end, by the next recovery."""
+    account = CommitAccount()
+    assert account.end([FIRST]) == 1
+    assert account.end([FIRST, SECOND]) == 1
+    assert account.end([FIRST, SECOND]) == 0
+
+
+def test_what_is_remembered_of_ended_transactions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.daemon.commit_account.ENDED_MAX", 1)
+    account = CommitAccount()
+    assert account.end([FIRST, SECOND]) == 2
+    assert account.end([SECOND]) == 0, "the newest ones are"
+    assert account.end([FIRST]) == 1
+
+
 class HalfLost:
     """Has aborted one of two transactions; its records are written again in one that is committed."""
 

@@ -30,13 +30,20 @@ from tidegate.coordinator.journal import Appended, JournalVanished
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import Committable
 from tidegate.daemon.instructions import InstructionExecutor
+from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence
+from tidegate.kafka.errors import KafkaRefused, TransactionGone, TransactionLost, TransactionUndecidable
 from tidegate.sinks.outcome import Outcome
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import DriverMessage, Trigger
 
 SEVEN = CheckpointId(7)
+
+
+def transactions(metrics: PipelineMetrics, result: str) -> float | None:
+    labels = {"pipeline": "shop", "result": result}
+    return metrics.registry.get_sample_value("tidegate_transactions_total", labels)
 
 
 def test_C40_C41_a_trigger_names_pipeline_attempt_and_checkpoint_and_its_failure_is_fed_from_the_loop() -> None:
@@ -134,11 +141,11 @@ def test_a_commit_asks_for_nothing_that_an_earlier_one_of_the_attempt_has_ended(
 
     Their ids are in use again by the time of its commit: the coordinator would refuse, and every partition be read.
     """
-    first = [committable(1, pool_slot=0), committable(1, pool_slot=1)]
-    second = [committable(2, pool_slot=2)]
+    first = [committable(1, 100, pool_slot=0), committable(1, 101, pool_slot=1)]
+    second = [committable(2, 102, pool_slot=2)]
     answers = [[Outcome.ENDED_NOW, Outcome.STILL_OPEN], [Outcome.COMMITTED, Outcome.ENDED_NOW]]
     asked: list[tuple[Committable, ...]] = []
-    counted: list[int] = []
+    metrics = PipelineMetrics("shop", "0")
     fed: list[Event] = []
 
     async def commit(right: CommitPermit) -> list[Outcome]:
@@ -146,7 +153,6 @@ def test_a_commit_asks_for_nothing_that_an_earlier_one_of_the_attempt_has_ended(
         return answers.pop(0)
 
     async def scene() -> None:
-        metrics = SimpleNamespace(transactions_ended=lambda _result, seconds: counted.append(len(seconds)))
         services = SimpleNamespace(clock=SYSTEM_CLOCK, kafka=SimpleNamespace(commit=commit), metrics=metrics)
         executor = InstructionExecutor(
             "shop", cast("Any", services), cast("Any", None), fed.append, *[cast("Any", None)] * 3
@@ -158,7 +164,36 @@ def test_a_commit_asks_for_nothing_that_an_earlier_one_of_the_attempt_has_ended(
         asyncio.run(scene())
     assert asked == [tuple(first), (first[1], *second)]
     assert sorted(len(one.ended) for one in fed if isinstance(one, TransactionsEnded)) == [2, 3]
-    assert sum(counted) == 3, "each transaction ends once"
+    assert transactions(metrics, "committed") == 3, "each ends once"
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (TransactionLost("it has timed out"), 1),
+        (KafkaRefused("grant WRITE"), 0),
+        (TransactionGone("retention has removed it"), 0),
+        (TransactionUndecidable("a marker is missing"), 0),
+    ],
+)
+def test_only_a_transaction_that_the_broker_has_aborted_is_counted_as_lost(error: TidegateError, lost: int) -> None:
+    """The alert says that its records were written again, and what to raise."""
+    metrics = PipelineMetrics("shop", "0")
+    failed: list[TidegateError] = []
+
+    async def commit(_right: CommitPermit) -> list[Outcome]:
+        raise error
+
+    async def scene() -> None:
+        services = SimpleNamespace(clock=SYSTEM_CLOCK, kafka=SimpleNamespace(commit=commit), metrics=metrics)
+        executor = InstructionExecutor(
+            "shop", cast("Any", services), cast("Any", None), cast("Any", None), failed.append, *[cast("Any", None)] * 2
+        )
+        await executor._commit(permit([committable(7)]))
+
+    asyncio.run(scene())
+    assert len(failed) == 1
+    assert transactions(metrics, "lost") == lost
 
 
 @pytest.mark.parametrize("ended", [True, False])

@@ -112,7 +112,7 @@ def fill(metrics: PipelineMetrics) -> None:
     metrics.lags({TopicPartition("orders", 0): (5, 10)})
     metrics.checkpoint_completed(completed(1, committable(1, 9)), {"alignment": 0.01, "journal": 0.002})
     metrics.checkpoint_failed("expired")
-    metrics.transactions_ended(TransactionResult.COMMITTED, [0.004, 0.006])
+    metrics.transactions_committed([committable(1, 9), committable(2, 5)], 0.004)
     metrics.oldest_transaction(10.0)
     metrics.restarted("attempt-failed")
     metrics.lost_input(ORDERS, 5)
@@ -280,7 +280,7 @@ def test_an_unknown_phase_is_refused() -> None:
 def test_failed_checkpoints_transactions_and_restarts_are_counted() -> None:
     metrics = make_metrics()
     fill(metrics)
-    metrics.transactions_ended(TransactionResult.LOST, [1.0])
+    metrics.transactions_ended(TransactionResult.LOST, 1)
     assert value(metrics, "checkpoint_failures_total", reason="expired") == 1
     assert value(metrics, "transactions_total", result="committed") == 2
     assert value(metrics, "transactions_total", result="lost") == 1

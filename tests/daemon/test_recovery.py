@@ -63,7 +63,7 @@ def test_what_is_left_of_an_exactly_once_run_is_aborted_in_at_least_once_mode_to
         fenced.append(what)
         if refused:
             raise KafkaRefused("not authorized; grant WRITE")
-        return []
+        return ["shop.out.0.1.0"]
 
     old = Loopback(plan_of("stateless"), ROWS)
     play(old, read_and_save)
@@ -72,6 +72,9 @@ def test_what_is_left_of_an_exactly_once_run_is_aborted_in_at_least_once_mode_to
     play(new, read_and_stop)
     assert fenced == [("shop", (), 2, old.journal.state.journal)]
     assert ("is not aborted: not authorized; grant WRITE" in caplog.text) == refused
+    labels = {"pipeline": "shop", "result": "aborted"}
+    aborted = new._services.metrics.registry.get_sample_value("tidegate_transactions_total", labels)
+    assert aborted == (0 if refused else 1)
 
 
 def test_a_start_that_gives_a_source_up_does_not_need_its_topic(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,27 @@ def test_coroutines_run_on_the_virtual_loop(kernel: Kernel) -> None:
     assert seen == ["answer", 3.0]
 
 
+def test_a_call_that_waits_for_its_thread_can_be_cancelled_and_one_that_has_begun_cannot(kernel: Kernel) -> None:
+    """As in a pool of threads: the end of an attempt relies on it."""
+    loop = VirtualLoop(kernel.process("daemon", "d"), lambda error, message: None)  # type: ignore[abstract]  # it has what is used
+    done: list[str] = []
+
+    def first() -> None:
+        kernel.block(1.0)
+        done.append("first")
+
+    async def main() -> None:
+        calls = [loop.run_in_executor("thread", call) for call in (first, lambda: done.append("second"))]
+        await asyncio.sleep(0.5)
+        for call in calls:
+            call.cancel()
+
+    loop.create_task(main())
+    kernel.run(10.0)
+    loop.dispose()
+    assert done == ["first"]
+
+
 def test_tasks_that_are_made_on_the_way_out_are_closed_too(kernel: Kernel) -> None:
     """Also after an event loop of asyncio's own has run and ended in this thread."""
     asyncio.run(asyncio.sleep(0))

@@ -260,12 +260,17 @@ class Journal:
             checkpoint=checkpoint,
         )
         after = self._state.after(entry)
-        self.doubtful = checkpoint
+        before, self.doubtful = self.doubtful, checkpoint
+        try:
+            self._look_before(entry)
+        except StorageError:
+            self.doubtful = before  # nothing was written
+            raise
         self._create_or_lose(entry)
-        self.doubtful = None
         dropped = [old.checkpoint for old in self._state.retained if old.sequence < entry.floor]
         self._dropped = [*self._dropped, *dropped][-DROPPED_MAX:]
         self._state = after
+        self.doubtful = None  # last: at no moment may somebody who looks from another thread find it in neither
         return Appended(entry.sequence, issue_permit(checkpoint.id, checkpoint.committables), entry.reserved_to)
 
     def append_ended(self, at_ms: int) -> None:
@@ -291,13 +296,17 @@ class Journal:
             ended=newest.id,
         )
         after = self._state.after(entry)
+        self._look_before(entry)
         self._create_or_lose(entry)
         self.doubtful = None
         self._state = after
 
     @property
     def maybe_listed(self) -> tuple[Committable, ...]:
-        """What the journal lists, as far as is known here, and what an append of unknown outcome may have listed."""
+        """What the journal lists, as far as is known here, and what an append of unknown outcome may have listed.
+
+        May be asked for while an append is under way in another thread.
+        """
         doubtful = () if self.doubtful is None else self.doubtful.committables
         return (*self._state.committables, *doubtful)
 
@@ -360,7 +369,8 @@ class Journal:
     def _referenced(self) -> frozenset[str]:
         return listed_paths(entry.checkpoint for entry in self._state.retained)
 
-    def _create_or_lose(self, entry: CheckpointEntry | EndedEntry) -> None:
+    def _look_before(self, entry: CheckpointEntry | EndedEntry) -> None:
+        """Raises JournalVanished where the entry before it is gone. Nothing is written."""
         before = JournalSequence(entry.sequence - 1)
         if (
             not self._storage.exists(journal_name(before))
@@ -368,6 +378,8 @@ class Journal:
         ):
             self._identity = None
             raise self._vanished()  # a pipeline might continue from an entry that is left there
+
+    def _create_or_lose(self, entry: CheckpointEntry | EndedEntry) -> None:
         if not self._create(entry):
             self._identity = None
             raise self._lost(entry)

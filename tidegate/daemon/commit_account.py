@@ -1,4 +1,4 @@
-"""Whose records were counted as committed: those of each transaction once, whoever commits it.
+"""Which transactions, and whose records, were counted as committed: those of each once, whoever commits it.
 
 Most are committed with the checkpoint that decides them. Where an attempt ends before that is known, its end commits
 them, or the next recovery does.
@@ -7,9 +7,13 @@ them, or the next recovery does.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.ids import Attempt, Producer
+
+ENDED_MAX: Final = 10_000
+"""Ended transactions that are remembered: more than are asked for again, which are those of the newest checkpoint."""
 
 
 class CommitAccount:
@@ -19,6 +23,8 @@ class CommitAccount:
         self._first: Attempt | None = None
         self._counted: set[Producer] = set()
         """Those that the newest checkpoint lists, and what was committed after it."""
+        self._ended: dict[Producer, None] = {}
+        """In the order of their end."""
 
     def begin(self, attempt: Attempt) -> None:
         """An attempt of this daemon. What those before the first decided may have been committed, and counted, by
@@ -42,6 +48,17 @@ class CommitAccount:
         """They are committed, and no attempt runs."""
         first = self._first
         return self._count(each for each in committables if first is not None and each.attempt >= first)
+
+    def end(self, committables: Iterable[Committable]) -> int:
+        """How many of these, which Kafka says are committed, were not counted before.
+
+        It says so as often as it is asked: by the attempt, by its end, by the next recovery.
+        """
+        new = [each.producer for each in committables if each.producer not in self._ended]
+        self._ended.update(dict.fromkeys(new))
+        while len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
+        return len(new)
 
     def _count(self, committables: Iterable[Committable]) -> dict[str, int]:
         found: dict[str, int] = {}

@@ -69,8 +69,8 @@ async def _commit(services: Services, restore: RestorePlan, permit: CommitPermit
         permit,
         search,
     )
-    now = sum(outcome is Outcome.ENDED_NOW for outcome in outcomes)
-    services.metrics.transactions_ended(TransactionResult.COMMITTED, [services.clock.monotonic() - started] * now)
+    now = [one for one, told in zip(permit.committables, outcomes, strict=True) if told is Outcome.ENDED_NOW]
+    services.metrics.transactions_committed(now, services.clock.monotonic() - started)
     services.metrics.committed(permit.committables, since=restore.attempt)
     logger.info("checkpoint %d: %s committed", permit.checkpoint, render_count(len(outcomes), "transaction"))
 
@@ -119,7 +119,7 @@ async def _salvage(
     except TransactionLost as error:
         raise TransactionToSalvage(f"lost again while it was being salvaged: {error.message}") from error
     elapsed_s = services.clock.monotonic() - started
-    services.metrics.transactions_ended(TransactionResult.SALVAGED, [elapsed_s] * len(settled.lost))
+    services.metrics.transactions_ended(TransactionResult.SALVAGED, len(settled.lost))
     _tell(settled.lost, appended.permit, elapsed_s)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from tidegate.coordinator.recovery import merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.hanging import HangingCheck
+from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.owning import Ownership
 from tidegate.daemon.services import Services
 from tidegate.errors import Superseded, TidegateError
@@ -128,6 +129,7 @@ class Housekeeping:
         """A zombie can open transactions on its own old ids; they would hold readers back until their timeout."""
         state = self._services.journal.state
         others = ("", *state.replaces)
-        await self._services.kafka.fence_leftovers(
+        fenced = await self._services.kafka.fence_leftovers(
             self._plan.pipeline, frozenset(), self._attempt, state.journal, others, beside=True
         )
+        self._services.metrics.transactions_ended(TransactionResult.ABORTED, len(fenced))

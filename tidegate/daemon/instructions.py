@@ -246,7 +246,6 @@ class InstructionExecutor:
         that completes meanwhile would make the next commit longer.
         """
         started = self._services.clock.monotonic()
-        ended = 0
         while True:
             try:
                 async with self._committing:
@@ -261,23 +260,21 @@ class InstructionExecutor:
                     )
                     await asyncio.sleep(COMMIT_RETRY_S)
                     continue
-                elapsed_s = self._services.clock.monotonic() - started
-                self._services.metrics.transactions_ended(TransactionResult.LOST, [elapsed_s])
-                lost = isinstance(error, TransactionLost)
-                self._lost |= lost
-                self._fail(TransactionToSalvage(error.message, **error.fields) if lost else error)
+                if isinstance(error, TransactionLost):
+                    self._lost = True
+                    self._services.metrics.transactions_ended(TransactionResult.LOST, 1)
+                    error = TransactionToSalvage(error.message, **error.fields)
+                self._fail(error)
                 return
             committed = [one for one, outcome in zip(left.committables, outcomes, strict=True) if outcome.committed]
             self._ended.update({one.transactional_id: one for one in committed})
-            ended += len(committed)
+            self._services.metrics.transactions_committed(committed, self._services.clock.monotonic() - started)
             if Outcome.STILL_OPEN not in outcomes:
                 break
             logger.warning(
                 "checkpoint %d: the broker has not answered to every commit yet, asking again", permit.checkpoint
             )
             await asyncio.sleep(COMMIT_RETRY_S)
-        elapsed_s = self._services.clock.monotonic() - started
-        self._services.metrics.transactions_ended(TransactionResult.COMMITTED, [elapsed_s] * ended)
         self._feed(TransactionsEnded(permit.checkpoint, permit.committables, monotonic_ms(self._services.clock)))
 
     # -- notices ---------------------------------------------------------------------------------------------------

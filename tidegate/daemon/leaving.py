@@ -9,19 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from tidegate.coordinator.journal_state import JournalState
+from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.services import Services
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt
 from tidegate.kafka.errors import BrokerUnavailable, TransactionGone, TransactionLost, TransactionUndecidable
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
+from tidegate.sinks.outcome import Outcome
+from tidegate.storage.base import StorageError
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 LEAVE_S: Final = 10.0
+JOURNAL_S: Final = 1.0
+"""How long each call of the journal is waited for. Two of them and the rest have to fit into the end after a second
+signal, too."""
 
 
 async def leave(plan: Plan, services: Services, cause: BaseException | None, *, verified: bool = True) -> str:
@@ -44,6 +53,7 @@ async def leave(plan: Plan, services: Services, cause: BaseException | None, *, 
     except TidegateError as error:
         why = error.message
     if not (decided or why):
+        services.metrics.oldest_transaction(None)  # the next attempt may begin a long time from now
         return ""
     topics = ", ".join(sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics}))
     blocked = f"readers of committed records may be blocked in {topics}"
@@ -76,19 +86,23 @@ async def _leave(plan: Plan, services: Services, cause: BaseException | None, *,
     superseded = isinstance(cause, Superseded)
     owned = not superseded and journal.identity is not None
     left = await _end_listed(services, verified=verified) if owned else ""
-    own = journal.state  # with the own entry about the end, which nobody else has written
-    keep = {one.transactional_id for one in journal.maybe_listed}
+    found = None
     try:
-        found = await services.in_journal_thread(journal.read)
+        found = await _ask_journal(services, journal.read)
     except TidegateError as error:  # vanished, damaged, not to be reached: what is known from before must do
         logger.debug("the journal was not read at the end: %s", error.message)
-    else:
+    # After the reading: with the own entry about the end, which nobody else has written, and with what an append that
+    # is still under way may list.
+    own = journal.state
+    keep = {one.transactional_id for one in journal.maybe_listed}
+    if found is not None:
         keep |= {one.transactional_id for one in found.committables}
         owned &= found.next_sequence == own.next_sequence
     # Where somebody else has taken over, only the ids of this attempt are still this daemon's.
     since = Attempt(0) if owned else own.attempt
     behind = Attempt(own.attempt + 1)
-    await services.kafka.fence_leftovers(plan.pipeline, keep, behind, own.journal, others=(), since=since)
+    fenced = await services.kafka.fence_leftovers(plan.pipeline, keep, behind, own.journal, others=(), since=since)
+    services.metrics.transactions_ended(TransactionResult.ABORTED, len(fenced))
     if journal.doubtful is not None and not superseded:
         doubt = f"it is not known whether checkpoint {journal.doubtful.id} is in the journal: its transactions are open"
         left = f"{left}; {doubt}" if left else doubt
@@ -106,6 +120,7 @@ async def _end_listed(services: Services, *, verified: bool) -> str:
     left = f"transactions of checkpoint {permit.checkpoint} are decided, but not committed yet"
     if not verified:
         return f"{left} (its state was not verified)"
+    started = services.clock.monotonic()
     try:
         outcomes = await services.kafka.commit(permit)
     except (TransactionLost, TransactionGone, TransactionUndecidable) as error:  # nobody waits for those
@@ -114,11 +129,24 @@ async def _end_listed(services: Services, *, verified: bool) -> str:
     except TidegateError as error:
         return f"{left} ({error.message})"
     committed = [one for one, outcome in zip(permit.committables, outcomes, strict=True) if outcome.committed]
+    now = [one for one, outcome in zip(permit.committables, outcomes, strict=True) if outcome is Outcome.ENDED_NOW]
+    services.metrics.transactions_committed(now, services.clock.monotonic() - started)
     services.metrics.committed(committed, since=journal.state.attempt)
     if len(committed) < len(outcomes):
         return f"{left} (the broker has not answered to every commit)"
     try:
-        await services.in_journal_thread(lambda: journal.append_ended(services.clock.now_ms()))
+        await _ask_journal(services, lambda: journal.append_ended(services.clock.now_ms()))
     except TidegateError as error:
         logger.debug("checkpoint %d is committed, which is not on record: %s", permit.checkpoint, error.message)
     return ""
+
+
+async def _ask_journal(services: Services, call: Callable[[], T]) -> T:
+    """As `in_journal_thread`, and StorageError where that takes too long: an object store that is away is tried for
+    longer than the whole end may take, and what is open has to be aborted without it. The call goes on in its thread.
+    """
+    try:
+        async with asyncio.timeout(JOURNAL_S):
+            return await services.in_journal_thread(call)
+    except TimeoutError as error:
+        raise StorageError(f"the storage has not answered within {JOURNAL_S:g} s") from error

@@ -400,13 +400,17 @@ class PipelineMetrics:
             self._counter("tidegate_checkpoints_total", "failed").inc()
             self._counter("tidegate_checkpoint_failures_total", self._reasons.of(reason)).inc()
 
-    def transactions_ended(self, result: TransactionResult, seconds: Sequence[float]) -> None:
-        """Transactions that have ended with the same result; for each the time its end took, retries included."""
+    def transactions_committed(self, committables: Iterable[Committable], seconds: float) -> None:
+        """Kafka has taken the commit of each, in that time, retries included; or has said once more that it had."""
         with self._lock:
-            self._counter("tidegate_transactions_total", result.value).inc(len(seconds))
-            if result is TransactionResult.COMMITTED:
-                for each in seconds:
-                    self._histogram("tidegate_transaction_commit_seconds").observe(each)
+            ended = self._commits.end(committables)
+            self.transactions_ended(TransactionResult.COMMITTED, ended)
+            for _ in range(ended):
+                self._histogram("tidegate_transaction_commit_seconds").observe(seconds)
+
+    def transactions_ended(self, result: TransactionResult, count: int) -> None:
+        """With a result other than a commit."""
+        self._counter("tidegate_transactions_total", result.value).inc(count)
 
     def hanging_transactions(self, own: int, foreign: int) -> None:
         """How many block readers of the outputs now."""

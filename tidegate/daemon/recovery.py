@@ -21,6 +21,7 @@ from tidegate.daemon.choosing import NO_OPTIONS, StartOptions
 from tidegate.daemon.ending import end_listed
 from tidegate.daemon.hanging import HangingCheck
 from tidegate.daemon.looking import Look, decide_newest, look_first, read_facts
+from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.owning import Ownership
 from tidegate.daemon.services import Services
 from tidegate.daemon.stages import Owned, Placed, Recovered, Whole
@@ -121,7 +122,10 @@ async def _fence(plan: Plan, services: Services, restore: RestorePlan) -> None:
     may not end any is not refused for that.
     """
     try:
-        await services.kafka.fence_leftovers(plan.pipeline, (), restore.attempt, services.journal.state.journal)
+        fenced = await services.kafka.fence_leftovers(
+            plan.pipeline, (), restore.attempt, services.journal.state.journal
+        )
+        services.metrics.transactions_ended(TransactionResult.ABORTED, len(fenced))
     except KafkaRefused as error:
         if plan.exactly_once:
             raise

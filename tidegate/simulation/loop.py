@@ -86,6 +86,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         future: asyncio.Future[T] = self.create_future()
 
         def work() -> None:
+            if future.cancelled():
+                return  # as in a pool: what has not begun by then is not done
             try:
                 result = func(*args)
             except SimKilled:

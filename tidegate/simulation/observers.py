@@ -114,10 +114,10 @@ class WatchedMetrics:
         if failure is CheckpointFailure.STATE_GONE:
             self._world.problems.append("a checkpoint builds on state files that no retained checkpoint lists")
 
-    def transactions_ended(self, result: TransactionResult, seconds: Sequence[float]) -> None:
-        """See PipelineMetrics."""
-        if result is not TransactionResult.COMMITTED:
-            self._world.reach.note(f"transactions: {result.value}", max(1, len(seconds)))
+    def transactions_ended(self, result: TransactionResult, count: int) -> None:
+        """See PipelineMetrics. Every end of an attempt aborts some."""
+        if result is not TransactionResult.ABORTED:
+            self._world.reach.note(f"transactions: {result.value}", max(1, count))
 
     def reached(self) -> Offsets:
         """See PipelineMetrics. Figures only: positions of checkpoints do as well."""

@@ -60,6 +60,7 @@ def test_json_has_every_finding_with_its_place() -> None:
     document = json.loads(render_findings(pipeline(), [OK, WRONG], "json"))
     assert (document["pipeline"], document["exactly_once"]) == ("check", False)
     assert [row["level"] for row in document["findings"]] == ["ok", "problem"]
+    assert "passing" not in document["findings"][1]
     row = document["findings"][1]
     assert (row["path"], row["line"], row["check"], row["subject"]) == ("sinks.out.topic", 11, "retention", "out")
     assert row["remedy"] == WRONG.mend, "as `validate --format json` calls it"
@@ -97,6 +98,13 @@ def test_a_strict_start_is_refused_for_problems_and_for_nothing_else() -> None:
         "p.yaml:11:30: sinks.out.topic: retention (out): 1s; should be: more than 36m; alter --topic out"
     ]
     assert derive_exit_code(refused) == 2
+
+
+def test_a_strict_start_is_tried_again_where_all_that_refuses_it_may_pass() -> None:
+    """A supervisor gives up after code 2."""
+    full = Finding("disk-space", Level.PROBLEM, "90 MiB free", "1 GiB", passing=True)
+    assert derive_exit_code(refuse_findings(pipeline(), [full])) == 1
+    assert derive_exit_code(refuse_findings(pipeline(), [full, WRONG])) == 2
 
 
 def test_the_table_of_the_page_is_the_list_of_checks() -> None:

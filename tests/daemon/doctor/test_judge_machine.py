@@ -16,6 +16,7 @@ from tidegate.daemon.doctor.findings import Level
 from tidegate.daemon.doctor.judge_machine import derive_files_needed
 from tidegate.daemon.doctor.machine import read_machine
 from tidegate.plan.build import build_plan
+from tidegate.storage.base import StorageError, StorageUnsupported
 from tidegate.storage.open import open_storage
 
 WARNING, PROBLEM = Level.WARNING, Level.PROBLEM
@@ -39,8 +40,22 @@ def test_a_sound_machine_is_ok() -> None:
 
 
 def test_a_directory_that_fails_its_trial_is_a_problem_in_the_storages_words() -> None:
-    one = only(of_machine(storage_trouble="cannot write", rooms=()))
+    one = only(of_machine(storage_trouble=StorageError("cannot write"), rooms=()))
     assert (one.check, one.level, one.found) == ("checkpoint-directory", PROBLEM, "cannot write")
+
+
+@pytest.mark.parametrize(
+    ("error", "passing"),
+    [
+        (StorageError("away", errno="ESTALE"), True),
+        (StorageError("not yours", errno="EACCES"), False),
+        (StorageUnsupported("what is ftp://"), False),
+    ],
+)
+def test_a_problem_of_the_directory_or_its_disk_may_pass(error: StorageError, passing: bool) -> None:
+    assert only(of_machine(storage_trouble=error, rooms=())).passing is passing
+    assert only(of_machine(rooms=rooms(free_bytes=1))).passing
+    assert not only(of_machine(rooms=rooms(system="tmpfs"))).passing
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ramfs"])
@@ -100,7 +115,7 @@ def test_this_machine_is_read(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "object").write_bytes(b"x" * 5000)
     facts = read_machine(f"file://{tmp_path}/checkpoints", open_storage)
     here, temporary = facts.rooms
-    assert (facts.storage_trouble, here.directory) == ("", f"{tmp_path}/checkpoints")
+    assert (facts.storage_trouble, here.directory) == (None, f"{tmp_path}/checkpoints")
     assert here.used_bytes == 5000
     assert here.free_bytes > 0
     assert here.system
@@ -110,4 +125,13 @@ def test_this_machine_is_read(tmp_path: Path) -> None:
     assert facts.cpus >= 1
     assert facts.memory_bytes is not None
     (tmp_path / "file").touch()
-    assert "a part of the path is a file" in read_machine(f"file://{tmp_path}/file", open_storage).storage_trouble
+    trouble = read_machine(f"file://{tmp_path}/file", open_storage).storage_trouble
+    assert trouble is not None
+    assert "a part of the path is a file" in trouble.message
+
+
+def test_a_directory_whose_trial_has_just_failed_is_not_tried_again(tmp_path: Path) -> None:
+    """A store that is away is tried for half a minute, and the second text would have another object's name."""
+    known = StorageError("away", errno="ESTALE")
+    assert read_machine(f"file://{tmp_path}/checkpoints", open_storage, known).storage_trouble is known
+    assert not (tmp_path / "checkpoints").exists()

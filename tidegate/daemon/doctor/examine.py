@@ -31,7 +31,9 @@ async def examine(loaded: LoadedPipeline, plan: Plan, look: StartLook, patience_
     settings = loaded.settings
     if look.cluster is not None:
         findings += await _examine_cluster(loaded, plan, look, patience_s)
-    machine = await asyncio.to_thread(read_machine, str(settings.checkpoints.directory), derive_opener(settings))
+    machine = await asyncio.to_thread(
+        read_machine, str(settings.checkpoints.directory), derive_opener(settings), look.storage_trouble
+    )
     findings += judge_machine(settings, plan, machine)
     return sorted(findings, key=lambda one: _ORDER[one.check])
 
@@ -50,7 +52,9 @@ async def _examine_cluster(loaded: LoadedPipeline, plan: Plan, look: StartLook, 
     except (TidegateError, KafkaError, OSError) as error:
         message = error.message if isinstance(error, TidegateError) else repr(error)
         found = f"the brokers stopped answering: {message}"
-        return [Finding("brokers", Level.PROBLEM, found, "answers", "look at the brokers' log", ("kafka",))]
+        passing = not isinstance(error, TidegateError) or error.exit_code == 1
+        mend = "look at the brokers' log"
+        return [Finding("brokers", Level.PROBLEM, found, "answers", mend, ("kafka",), passing=passing)]
     journal = "" if look.state is None else look.state.journal
     return [
         *judge_cluster(settings, facts, commands, journal),
@@ -76,9 +80,12 @@ def judge_start(problems: Sequence[StartProblem], findings: Collection[Finding] 
 
 
 def refuse_findings(loaded: LoadedPipeline, findings: list[Finding]) -> list[StartProblem]:
-    """For `strict: true`: each problem as one that refuses a start."""
+    """For `strict: true`: each problem as one that refuses a start, for good only where it cannot pass."""
     return [
-        StartProblem(loaded.problem(one.path, f"{one.place}: {one.found}; should be: {one.wanted}", one.mend))
+        StartProblem(
+            loaded.problem(one.path, f"{one.place}: {one.found}; should be: {one.wanted}", one.mend),
+            1 if one.passing else 2,
+        )
         for one in findings
         if one.level is Level.PROBLEM
     ]

@@ -17,6 +17,7 @@ from tidegate.kafka.inspection import ClockReading
 from tidegate.kafka.versions import BrokerVersion
 from tidegate.settings.base import Path
 from tidegate.sinks.hanging import Hanging
+from tidegate.storage.base import StorageError
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -114,7 +115,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
     """Of this machine, or of the container that it is."""
 
     rooms: tuple[Room, ...] = ()
-    storage_trouble: str = ""
+    storage_trouble: StorageError | None = None
     """What a trial of the checkpoint directory ended with."""
     open_files: int | None = None
     """The hard limit; None: there is none."""

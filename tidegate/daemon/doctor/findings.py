@@ -51,6 +51,8 @@ class Finding(msgspec.Struct, frozen=True):
     """In the pipeline file, of what needs it."""
     subject: str = ""
     """The topic, or what else it is about."""
+    passing: bool = False
+    """A problem that may be gone without anybody: a start that it refuses is worth another one."""
 
     @property
     def place(self) -> str:
@@ -71,7 +73,12 @@ CHECKS: Final[Mapping[str, Check]] = {
         "a broker lacks one",
         "brokers have different versions",
     ),
-    "brokers": Check("Brokers", "how many there are", warning="one: nothing survives its disk"),
+    "brokers": Check(
+        "Brokers",
+        "how many there are",
+        "they stop answering while they are looked at",
+        "one: nothing survives its disk",
+    ),
     "clock": Check(
         "Clock",
         "this machine's clock against the clock of the cluster's controller",

@@ -13,6 +13,7 @@ from tidegate.plan.graph import Plan
 from tidegate.process.limits import DESCRIPTORS_MAX
 from tidegate.settings.base import Path
 from tidegate.settings.counts import render_count
+from tidegate.storage.problems import is_lasting
 
 MIB: Final = 1 << 20
 FREE_BYTES_MIN: Final = 100 * MIB
@@ -48,8 +49,9 @@ def judge_machine(settings: PipelineSettings, plan: Plan, facts: MachineFacts) -
 
 def _directory(settings: PipelineSettings, facts: MachineFacts) -> Iterator[Finding]:
     wanted = "durable, and one directory for daemon and executors"
-    if facts.storage_trouble:
-        yield Finding("checkpoint-directory", Level.PROBLEM, facts.storage_trouble, wanted, path=_DIRECTORY)
+    if (trouble := facts.storage_trouble) is not None:
+        passing = trouble.exit_code == 1 and not is_lasting(trouble)
+        yield Finding("checkpoint-directory", Level.PROBLEM, trouble.message, wanted, path=_DIRECTORY, passing=passing)
         return
     room = next((one for one in facts.rooms if one.path == _DIRECTORY), None)
     kind = room.system if room is not None else ""
@@ -77,7 +79,8 @@ def _space(room: Room) -> Iterator[Finding]:
     elif room.free_bytes < good:
         level = Level.WARNING
     mend = "" if level is Level.OK else f"free space on the file system of {room.directory}, or use another one"
-    yield Finding("disk-space", level, found, render_size(good), mend, room.path, room.directory)
+    passing = level is Level.PROBLEM  # whoever fills it may stop, or remove something
+    yield Finding("disk-space", level, found, render_size(good), mend, room.path, room.directory, passing)
 
 
 def derive_files_needed(settings: PipelineSettings, plan: Plan, slots_here: int) -> int:

@@ -27,9 +27,11 @@ _ESCAPED: Final = re.compile(rb"\\([0-3][0-7]{2})")
 FILES_COUNTED_MAX: Final = 100_000
 
 
-def read_machine(checkpoints: str, open_storage: StorageOpener) -> MachineFacts:
-    """`checkpoints` is the address of the checkpoint directory, which is tried. Blocks for as long as that does."""
-    trouble = _try_storage(checkpoints, open_storage)
+def read_machine(checkpoints: str, open_storage: StorageOpener, known: StorageError | None = None) -> MachineFacts:
+    """`checkpoints` is the address of the checkpoint directory, which is tried, unless it is `known` how that ends.
+    Blocks for as long as that does.
+    """
+    trouble = known or _try_storage(checkpoints, open_storage)
     rooms = [_room(temporary_directory(), (), count=False)]
     if scheme_of(checkpoints) == "file" and not trouble:
         rooms.insert(0, _room(directory_of(checkpoints), ("checkpoints", "directory"), count=True))
@@ -43,12 +45,12 @@ def read_machine(checkpoints: str, open_storage: StorageOpener) -> MachineFacts:
     )
 
 
-def _try_storage(address: str, open_storage: StorageOpener) -> str:
+def _try_storage(address: str, open_storage: StorageOpener) -> StorageError | None:
     try:
         open_storage(address).probe()
     except StorageError as error:
-        return error.message
-    return ""
+        return error
+    return None
 
 
 def _room(directory: FilePath, path: Path, *, count: bool) -> Room:

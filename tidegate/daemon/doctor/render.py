@@ -63,6 +63,7 @@ def _document(loaded: LoadedPipeline, findings: Sequence[Finding]) -> dict[str, 
     for one in findings:
         line, column = loaded.position(one.path)
         row = msgspec.to_builtins(one)
+        del row["passing"]  # it is about the exit code of a start
         rows.append({**row, "path": loaded.display(one.path), "line": line, "column": column})
     return {
         "file": loaded.file,

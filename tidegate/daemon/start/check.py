@@ -71,8 +71,13 @@ async def check_start(
     look = await look_at_start(loaded, plan, stores, options, patience_s)
     if not loaded.settings.strict or look.cluster is None:
         return look.problems
-    findings = refuse_findings(loaded, await examine(loaded, plan, look, patience_s))
-    return [*(one for one in look.problems if one.refuses or not one.examined), *findings]
+    told = {one.problem.message for one in look.problems}
+    findings = [
+        one
+        for one in await examine(loaded, plan, look, patience_s)
+        if one.found not in told and not (stores is None and one.check == "checkpoint-directory")
+    ]
+    return [*(one for one in look.problems if one.refuses or not one.examined), *refuse_findings(loaded, findings)]
 
 
 async def look_at_start(
@@ -83,23 +88,19 @@ async def look_at_start(
     Brokers are waited for so long; a warning in the log says so. Opens `stores.kafka`, which the caller closes.
     """
     problems = await asyncio.to_thread(find_runtime_problems, loaded)
-    state = None
+    state = trouble = None
     if stores is not None:
-        try:
-            await stores.in_journal_thread(stores.storage.probe)
-            state = await stores.in_journal_thread(stores.journal.read)
-        except TidegateError as error:
-            problems.append(_journal_problem(loaded, error))
+        state, trouble = await _read_journal(loaded, stores, problems)
     problems += await check_registrations(loaded, plan, patience_s)
     cluster = await _survey(loaded, plan, patience_s, problems)
     if cluster is None:
-        return StartLook(problems, None, state)
+        return StartLook(problems, None, state, trouble)
     problems += derive_problems(loaded, plan, cluster, _placed(plan, state))
     problems += await asyncio.to_thread(_other_logins, loaded, plan, patience_s)
     known = all(seen.facts is not None for seen in cluster.topics.values())
     if stores is not None and state is not None and known:
         problems += await _compare(loaded, plan, stores, options)
-    return StartLook(problems, cluster, state)
+    return StartLook(problems, cluster, state, trouble)
 
 
 # -- the brokers -------------------------------------------------------------------------------------------------------
@@ -164,6 +165,22 @@ def _server_path(loaded: LoadedPipeline) -> Path:
 
 
 # -- the journal -------------------------------------------------------------------------------------------------------
+
+
+async def _read_journal(
+    loaded: LoadedPipeline, stores: Stores, problems: list[StartProblem]
+) -> tuple[JournalState | None, StorageError | None]:
+    """What it says, and what a trial of its storage has ended with; why there is no answer goes to `problems`."""
+    try:
+        await stores.in_journal_thread(stores.storage.probe)
+    except StorageError as error:
+        problems.append(_storage_problem(loaded, error))
+        return None, error
+    try:
+        return await stores.in_journal_thread(stores.journal.read), None
+    except TidegateError as error:
+        problems.append(_journal_problem(loaded, error))
+        return None, None
 
 
 async def _compare(loaded: LoadedPipeline, plan: Plan, stores: Stores, options: StartOptions) -> Sequence[StartProblem]:

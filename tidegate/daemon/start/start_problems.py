@@ -11,6 +11,7 @@ from tidegate.config.errors import Problem
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.daemon.start.survey import Cluster
 from tidegate.errors import TidegateError
+from tidegate.storage.base import StorageError
 
 _RANKS: Final = (2, 4, 5, 1)
 """Exit codes of a start that is refused for several reasons: what a person has to mend before what may pass."""
@@ -45,6 +46,8 @@ class StartLook(msgspec.Struct, frozen=True):
     """None when no broker could be asked."""
     state: JournalState | None = None
     """None when the journal could not be read."""
+    storage_trouble: StorageError | None = None
+    """What a trial of the checkpoint directory ended with; it is among the problems, too."""
 
 
 class StartRefused(TidegateError):
