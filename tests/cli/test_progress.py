@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from tidegate.cli.progress import ProgressDisplay, TerminalLogHandler, open_console, render_status
+from tidegate.cli.progress import ProgressDisplay, TerminalLines, open_console, render_status
 from tidegate.daemon.status import CheckpointStatus, PipelineState, Status
 from tidegate.ids import Attempt, CheckpointId
 
@@ -112,11 +112,11 @@ def test_log_lines_come_whole_above_the_display() -> None:
         return STATUS
 
     display = ProgressDisplay(console, snapshot)
-    handler = TerminalLogHandler(console)
+    write = TerminalLines(console)
     display.start()
     assert drawn.wait(60)
     message = "a long line with [brackets] " + "x" * 100
-    handler.handle(logging.makeLogRecord({"name": "t", "levelno": logging.WARNING, "msg": message}))
+    write(logging.WARNING, message)
     display.stop()
     assert message in output.getvalue()
     assert output.getvalue().rindex("checkpoint") > output.getvalue().index(message)

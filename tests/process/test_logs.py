@@ -49,8 +49,15 @@ def json_log(stream: io.StringIO) -> Iterator[LogSetup]:
     set_secrets([])
 
 
+def written(stream: io.StringIO) -> str:
+    """What has been logged so far: a thread writes it."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+    return stream.getvalue()
+
+
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [json.loads(line) for line in written(stream).splitlines()]
 
 
 def fail(message: str, **fields: object) -> NoReturn:
@@ -221,7 +228,26 @@ def test_X30_a_process_forgets_no_counted_line_when_its_logging_ends() -> None:
         logger.warning("no room for %s", "another")
     logger.warning("a %d that is none", "number")
     setup.close()
-    assert [line["message"] for line in lines(stream)][SAME_LINES_MAX:] == ["4 times more in 1 s: no room for another"]
+    assert [line["message"] for line in lines(stream)][SAME_LINES_MAX + 1 :] == [
+        "4 times more in 1 s: no room for another"
+    ]
+
+
+def test_a_record_that_cannot_be_formatted_is_told_as_a_line() -> None:
+    """Not on stderr as Python prints it, which waits for who reads it, has no form and may hold secrets."""
+    stream = io.StringIO()
+    setup = configure_logging("shop", logging.INFO, "json", stream)
+    set_secrets(["opensesame"])
+    try:
+        logger.warning("a %d that is none", "opensesame")
+    finally:
+        setup.close()
+        set_secrets([])
+    [line] = lines(stream)
+    assert (line["level"], line["pipeline"]) == ("error", "shop")
+    assert str(line["message"]).startswith(f"what is logged at {__file__}:")
+    assert "TypeError" in str(line["exception"])
+    assert "opensesame" not in stream.getvalue()
 
 
 def test_auto_is_json_off_a_terminal_and_text_on_one() -> None:
@@ -293,7 +319,7 @@ def test_a_record_of_a_slot_is_logged_with_its_own_time_and_place(json_log: LogS
 def test_a_record_of_a_slot_below_the_level_is_not_logged(json_log: LogSetup, stream: io.StringIO) -> None:
     logging.getLogger().setLevel(logging.INFO)
     emit_slot_record(LogRecord(logging.DEBUG, "tidegate.x", "detail", 0), Attempt(1), SlotIndex(0))
-    assert stream.getvalue() == ""
+    assert written(stream) == ""
 
 
 def make_record(message: str, level: int = logging.INFO) -> logging.LogRecord:

@@ -98,17 +98,32 @@ def test_X34_secrets_are_not_on_the_command_line_of_the_jvm(tmp_path: Path, monk
 
 @pytest.mark.parametrize(("master", "named"), [("spark://master:7077", True), ("yarn", False)])
 def test_X34_a_cluster_that_does_not_answer_may_have_another_secret(tmp_path: Path, master: str, named: bool) -> None:
+    made = without_slots(tmp_path, master)
+    with pytest.raises(NotEnoughSlots, match="offers 0 slots") as told:
+        made._wait_for_slots(2)
+    assert ("spark.authenticate.secret" in told.value.message) is named
+    assert ("limit theirs by `spark.cores.max`" in told.value.message) is named
+    assert f"a cluster of another Spark than {version('pyspark')} offers none" in told.value.message
+
+
+def without_slots(tmp_path: Path, master: str) -> SparkHost:
     made = SparkHost("shop", master, {}, tmp_path, 0.0, encrypted=True)
     scala = SimpleNamespace(
         resourceProfileManager=lambda: SimpleNamespace(defaultResourceProfile=lambda: None),
         maxNumConcurrentTasks=lambda _profile: 0,
     )
     made._context = cast("Any", SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: scala)))
-    with pytest.raises(NotEnoughSlots, match="offers 0 slots") as told:
-        made._wait_for_slots(2)
-    assert ("spark.authenticate.secret" in told.value.message) is named
-    assert ("limit theirs by `spark.cores.max`" in told.value.message) is named
-    assert f"a cluster of another Spark than {version('pyspark')} offers none" in told.value.message
+    return made
+
+
+@pytest.mark.parametrize(("master", "code"), [("spark://m:7077", 1), ("yarn", 1), ("local-cluster[1,1,512]", 2)])
+def test_a_start_with_too_few_slots_may_be_repeated_where_workers_may_still_come(
+    tmp_path: Path, master: str, code: int
+) -> None:
+    """After a power failure one worker came minutes after the master, and no supervisor started the daemon again."""
+    with pytest.raises(NotEnoughSlots) as told:
+        without_slots(tmp_path, master)._wait_for_slots(2)
+    assert (told.value.code, told.value.exit_code) == ("not-enough-slots", code)
 
 
 class Hung:

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from tidegate import __version__
-from tidegate.cli.streams import open_streams, printing
+from tidegate.cli.streams import open_streams, printing, reporting
 from tidegate.errors import TidegateError
 
 
@@ -133,11 +133,13 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
     try:
         result = tidegate.main(arguments, prog_name="tidegate", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        with reporting():
+            error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
     except TidegateError as error:
-        click.echo(error.message if error.exit_code == 2 else f"tidegate: {error.code}: {error.message}", err=True)
+        with reporting():
+            click.echo(error.message if error.exit_code == 2 else f"tidegate: {error.code}: {error.message}", err=True)
         return error.exit_code
     return result if isinstance(result, int) else 0

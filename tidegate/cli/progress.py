@@ -1,15 +1,18 @@
 """The display on a terminal: three lines under the log that say how the pipeline is doing. Elsewhere nothing is drawn.
 
 Display and log share one console, so that log lines scroll above and never through the display; the log therefore
-goes through `TerminalLogHandler` while a display may run.
+goes through `TerminalLines` while a display may run.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TextIO
 
 from rich.console import Console
@@ -45,20 +48,18 @@ def open_console(stream: TextIO | None = None) -> Console | None:
     return console if console.is_terminal and not console.is_dumb_terminal else None
 
 
-class TerminalLogHandler(logging.Handler):
+class TerminalLines:
     """Prints log lines above the display, warnings and errors in colour; a line is never wrapped or interpreted."""
 
     def __init__(self, console: Console) -> None:
-        super().__init__()
         self._console = console
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print one record; failures go where the standard library reports failures of handlers."""
-        try:
-            text = Text(self.format(record), style=LEVEL_STYLES.get(record.levelno, ""), no_wrap=True)
-            self._console.print(text, soft_wrap=True)
-        except (OSError, ValueError, TypeError, LookupError):  # terminal gone, arguments do not fit the message
-            self.handleError(record)
+    def __call__(self, level: int, text: str) -> None:
+        """Print one line. Waits while the terminal is stopped (Ctrl-S), raises OSError when it is gone."""
+        with suppress(SystemExit):  # how rich says that the reader of a pipe has gone; then it is quiet
+            self._console.print(Text(text, style=LEVEL_STYLES.get(level, ""), no_wrap=True), soft_wrap=True)
+        if self._console.quiet:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 class ProgressDisplay:

@@ -15,6 +15,7 @@ import click
 
 from tidegate import __version__
 from tidegate.cli.pipeline_file import PIPELINE_FILE
+from tidegate.cli.streams import reporting
 from tidegate.cli.words import add_place, add_words, read_start, read_words
 from tidegate.errors import TidegateError
 
@@ -76,7 +77,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
 
     `on_ended` is called when the daemon has ended and listens to no signal any more.
     """
-    from tidegate.cli.progress import ProgressDisplay, TerminalLogHandler, open_console
+    from tidegate.cli.progress import ProgressDisplay, TerminalLines, open_console
     from tidegate.config.errors import ConfigErrors
     from tidegate.daemon.http.redaction import redact_status
     from tidegate.daemon.http.server import HttpServer
@@ -95,7 +96,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     settings = loaded.settings
     set_secrets([*loaded.secrets.values, *find_header_secrets(os.environ)])
     console = open_console()
-    terminal = TerminalLogHandler(console) if console is not None else None
+    terminal = TerminalLines(console) if console is not None else None
     level = getattr(logging, settings.logging.level.upper())
     logs = configure_logging(settings.name, level, settings.logging.format, terminal=terminal)
     raise_descriptor_limit()
@@ -135,8 +136,9 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
 
 
 def _report_problems(problems: list[str], exit_code: int) -> int:
-    for problem in problems:
-        click.echo(problem, err=True)
+    with reporting():
+        for problem in problems:
+            click.echo(problem, err=True)
     return exit_code
 
 

@@ -58,6 +58,15 @@ def printing() -> Iterator[None]:
         raise click.ClickException(f"the output cannot be written: {error.strerror}") from error
 
 
+@contextmanager
+def reporting() -> Iterator[None]:
+    """What is said on stderr within may go nowhere (a full disk, a reader that has gone): there is the exit code."""
+    try:
+        yield
+    except OSError:
+        _discard(sys.stderr)
+
+
 def _discard(stream: TextIO) -> None:
     """Nothing more is written to it, not even what waits in its buffer."""
     nothing = os.open(os.devnull, os.O_WRONLY)

@@ -1,8 +1,8 @@
 """Logs of the daemon: JSON lines or text, secrets taken out, records of the slots among its own.
 
 Every record may carry, as `extra`: `attempt`, `checkpoint`, `subtask`, `code`, `fields`, or `error` (a TidegateError,
-which gives code and fields). Handlers and formatters are the standard library's; nothing here needs a library that is
-not imported anyway. docs/operations.md lists the fields of a line. The slots' side is tidegate.slot.worker_logs.
+which gives code and fields). Nothing here needs a library that is not imported anyway. docs/operations.md lists the
+fields of a line. A thread writes the lines (log_lines.py). The slots' side is tidegate.slot.worker_logs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import msgspec
 from tidegate.clock import render_stamp
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
+from tidegate.process.log_lines import LineHandler, StreamLines, Write, discard
 from tidegate.process.repeats import INTERVAL_S, Repeats, Withheld
 from tidegate.task.messages import LogRecord, escape_halves
 
@@ -238,8 +239,9 @@ class RepeatFilter:
 class LogSetup:
     """The logging of this process from `configure_logging` until `close`; `context` may be changed meanwhile."""
 
-    def __init__(self, context: LogContext, handler: logging.Handler, repeats: RepeatFilter) -> None:
+    def __init__(self, context: LogContext, stream: TextIO, handler: LineHandler, repeats: RepeatFilter) -> None:
         self.context = context
+        self._stream = stream
         self._handler = handler
         self._repeats = repeats
         root = logging.getLogger()
@@ -247,10 +249,13 @@ class LogSetup:
         self._quiet = {name: logging.getLogger(name).level for name in QUIET_LOGGERS}
 
     def close(self) -> None:
-        """Give the process back as it was."""
+        """Give the process back as it was. Waits for lines that are not written yet, END_S at most."""
         root = logging.getLogger()
         self._repeats.flush()
         self._handler.flush()
+        if self._handler.is_stuck:  # else the interpreter's end would wait or fail there, and change the exit code
+            discard(self._stream)
+        self._handler.close()
         root.setLevel(self._before[0])
         root.handlers[:] = self._before[1]
         for name, level in self._quiet.items():
@@ -263,24 +268,25 @@ def configure_logging(
     level: int = logging.INFO,
     style: str = "auto",
     stream: TextIO | None = None,
-    terminal: logging.Handler | None = None,
+    terminal: Write | None = None,
 ) -> LogSetup:
     """Send all logging of the process to `stream` (default stderr), as `style` says (one of FORMATS).
 
-    `auto` is text on a terminal and JSON elsewhere. `terminal` is used for text in place of the stream when a progress
-    display owns the terminal (tidegate.cli.progress). Raises ValueError for an unknown style.
+    Who logs never waits for the stream. `auto` is text on a terminal and JSON elsewhere. `terminal` is used for text in
+    place of the stream when a progress display owns the terminal (tidegate.cli.progress). Raises ValueError for an
+    unknown style.
     """
     if style not in FORMATS:
         raise ValueError(f"unknown log format {style!r}: use one of {', '.join(FORMATS)}")
     stream = stream if stream is not None else sys.stderr
     context = LogContext(pipeline)
     text = style == "text" or (style == "auto" and (terminal is not None or stream.isatty()))
-    handler = terminal if terminal is not None and text else logging.StreamHandler(stream)
+    handler = LineHandler(terminal if terminal is not None and text else StreamLines(stream))
     handler.setFormatter(TextFormatter(context) if text else JsonFormatter(context))
     handler.addFilter(_matters)
     repeats = RepeatFilter(handler)
     handler.addFilter(repeats)
-    setup = LogSetup(context, handler, repeats)
+    setup = LogSetup(context, stream, handler, repeats)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -111,10 +111,16 @@ SESSION_ENDED: Final = ("stopped SparkContext", "SparkContext was shut down")
 
 
 class NotEnoughSlots(PipelineStopped):
-    """The Spark master offers fewer task slots than the pipeline's parallelism."""
+    """The Spark master offers fewer task slots than the pipeline's parallelism, and will not offer more."""
 
     code = "not-enough-slots"
     exit_code = 2
+
+
+class SlotsAway(NotEnoughSlots):
+    """A cluster, whose workers may be late after a power failure, say: a supervisor may start the daemon again."""
+
+    exit_code = 1
 
 
 class SparkHost:
@@ -319,7 +325,7 @@ class SparkHost:
             threading.Event().wait(POLL_S)
         held = _OF_OTHERS if self._master.startswith(STANDALONE) else ""
         silent = "" if offered else self._cause_of_the_cluster + self._cause_of_versions
-        raise NotEnoughSlots(
+        raise (NotEnoughSlots if self._is_local else SlotsAway)(
             f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
             f"the master or of the executors, or lower `parallelism`{held}{silent}",
             offered=offered,
