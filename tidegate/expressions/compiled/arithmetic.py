@@ -175,7 +175,8 @@ def _try(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     sign = _TRIED[call.function]
     # A constant stays one: what is known of a zero counts here, too.
     plain = [
-        replace(one, failures=(), source=Column("", one.type)) if columns_of(one.source) else one for one in arguments
+        replace(one, failures=(), source=Column("", one.type) if columns_of(one.source) else one.source)
+        for one in arguments
     ]
     found = COMPILERS[sign](Call(sign, tuple(one.source for one in plain), call.type), plain)
     value = found.value
