@@ -38,7 +38,10 @@ def test_what_the_client_for_transactions_refuses_is_refused_in_the_file() -> No
         assert problem.remedy == remedy
 
 
-@pytest.mark.parametrize("name", ["acks", "transactional.id", "max.in.flight", "retries", "delivery.timeout.ms"])
+@pytest.mark.parametrize(
+    "name",
+    ["acks", "transactional.id", "max.in.flight", "retries", "delivery.timeout.ms", "allow.auto.create.topics"],
+)
 def test_an_owned_property_is_refused_under_every_alias(name: str) -> None:
     (problem,) = decide_kafka_problems({name: "1"}, "both")
     assert "belongs to Tidegate" in problem.message

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.conftest import SessionBroker
 from tests.support.descriptors import no_descriptors_left
+from tidegate.clock import SYSTEM_CLOCK
 from tidegate.ids import TransactionalId
+from tidegate.kafka.channel import open_client_channel
+from tidegate.kafka.connection import BrokerConnection
 from tidegate.kafka.errors import BrokerUnavailable, PropertyRefused
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.kafka.tools import KafkaTools
@@ -59,6 +63,39 @@ def test_a_slot_waits_for_files_that_are_being_replaced() -> None:
     assert tools.now >= RENEWAL_S / 2
     with pytest.raises(PropertyRefused, match="the key"):
         Renewing(RENEWAL_S * 2).connect_again({}, 1.0)
+
+
+COMMITS = 64
+"""Of one checkpoint and one coordinator: as many as slots and sinks."""
+
+
+def test_a_client_takes_all_commits_of_a_checkpoint_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+
+    def make(**arguments: Any) -> Any:
+        made.append(arguments)
+        return SimpleNamespace(_manager=None, close=lambda: None)
+
+    monkeypatch.setattr("kafka.KafkaAdminClient", make)
+    TransactionClient({"bootstrap.servers": "127.0.0.1:1"}).close()
+    (arguments,) = made
+    assert arguments["max_in_flight_requests_per_connection"] > COMMITS
+
+
+@pytest.mark.slow
+def test_requests_to_one_broker_that_go_out_at_once_are_all_answered(broker: SessionBroker) -> None:
+    """None of them counts as an interruption, after which all partitions are looked at for hanging transactions."""
+    from kafka.protocol.metadata import MetadataRequest
+
+    connection = BrokerConnection({"bootstrap.servers": broker.bootstrap}, CONNECT_S, open_client_channel, SYSTEM_CLOCK)
+    try:
+        (node,) = connection.nodes(CONNECT_S)
+        requests = [MetadataRequest(topics=[], allow_auto_topic_creation=False) for _ in range(COMMITS)]
+        answers = connection.send_all([(request, node) for request in requests], CONNECT_S)
+    finally:
+        connection.close()
+    assert {type(answer).__name__ for answer in answers} == {"MetadataResponse"}
+    assert connection.interruptions == 0
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from kafka.protocol.sasl import (
 
 from tests.support.certificates import Authority
 from tests.waiting import PATIENCE_S
+from tidegate.kafka.client_properties import derive_client_arguments
 from tidegate.kafka.diagnosis import Obstacle, _split, _Stopped, _Way
 
 
@@ -231,6 +232,18 @@ def test_a_login_that_is_refused_is_told_with_its_property(
         way.log_in("kafka", PLAIN)
     text, remedy = words
     assert stopped.value.obstacle == Obstacle(f"kafka:9092: {text}", remedy, named, final=True)
+
+
+def test_a_scram_user_is_told_as_the_file_names_it() -> None:
+    wrong = SaslAuthenticateResponse(error_code=58, error_message="wrong", auth_bytes=b"")
+    link = Playing(OFFERED, wrong)
+    way = _Way("kafka:9092", "sasl_plaintext", "", cast("Any", link))
+    user = {"sasl.username": "a=b,c", "sasl.password": "opensesame"}
+    given = {"bootstrap.servers": "kafka", "sasl.mechanism": "SCRAM-SHA-512", **user}
+    with pytest.raises(_Stopped) as stopped:
+        way.log_in("kafka", derive_client_arguments(given))
+    assert link.asked[1].auth_bytes.startswith(b"n,,n=a=3Db=2Cc,r=")
+    assert stopped.value.obstacle.text == "kafka:9092: it refuses the user `a=b,c` (SCRAM-SHA-512): wrong"
 
 
 class Provider(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types

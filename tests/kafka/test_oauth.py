@@ -103,12 +103,13 @@ def test_a_token_is_good_for_as_long_as_the_endpoint_says_or_its_own_claims(
     """Claims of any length: what is encoded ends at any character."""
     monkeypatch.setattr(time, "time", lambda: 950.0)
 
-    def read(token: str, **more: float) -> Grant:
+    def read(token: str, **more: float | str) -> Grant:
         return read_grant(json.dumps({"access_token": token, **more}).encode(), "http://identity.example/token")
 
     token = jwt(exp=1000, iat=700, extra=extra)
     assert read(token, expires_in=60) == Grant(token, 60.0)
-    assert read(token) == Grant(token, 300.0)
+    assert read(token, expires_in="3599") == Grant(token, 3599.0), "as Azure's first version and some gateways write it"
+    assert read(token) == read(token, expires_in="soon") == read(token, expires_in="nan") == Grant(token, 300.0)
     assert read(jwt(exp=1000, extra=extra)).lifetime_s == 50.0
 
 

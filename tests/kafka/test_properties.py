@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from tidegate.config.properties import UNUSABLE_KAFKA
 from tidegate.config.property_limits import RECORD_BYTES
@@ -90,6 +90,16 @@ def test_without_transactions_one_request_is_in_flight() -> None:
     assert "transaction.timeout.ms" not in properties
 
 
+@pytest.mark.parametrize("identity", [None, IDENTITY])
+def test_a_producer_that_asks_for_a_topic_does_not_make_it(identity: TransactionalId | None) -> None:
+    """Of librdkafka's producers that is the default, at its own mock cluster as at brokers, where it is theirs, too."""
+    properties = derive_producer_properties({"bootstrap.servers": "none"}, identity, 60_000)
+    producer = Producer({**properties, "test.mock.num.brokers": 1, "log_level": 0})
+    found = producer.list_topics("nowhere", timeout=10).topics["nowhere"]
+    assert found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert not producer.list_topics(timeout=10).topics
+
+
 def test_connection_settings_are_translated() -> None:
     arguments = derive_client_arguments(
         {
@@ -109,6 +119,15 @@ def test_connection_settings_are_translated() -> None:
         "sasl_plain_username": "u",
         "sasl_plain_password": "p",
     }
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "sent"), [("scram-sha-256", "team=3Da=2Capp=3Db=3D2C"), ("PLAIN", "team=a,app=b=2C")]
+)
+def test_a_user_is_named_as_its_mechanism_wants_it(mechanism: str, sent: str) -> None:
+    """RFC 5802; librdkafka does so itself, and of a user that it logs in we said that the broker refuses it."""
+    arguments = derive_client_arguments({**SERVERS, "sasl.mechanism": mechanism, "sasl.username": "team=a,app=b=2C"})
+    assert arguments["sasl_plain_username"] == sent
 
 
 @pytest.mark.parametrize("name", sorted(UNUSABLE_KAFKA))

@@ -9,13 +9,24 @@ import pytest
 from kafka import errors
 
 from tests.kafka.test_batches import ABORT, COMMIT, OURS, batch
-from tests.kafka.test_connection import PARTITION, Answer, SleptClock, described, in_turn, led_by, read_from, scripted
+from tests.kafka.test_connection import (
+    PARTITION,
+    Answer,
+    SleptClock,
+    described,
+    in_turn,
+    led_by,
+    read_from,
+    scripted,
+    stable_at,
+)
 from tidegate.coordinator.types import WrittenRange
 from tidegate.ids import Producer
 from tidegate.kafka.errors import BrokerUnavailable
-from tidegate.kafka.facts import Marker
+from tidegate.kafka.facts import LoggedRange, Marker
 from tidegate.kafka.log_reader import SCAN_TIMEOUT_S
 from tidegate.kafka.requests import NO_PARTITION
+from tidegate.kafka.transactions import ANSWER_TIMEOUT_S
 
 
 class Log:
@@ -129,6 +140,39 @@ def test_a_log_that_gives_nothing_more_is_read_no_further() -> None:
     client, manager = scripted(in_turn(Metadata=[led_by(1)], Fetch=[read_from(9, batch(0, 3, 0)), read_from(9)]))
     assert client.outcome(WRITTEN, OURS) is Marker.OPEN
     assert [name for name, _ in manager.asked] == ["Metadata", "Fetch", "Fetch"]
+
+
+BOTH = WrittenRange(PARTITION, 0, 2, 2)
+
+
+def test_records_that_a_new_leader_does_not_know_to_be_committed_yet_are_waited_for() -> None:
+    """After a power failure its high watermark is of a file, seconds old, until all of the ISR have fetched."""
+    log = [read_from(1, batch(0, 1, 0)), read_from(1, batch(0, 1, 0)), read_from(2, batch(0, 1, 0) + batch(1, 1, 1))]
+    answers = in_turn(Metadata=[led_by(1)] * 9, Fetch=log, ListOffsets=[stable_at(-1, 78), stable_at(2)])
+    client, manager = scripted(answers, SleptClock())
+    assert client.data_ranges(BOTH, OURS) == [LoggedRange(0, 2, 2)]
+    ends = [request for request in manager.sent if "ListOffsets" in type(request).__name__]
+    assert [request.isolation_level for request in ends] == [0, 0], "of the log, not the last stable offset"
+
+
+def test_records_that_a_leader_never_knows_to_be_committed_are_no_missing_ones() -> None:
+    def answer(request: Any, _node: int | None) -> Any:
+        kind = type(request).__name__
+        if "Metadata" in kind:
+            return led_by(1)
+        return read_from(1, batch(0, 1, 0)) if "Fetch" in kind else stable_at(-1, 78)
+
+    clock = SleptClock()
+    client, _ = scripted(answer, clock)
+    with pytest.raises(BrokerUnavailable, match=r"reading out\[0\] at offset 0: .*OffsetNotAvailableError"):
+        client.data_ranges(BOTH, OURS, SCAN_TIMEOUT_S)
+    assert clock.now_s - 1000 <= ANSWER_TIMEOUT_S
+
+
+def test_of_a_log_that_was_cut_off_the_rest_is_found() -> None:
+    answers = in_turn(Metadata=[led_by(1)], Fetch=[read_from(1, batch(0, 1, 0))], ListOffsets=[stable_at(1)])
+    client, _ = scripted(answers, SleptClock())
+    assert client.data_ranges(BOTH, OURS) == [LoggedRange(0, 1, 1)]
 
 
 def test_a_first_sequence_takes_one_batch_which_brokers_give_whole() -> None:

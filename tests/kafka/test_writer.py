@@ -19,7 +19,7 @@ from tidegate.kafka.facts import CoordinatorState, TopicLimits, TransactionDescr
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.kafka.tools import KafkaTools
-from tidegate.kafka.writer import CALL_TIMEOUT_S, OPEN_TIMEOUT_S, Writer, _partition
+from tidegate.kafka.writer import CALL_TIMEOUT_S, OPEN_TIMEOUT_S, UNKNOWN_TOPIC_S, Writer, _partition
 
 
 class Tools(KafkaTools):
@@ -40,6 +40,9 @@ class Tools(KafkaTools):
         self.queued = 0
         self.purged: list[dict[str, bool]] = []
         self.begun = 0
+        self.partitions = 2
+        self.produced: list[tuple[bytes | None, int]] = []
+        """Value and partition."""
         self.listed: list[str | None] = []
         """Topics that were asked for; None: all."""
 
@@ -64,7 +67,12 @@ class Tools(KafkaTools):
             raise ck.KafkaException(self.trouble)
         self.listed.append(topic)
         error = ck.KafkaError(self.code) if self.now < self.unknown_s else None
-        return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions={} if error else {0: 1, 1: 1})})
+        found = {} if error else dict.fromkeys(range(self.partitions), 1)
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions=found)})
+
+    def produce(self, topic: str, **record: Any) -> None:
+        assert topic == "orders"
+        self.produced.append((record["value"], record["partition"]))
 
     def init_transactions(self, timeout: float) -> None:
         if len(self.made) <= self.stuck:
@@ -284,6 +292,28 @@ def test_files_that_are_being_replaced_are_waited_for(tmp_path: Path) -> None:
 def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SinkRefused, match=r"refuses its settings: .*ssl\.key"):
         renewed(tmp_path, RENEWAL_S * 2)
+
+
+def test_a_partition_that_is_newer_than_the_producer_is_looked_up_before_a_record_goes_there() -> None:
+    """The client would refuse it, and looks at its topics every five minutes by itself."""
+    tools = Tools()
+    writer = make(tools)
+    writer.open(None, never)
+    asked = len(tools.listed)
+    tools.partitions = 4
+    assert writer.write(OutputRecords([b"a", b"b"], partitions=[1, None]), 0) == 2
+    assert len(tools.listed) == asked, "nothing is new here"
+    assert writer.write(OutputRecords([b"c", b"d"], partitions=[3, 2]), 0) == 2
+    assert tools.listed[asked:] == ["orders"]
+    assert tools.produced == [(b"a", 1), (b"b", -1), (b"c", 3), (b"d", 2)]
+
+
+def test_a_partition_that_never_comes_is_not_waited_for_without_end() -> None:
+    tools = Tools()
+    writer = make(tools)
+    writer.open(None, never)
+    writer.write(OutputRecords([b"a"], partitions=[2]), 0)
+    assert UNKNOWN_TOPIC_S <= tools.now < UNKNOWN_TOPIC_S + 1
 
 
 def test_a_row_that_names_no_partition_goes_where_its_key_belongs() -> None:

@@ -170,7 +170,7 @@ def test_all_that_a_row_may_set_is_set() -> None:
         {"topic": "orders", "value": None, "key": b"k", "partition": -1, "timestamp": 0, "headers": None},
     ]
     client = Client()
-    assert writing(client).write(rows(b"a", partitions=[0], topic="others"), 0) == 1
+    assert writing(client, others=TopicLimits()).write(rows(b"a", partitions=[0], topic="others"), 0) == 1
     assert client.taken == [
         {"topic": "others", "value": b"a", "key": None, "partition": 0, "timestamp": 0, "headers": None}
     ]
@@ -222,7 +222,8 @@ def test_the_first_record_that_is_not_delivered_is_told_and_all_are_counted() ->
     client.reports = [[], [error(ck.KafkaError._MSG_TIMED_OUT), error(ck.KafkaError.INVALID_RECORD)]]
     writer = writing(client)
     writer.poll()
-    with pytest.raises(SinkFailed, match=r"a record was not delivered: orders\[3\]: so it is \(_MSG_TIMED_OUT\)$"):
+    told = r"not delivered: orders\[3\]: so it is \(_MSG_TIMED_OUT\); it waited .*quota.*queue\.buffering\.max\.kbytes"
+    with pytest.raises(SinkFailed, match=told):
         writer.poll()
     assert (writer.delivery_errors, writer.refused) == (2, False)
     assert client.polled == [0, 0], "nothing more is waited for"

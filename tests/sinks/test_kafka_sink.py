@@ -6,6 +6,7 @@ import time
 
 import msgspec
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # not in their __all__
 
 from tests.sinks.driving import NO_IDS, Cluster, assert_order_per_key, permit, rows
 from tests.waiting import wait_until
@@ -260,6 +261,25 @@ def test_headers_partitions_and_topics_of_single_records_are_written_and_committ
     assert (found[b"a"].topic(), found[b"a"].partition(), found[b"a"].headers()) == (own, 2, headers[0])
     assert (found[b"b"].partition(), found[b"b"].headers()) == (1, None)
     assert (found[None].topic(), found[None].key()) == (other, b"k")
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_X12_a_partition_that_the_topic_was_given_meanwhile_is_written_to(
+    cluster_tv2: Cluster, *, exactly_once: bool
+) -> None:
+    """By a producer that was opened before, whose client does not know of it."""
+    topic = cluster_tv2.topic(1)
+    driven = cluster_tv2.sink(topic, exactly_once=exactly_once)
+    driven.turn_until(lambda: driven.sink.room > 0, "room in the sink")
+    admin = AdminClient({"bootstrap.servers": cluster_tv2.bootstrap})
+    for future in admin.create_partitions([NewPartitions(topic, 2)]).values():
+        future.result(30)
+    wait_until(lambda: cluster_tv2.client.topics([topic])[topic].partitions == 2, "the topic has two partitions")
+    driven.write(OutputRecords([b"1"], [b"k"], partitions=[1]))
+    prepared = driven.prepared(1)
+    if exactly_once:
+        cluster_tv2.committer.commit(permit(prepared.committables))
+    assert cluster_tv2.visible(topic)[1] == [1]
 
 
 def test_a_timestamp_that_the_topic_refuses_is_told_although_other_records_of_its_batch_fail_before(

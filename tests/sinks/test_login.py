@@ -102,6 +102,16 @@ def test_both_clients_get_in_by_the_same_properties(
     assert diagnose(given, 60) is None
 
 
+def test_a_scram_user_whose_name_is_a_list_gets_in_and_is_refused_by_its_own_name(secured: SecuredBroker) -> None:
+    user = "team=a,app=b"
+    secured.add_scram_user(user, SCRAM_PASSWORD)
+    given = {**scram(secured), "sasl.username": user}
+    KAFKA_TOOLS.connect(given, 60).close()
+    assert ck.Producer(given).list_topics(timeout=60).brokers
+    obstacle = diagnose({**given, "sasl.password": "wrong-secret"}, 60)
+    assert obstacle is not None and f"refuses the user `{user}` (SCRAM-SHA-512)" in obstacle.text
+
+
 def stranger(broker: SecuredBroker) -> Authority:
     return Authority(broker.directory / "stranger", "a stranger")
 

@@ -17,6 +17,7 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, TIMESTAMP
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.kafka.diagnosis import Obstacle
 from tidegate.operators.kinds.kafka_source import EventTime, SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.sources.runtime import SourceRuntime
@@ -164,6 +165,9 @@ class ScriptedTools(SourceTools):
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> Consumer:
         self.config, self.on_error = config, on_error
         return cast("Consumer", self.client)
+
+    def find_obstacle(self, _kafka: Mapping[str, str]) -> Obstacle | None:
+        return None
 
 
 def operator_of(event_time: EventTime | None, **changes: Any) -> SourceOperator:

@@ -3,15 +3,58 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import BrokerMaker
 from tests.sources.kafka_topics import Reading, orders, produce, source_operator
+from tests.support.secured_broker import Right, SecuredBroker
 from tests.waiting import wait_until
+from tidegate.coordinator.types import SourcePositions
 from tidegate.dev.broker.server import create_topics
+from tidegate.ids import TopicPartition
+from tidegate.sources.errors import SourceUnavailable
+from tidegate.sources.reader import Reader
 
 pytestmark = pytest.mark.slow
+
+
+def test_a_login_that_is_refused_while_the_source_runs_ends_its_attempt(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The user's password was changed; the client that was let in before tries the former one for ever."""
+    broker = SecuredBroker(tmp_path, {"alice": "alice-secret"})
+    try:
+        broker.start()
+        broker.add_scram_user("bob", "former-secret")
+        broker.grant("bob", [Right("TOPIC", "orders", "READ"), Right("GROUP", "tests", "READ")])
+        broker.create_topics({"orders": 1})
+        login = {
+            "bootstrap.servers": broker.secured,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(broker.authority.file),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "bob",
+            "sasl.password": "former-secret",
+        }
+        operator = source_operator(broker.secured, "orders", until="never", kafka=login)
+        part = TopicPartition("orders", 0)
+        reader = Reader(operator, (part,), SourcePositions(operator.name, ((part, 0),)), "tests", lambda: None)
+        reader.start()
+        try:
+            reader.wait_initial(60)
+            broker.add_scram_user("bob", "later-secret")
+            broker.kill()
+            broker.start()
+            with caplog.at_level(logging.WARNING, "tidegate.sources"):
+                wait_until(lambda: reader._failure is not None, "the reader has failed")
+            with pytest.raises(SourceUnavailable, match="it refuses the user `bob`"):
+                reader.take(10)
+        finally:
+            reader.close(30.0)
+    finally:
+        broker.kill()
 
 
 def test_an_outage_is_told_once_and_its_end_too_although_the_topic_is_idle_and_reading_goes_on(

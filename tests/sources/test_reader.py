@@ -18,6 +18,7 @@ from tests.sources.scripted import P0, ScriptedClient, ScriptedTools
 from tests.waiting import PATIENCE_S, wait_until
 from tidegate.clock import SystemClock
 from tidegate.ids import TopicPartition
+from tidegate.kafka.diagnosis import Obstacle
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.sources.caught_up import Due
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
@@ -105,6 +106,67 @@ def test_an_outage_is_told_after_4_seconds_and_once(clock: SetClock, caplog: pyt
     assert told(caplog)[2].startswith("source orders: no answer from its brokers for 5 s: "), (
         "the next one is reported, too"
     )
+
+
+REFUSED = ck.KafkaError(ck.KafkaError._AUTHENTICATION, "SASL authentication error")
+
+
+def test_the_reason_of_an_outage_is_not_lost_under_words_about_connections(
+    clock: SetClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client reports a refused login seldom, and the reader's own look says each second that nobody answers."""
+    outage = Outage("orders", clock)
+    with caplog.at_level(logging.WARNING, "tidegate.sources"):
+        outage.on_error(DOWN)
+        outage.on_error(REFUSED)
+        for seconds in range(1, 5):
+            clock.now = 100.0 + seconds
+            outage.on_error(ck.KafkaError(ck.KafkaError._TRANSPORT))
+    assert told(caplog) == ["source orders: no answer from its brokers for 4 s: SASL authentication error"]
+    outage.end()
+    outage.on_error(DOWN)
+    assert outage.last == DOWN.str()
+
+
+class ObstructedTools(SourceTools):
+    """Something is in the way."""
+
+    def __init__(self, clock: SetClock) -> None:
+        self.clock = self.set_clock = clock
+        self.obstacle: Obstacle | None = None
+        self.looked: list[float] = []
+
+    def find_obstacle(self, kafka: Mapping[str, str]) -> Obstacle | None:
+        assert kafka["bootstrap.servers"] == "127.0.0.1:9"
+        self.looked.append(self.set_clock.now - 100.0)
+        return self.obstacle
+
+
+def test_a_source_that_is_refused_while_it_runs_ends_its_attempt_with_the_reason(
+    clock: SetClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka tries a login for ever, and the daemon, which has another one, sees brokers that answer."""
+
+    def list_topics(_topic: str, timeout: float) -> None:
+        raise ck.KafkaException(DOWN)
+
+    client: Any = SimpleNamespace(list_topics=list_topics)
+    tools = ObstructedTools(clock)
+    source = Reader(source_operator("127.0.0.1:9", "orders"), (), NEW, "tests", lambda: None, tools)
+    tools.obstacle = Obstacle("127.0.0.1:9: Connection refused", "start the broker", "bootstrap.servers", final=False)
+    with caplog.at_level(logging.WARNING, "tidegate.sources"):
+        source._outage.on_error(DOWN)
+        for second in range(1, 34):
+            clock.now = 100.0 + second
+            source._look_for_brokers(client)
+    assert tools.looked == [4.0], "connections are dear"
+    assert told(caplog) == [
+        "source orders: no answer from its brokers for 4 s: 127.0.0.1:9: Connection refused; start the broker"
+    ]
+    tools.obstacle = Obstacle("127.0.0.1:9: it refuses the user `bob`", "correct it", "sasl.username", final=True)
+    clock.now = 134.0
+    with pytest.raises(SourceUnavailable, match=r"source orders: .*it refuses the user `bob`; correct it"):
+        source._look_for_brokers(client)
 
 
 def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second(

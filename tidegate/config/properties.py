@@ -42,6 +42,7 @@ OWNED_KAFKA: Mapping[str, tuple[str, str]] = {
         "the timeout belongs to the checkpoints",
         "set `checkpoints.transaction_timeout` instead",
     ),
+    "allow.auto.create.topics": ("the pipeline never creates topics", "remove it"),
     "enable.idempotence": (_ORDER, "remove it"),
     "request.required.acks": (_ORDER, "remove it"),
     "max.in.flight.requests.per.connection": (_ORDER, "remove it"),

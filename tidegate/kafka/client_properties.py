@@ -41,6 +41,11 @@ def derive_login(kafka: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in kafka.items() if name.startswith(_LOGIN)}
 
 
+def is_scram(mechanism: object) -> bool:
+    """Whether a login has names in the form of SCRAM."""
+    return str(mechanism).startswith("SCRAM-")
+
+
 def derive_client_arguments(kafka: Mapping[str, str]) -> dict[str, object]:
     """Arguments for kafka-python's clients. Raises PropertyRefused, naming the property and what to use instead."""
     for name, remedy in UNUSABLE_KAFKA.items():
@@ -55,6 +60,9 @@ def derive_client_arguments(kafka: Mapping[str, str]) -> dict[str, object]:
         if name in arguments:
             arguments[name] = str(arguments[name]).upper()
     mechanism = arguments.get("sasl_mechanism")
+    if is_scram(mechanism) and "sasl_plain_username" in arguments:
+        # As RFC 5802 asks for; librdkafka writes it so itself, kafka-python does not.
+        arguments["sasl_plain_username"] = kafka["sasl.username"].replace("=", "=3D").replace(",", "=2C")
     if mechanism == "GSSAPI":
         raise PropertyRefused(
             f"kafka property 'sasl.mechanism' {mechanism} cannot be used with transactions; {_OTHERS}",

@@ -24,7 +24,10 @@ LOOK_S: Final = 1.0
 not go away by waiting."""
 STEP_S: Final = 2.0
 PAUSE_S: Final = 0.1
-
+IN_FLIGHT: Final = 1000
+"""Of one connection. From kafka-python's 5 on it fails what is sent; the commits of a checkpoint go out all at once,
+and brokers answer a connection's requests in their order anyway.
+"""
 
 CLIENT_MODULES: Final = (
     "kafka",
@@ -108,6 +111,7 @@ def _try(arguments: Mapping[str, object], timeout_s: float) -> KafkaAdminClient:
             proxy_url=_closing_sockets(),
             bootstrap_timeout_ms=int(timeout_s * 1000),
             request_timeout_ms=int(REQUEST_TIMEOUT_S * 1000),
+            max_in_flight_requests_per_connection=IN_FLIGHT,
             reconnect_backoff_max_ms=1000,
             kafka_client=make_client,
         )

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.kafka.client_properties import derive_client_arguments
+from tidegate.kafka.client_properties import derive_client_arguments, is_scram
 from tidegate.kafka.oauth import MECHANISM, TokenUnavailable, find_tokens, make_provider
 from tidegate.kafka.tls import read_tls_context, uses_tls
 
@@ -154,7 +154,9 @@ class _Way:
             SaslHandshakeResponse,
         )
 
-        name, user = str(arguments.get("sasl_mechanism")), arguments.get("sasl_plain_username")
+        name, user = str(arguments.get("sasl_mechanism")), str(arguments.get("sasl_plain_username"))
+        if is_scram(name):
+            user = user.replace("=2C", ",").replace("=3D", "=")  # as it is in the file
         remedy = f"is this its port for `security.protocol: {self._protocol}`?"
         answer = self._exchange(SaslHandshakeRequest(mechanism=name), SaslHandshakeResponse, 1, remedy)
         if answer.error_code == _SASL_UNSUPPORTED:

@@ -28,6 +28,8 @@ _OUT_OF_RANGE: Final = 1
 
 FirstOffsets = Callable[[Iterable[TopicPartition], float], Mapping[TopicPartition, int]]
 """Where logs begin, within so many seconds."""
+Ends = Callable[[TopicPartition, float], int]
+"""Asked once: the high watermark. Raises AskAgain while a new leader does not know how far its log is committed."""
 
 
 class StartGone(Exception):
@@ -41,10 +43,11 @@ class _StartRemoved(StartGone):
 class LogReader:
     """Reads batch headers. Every call raises BrokerUnavailable when there is no answer in time, and KafkaRefused."""
 
-    def __init__(self, broker: BrokerConnection, clock: Clock, first_offsets: FirstOffsets) -> None:
+    def __init__(self, broker: BrokerConnection, clock: Clock, first_offsets: FirstOffsets, ends: Ends) -> None:
         self._broker = broker
         self._clock = clock
         self._first_offsets = first_offsets
+        self._ends = ends
 
     def batches(
         self,
@@ -53,10 +56,12 @@ class LogReader:
         deadline: float,
         max_bytes: int = FETCH_BYTES,
         silence_s: float = math.inf,
+        reach: int = 0,
     ) -> Iterator[BatchHeader]:
         """Every batch, control and aborted ones too, from `start` to the high watermark. Raises StartGone.
 
-        Each piece is waited for `silence_s` at most.
+        Each piece is waited for `silence_s` at most. `reach`: the log was committed as far as this once, so a high
+        watermark below it counts only where the leader is sure of it.
         """
         offset, end = start, None
         report_at = self._clock.monotonic() + REPORT_S
@@ -71,7 +76,7 @@ class LogReader:
                     f"reading {partition} from offset {start} took too long: offset {offset} of {end} was reached"
                 )
             answer = self._broker.until(
-                lambda remaining_s, at=offset: self._fetch(partition, at, max_bytes, remaining_s),  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+                lambda remaining_s, at=offset: self._fetch_to(partition, at, max_bytes, reach, remaining_s),  # type: ignore[misc]  # mypy cannot infer a lambda with a default
                 min(left, silence_s),
                 f"reading {partition} at offset {offset}",
             )
@@ -90,15 +95,16 @@ class LogReader:
         timeout_s: float,
         derive: Callable[[Iterable[BatchHeader], int], T],
         silence_s: float = math.inf,
+        reach: int = 0,
     ) -> T | None:
         """What `derive` finds from where a transaction begins, or from where the log does now if that is within its
-        records; None: nothing is left of them. `timeout_s` is for all, `silence_s` for each answer.
+        records; None: nothing is left of them. `timeout_s` is for all, `silence_s` for each answer, `reach` as above.
         """
         partition, deadline = written.partition, self._clock.monotonic() + timeout_s
         start = written.start_offset
         while True:
             try:
-                return derive(self.batches(partition, start, deadline, silence_s=silence_s), start)
+                return derive(self.batches(partition, start, deadline, silence_s=silence_s, reach=reach), start)
             except _StartRemoved:
                 left = max(0.0, deadline - self._clock.monotonic())
                 first = self._first_offsets([partition], min(left, silence_s))[partition]
@@ -107,6 +113,19 @@ class LogReader:
                 start = first
             except StartGone:
                 return None
+
+    def _fetch_to(self, partition: TopicPartition, offset: int, max_bytes: int, reach: int, timeout_s: float) -> Any:
+        """One answer of a fetch, with a high watermark that is not below `reach` without reason. Raises StartGone.
+
+        A broker that has just become the leader begins with a high watermark that may be seconds old, and answers
+        fetches up to there; asked where the log ends it says that it does not know yet (KIP-207).
+        """
+        answer = self._fetch(partition, offset, max_bytes, timeout_s)
+        if answer.high_watermark < reach:
+            known = min(reach, self._ends(partition, timeout_s))
+            if answer.high_watermark < known:
+                raise AskAgain(f"{partition} is committed to {known}, the leader read to {answer.high_watermark} only")
+        return answer
 
     def _fetch(self, partition: TopicPartition, offset: int, max_bytes: int, timeout_s: float) -> Any:
         """One answer of a fetch. Raises StartGone.

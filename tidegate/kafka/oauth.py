@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import http.client
+import math
 import ssl
 import threading
 import time
@@ -55,7 +56,8 @@ class Grant(NamedTuple):
 
 class _Answer(msgspec.Struct):
     access_token: str
-    expires_in: float | None = None
+    expires_in: float | str | None = None
+    """Seconds. RFC 6749 says a number; some endpoints write it as a text."""
 
 
 class _Claims(msgspec.Struct):
@@ -179,10 +181,19 @@ def read_grant(body: bytes, url: str) -> Grant:
     except (*UNDECODABLE, ValueError, binascii.Error) as error:
         text = f"{url} gives no JSON web token with its time (`exp`)"
         raise _unavailable(text, "is it the token endpoint of OpenID Connect?", ENDPOINT, final=False) from error
-    lifetime_s = answer.expires_in
+    lifetime_s = _read_seconds(answer.expires_in)
     if lifetime_s is None:
         lifetime_s = claims.exp - (claims.iat if claims.iat is not None else time.time())
     return Grant(answer.access_token, lifetime_s)
+
+
+def _read_seconds(expires_in: float | str | None) -> float | None:
+    """None: the token's own claims say it, which librdkafka reads, too."""
+    try:
+        seconds = None if expires_in is None else float(expires_in)
+    except ValueError:
+        return None
+    return seconds if seconds is not None and math.isfinite(seconds) else None
 
 
 def _is_http(url: str) -> bool:

@@ -31,6 +31,7 @@ LARGE_MESSAGE_BYTES: Final = 4 << 20
 ENGINE_OWNED: Final[Mapping[str, str]] = {
     "enable.idempotence": "true",
     "acks": "all",
+    "allow.auto.create.topics": "false",  # true by default of producers; nobody asked for the topic that came of it
 }
 _TIMES: Final = ("message.timeout.ms", "delivery.timeout.ms", "socket.timeout.ms")
 

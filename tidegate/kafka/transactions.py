@@ -86,7 +86,7 @@ class TransactionClient:
     ) -> None:
         self._broker = BrokerConnection(kafka, connect_timeout_s, open_channel, clock)
         self._clock = clock
-        self._log = LogReader(self._broker, clock, self.first_offsets)
+        self._log = LogReader(self._broker, clock, self.first_offsets, self._end)
         self._topic_limits: dict[str, TopicLimits] = {}
         self._markers: dict[tuple[WrittenRange, Producer], Marker] = {}
         """Ends that were read: they never change, and a look at a long log is dear."""
@@ -310,11 +310,16 @@ class TransactionClient:
     def data_ranges(
         self, written: WrittenRange, producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> list[LoggedRange]:
-        """Where the records of a transaction lie in one partition, whatever became of it; empty when they are gone."""
+        """Where the records of a transaction lie in one partition, whatever became of it; empty when they are gone.
+
+        A leader that does not know yet that they are committed is waited for, ANSWER_TIMEOUT_S at most.
+        """
         found = self._log.read_left(
             written,
             timeout_s,
             lambda batches, start: list(derive_ranges(batches, start, written.end_offset, producer)),
+            silence_s=ANSWER_TIMEOUT_S,
+            reach=written.end_offset,
         )
         return found or []
 
@@ -410,6 +415,13 @@ class TransactionClient:
                 return self._offsets(self._broker.send_all(requests, remaining_s))
 
         return self._broker.until(attempt, timeout_s, what)
+
+    def _end(self, partition: TopicPartition, timeout_s: float) -> int:
+        """The high watermark, asked once. Raises AskAgain, also while a new leader does not know it."""
+        ((node, group),) = self._broker.by_leader([partition], timeout_s).items()
+        with self._broker.fresh_leaders([partition]):
+            answer = self._broker.send(offsets_request(group, committed=False), node, timeout_s)
+            return self._offsets([answer])[partition]
 
     def _progress_and_ends(
         self, partitions: Sequence[TopicPartition], producer: Producer, timeout_s: float

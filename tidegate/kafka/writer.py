@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -82,6 +82,9 @@ _REMEDIES: Final[Mapping[int, str]] = {
     "or grant DESCRIBE_CONFIGS on it: then they are bad records; the clocks of executors and brokers should agree",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "; grant WRITE on the transactional ids that begin with the "
     "pipeline's name and a dot",
+    KafkaError._MSG_TIMED_OUT: "; it waited in the client for message.timeout.ms: the leader was away, or brokers take "
+    "less than the client holds (a quota of this user?): lower queue.buffering.max.kbytes in the sink's `kafka:`, or "
+    "raise the quota",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE and READ on the topic to this user",
 }
 
@@ -208,6 +211,19 @@ class Writer:
                 )
             self._clock.sleep(RETRY_PAUSE_S)
 
+    def _learn_new(self, topic: str, partitions: Sequence[int | None]) -> None:
+        """Partitions that a topic was given after this producer was opened; blocks then. Whoever names one knows that
+        it is there, and for the client it would not be there for minutes.
+        """
+        most = max((one for one in partitions if one is not None), default=_BY_KEY)
+        patient_until = self._clock.monotonic() + UNKNOWN_TOPIC_S
+        while most >= self.partitions[topic]:
+            deadline = self._clock.monotonic() + CALL_TIMEOUT_S
+            self.partitions[topic] = self._learn(topic, deadline, lambda: False)
+            if most < self.partitions[topic] or self._clock.monotonic() > patient_until:
+                return
+            self._clock.sleep(RETRY_PAUSE_S)
+
     def _make_producer(self, stopping: Callable[[], bool]) -> Producer:
         # An explicit value per record costs nothing; `delivery.report.only.error` needs a real bool.
         config: dict[str, Any] = {
@@ -261,6 +277,8 @@ class Writer:
         if self.first_record_at is None:
             self.first_record_at = self._clock.monotonic()
         self._at_edge |= rows.at_edge
+        if rows.partitions is not None:
+            self._learn_new(rows.topic or self._topic, rows.partitions[start:end])
         done = self._write_batch(rows, start, end) if rows.keyed_values else self._write_each(rows, start, end)
         self.produced += done - start
         return done

@@ -127,6 +127,9 @@ class SimSourceTools(SimThreads, SourceTools):
         """See SourceTools."""
         return ModelConsumer(self._broker, self._port, config, on_error)
 
+    def find_obstacle(self, kafka: Mapping[str, str]) -> None:
+        """Nothing more is known."""
+
 
 class SimSource(SourceRuntime):
     """Gives few rows at once, so that a small input makes many batches, some of which a barrier finds in flight."""

@@ -1,6 +1,7 @@
 """A sink subtask: writes rows into the transaction of the current checkpoint interval and prepares it at the barrier.
 
-Driven by the slot loop: no method but `close` blocks. What would block runs on four helper threads, which post their
+Driven by the slot loop: no method but `close` blocks, except for one question where rows name partitions that are new
+(`partition_counts.py`). What else would block runs on four helper threads, which post their
 results and call `wake`: opening producers ahead of need, preparing (flush, then the proof of `proof.py`), dropping
 producers, and watching a full queue drain. Rows after a barrier go to the next transaction only when the flush of
 the one before has ended: otherwise records of one key could overtake each other between two producers.
@@ -34,6 +35,7 @@ from tidegate.sinks.backlog import Backlog, QueuedBarrier
 from tidegate.sinks.hanging import Blocked, derive_blocked, find_unended
 from tidegate.sinks.limits import derive_record_limits, refuse_keyless
 from tidegate.sinks.naming import TransactionalName
+from tidegate.sinks.partition_counts import PartitionCounts
 from tidegate.sinks.pool import POOL_SIZE_MAX, IdPool, derive_pool_size
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
 from tidegate.task.ports import Prepared
@@ -100,8 +102,9 @@ class KafkaSink:
         self._properties = derive_producer_properties(operator.kafka, None, transaction_timeout_ms)
         self._limits: dict[str, TopicLimits] = {}  # of all topics, or of none as long as they are not known
         self._names_partitions = operator.partition is not None or isinstance(operator, DeadLetterOperator)
-        self._partitions: dict[str, int] = {}
-        """Of each topic, as the newest producer knows it; asked for only where rows name theirs."""
+        self._partitions = PartitionCounts(self._clock)
+        self._looker: TransactionClient | None = None
+        """Whom to ask about partitions that rows name, and nobody knows of yet."""
         self._backlog = Backlog(int(self._properties["queue.buffering.max.messages"]))
         self._writer: Writer | None = None
         self._warm: deque[Writer] = deque()
@@ -144,6 +147,12 @@ class KafkaSink:
         if not self._names_partitions:
             return limits
         return msgspec.structs.replace(limits, partitions=self._partitions[topic])
+
+    def has_grown(self, topic: str) -> bool:
+        """Whether a topic has partitions that were not known. The only question that is asked by the slot loop itself:
+        a row that waits for its answer in here would be overtaken by barriers. Raises BrokerUnavailable, KafkaRefused.
+        """
+        return self._looker is not None and self._partitions.look_again(topic, self._looker)
 
     def write(self, rows: OutputRecords) -> None:
         """Queue rows; never blocks. Call `turn` afterwards."""
@@ -245,8 +254,9 @@ class KafkaSink:
             self._drop(writers.pop())
         self._droppers.stop()
         ended.append(self._droppers.join(max(0.0, deadline - self._clock.monotonic())))
-        if self._client is not None:
-            self._client.close()
+        for client in {self._client, self._looker}:
+            if client is not None:
+                client.close()
         if not all(ended):
             logger.warning("sink %s: helper threads still run after %g s", self._operator.name, timeout_s)
 
@@ -375,11 +385,13 @@ class KafkaSink:
             for topic, one in limits.items():
                 refuse_keyless(self._operator, topic, one)
             self._limits = limits
+        if self._looker is None and self._operator.partition is not None:
+            self._looker = self._client or self._tools.connect_again(self._operator.kafka, OPEN_TIMEOUT_S)
         properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
         writer = self._tools.writer(self._operator.name, self._limits, properties)
         with self._dropped_on_failure(writer):
             writer.open(self._client, self._stopping)
-        self._partitions = writer.partitions
+        self._partitions.learn(writer.partitions)
         self._opened.append(writer)
         self._wake()
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import starmap
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tidegate.formats.bisection import evaluate_rows, internal_failure
-from tidegate.formats.failures import RecordFailure, gather_failures
+from tidegate.formats.bisection import Raising, evaluate_rows, internal_failure
+from tidegate.formats.failures import FailureKind, RecordFailure, gather_failures
 from tidegate.formats.letters.encoder import LetterEncoder
-from tidegate.formats.records import RecordEncoder
+from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.operators.kinds.dead_letters import DeadLetterOperator
 from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
 from tidegate.operators.runtime import Out, Runtime
@@ -20,6 +21,9 @@ from tidegate.sinks.topics import split_rows
 
 if TYPE_CHECKING:
     import polars as pl
+
+_Parts = tuple[list[tuple[int, OutputRecords]], list[Raising]]
+"""Of one batch: records with the row they begin at, and rows that raise."""
 
 
 class SinkRuntime(KafkaSink, Runtime):
@@ -46,14 +50,19 @@ class SinkRuntime(KafkaSink, Runtime):
             out.fail(batch, failures)
 
     def _write(self, batch: pl.DataFrame, topic: str, *, chosen: bool = False) -> list[RecordFailure]:
-        limits = self.record_limits(topic)
-        parts, raising = evaluate_rows(batch.height, lambda start, end: self._encoder.encode(batch[start:end], limits))
+        parts, raising = self._encode(batch, topic)
+        if _lack_partitions(encoded for _, encoded in parts) and self.has_grown(topic):
+            parts, raising = self._encode(batch, topic)
         for _, encoded in parts:
             self.records += len(encoded)
             self.bytes += encoded.size_bytes
             self.write(msgspec.structs.replace(encoded, topic=topic) if chosen else encoded)
         found = ((start, encoded.failures) for start, encoded in parts)
         return gather_failures(starmap(internal_failure, raising), found)
+
+    def _encode(self, batch: pl.DataFrame, topic: str) -> _Parts:
+        limits = self.record_limits(topic)
+        return evaluate_rows(batch.height, lambda start, end: self._encoder.encode(batch[start:end], limits))
 
     def _write_by_topic(self, batch: pl.DataFrame, choice: TopicChoice) -> list[RecordFailure]:
         """Rows of a topic keep their order; each topic has limits of its own."""
@@ -62,3 +71,7 @@ class SinkRuntime(KafkaSink, Runtime):
             found = self._write(frame, topic, chosen=True)
             failures += found if rows is None else [msgspec.structs.replace(one, row=rows[one.row]) for one in found]
         return sorted(failures, key=attrgetter("row"))
+
+
+def _lack_partitions(made: Iterable[OutputRecords]) -> bool:
+    return any(failure.kind is FailureKind.NO_PARTITION for one in made for failure in one.failures)

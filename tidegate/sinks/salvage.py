@@ -152,12 +152,12 @@ def decide_found(
     if counted == records or accept_gone == listed_by:
         return records - counted
     raise one.refused(
-        f"{partition} holds {counted} of its {records} records; retention, compaction or a deletion of records has "
-        f"removed the rest; nothing was written. The choices: when readers can do without the rest, or somebody has "
-        f"written it by hand, start with --accept-gone {listed_by}, which writes what is left again and counts the "
-        f"rest of what checkpoint {listed_by} lists as committed, and nothing later; add --restore N --repeat-output "
-        f"of an older checkpoint to write all output after that one again; or restore a savepoint into a new "
-        f"`checkpoints.directory` (--restore PATH --repeat-output)"
+        f"{partition} holds {counted} of its {records} records; retention, compaction, a deletion of records, or a "
+        f"leader whose log was cut off has removed the rest; nothing was written. The choices: when readers can do "
+        f"without the rest, or somebody has written it by hand, start with --accept-gone {listed_by}, which writes "
+        f"what is left again and counts the rest of what checkpoint {listed_by} lists as committed, and nothing later; "
+        f"add --restore N --repeat-output of an older checkpoint to write all output after that one again; or restore "
+        f"a savepoint into a new `checkpoints.directory` (--restore PATH --repeat-output)"
     )
 
 

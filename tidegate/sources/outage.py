@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import confluent_kafka as ck
 
@@ -12,11 +13,19 @@ from tidegate.clock import Clock
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.sources.errors import SourceUnavailable
 
+if TYPE_CHECKING:
+    from tidegate.kafka.diagnosis import Obstacle
+
 _LOG = logging.getLogger("tidegate.sources")
 
 LOOK_SECONDS: Final = 1.0
 """Between two looks while nobody answers; no look waits longer."""
 _REPORT_SECONDS: Final = 4.0
+_EXPLAIN_SECONDS: Final = 30.0
+"""Between two looks at what is in the way: brokers may come back and refuse the login."""
+# ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
+_VAGUE: Final = frozenset({ck.KafkaError._TRANSPORT, ck.KafkaError._TIMED_OUT, ck.KafkaError._ALL_BROKERS_DOWN})
+"""Nobody answers: why, another error may have said, and the client repeats those seldom."""
 
 
 class Outage:
@@ -36,6 +45,7 @@ class Outage:
         self._since: float | None = None
         self._told = False
         self._looked = 0.0
+        self._explain_at = math.inf
         self.last = "no error was reported"
 
     def due(self) -> bool:
@@ -65,14 +75,29 @@ class Outage:
             source=self._source,
         )
 
+    def look_into(self, find_obstacle: Callable[[], Obstacle | None]) -> None:
+        """What is in the way, asked when a report is due and once in a while after it. Raises SourceUnavailable where
+        waiting does not cure it: the client would try the same login for ever.
+        """
+        if self._since is None or self._clock.monotonic() < self._explain_at:
+            return
+        obstacle = find_obstacle()
+        self._explain_at = self._clock.monotonic() + _EXPLAIN_SECONDS
+        if obstacle is None:
+            return
+        self.last = f"{obstacle.text}; {obstacle.remedy}"
+        if obstacle.final:
+            raise SourceUnavailable(f"source {self._source}: {self.last}", source=self._source)
+
     def on_error(self, error: ck.KafkaError) -> None:
         """An error that waiting may cure."""
         now = self._clock.monotonic()
-        self.last = error.str()
+        if self._since is None or error.code() not in _VAGUE:
+            self.last = error.str()
         if self._renewal is None and (files := self._files()) != self._files_before:
             self._renewal = (files, now)
         if self._since is None:
-            self._since = now
+            self._since, self._explain_at = now, now + _REPORT_SECONDS
         if not self._told and now - self._since >= _REPORT_SECONDS:
             self._told = True
             seconds = now - self._since

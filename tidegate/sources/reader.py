@@ -359,12 +359,15 @@ class Reader:
             self._wake()
 
     def _look_for_brokers(self, consumer: Consumer) -> None:
-        """After an error and without records only a request shows whether the brokers are back."""
+        """After an error and without records only a request shows whether the brokers are back. Raises
+        SourceUnavailable where they are, and refuse the login.
+        """
         if not self._outage.due():
             return
         try:
             consumer.list_topics(self._any_topic, timeout=LOOK_SECONDS)
         except ck.KafkaException as error:
+            self._outage.look_into(lambda: self._tools.find_obstacle(self._operator.kafka))
             self._outage.on_error(error.args[0])
         else:
             self._outage.end()

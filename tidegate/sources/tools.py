@@ -9,6 +9,9 @@ from typing import Any, Final, Protocol
 import confluent_kafka as ck
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.kafka.connecting import STEP_S, import_client
+from tidegate.kafka.diagnosis import Obstacle, diagnose
+from tidegate.kafka.errors import PropertyRefused
 from tidegate.sources.fetching import Fetcher, open_fetcher
 from tidegate.threads import Threads
 
@@ -61,6 +64,14 @@ class SourceTools(Threads):
     def fetcher(self, consumer: Consumer, on_error: Callable[[ck.KafkaError], None]) -> Fetcher:
         """How its records come. `on_error` is the client's."""
         return open_fetcher(consumer, on_error)
+
+    def find_obstacle(self, kafka: Mapping[str, str]) -> Obstacle | None:
+        """What is in the way to the brokers, looked at step by step; waits STEP_S at most for each."""
+        import_client()
+        try:
+            return diagnose(kafka, STEP_S)
+        except PropertyRefused as refused:  # files that are being replaced
+            return Obstacle(refused.message, "put it right", str(refused.fields.get("property", "")), final=False)
 
 
 SOURCE_TOOLS: Final = SourceTools()

@@ -35,6 +35,13 @@ def test_a_producer_is_made_with_times_beyond_the_limit_of_its_transactions(
     ck.Producer({**properties, "log_level": 0})
 
 
+def test_a_replay_makes_no_topic() -> None:
+    properties = derive_replay_properties({"bootstrap.servers": "none"}, replay_id("shop"))
+    producer = ck.Producer({**properties, "test.mock.num.brokers": 1, "log_level": 0})
+    assert producer.list_topics("nowhere", timeout=10).topics["nowhere"].error is not None
+    assert not producer.list_topics(timeout=10).topics
+
+
 class Client:
     """Knows one topic."""
 

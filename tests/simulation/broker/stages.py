@@ -321,6 +321,9 @@ class _ModelSourceTools(SourceTools):
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> ModelConsumer:
         return ModelConsumer(self._broker, self._port, config, on_error)
 
+    def find_obstacle(self, kafka: Mapping[str, str]) -> None:
+        pass
+
 
 class _ModelTools(KafkaTools):
     """Clients of the model."""

@@ -47,6 +47,7 @@ BYTES_MAX: Final = 8 << 20
 TRANSACTION_S: Final = 60.0
 OWN: Final[Mapping[str, str]] = {
     "enable.idempotence": "true",
+    "allow.auto.create.topics": "false",  # true by default of producers
     "partitioner": "murmur2_random",
     "transaction.timeout.ms": str(int(TRANSACTION_S * 1000)),
     "linger.ms": "5",

@@ -92,6 +92,7 @@ class TopicWriter:
 
         own = {
             "enable.idempotence": "true",
+            "allow.auto.create.topics": "false",  # true by default of producers
             "partitioner": "murmur2_random",
             "linger.ms": "20",
             "message.timeout.ms": str(int(STALL_S * 1000)),
