@@ -181,9 +181,9 @@ def test_topics_that_were_added_since_and_begin_at_the_end_go_on_where_the_newes
                 decide_wish(state, wish, repeat_output=False)
         else:
             assert decide_wish(state, wish, repeat_output=False)
-    sources = {OperatorName("orders"): {"orders": 2, "more": 1}, OperatorName("returns"): {"returns": 1}}
-    facts = RestoreFacts(IDENTITY, sources, frozenset({OperatorName("totals")}))
-    wish = carry_positions(old, newest, sources)
+    there = {OperatorName("orders"): {"orders": 2, "more": 1}, OperatorName("returns"): {"returns": 1}}
+    facts = RestoreFacts(IDENTITY, there, frozenset({OperatorName("totals")}))
+    wish = carry_positions(old, newest, there)
     restored = merge_positions(decide_chosen(state, derive_chosen(wish, IDENTITY), facts).positions)
     assert restored == merge_positions(newest.positions)
 

@@ -70,7 +70,7 @@ def test_X36_what_is_left_of_a_removal_that_was_killed_is_removed_later(
     for name in (MARK, "token", "zz"):
         (left / name).touch()
     with monkeypatch.context() as patch:
-        patch.setattr(work_directory.shutil, "rmtree", killed)
+        patch.setattr("shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             sweep_work_directories(tmp_path)
     assert sweep_work_directories(tmp_path) == [left]
