@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from tidegate.ids import Attempt, CheckpointId
+from tidegate.ids import Attempt, CheckpointId, SubtaskId
 from tidegate.simulation.faults import Fault
 
 HEARD_S: Final = 1.0
@@ -31,11 +31,32 @@ class GivenUp:
         self._since: dict[Key, float] = {}
         self._due: defaultdict[Key, set[int]] = defaultdict(set)
         self._arrived: defaultdict[Key, set[int]] = defaultdict(set)
+        self._unsent: defaultdict[tuple[Attempt, SubtaskId], dict[CheckpointId, set[int]]] = defaultdict(dict)
 
-    def given_up(self, attempt: Attempt, checkpoint: CheckpointId, now: float, edges: Collection[int] = ()) -> None:
-        """By a subtask, whose receivers are at the other end of these edges."""
+    def given_up(self, attempt: Attempt, checkpoint: CheckpointId, now: float) -> None:
+        """By somebody who has nobody to tell but the coordinator."""
         self._since.setdefault((attempt, checkpoint), now)
+
+    def declined(
+        self, attempt: Attempt, subtask: SubtaskId, checkpoint: CheckpointId, now: float, edges: Collection[int]
+    ) -> None:
+        """By a subtask, whose receivers are at the other end of these edges."""
+        self.given_up(attempt, checkpoint, now)
         self._due[attempt, checkpoint].update(edges)
+        self._unsent[attempt, subtask][checkpoint] = set(edges)
+
+    def marker_sent(self, attempt: Attempt, subtask: SubtaskId, checkpoint: CheckpointId, edge: int) -> None:
+        """A cancellation, to all receivers of an edge."""
+        self._unsent[attempt, subtask].get(checkpoint, set()).discard(edge)
+
+    def check_sent(self, attempt: Attempt, subtask: SubtaskId) -> list[str]:
+        """The subtask sends something else: it has done with what it had to give up."""
+        unsent = self._unsent.pop((attempt, subtask), {})
+        return [
+            f"{subtask} has given up checkpoint {checkpoint} and sent no cancellation on edges {sorted(edges)}"
+            for checkpoint, edges in unsent.items()
+            if edges
+        ]
 
     def marker_arrived(self, attempt: Attempt, checkpoint: CheckpointId, edge: int) -> None:
         """A cancellation."""

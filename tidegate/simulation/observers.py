@@ -31,11 +31,12 @@ from tidegate.task.barriers.alternating import Alternating
 from tidegate.task.barriers.handler import AbortReason, Action, BarrierHandler
 from tidegate.task.barriers.tracker import Tracker
 from tidegate.task.channels import QUEUE_BYTES_MAX, InputChannel, RemoteOutput
-from tidegate.task.elements import CancelMarker, CheckpointControl, Element
+from tidegate.task.elements import CancelMarker, CheckpointControl, Control, Element
 from tidegate.task.loop import SlotLoop, Uploaded
 
 if TYPE_CHECKING:
     from tidegate.simulation.world import World
+    from tidegate.task.outputs import EdgeOutput
 
 RECENT_MAX: Final = 3
 """Decided checkpoints that a coordinator remembers: few, so that acks can be too late for it."""
@@ -171,7 +172,7 @@ def watch_loop(world: World, attempt: Attempt, loop: SlotLoop) -> None:
     edges = {task.subtask: tuple(task.outputs) for task in loop.tasks}
 
     def on_decline(subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
-        world.given_up.given_up(attempt, checkpoint, world.kernel.now, edges[subtask])
+        world.given_up.declined(attempt, subtask, checkpoint, world.kernel.now, edges[subtask])
         decline(subtask, checkpoint, reason)
 
     def on_uploaded(uploaded: Uploaded) -> None:
@@ -182,8 +183,24 @@ def watch_loop(world: World, attempt: Attempt, loop: SlotLoop) -> None:
     loop.decline = on_decline  # type: ignore[method-assign]  # of this one only
     loop.on_uploaded = on_uploaded  # type: ignore[method-assign]  # of this one only
     for task in loop.tasks:
+        for edge, output in task.outputs.items():
+            watch_output(world, attempt, task.subtask, edge, output)
         if task.handler is not None:
             watch_handler(world.reach, task.handler)
+
+
+def watch_output(world: World, attempt: Attempt, subtask: SubtaskId, edge: int, output: EdgeOutput) -> None:
+    """Note which cancellations go out: the rest of what a subtask sends comes after those that it has to send."""
+    broadcast = output.broadcast
+
+    def on_broadcast(control: Control) -> None:
+        if isinstance(control, CancelMarker):
+            world.given_up.marker_sent(attempt, subtask, control.checkpoint, edge)
+        else:
+            world.problems += world.given_up.check_sent(attempt, subtask)
+        broadcast(control)
+
+    output.broadcast = on_broadcast  # type: ignore[method-assign]  # of this one only
 
 
 def watch_handler(reach: Reach, handler: BarrierHandler) -> None:
