@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -41,3 +42,12 @@ def test_no_proxy_is_asked_for_the_status(tmp_path: Path, monkeypatch: pytest.Mo
         answering.join()
     assert status is not None
     assert status.records_in == 7
+
+
+def test_settings_of_a_place_are_not_for_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its daemon asked the brokers and the checkpoint directory of the site."""
+    monkeypatch.setenv("TIDEGATE_SITE", "/etc/tidegate/site.yaml")
+    given: list[Mapping[str, str]] = []
+    monkeypatch.setattr("tidegate.dev.demo.daemon.subprocess.Popen", lambda *_, env, **__: given.append(env))
+    DemoDaemon(tmp_path / "orders.yaml", {"UNTIL": "end"}, tmp_path / "log", lambda _: None).start()
+    assert (given[0]["UNTIL"], given[0].get("TIDEGATE_SITE")) == ("end", None)

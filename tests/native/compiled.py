@@ -13,7 +13,7 @@ from unittest import SkipTest
 from tidegate.native.build import FLAGS, compile_library, find_compiler
 
 
-def require_compiler() -> str:
+def require_compiler() -> list[str]:
     """The C compiler. Without one there is nothing to test: users do without the library there, too."""
     found = find_compiler()
     if found is None:

@@ -20,11 +20,11 @@ CHECKS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-f
 RECORDS = 20_000
 
 
-def find_runtimes(compiler: str) -> list[str]:
+def find_runtimes(compiler: list[str]) -> list[str]:
     """Of a compiler that has them."""
     found = []
     for name in RUNTIMES:
-        asked = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+        asked = subprocess.run([*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
         path = Path(asked.stdout.strip())
         if not path.is_absolute():
             raise SkipTest("the C compiler has no sanitizers")

@@ -191,7 +191,7 @@ def _refuse_unfinished(settings: PipelineSettings) -> None:
         click.echo(f"whether its last checkpoint was a final one cannot be seen: {error.message}", err=True)
         return
     newest = state.newest_checkpoint
-    if newest is not None and not (newest.final and newest.attempt == state.attempt):  # that of a run before is none
+    if newest is not None and not state.ended_well:
         early = ", unless it was still starting and had read nothing" if newest.final else ""
         raise StopFailed(
             f"the daemon has ended without a final checkpoint: look at its log{early}; nothing is lost, the next start "

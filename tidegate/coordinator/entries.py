@@ -97,6 +97,9 @@ class CheckpointEntry(Entry, frozen=True, kw_only=True, tag="checkpoint", tag_fi
     """The checkpoint is complete, and its transactions are to be committed."""
 
     checkpoint: CompletedCheckpoint
+    again: bool | msgspec.UnsetType = msgspec.UNSET
+    """It is an older one, appended once more to continue from: its attempt has not made it, so if it is final that one
+    was. Unset where it is not, and in entries of older releases."""
 
 
 class EndedEntry(Entry, frozen=True, kw_only=True, tag="ended", tag_field="entry"):

@@ -240,10 +240,16 @@ class Journal:
             triggered_at_ms=at_ms,
             completed_at_ms=at_ms,
         )
-        return self._append(again, chosen.identity, chosen.origin, added)
+        return self._append(again, chosen.identity, chosen.origin, added, again=True)
 
     def _append(
-        self, checkpoint: CompletedCheckpoint, identity: Identity, origin: str = "", added: int = 1
+        self,
+        checkpoint: CompletedCheckpoint,
+        identity: Identity,
+        origin: str = "",
+        added: int = 1,
+        *,
+        again: bool | msgspec.UnsetType = msgspec.UNSET,
     ) -> Appended:
         entry = CheckpointEntry(
             format_version=FORMAT_VERSION,
@@ -258,6 +264,7 @@ class Journal:
             replaces=self._state.replaces,
             origin=origin or self._state.origin,
             checkpoint=checkpoint,
+            again=again,
         )
         after = self._state.after(entry)
         before, self.doubtful = self.doubtful, checkpoint

@@ -60,6 +60,14 @@ class JournalState(msgspec.Struct, frozen=True):
         checkpoint = self.newest_checkpoint
         return checkpoint is not None and checkpoint.final
 
+    @property
+    def ended_well(self) -> bool:
+        """The newest attempt has ended with a final checkpoint of its own; one that it began from is none."""
+        if not self.retained:
+            return False
+        newest = self.retained[-1]
+        return newest.checkpoint.final and newest.attempt == self.attempt and newest.again is not True
+
     def floor_with(self, added: int, retained: int) -> JournalSequence:
         """Floor of the next entry when it brings `added` checkpoints (0 or 1) and `retained` are to be kept.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,9 +16,14 @@ TARGET: Final = SOURCES / "edge.so.1"
 FLAGS: Final = ("-O2", "-std=c11", "-fPIC", "-shared")
 
 
-def find_compiler() -> str | None:
-    """The command named by CC, else `cc`; None where there is none."""
-    return shutil.which(os.environ.get("CC") or "cc")
+def find_compiler() -> list[str] | None:
+    """The command named by CC, which may have arguments (`ccache gcc`), else `cc`; None where there is none."""
+    try:
+        words = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    except ValueError:  # a quote that is not closed
+        return None
+    found = shutil.which(words[0])
+    return None if found is None else [found, *words[1:]]
 
 
 def compile_library(target: Path = TARGET, flags: tuple[str, ...] = FLAGS) -> str:
@@ -27,15 +33,16 @@ def compile_library(target: Path = TARGET, flags: tuple[str, ...] = FLAGS) -> st
     """
     compiler = find_compiler()
     if compiler is None:
-        return "there is no C compiler"
+        named = os.environ.get("CC", "").strip()
+        return "there is no C compiler" + (f" `{named}`, which CC names" if named else "")
     sources = sorted(str(path) for path in SOURCES.glob("*.c"))
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     done = subprocess.run(
-        [compiler, *flags, "-o", str(unfinished), *sources], capture_output=True, text=True, check=False
+        [*compiler, *flags, "-o", str(unfinished), *sources], capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         unfinished.unlink(missing_ok=True)
-        return f"{compiler} failed: {done.stderr.strip() or f'exit code {done.returncode}'}"
+        return f"{shlex.join(compiler)} failed: {done.stderr.strip() or f'exit code {done.returncode}'}"
     unfinished.replace(target)
     return ""
 

@@ -19,7 +19,9 @@ from tests.coordinator.values import IDENTITY, ME, committable, completed, handl
 from tests.daemon.http.orders import ORDER, PIPELINE, TOKEN, Daemon, ending_once_looked_at, post
 from tidegate.cli.running import checkpoint, checkpoints, read_rows, status, stop
 from tidegate.cli.savepoints import savepoint
+from tidegate.coordinator.choice import derive_chosen, find_retained
 from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.coordinator.savepoint import METADATA
 from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, ORDERS_MAX
 from tidegate.daemon.http.server import HttpServer
@@ -29,7 +31,7 @@ from tidegate.daemon.ordered import CheckpointUnavailable
 from tidegate.daemon.savepoints import DirectoryRefused, SavepointDone, SavepointUnavailable
 from tidegate.daemon.status import Status
 from tidegate.errors import TidegateError
-from tidegate.ids import OperatorName
+from tidegate.ids import CheckpointId, OperatorName
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.open import open_storage
 
@@ -204,16 +206,23 @@ def test_the_stop_command_waits_until_the_daemon_has_gone(
     assert (result.exit_code, result.output) == (0, "stopped\n")
 
 
-@pytest.mark.parametrize(("final", "began_again"), [(True, False), (False, False), (True, True)])
+@pytest.mark.parametrize(
+    ("final", "began_again", "went_back"),
+    [(True, False, False), (False, False, False), (True, True, False), (True, True, True)],
+)
 def test_what_a_daemon_has_done_that_hangs_up_at_the_order_is_in_its_journal(
-    file: Path, tmp_path: Path, *, final: bool, began_again: bool
+    file: Path, tmp_path: Path, *, final: bool, began_again: bool, went_back: bool
 ) -> None:
-    """The final checkpoint of a run before says nothing about this one."""
+    """The final checkpoint of a run before says nothing about this one, nor does one that it has gone back to."""
     journal = Journal(LocalStorage(str(tmp_path / "checkpoints")), ME, retained=3, id_reserve=5)
     journal.take_over(IDENTITY, 1)
     journal.append_checkpoint(completed(1, states=[handle(1)], final=final))
     if began_again:
-        journal.take_over(IDENTITY, 2)
+        plan = decide_restore(
+            journal.take_over(IDENTITY, 2), RestoreFacts(IDENTITY, {}, frozenset({OperatorName("totals")}))
+        )
+        if went_back:
+            journal.append_restored(plan, derive_chosen(find_retained(journal.state, CheckpointId(1)), IDENTITY), 3)
     with socket.create_server(("127.0.0.1", 0)) as dying:
         hangs_up = threading.Thread(target=_hang_up, args=(dying,))
         hangs_up.start()

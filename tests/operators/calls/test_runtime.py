@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import polars as pl
 import pytest
 from hypothesis import given
@@ -262,7 +263,7 @@ def test_rows_in_flight_that_lack_a_column_are_refused() -> None:
     step.process(1)
     other = ManualStep()
     spec = spec_of()
-    other.runtime._reads = (*spec.input, ("city", STRING))
+    other.runtime._operator = msgspec.structs.replace(spec, input=(*spec.input, ("city", STRING)))
     with pytest.raises(StateUnreadable, match="1 rows in flight of look have no column city string"):
         restore(other, capture(step)).poll()
 

@@ -237,13 +237,17 @@ def _refused_upgrade(loaded: LoadedPipeline, error: RestoreRefused, refusal: Ref
 
 def place_refusal(loaded: LoadedPipeline, refusal: Refusal) -> Problem:
     """At the source or step that it is about; at the checkpoint directory where the file does not have it."""
-    path: Path = _DIRECTORY
-    if refusal.name in loaded.settings.sources:
-        path = ("sources", refusal.name)
+    return loaded.problem(_place_of(loaded, refusal.name), refusal.told, refusal.remedy)
+
+
+def _place_of(loaded: LoadedPipeline, name: object) -> Path:
+    """Of a source or step; the checkpoint directory where the file does not have it."""
+    if name in loaded.settings.sources:
+        return ("sources", str(name))
     for index, step in zip(loaded.step_indices, loaded.settings.steps, strict=True):
-        if step.name == refusal.name:
-            path = ("steps", index, "name")
-    return loaded.problem(path, refusal.told, refusal.remedy)
+        if step.name == name:
+            return ("steps", index, "name")
+    return _DIRECTORY
 
 
 def _placed(plan: Plan, state: JournalState | None) -> Collection[OperatorName]:
@@ -269,6 +273,10 @@ def _storage_problem(loaded: LoadedPipeline, error: StorageError) -> StartProble
 
 
 def _place(loaded: LoadedPipeline, error: TidegateError) -> Path:
-    """The checkpoint directory, unless it is about another one: a savepoint that the command line names."""
+    """The step whose state it is, else the checkpoint directory, unless it is about another one: a savepoint that the
+    command line names.
+    """
     directory = str(loaded.settings.checkpoints.directory)
-    return _DIRECTORY if str(error.fields.get("location", directory)) == directory else ()
+    if str(error.fields.get("location", directory)) != directory:
+        return ()
+    return _place_of(loaded, error.fields.get("operator"))

@@ -1,23 +1,26 @@
 """State that the pipeline, as it is now, could not read: seen from the headers of a few files, before anything runs.
 
+Of calls that wait the rows themselves are read: they have their columns with them, and are few.
 The slots compare every file that they restore. Damage is passed over here: the recovery looks for it, and for a way
 around it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import RestoreFacts, refuse_unfit
 from tidegate.coordinator.stored_shapes import read_stored
-from tidegate.coordinator.stored_state import read_head
+from tidegate.coordinator.stored_state import read_head, read_state
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.coordinator.upgrade import Upgrade
+from tidegate.operators.calls.spec import CallOperator
 from tidegate.plan.graph import Plan
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
+from tidegate.storage.checksum import unseal
 from tidegate.task.inflight import derive_shapes, refuse_other_edges
 
 
@@ -37,8 +40,17 @@ def refuse_unfit_state(
     return refuse_unfit(checkpoint, identity, facts, read_stored(storage, gone, every=True))
 
 
-def refuse_unfit_rows(storage: Storage, plan: Plan, handles: Iterable[StateHandle], upgrade: Upgrade) -> None:
-    """Rows in flight that could not be replayed. Raises InflightUnreadable, StorageError."""
+def refuse_unfit_rows(storage: Storage, plan: Plan, handles: Sequence[StateHandle], upgrade: Upgrade) -> None:
+    """Rows in flight that could not be replayed, and calls that could not be made again. `handles` have the names of
+    the checkpoint, and fit otherwise.
+
+    Raises InflightUnreadable, StateUnreadable, StorageError.
+    """
+    _refuse_unfit_edges(storage, plan, handles, upgrade)
+    _refuse_unfit_calls(storage, plan, upgrade.map_states(tuple(handles)))
+
+
+def _refuse_unfit_edges(storage: Storage, plan: Plan, handles: Iterable[StateHandle], upgrade: Upgrade) -> None:
     edges = {
         index: msgspec.structs.replace(shape, name=upgrade.edges.get(shape.name, shape.name))
         for index, shape in derive_shapes(plan).items()
@@ -53,3 +65,19 @@ def refuse_unfit_rows(storage: Storage, plan: Plan, handles: Iterable[StateHandl
         except (ObjectCorrupt, ObjectMissing):
             continue
         refuse_other_edges(handle.path, data, edges)
+
+
+def _refuse_unfit_calls(storage: Storage, plan: Plan, handles: Iterable[StateHandle]) -> None:
+    """All files: each has the columns of its own rows, which may have waited since an older definition."""
+    steps = {node.operator.name: node.operator for node in plan.nodes if isinstance(node.operator, CallOperator)}
+    for handle in handles:
+        step = None if handle.in_flight else steps.get(handle.operator)
+        if step is None:
+            continue
+        from tidegate.operators.calls.waiting_rows import refuse_unfit_file
+
+        try:
+            data = unseal(handle.path, read_state(storage, handle))
+        except (ObjectCorrupt, ObjectMissing):
+            continue
+        refuse_unfit_file(step, data)

@@ -158,7 +158,7 @@ def _all_refusals(
     except TidegateError as error:  # another pipeline, other key groups, rows in flight of another shape
         message, _, remedy = error.message.partition("; ")
         remedy = remedy[:1].upper() + remedy[1:]
-        return (Refusal(OperatorName(""), message, remedy),)
+        return (Refusal(OperatorName(str(error.fields.get("operator", ""))), message, remedy),)
     return ()
 
 

@@ -76,5 +76,12 @@ def derive_properties(data: Path, port: int, controller_port: int, extra: Mappin
 
 
 def render_properties(properties: Mapping[str, str]) -> str:
-    """The text of `server.properties`; backslashes are doubled as that format requires."""
-    return "".join(f"{key}={value.replace(chr(92), chr(92) * 2)}\n" for key, value in sorted(properties.items()))
+    """The text of `server.properties`, in ASCII: Java reads that format as Latin-1, whatever wrote it."""
+    return "".join(f"{key}={_escape(value)}\n" for key, value in sorted(properties.items()))
+
+
+def _escape(value: str) -> str:
+    """Backslashes doubled, and what is not ASCII as units of UTF-16, as that format requires."""
+    units = value.replace("\\", "\\\\").encode("utf-16-be", "surrogatepass")
+    numbers = (int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2))
+    return "".join(chr(number) if number < 0x80 else f"\\u{number:04x}" for number in numbers)

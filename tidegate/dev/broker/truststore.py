@@ -7,7 +7,9 @@ The format is JKS version 2, as the JDK's class `JavaKeyStore` reads it; the cer
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import re
 import ssl
 import struct
 from collections.abc import Sequence
@@ -18,6 +20,7 @@ from tidegate.spark.java import is_bundled
 _MAGIC = 0xFEEDFEED
 _VERSION = 2
 _TRUSTED_CERTIFICATE = 2
+_HASHED = re.compile(r"[0-9a-f]{8}\.[0-9]+")
 _PASSWORD = "changeit"  # noqa: S105  not a secret: the format needs one for its checksum
 
 
@@ -27,7 +30,7 @@ def trust_options(java: Path, directory: Path) -> list[str]:
     """
     if not is_bundled(java):
         return []
-    certificates = ssl.create_default_context().get_ca_certs(binary_form=True)
+    certificates = ssl.create_default_context().get_ca_certs(binary_form=True) or _read_directory()
     if not certificates:
         return []
     store = directory / "trust.jks"
@@ -37,6 +40,19 @@ def trust_options(java: Path, directory: Path) -> list[str]:
         "-Djavax.net.ssl.trustStoreType=JKS",
         f"-Djavax.net.ssl.trustStorePassword={_PASSWORD}",
     ]
+
+
+def _read_directory() -> list[bytes]:
+    """The certificates of the directory that some builds of Python have alone (SSL_CERT_DIR honoured). OpenSSL reads
+    each by the hash of its name when it needs it, so none of them is loaded before.
+    """
+    place = ssl.get_default_verify_paths().capath
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for file in sorted(Path(place).iterdir()) if place else ():
+        if _HASHED.fullmatch(file.name):
+            with contextlib.suppress(ssl.SSLError, OSError):  # OpenSSL, too, passes over what is no certificate
+                context.load_verify_locations(file)
+    return context.get_ca_certs(binary_form=True)
 
 
 def encode_trust_store(certificates: Sequence[bytes]) -> bytes:

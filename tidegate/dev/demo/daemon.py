@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.config.site import VARIABLE as SITE_VARIABLE
 from tidegate.daemon.status import PipelineState, Status
 from tidegate.errors import TidegateError
 from tidegate.spark.processes import find_slots, is_alive
@@ -41,7 +42,8 @@ class DemoDaemon:
 
     def __init__(self, file: Path, environ: Mapping[str, str], log: Path, watch: Callable[[Status], None]) -> None:
         self._command = [sys.executable, "-m", "tidegate", "run", str(file)]
-        self._environ = {**os.environ, **environ}
+        own = {name: value for name, value in os.environ.items() if name != SITE_VARIABLE}
+        self._environ = {**own, **environ}  # the demo has brokers of its own, or those of KAFKA_BOOTSTRAP
         self._log = log
         self._watch = watch
         self._process: subprocess.Popen[bytes] | None = None

@@ -18,20 +18,17 @@ from typing import Any, Final, Protocol, cast
 import polars as pl
 
 from tidegate.formats.arrow import decode_frame, encode_frame
-from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded
 from tidegate.formats.failures import RecordFailure
-from tidegate.formats.row_kinds import ROW_KIND, UPDATE_BEFORE
 from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
 from tidegate.operators.async_queue import Call, CallFailure, CallQueue, Mark, StatusMark, WatermarkMark, make_queue
 from tidegate.operators.calls.caller import Target, ThreadCaller
 from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
 from tidegate.operators.calls.url_template import UrlTemplate, derive_requests
-from tidegate.operators.event_time import TIME
+from tidegate.operators.calls.waiting_rows import fit_rows
 from tidegate.operators.runtime import OperatorState, Out, Runtime, system_columns
-from tidegate.operators.spec import Columns, Slot, render_columns
-from tidegate.state.errors import StateUnreadable
+from tidegate.operators.spec import Slot
 from tidegate.state.operator_list import OperatorList
 
 TURN_ROWS: Final = 1000
@@ -51,19 +48,17 @@ class AnswerDecoder(Protocol):
 
 
 class CallRuntime(Runtime):
-    """See the module. `reads` are the columns that a row must have."""
+    """See the module."""
 
     def __init__(
         self,
         operator: CallOperator,
-        reads: Columns,
         slot: Slot,
         target: Target,
         prepare: Prepare,
         decoder: AnswerDecoder,
     ) -> None:
         self._operator = operator
-        self._reads = reads
         self._slot = slot
         self._prepare = prepare
         self._decoder = decoder
@@ -223,7 +218,9 @@ class CallRuntime(Runtime):
             return False
         self._resumed = True
         values = self._in_flight.values
-        frames = [self._fit(decode_frame(rows)) for owner, count, rows in values if self._owns(owner, count)]
+        frames = [
+            fit_rows(self._operator, decode_frame(rows)) for owner, count, rows in values if self._owns(owner, count)
+        ]
         for frame in frames:
             self._ask(frame)
         return bool(frames)
@@ -232,30 +229,6 @@ class CallRuntime(Runtime):
         """Whether rows of a former subtask are this one's now."""
         own, count = self._slot.subtask, self._slot.parallelism
         return own == (subtask if parallelism == count else subtask % count)
-
-    def _fit(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Rows in flight as the step has them now. Raises StateUnreadable."""
-        wrong = [
-            f"have no column {name} {kind}"
-            for name, kind in self._reads
-            if name not in frame.columns or frame[name].dtype != polars_type(kind)
-        ]
-        changes = self._operator.carries_changes
-        if self._operator.carries_time and TIME not in frame.columns:
-            wrong.append("have no event time, which a step downstream needs now")
-        if changes and ROW_KIND not in frame.columns:
-            wrong.append("do not say what updates take back, which a step downstream needs now")
-        if changes is False and ROW_KIND in frame.columns and (frame[ROW_KIND] == UPDATE_BEFORE).any():
-            wrong.append("hold what updates take back, which no step downstream does now")
-        if wrong:
-            raise StateUnreadable(
-                f"{frame.height} rows in flight of {self._operator.name} {wrong[0]} (they have "
-                f"{render_columns(frame.schema.items())}): start with the old definition, let the step catch up, then "
-                "change it",
-                operator=self._operator.name,
-                state=IN_FLIGHT.name,
-            )
-        return frame.select([name for name, _ in self._reads] + system_columns(frame))
 
 
 def requests_of(template: UrlTemplate) -> Prepare:

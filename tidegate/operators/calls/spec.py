@@ -106,6 +106,10 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
         """See Operator."""
         return self.output
 
+    def kept_rows(self) -> Columns:
+        """What a row has while it waits, beside the engine's columns: all that arrive and are read."""
+        raise NotImplementedError
+
     def unrepeatable(self) -> tuple[str, ...]:
         """See Operator."""
         return tuple(name for name, _ in self.answers)

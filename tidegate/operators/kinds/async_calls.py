@@ -59,6 +59,10 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
         """See Operator. The function gets the whole row."""
         return {name for name, _ in self.input}
 
+    def kept_rows(self) -> Columns:
+        """See CallOperator."""
+        return self.input
+
     def passes(self, branches: Branches) -> Branches:
         """See Operator."""
         return tuple(
@@ -89,7 +93,7 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
         from tidegate.operators.calls.runtime import CallRuntime
 
         decoder = DictDecoder(self.answers, self.kept_answers, self.function)
-        return CallRuntime(self, self.input, slot, FunctionTarget(self.function), rows_of(self.input), decoder)
+        return CallRuntime(self, slot, FunctionTarget(self.function), rows_of(self.input), decoder)
 
 
 class AsyncKind(StepKind):

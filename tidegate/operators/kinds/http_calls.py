@@ -93,6 +93,11 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
         answers = {name for name, _ in self.answers}
         return set(self.url.columns) | {name for name, _ in self.output if name not in answers}
 
+    def kept_rows(self) -> Columns:
+        """See CallOperator."""
+        reads = self.reads()
+        return tuple(column for column in self.input if column[0] in reads)
+
     def passes(self, branches: Branches) -> Branches:
         """See Operator."""
         return tuple(
@@ -133,10 +138,8 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
             missing_fails=self.missing_fails,
             is_readable=lambda body: not judge.decode([body]).failures,
         )
-        reads = self.reads()
-        columns = tuple(column for column in self.input if column[0] in reads)
         decoder = JsonAnswerDecoder(self.answers, self.kept_answers)
-        return CallRuntime(self, columns, slot, target, requests_of(self.url), decoder)
+        return CallRuntime(self, slot, target, requests_of(self.url), decoder)
 
 
 class HttpKind(StepKind):

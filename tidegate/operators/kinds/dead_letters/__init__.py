@@ -55,6 +55,10 @@ class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
         """See Operator."""
         return self
 
+    def kept_rows(self) -> Columns:
+        """See CallOperator."""
+        return LETTER_COLUMNS
+
     def arrives(self) -> Bounds:
         """See Operator."""
         return {name: derive_identity(name, kind) for name, kind in LETTER_COLUMNS}

@@ -13,7 +13,7 @@ import msgspec
 import polars as pl
 
 from tidegate.formats.contract import Decoded
-from tidegate.formats.letters import LETTER_COLUMNS, UNREAD, WANTED
+from tidegate.formats.letters import UNREAD, WANTED
 from tidegate.formats.letters.frames import LETTER_SCHEMA, RawRecord, columns_of
 from tidegate.operators.async_queue import Call
 from tidegate.operators.calls.caller import Caller, Target
@@ -37,7 +37,7 @@ class ReadBackRuntime(CallRuntime):
             return open_reader(operator.origins_read, name, wake)
 
         reading = msgspec.structs.replace(slot, open_caller=open_caller)
-        super().__init__(operator, LETTER_COLUMNS, reading, _Nothing(), _requests, _Nothing())
+        super().__init__(operator, reading, _Nothing(), _requests, _Nothing())
 
     def _emit(self, calls: Sequence[Call], out: Out) -> None:
         """Every letter leaves."""

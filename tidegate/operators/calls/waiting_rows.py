@@ -1,0 +1,59 @@
+"""Rows that wait for answers in a checkpoint, against the step as it is now: for a slot that restores them, and before
+anything runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.formats.arrow import decode_frame
+from tidegate.formats.columns import polars_type
+from tidegate.formats.row_kinds import ROW_KIND, UPDATE_BEFORE
+from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
+from tidegate.operators.event_time import TIME
+from tidegate.operators.runtime import system_columns
+from tidegate.operators.spec import render_columns
+from tidegate.state.errors import StateUnreadable
+from tidegate.state.snapshot import read_entries, read_header
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_REMEDY = (
+    "start with the old definition, end it with SIGTERM (its final checkpoint leaves nothing in flight), then change it"
+)
+
+
+def fit_rows(operator: CallOperator, frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows in flight as the step has them now. Raises StateUnreadable."""
+    kept = operator.kept_rows()
+    wrong = [
+        f"have no column {name} {kind}"
+        for name, kind in kept
+        if name not in frame.columns or frame[name].dtype != polars_type(kind)
+    ]
+    changes = operator.carries_changes
+    if operator.carries_time and TIME not in frame.columns:
+        wrong.append("have no event time, which a step downstream needs now")
+    if changes and ROW_KIND not in frame.columns:
+        wrong.append("do not say what updates take back, which a step downstream needs now")
+    if changes is False and ROW_KIND in frame.columns and (frame[ROW_KIND] == UPDATE_BEFORE).any():
+        wrong.append("hold what updates take back, which no step downstream does now")
+    if wrong:
+        raise StateUnreadable(
+            f"{frame.height} rows in flight of {operator.name} {wrong[0]} (they have "
+            f"{render_columns(frame.schema.items())}); {_REMEDY}",
+            operator=operator.name,
+            state=IN_FLIGHT.name,
+        )
+    return frame.select([name for name, _ in kept] + system_columns(frame))
+
+
+def refuse_unfit_file(operator: CallOperator, data: bytes) -> None:
+    """Of a file of the state, unsealed; the step may have had another name. Raises StateUnreadable."""
+    header, _ = read_header(data)
+    for part in read_entries(data, range(1), header.operator, IN_FLIGHT):
+        for _, value in part:
+            if value is not None:
+                _, _, rows = value
+                fit_rows(operator, decode_frame(rows))
