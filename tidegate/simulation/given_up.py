@@ -34,7 +34,7 @@ class GivenUp:
         self._unsent: defaultdict[tuple[Attempt, SubtaskId], dict[CheckpointId, set[int]]] = defaultdict(dict)
 
     def given_up(self, attempt: Attempt, checkpoint: CheckpointId, now: float) -> None:
-        """By somebody who has nobody to tell but the coordinator."""
+        """By somebody whose decline only the coordinator hears of."""
         self._since.setdefault((attempt, checkpoint), now)
 
     def declined(

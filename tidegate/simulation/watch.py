@@ -45,6 +45,8 @@ class Watch:
     def look(self) -> None:
         """At the end of the committed part of every output."""
         world = self._world
+        world.problems += world.broker.strays
+        world.broker.strays.clear()
         now = world.kernel.now
         passed_s, self._looked_at = now - self._looked_at, now
         now_ms = world.kernel.clock.now_ms()

@@ -62,6 +62,8 @@ class ModelBroker:
         self._coordinator_away: tuple[int, Code] = (0, Code.NONE)
         self.placement = Placement()
         self._markers_lost = 0
+        self.strays: list[str] = []
+        """Markers from outside that say something else than the coordinator: readers see what nobody has decided."""
         self._groups: dict[str, dict[TopicPartition, tuple[int, str]]] = {}
 
     # -- topics ------------------------------------------------------------------------------------------------------
@@ -272,7 +274,18 @@ class ModelBroker:
             raise RequestRefused(Code.INVALID_PRODUCER_EPOCH)
         if known is not None and coordinator_epoch < known.coordinator_epoch:
             raise RequestRefused(Code.TRANSACTION_COORDINATOR_FENCED)
+        self._note_stray(partition, producer_id, epoch, commit)
         log.append_marker(producer_id, epoch, commit, coordinator_epoch, now_ms)
+
+    def _note_stray(self, partition: TopicPartition, producer_id: int, epoch: int, commit: bool) -> None:
+        for transactional_id, entry in self._coordinator.entries.items():
+            if (entry.producer_id, entry.epoch) != (producer_id, epoch) or entry.state is CoordinatorState.EMPTY:
+                continue
+            if entry.state is CoordinatorState.ONGOING or entry.commits != commit:
+                said = "commit" if commit else "abort"
+                self.strays.append(
+                    f"{partition}: somebody has written {said} for {transactional_id}, {entry.state.value}"
+                )
 
     def end_offset(self, partition: TopicPartition) -> int:
         """After the last batch, for an observer: nothing is asked."""
