@@ -42,8 +42,8 @@ def find_counted_again(graph: LogicalGraph) -> Iterator[Found]:
             yield (
                 name,
                 word,
-                f"`{of}` gives another result with each record, and `{word}` takes every one of them for itself",
-                f"give `{of}` a `window`, or count what `{of}` reads; where every result is meant, leave it",
+                f"`{of}` gives a new result with each record, and `{word}` counts every one of them",
+                f"give `{of}` a `window`, or read what `{of}` reads; nothing, if every result is meant",
             )
         if isinstance(operator, ChangesOperator | WindowOperator | DedupOperator):
             continue
