@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka import TopicPartition as Position
@@ -15,6 +16,8 @@ from tidegate.dev.broker import DevelopmentBroker
 from tidegate.ids import TransactionalId
 from tidegate.kafka.errors import TransactionGone
 from tidegate.kafka.facts import EndAnswer
+from tidegate.kafka.transactions import TransactionClient
+from tidegate.sinks.committer import Committer
 from tidegate.sinks.outcome import Outcome
 
 pytestmark = pytest.mark.slow
@@ -82,7 +85,12 @@ def test_X02_what_was_committed_is_known_as_long_as_one_partition_has_a_marker(f
     assert forgetful.client.end_transaction(one) is EndAnswer.UNKNOWN_PRODUCER
     assert forgetful.committer.commit(permit([one])) == [Outcome.COMMITTED]
     remove_records(forgetful, one, but=1)
-    assert forgetful.committer.commit(permit([one])) == [Outcome.COMMITTED]
+    with closing(TransactionClient({"bootstrap.servers": forgetful.bootstrap})) as later:
+        assert Committer(later).commit(permit([one])) == [Outcome.COMMITTED]
     remove_records(forgetful, one)
-    with pytest.raises(TransactionGone, match=r"--accept-gone \d+, "):
-        forgetful.committer.commit(permit([one]))
+    assert forgetful.committer.commit(permit([one])) == [Outcome.COMMITTED], "whoever has seen a marker knows the end"
+    with (
+        closing(TransactionClient({"bootstrap.servers": forgetful.bootstrap})) as later,
+        pytest.raises(TransactionGone, match=r"--accept-gone \d+, "),
+    ):
+        Committer(later).commit(permit([one]))
