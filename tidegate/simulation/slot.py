@@ -419,6 +419,8 @@ class _SlotProcess(SlotProcess):
     def _build(self) -> None:
         super()._build()
         assert self._deployment is not None
+        if self._process in self._world.apart:
+            self._world.problems.append(f"{self._process.name} has begun to work with a directory of its own")
         watch_loop(self._world, self._deploy.attempt, self._deployment.loop)
         replaying = [task for task in self._deployment.loop.tasks if task.replaying]
         windows = [task for task in replaying if isinstance(task.vertex.nodes[0].operator, WindowOperator)]

@@ -120,6 +120,8 @@ class World:
         """Where the pipeline continues: somebody may have moved it."""
         self.unshared: set[str] = set()
         """Slots whose machines mount nothing where the checkpoint directory is to be."""
+        self.apart: set[Process] = set()
+        """Processes that have started there."""
         self.local_disks = LocalDisks()
         self.savepoints: list[str] = []
         """Paths of those that are finished."""
@@ -157,6 +159,8 @@ class World:
 
     def file_tools(self, process: Process) -> SimFileTools:
         """For storages of a process."""
+        if process.alias in self.unshared:
+            self.apart.add(process)
         disk = Disk() if process.alias in self.unshared else self.disk
         return SimFileTools(process, disk, self.faults, self.outages)
 
