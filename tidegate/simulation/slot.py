@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
     from tidegate.kafka.channel import Channel
     from tidegate.kafka.errors import BrokerUnavailable
-    from tidegate.simulation.reach import Reach
     from tidegate.simulation.world import World
     from tidegate.slot.bootstrap import SlotBootstrap
     from tidegate.slot.uploads import Uploads
@@ -122,27 +121,47 @@ class SimSourceTools(SimThreads, SourceTools):
         self.clock = process.clock
         self._broker = world.broker
         self._port = port
+        self.ends: set[tuple[TopicPartition, int]] = set()
+        """Last stable offsets that a broker has said."""
 
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> ModelConsumer:
         """See SourceTools."""
-        return ModelConsumer(self._broker, self._port, config, on_error)
+        return HeardConsumer(self.ends, self._broker, self._port, config, on_error)
 
     def find_obstacle(self, kafka: Mapping[str, str]) -> None:
         """Nothing more is known."""
 
 
+class HeardConsumer(ModelConsumer):
+    """Keeps the last stable offsets that it was answered."""
+
+    def __init__(self, ends: set[tuple[TopicPartition, int]], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._ends = ends
+
+    def offsets_for_times(self, partitions: list[ck.TopicPartition], timeout: float = -1) -> list[ck.TopicPartition]:
+        """See Consumer."""
+        found = super().offsets_for_times(partitions, timeout)
+        self._ends.update((TopicPartition(one.topic, one.partition), one.offset) for one in found)
+        return found
+
+
 class SimSource(SourceRuntime):
     """Gives few rows at once, so that a small input makes many batches, some of which a barrier finds in flight."""
 
-    def note_idle(self, reach: Reach) -> None:
-        """Count its partitions that fall idle."""
+    def note_idle(self, world: World, tools: SimSourceTools) -> None:
+        """Count its partitions that fall idle: where a broker has said that there is nothing more."""
         watermarks = self.watermarks
         if watermarks is None:
             return
         real = watermarks.on_caught_up
 
         def on_caught_up(part: TopicPartition, question: int = 0) -> None:
-            reach.note("idle partitions that were asked again" if question else "partitions that are idle")
+            world.reach.note("idle partitions that were asked again" if question else "partitions that are idle")
+            if (part, self.reached[part]) not in tools.ends:
+                world.problems.append(
+                    f"{part} is taken for caught up at {self.reached[part]}, which no broker has said"
+                )
             real(part, question)
 
         watermarks.on_caught_up = on_caught_up  # type: ignore[method-assign]  # of this one only
@@ -191,7 +210,7 @@ class SimParts(SlotParts):
         """See SlotParts."""
         tools = SimSourceTools(self._world, self._process, self.tools.port)
         source = SimSource(spec, *reading_of(deploy, spec.name), wake, bad_record, tools, schemas)
-        source.note_idle(self._world.reach)
+        source.note_idle(self._world, tools)
         return source
 
     def open_caller(self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None]) -> Caller:
