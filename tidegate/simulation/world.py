@@ -120,8 +120,7 @@ class World:
         """Where the pipeline continues: somebody may have moved it."""
         self.unshared: set[str] = set()
         """Slots whose machines mount nothing where the checkpoint directory is to be."""
-        self.apart: set[Process] = set()
-        """Processes that have started there."""
+        self.apart: set[Process] = set()  # have started there
         self.local_disks = LocalDisks()
         self.savepoints: list[str] = []
         """Paths of those that are finished."""
@@ -144,8 +143,7 @@ class World:
         """Records that the journal says retention has removed before they were read."""
         self.positions: Mapping[TopicPartition, int] = {}
         """Of the newest committed checkpoint."""
-        self.loops: list[VirtualLoop] = []
-        """Of slots."""
+        self.loops: list[VirtualLoop] = []  # of slots
         self.processed_count = 0
         """Sum of the positions of the newest committed checkpoint."""
         self.parallelism = workload.parallelism
