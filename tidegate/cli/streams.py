@@ -10,10 +10,12 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Final, TextIO
+from contextlib import contextmanager
+from typing import Final
 
 import click
+
+from tidegate.process.discarding import discard
 
 READER_GONE: Final = 128 + signal.SIGPIPE
 """Exit code, as of every program whose reader has gone (`tidegate explain FILE | head`): there is no verdict."""
@@ -49,12 +51,12 @@ def printing() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError as error:
-        _discard(sys.stdout)
+        discard(sys.stdout)
         raise click.exceptions.Exit(READER_GONE) from error
     except OSError as error:
         if error.filename is not None or error.errno not in _FULL:
             raise
-        _discard(sys.stdout)
+        discard(sys.stdout)
         raise click.ClickException(f"the output cannot be written: {error.strerror}") from error
 
 
@@ -64,12 +66,4 @@ def reporting() -> Iterator[None]:
     try:
         yield
     except OSError:
-        _discard(sys.stderr)
-
-
-def _discard(stream: TextIO) -> None:
-    """Nothing more is written to it, not even what waits in its buffer."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    with suppress(OSError):  # io.UnsupportedOperation is one: it has no descriptor
-        os.dup2(nothing, stream.fileno())
-    os.close(nothing)
+        discard(sys.stderr)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import select
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, NamedTuple, TextIO
+
+from tidegate.process.discarding import find_descriptor
 
 Write = Callable[[int, str], None]
 """Writes one line, given its level and its text; may wait. What it raises is why the line was not written."""
@@ -142,7 +142,7 @@ class StreamLines:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._descriptor = _find_descriptor(stream)
+        self._descriptor = find_descriptor(stream)
         self._encoding, self._errors = stream.encoding or "utf-8", stream.errors or "backslashreplace"
         self._is_torn = False
         """A part of a line was written."""
@@ -165,22 +165,3 @@ class StreamLines:
                 continue
             rest = rest[written:]
             self._is_torn = bool(rest)
-
-
-def discard(stream: TextIO) -> None:
-    """Whoever writes to it from now on, the interpreter's end for instance, neither waits nor fails."""
-    descriptor = _find_descriptor(stream)
-    if descriptor is not None:
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, descriptor)
-        os.close(nothing)
-    if stream is sys.stderr:  # a thread may wait in a write of it, with the lock of its buffer
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process
-        vars(sys)["__stderr__"] = sys.stderr  # which the interpreter puts in its place at the end
-
-
-def _find_descriptor(stream: TextIO) -> int | None:
-    try:
-        return stream.fileno()
-    except (OSError, ValueError):  # io.UnsupportedOperation, or it is closed
-        return None

@@ -22,7 +22,8 @@ import msgspec
 from tidegate.clock import render_stamp
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
-from tidegate.process.log_lines import LineHandler, StreamLines, Write, discard
+from tidegate.process.discarding import discard
+from tidegate.process.log_lines import LineHandler, StreamLines, Write
 from tidegate.process.repeats import INTERVAL_S, Repeats, Withheld
 from tidegate.task.messages import LogRecord, escape_halves
 
