@@ -22,7 +22,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test deep test-quick chart image-check lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing audit
+.PHONY: help setup demo test deep test-quick chart image-check lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing audit release-check
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,7 @@ test-quick: setup ## run only the tests that take less than 0.25 s
 
 # Go builds helm and a Kubernetes control plane once (ten minutes of CPU); Prometheus and promtool come from the package prometheus.
 chart: setup $(CHART_VENV)/.setup ## test the Helm chart with helm and a real API server: needs Linux, root, Go and promtool
+	@case $(CURDIR)/ in /tmp/*) echo "pods have a volume at /tmp and would not see $(CURDIR): run this in a checkout outside /tmp" >&2; exit 1;; esac
 	@for program in promtool prometheus; do command -v $$program >/dev/null \
 	  || { echo "$$program is missing; on Debian: apt install prometheus" >&2; exit 1; }; done
 	TIDEGATE_KUBERNETES_VALIDATE=$(CURDIR)/$(CHART_VENV)/bin/kubernetes-validate \
@@ -105,6 +106,9 @@ audit: ## look for withdrawn versions and known vulnerabilities of the locked pa
 
 stores: setup ## run the suite of storages on real object stores (built with Go and npm), and a story of faults
 	$(BIN)/python -m tests.stores $(ARGS)
+
+release-check: setup ## run every target that checks a release and is not part of `make test`, with a line for each (ARGS="chart audit" selects)
+	$(BIN)/python tools/release_check.py $(ARGS)
 
 sim: setup ## play SEEDS=2000 simulated schedules with faults: fresh ones, or again from seed FIRST=number
 	$(BIN)/tidegate simulate --seeds $(SEEDS) $(FIRST:%=--first %) --processes $(PROCESSES) $(ARGS)

@@ -25,14 +25,6 @@ def test_rules_are_valid_and_fire_for_what_they_are_for() -> None:
     assert "SUCCESS" in promtool("test", "rules", CASES)
 
 
-def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:
-    names = {rule["alert"] for rule in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]}
-    cases = yaml.safe_load(CASES.read_text(encoding="utf-8"))["tests"]
-    looks = [look for case in cases for look in case["alert_rule_test"]]
-    assert {look["alertname"] for look in looks if look.get("exp_alerts")} == names
-    assert {look["alertname"] for look in looks if not look.get("exp_alerts")} == names
-
-
 def test_every_query_of_the_dashboard_parses(tmp_path: Path) -> None:
     """As a rule, which is the only way to have promtool look at a query."""
     panels = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))["panels"]

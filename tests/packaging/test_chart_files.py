@@ -25,6 +25,7 @@ EXAMPLES = sorted((chart.CHART / "ci").glob("*-values.yaml"))
 VALUES: dict[str, Any] = yaml.safe_load(chart.VALUES.read_text(encoding="utf-8"))
 SCHEMA: dict[str, Any] = json.loads(chart.SCHEMA.read_text(encoding="utf-8"))
 ALERTS = yaml.safe_load((chart.CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))
+ALERT_CASES = yaml.safe_load((chart.ROOT / "tests" / "chart" / "alerts.test.yaml").read_text(encoding="utf-8"))["tests"]
 DASHBOARD = json.loads((chart.CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
 OPERATIONS = (chart.ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
@@ -235,3 +236,35 @@ def test_panels_have_ids_of_their_own_and_fit_the_grid() -> None:
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
     cells = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
     assert len(set(cells)) == len(cells)
+
+
+def test_every_alert_has_a_case_in_which_it_fires_and_one_in_which_it_does_not() -> None:
+    alerts = {rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]}
+    expectations = [expectation for case in ALERT_CASES for expectation in case["alert_rule_test"]]
+    assert {one["alertname"] for one in expectations if one.get("exp_alerts")} == alerts
+    assert {one["alertname"] for one in expectations if not one.get("exp_alerts")} == alerts
+
+
+def test_annotations_that_cases_expect_are_those_of_the_alerts() -> None:
+    """Only `make chart` runs the cases, so a reworded annotation would go unnoticed until a release."""
+    annotations = {rule["alert"]: rule["annotations"] for group in ALERTS["groups"] for rule in group["rules"]}
+    wrong = [
+        (expectation["alertname"], name, text)
+        for case in ALERT_CASES
+        for expectation in case["alert_rule_test"]
+        for alert in expectation.get("exp_alerts", ())
+        for name, text in alert["exp_annotations"].items()
+        if not renders_to(annotations[expectation["alertname"]][name], text)
+    ]
+    assert wrong == []
+
+
+def renders_to(template: str, text: str) -> bool:
+    """Whether a template of Prometheus can render to a text: an action, or a `with` block, stands for any text."""
+    constant = re.split(r"\{\{ with .*?\{\{ end \}\}|\{\{.*?\}\}", template)
+    return re.fullmatch(".*".join(map(re.escape, constant)), text, re.DOTALL) is not None
+
+
+def test_a_reworded_annotation_does_not_render_to_the_expected_text() -> None:
+    assert renders_to("{{ $value }} checkpoints of {{ $labels.pipeline }} failed", "3 checkpoints of x failed")
+    assert not renders_to("{{ $value }} checkpoints of {{ $labels.pipeline }} have failed", "3 checkpoints of x failed")
