@@ -2,8 +2,8 @@
 
 Two questions. Has a maintainer withdrawn a version (PEP 592)? The index itself says so, mirrors included. Is a
 vulnerability of it known? pip-audit asks PyPI, or OSV with `--service osv`; mirrors lack these lists, so
-`--advisories DIRECTORY` reads a copy of them in their place: records in OSV's format, as the Python Packaging Advisory
-Database keeps them.
+`--advisories DIRECTORY`, or TIDEGATE_ADVISORIES in the environment, reads a copy of them instead: records in OSV's
+format, as the Python Packaging Advisory Database keeps them.
 Exit code 0 only when every package could be looked up and nothing is known.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -51,7 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("locks", type=Path, nargs="+")
     parser.add_argument("--service", choices=["pypi", "osv"], default="pypi")
-    parser.add_argument("--advisories", type=Path, help="directory of records, in the place of a service")
+    copy = os.environ.get("TIDEGATE_ADVISORIES")
+    parser.add_argument(
+        "--advisories", type=Path, default=copy and Path(copy), help="directory of records, instead of a service"
+    )
     options = parser.parse_args(arguments)
     pins = sorted({pin for lock in options.locks for pin in read_pins(lock.read_text(encoding="utf-8"))})
     withdrawn = [line for lock in options.locks for line in ask_index(lock)]
