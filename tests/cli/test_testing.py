@@ -95,10 +95,10 @@ def test_preview_prints_what_would_come_out(file: Path, tmp_path: Path, capsys: 
     captured = capsys.readouterr()
     assert captured.out.splitlines() == [
         "out: 2 records",
-        "  {key: ann, value: {id: 1, customer: ann, amount: 100.0, at: null}}",
+        '  {"key": "ann", "value": {"id":1,"customer":"ann","amount":100.0,"at":null}}',
         "  (1 more)",
         "totals: 2 records",
-        "  {key: ann, value: {customer: ann, n: 1, net: 100.0, last: 1}}",
+        '  {"key": "ann", "value": {"customer":"ann","n":1,"net":100.0,"last":1}}',
         "  (1 more)",
         "copy: 0 records",
     ]
@@ -159,8 +159,8 @@ def test_preview_reads_a_file_of_avro_as_its_records_in_a_topic(
     assert run_command(["preview", str(tmp_path / "files.yaml"), "--input", str(tmp_path / "orders.avro")]) == 0
     captured = capsys.readouterr()
     assert captured.out.splitlines()[1:] == [
-        "  {key: null, value: {id: 1, at: 1969-12-31T23:59:59.999Z}}",
-        "  {key: null, value: {id: 3, at: 1970-01-01T00:00:00Z}}",
+        '  {"key": null, "value": {"id":1,"at":"1969-12-31T23:59:59.999Z"}}',
+        '  {"key": null, "value": {"id":3,"at":"1970-01-01T00:00:00Z"}}',
     ]
     assert captured.err.startswith("skipped: source orders: orders[0] offset 1: OUT_OF_RANGE")
 

@@ -124,6 +124,21 @@ def test_interpolation(text: str, result: str) -> None:
         ("${B:x${A:y}}", "a variable within `${B:x${A:y}`: they cannot be nested", "write one default"),
         ("${file:}", "`${file:}` names no file", "for instance ${file:/run/secrets/password}"),
         (
+            "${B}",
+            "the variable `B` is not set",
+            "set it, give a default as in ${B:...}, or write `$${B}` for a literal `${B}`",
+        ),
+        (
+            "${1}",
+            "`${1}` names no variable",
+            "write `$1` for a group of a regular expression, or `$${1}` for a literal `${1}`",
+        ),
+        (
+            "${a-b}",
+            "`${a-b}` names no variable",
+            "use ${NAME}, ${NAME:default} or ${file:/path}, or write `$${a-b}` for a literal `${a-b}`",
+        ),
+        (
             "${file:x}",
             "the file `x` cannot be read: No such file or directory",
             "write its whole path: it is looked for in the working directory",
@@ -134,6 +149,21 @@ def test_references_as_shells_have_them_are_refused_and_not_guessed_at(text: str
     with pytest.raises(InterpolationFailed) as caught:
         derive_interpolated(text, {"A": "1"}, no_file)
     assert caught.value.problems == [(message, remedy)]
+
+
+@pytest.mark.parametrize("text", ["", "a", "${A}", "$${A}", "x${A}$${B}${E:}y${D:1}z", "${A}${A}"])
+def test_what_was_replaced_is_known_by_its_place(text: str) -> None:
+    found = derive_interpolated(text, {"A": "one", "D": ""}, no_file)
+    assert found.derive_written(0, len(found.text)) == text
+    assert found.derive_sources(0, len(found.text)) == tuple(dict.fromkeys(found.sources))
+
+
+def test_a_part_of_a_text_has_come_from_some_of_the_variables() -> None:
+    found = derive_interpolated("a ${A} '${E:}' $${B}", {"A": "'x'"}, no_file)
+    assert found.text == "a 'x' '' ${B}"
+    assert (found.derive_sources(3, 4), found.derive_written(3, 4)) == (("A",), "${A}")
+    assert (found.derive_sources(6, 8), found.derive_written(6, 8)) == (("E",), "'${E:}'")
+    assert (found.derive_sources(8, 13), found.derive_written(8, 13)) == ((), " $${B}")
 
 
 @pytest.mark.parametrize("number", ["-5", "-0.5", "-1e3", "-.5", "-Xmx1g -ea"])

@@ -74,3 +74,42 @@ def test_a_mapping_reads_as_the_file_has_it() -> None:
     text = render_explanation(derive_explanation(loaded, build_plan(loaded)))
     assert "sources.orders.start" in text
     assert " {0: 17, 1: 4} " in text
+
+
+def test_an_explanation_names_the_text_constants_in_which_a_variable_was_replaced() -> None:
+    """`${HOME}` that was meant as a text is replaced without a word. Values of variables may be secret."""
+    text = (
+        HEAD
+        + """\
+sources:
+  mails: {topic: "${PREFIX:x}-mails", schema: {id: int, body: string}}
+steps:
+  - {name: low, from: mails, where: "id > ${LOW:0} and ${COND:true}"}
+  - name: host
+    from: low
+    select:
+      id: id
+      body: "replace(concat(body, '$${HOME}'), '${HOME}', '~')"
+      kind: "'${A}' || '-' || ${QUOTED}"
+  - {name: best, from: host, key: kind, aggregate: {n: "max(concat(body, '${A}'))"}}
+sinks:
+  out: {from: best, topic: out}
+"""
+    )
+    loaded = parse_pipeline(text, "p.yaml", {"HOME": "/root", "A": "opensesame", "QUOTED": "'q'"})
+    explanation = derive_explanation(loaded, build_plan(loaded))
+    found = [(one["path"], one["constant"], one["variables"]) for one in explanation["replaced_texts"]]
+    assert found == [
+        ("steps.host.select.body", "'${HOME}'", ["HOME"]),
+        ("steps.host.select.kind", "'${A}'", ["A"]),
+        ("steps.host.select.kind", "${QUOTED}", ["QUOTED"]),
+        ("steps.best.aggregate.n", "'${A}'", ["A"]),
+    ]
+    shown = render_explanation(explanation).partition("\ntext constants")[2].split("\n")
+    origin = explanation["replaced_texts"][0]["origin"]
+    assert origin.endswith(" (HOME)")
+    assert shown[:2] == [
+        " in which a variable was replaced (write `$${` for a literal `${`)",
+        f"  steps.host.select.body  '${{HOME}}'  {origin}",
+    ]
+    assert "opensesame" not in "\n".join(shown)

@@ -23,6 +23,8 @@ from tidegate.testing.preview import (
     RecordRefused,
     StepUnknown,
     choose_source,
+    render_field,
+    render_fields,
     tap_steps,
     tappable,
 )
@@ -61,20 +63,24 @@ def preview(lines: Iterable[bytes], *steps: str) -> tuple[list[Previewed], list[
 def test_each_sink_shows_what_it_would_write() -> None:
     found, skipped = preview(LINES)
     assert [(one.place, one.record["key"]) for one in found] == [("out", "ann"), ("totals", "ann")]
-    assert found[1].record["value"] == {"customer": "ann", "n": 1, "net": 100.0, "last": 1}
+    assert found[1].record["value"] == '{"customer":"ann","n":1,"net":100.0,"last":1}'
     assert [line.partition(":")[2].strip()[:30] for line in skipped] == ["orders[0] offset 1: MALFORMED_"]
 
 
 def test_steps_and_sources_show_what_comes_out_of_them() -> None:
     found, _ = preview(LINES, "orders", "big")
-    assert [(one.place, one.record["value"]["id"]) for one in found] == [("orders", 1), ("orders", 2), ("big", 1)]
+    assert [(one.place, json.loads(one.record["value"])["id"]) for one in found] == [
+        ("orders", 1),
+        ("orders", 2),
+        ("big", 1),
+    ]
     assert tappable(load("", ORDERS.replace("tests:\n", ""))[0]) == ["orders", "lines", "big", "per_customer"]
 
 
 def test_more_lines_than_are_read_at_once_come_out_in_order() -> None:
     lines = [b'{"id": %d, "customer": "ann", "amount": 100}' % n for n in range(2 * CHUNK + 1)]
     found, _ = preview(lines, "big")
-    assert [one.record["value"]["id"] for one in found] == list(range(2 * CHUNK + 1))
+    assert [json.loads(one.record["value"])["id"] for one in found] == list(range(2 * CHUNK + 1))
 
 
 def test_late_records_are_counted_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +162,7 @@ def test_a_line_of_a_format_with_schemas_is_written_with_one(name: str) -> None:
     parser = LineParser(loaded.settings.sources["orders"], options, whole=False)
     records = parser.parse([b'{"id": 7, "at": "2026-01-31T12:00:00Z"}'])
     (found,) = Preview(loaded, plan, pytest.fail).run(records)
-    assert found.record["value"] == {"id": 7, "at": "2026-01-31T12:00:00Z"}
+    assert json.loads(found.record["value"]) == {"id": 7, "at": "2026-01-31T12:00:00Z"}
     if name == "avro":
         with pytest.raises(RecordRefused, match="line 1 is no record"):
             list(parser.parse([b"x"]))
@@ -172,7 +178,7 @@ def test_records_of_a_topic_are_read_with_the_copies_of_their_schemas() -> None:
     lines = [b'{"value": "\\u0000\\u0000\\u0000\\u0000\\u0005\\u0002\\u0004"}', b'{"value_base64": "AAAAAAYCBA=="}']
     skipped: list[str] = []
     run = Preview(loaded, plan, skipped.append, copies=lambda one: schema if one == 5 else None)
-    assert [one.record["value"] for one in run.run(parser.parse(lines))] == [{"id": 1, "n": 2}]
+    assert [json.loads(one.record["value"]) for one in run.run(parser.parse(lines))] == [{"id": 1, "n": 2}]
     reason = "UNKNOWN_SCHEMA: there is no copy here of the schema 6; `tidegate run` keeps those that it reads"
     assert [line.partition(": ")[2] for line in skipped] == [f"orders[0] offset 1: {reason}"]
 
@@ -209,3 +215,49 @@ def test_topics_that_a_pattern_matches_stay_apart_with_records() -> None:
     lines = [json.dumps({"topic": topic, "value": {"id": 1}}).encode() for topic in ("clicks-eu", "clicks-us", "other")]
     found = LineParser(source, whole=True).parse([*lines, b'{"value": {"id": 1}, "topic": 7}'])
     assert [one.partition.topic for one in found] == ["clicks-eu", "clicks-us", "clicks-.*", "clicks-.*"]
+
+
+AS_WRITTEN = """\
+version: 1
+name: written
+kafka: {bootstrap.servers: "127.0.0.1:1"}
+registry: {url: "http://127.0.0.1:1"}
+sources:
+  orders: {topic: orders, schema: {id: int, body: string, price: "decimal(6,2)", rate: double}}
+steps:
+  - {name: bytes, from: orders, select: {value: "cast(body as binary)"}}
+sinks:
+  out: {from: FROM, topic: out, key: body, format: FORMAT}
+checkpoints: {directory: /checkpoints}
+"""
+_ROW = '{"id":1,"body":"$ ${X} \u009b","price":5,"rate":1e21}'
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("json", '{"id":1,"body":"$ ${X} \\u009b","price":5.00,"rate":1e+21}'),
+        ("json-schema", '{"id":1,"body":"$ ${X} \\u009b","price":5.00,"rate":1e+21}'),
+        ("avro", '{"id":1,"body":"$ ${X} \\u009b","price":5.00,"rate":1e+21}'),
+        ("raw", '"$ ${X} \\u009b"'),
+    ],
+)
+def test_a_record_is_shown_as_its_sink_writes_it(name: str, value: str) -> None:
+    """It was shown in the notation of a pipeline file: `$${`, and 5.00 as a text."""
+    text = AS_WRITTEN.replace("FORMAT", name).replace("FROM", "bytes" if name == "raw" else "orders")
+    loaded, plan = load("", text.replace("key: body, ", "") if name == "raw" else text)
+    (found,) = Preview(loaded, plan, pytest.fail).run(parse([_ROW.encode()]))
+    assert render_field(found.record["value"]) == value
+    key = "null" if name == "raw" else '"$ ${X} \\u009b"'
+    assert render_fields(found.record) == f'{{"key": {key}, "value": {value}}}'
+
+
+def test_tombstones_bytes_and_the_fields_of_a_record_are_shown() -> None:
+    fields = {"key": None, "value_base64": "/w==", "headers": [["\x1b", None]], "timestamp": 0, "topic": "t"}
+    shown = (
+        '{"key": null, "value_base64": "/w==", "headers": [["\\u001b", null]], "timestamp": "1970-01-01T00:00:00Z", '
+    )
+    assert render_fields(fields) == f'{shown}"topic": "t"}}'
+    assert render_fields({"key": "a", "value": None}) == '{"key": "a", "value": null}'
+    assert json.loads(render_field("\U000e0001")) == "\U000e0001"
+    assert render_field("\U000e0001").isascii()

@@ -13,7 +13,6 @@ import click
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.config.load import LoadedPipeline
 from tidegate.daemon.start.expression_check import plan_file
-from tidegate.formats.plain import render_json
 from tidegate.formats.schemas import NO_OPTIONS
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ def _print_records(
     found: Iterable[Previewed], places: Sequence[str], limit: int | None, style: str, *, with_keys: bool
 ) -> None:
     """As they come in JSON, else by place. What comes out of a step has no key yet."""
-    from tidegate.testing.flow_text import render_flow, render_moment, render_record
+    from tidegate.testing.preview import render_field, render_fields
 
     shown: dict[str, list[str]] = {place: [] for place in places}
     counts = dict.fromkeys(places, 0)
@@ -179,15 +178,11 @@ def _print_records(
         counts[one.place] += 1
         if limit is not None and counts[one.place] > limit:
             continue
+        record = {name: value for name, value in one.record.items() if with_keys or name != "key"}
         if style == "json":
-            timestamp = one.record.get("timestamp")
-            moment = {} if timestamp is None else {"timestamp": render_moment(timestamp)}
-            record = {"from": one.place, **one.record, **moment}
-            if not with_keys:
-                del record["key"]
-            click.echo(render_json(record, spaced=True))
+            click.echo(render_fields({"from": one.place, **record}))
         else:
-            shown[one.place].append(render_record(one.record) if with_keys else render_flow(one.record["value"]))
+            shown[one.place].append(render_fields(record) if with_keys else render_field(record["value"]))
     for place, texts in shown.items() if style == "text" else ():
         click.secho(f"{place}: {counts[place]} record{'s' if counts[place] != 1 else ''}", bold=True)
         for text in texts:

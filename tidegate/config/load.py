@@ -74,7 +74,8 @@ class LoadedPipeline:
         place = self.places.get(path)
         if place is None:
             return "default"
-        used = f" ({', '.join(place.sources)})" if place.sources else ""
+        sources = () if place.interpolated is None else place.interpolated.sources
+        used = f" ({', '.join(sources)})" if sources else ""
         return f"{'site' if place.value.file else 'file'} line {place.value.line}{used}"
 
     def display(self, path: Path) -> str:

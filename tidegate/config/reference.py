@@ -95,6 +95,8 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
 - `${VAR}`, `${VAR:default}` and `${file:/path}` work inside values, after parsing; `$${` is a literal `${`. What comes
   from a file is a secret, as are properties such as `sasl.password`: they are never shown. `${file:...}` is for Kafka
   and Spark properties, `secrets`, `password` and `token` of the registry and `headers` of `http` steps only.
+  Expressions are no exception: `'${HOME}'` is the text `'/root'`, and `'$${HOME}'` is `'${HOME}'`. `tidegate explain`
+  lists the text constants in which a variable was replaced. A group in `regexp_replace` is `$1`.
 - `TIDEGATE_SITE` names a file with settings of this place, in the same words; they count over those here. It may have
   `kafka`, `spark`, `parallelism`, `checkpoints`, `savepoints`, `state`, `restart`, `runtime`, `http`, `logging` and
   `registry` (`tidegate docs deploy`).

@@ -23,7 +23,7 @@ from tidegate.config.document import (
     SequenceNode,
     TextProblem,
 )
-from tidegate.config.interpolate import InterpolationFailed, derive_interpolated
+from tidegate.config.interpolate import Interpolated, InterpolationFailed, derive_interpolated
 from tidegate.settings.base import Path
 
 Value = bool | int | float | str | SecretStr | list["Value"] | dict[str, "Value"] | None
@@ -80,7 +80,8 @@ class Place:
     value: Mark
     key: Mark | None
     node: Node
-    sources: tuple[str, ...] = ()
+    interpolated: Interpolated | None = None
+    """None where nothing was replaced."""
 
 
 @dataclass(slots=True)
@@ -138,8 +139,8 @@ class Reader:
             for message, remedy in error.problems:
                 self.problems.append((path, TextProblem(node.mark, message, remedy)))
             return None
-        if result.sources:
-            self.places[path] = Place(node.mark, key, node, result.sources)
+        if result.replaced:
+            self.places[path] = Place(node.mark, key, node, result)
         if result.secret:
             return SecretStr(result.text)
         if node.style or node.tag is not None:

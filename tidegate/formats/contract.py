@@ -246,12 +246,16 @@ class Format(ABC):
         except ValueError as error:
             raise FormatRefusal("JSON has no infinities and no NaN", "write null") from error
 
-    def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:  # noqa: ARG002 - for those with schemas
+    def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:  # noqa: ARG002 - for those with schemas
+        """What a sink of the format has written, as JSON: the same bytes where it is JSON. Raises ValueError."""
+        return data
+
+    def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:
         """The inverse of `from_plain`, for what a sink of the format has written; numbers with a fraction are decimals.
 
         Raises ValueError.
         """
-        return parse_json(data)
+        return parse_json(self.to_json(data, options))
 
     def file_values(self, stream: BinaryIO, options: FormatOptions) -> FileValues | None:  # noqa: ARG002 - for those with files
         """The values in a file of the format's own kind, whose first bytes `stream.peek` shows; None for any other.

@@ -13,7 +13,9 @@ from tidegate.config.models import PipelineSettings
 from tidegate.datatypes import DataType
 from tidegate.ids import OperatorName
 from tidegate.operators.spec import LATE, Operator, render_columns, texts_of
+from tidegate.plan.build import check_pipeline
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
+from tidegate.plan.replaced import find_replaced_texts
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.event_time import Idle, render_idle
 from tidegate.settings.fields import GiveUp, Unaligned
@@ -31,6 +33,7 @@ def derive_explanation(
     """The whole explanation of a pipeline. `begun`: by step the aggregates that were added, or under an empty name all,
     and the checkpoint after which they count, as the journal has it.
     """
+    replaced = find_replaced_texts(loaded, check_pipeline(loaded).expressions)
     return {
         "pipeline": plan.pipeline,
         "guarantee": "exactly-once" if plan.exactly_once else "at-least-once",
@@ -41,6 +44,15 @@ def derive_explanation(
         "settings": [
             {"path": ".".join(map(str, path)), "value": _shown(value), "origin": loaded.origin(path)}
             for path, value in _settings(loaded.settings)
+        ],
+        "replaced_texts": [
+            {
+                "path": loaded.display(one.path),
+                "constant": one.constant,
+                "variables": list(one.variables),
+                "origin": loaded.origin(one.path),
+            }
+            for one in replaced
         ],
     }
 
@@ -166,6 +178,10 @@ def render_explanation(explanation: Explanation) -> str:
     for setting in explanation["settings"]:
         path, origin = setting["path"], setting["origin"]
         lines.append(f"  {path:<{width}}  {shown[path]:<{value_width}}  {origin}")
+    replaced = explanation["replaced_texts"]
+    if replaced:
+        lines += ["", "text constants in which a variable was replaced (write `$${` for a literal `${`)"]
+        lines += [f"  {one['path']}  {one['constant']}  {one['origin']}" for one in replaced]
     return "\n".join(lines)
 
 

@@ -14,6 +14,7 @@ from tidegate.formats import keys
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_ids import bare_options
 from tidegate.formats.schema_keys import key_to_plain
+from tidegate.formats.schemas import FormatOptions
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.testing.parts import Written
 
@@ -42,18 +43,27 @@ _ABSENT: Final = object()
 _NUMBERS: Final = (int, float, Decimal)
 
 
+class JsonText(str):
+    """A value as JSON, in the digits and the order in which a sink has written it."""
+
+    __slots__ = ()
+
+
 def derive_records(written: Sequence[Written], sink: SinkOperator) -> list[Record]:
     """As people read them: the value decoded by the sink's format, bytes that are no text in base64."""
-    return [_record(one, sink) for one in written]
+    return [_record(one, sink, FORMATS[sink.format].to_plain) for one in written]
 
 
-def _record(one: Written, sink: SinkOperator) -> Record:
+def derive_written(written: Sequence[Written], sink: SinkOperator) -> list[Record]:
+    """As `derive_records`, with values that are not decoded: each is JsonText."""
+    return [_record(one, sink, lambda *one: JsonText(FORMATS[sink.format].to_json(*one).decode())) for one in written]
+
+
+def _record(one: Written, sink: SinkOperator, read: Callable[[bytes, FormatOptions], Any]) -> Record:
     record: Record = {}
     record.update(_key_of(one.key, sink))
     try:
-        record["value"] = (
-            None if one.value is None else FORMATS[sink.format].to_plain(one.value, bare_options(sink.options))
-        )
+        record["value"] = None if one.value is None else read(one.value, bare_options(sink.options))
     except ValueError:
         record.update(_text_or_base64("value", one.value))
     if one.headers:

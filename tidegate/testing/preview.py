@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -28,8 +29,9 @@ from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.settings.fields import derive_timestamp
-from tidegate.testing.compare import Record, derive_records
+from tidegate.testing.compare import JsonText, Record, derive_written
 from tidegate.testing.feed import Copies, Produced, derive_ends
+from tidegate.testing.flow_text import render_moment
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
@@ -60,7 +62,7 @@ class StepUnknown(TidegateError):
 
 
 class Previewed(msgspec.Struct, frozen=True):
-    """A record that came out of a sink, or of a step or source; `place` says which."""
+    """A record that came out of a sink, or of a step or source; `place` says which. Its value is JsonText, or None."""
 
     place: str
     record: Record
@@ -143,8 +145,21 @@ class Preview:
             if tapped and not name.startswith(_STEP_SINK):
                 continue
             place = tapped[int(name.removeprefix(_STEP_SINK))] if tapped else name
-            for record in derive_records(written.pop(name, ()), sinks[name]):
+            for record in derive_written(written.pop(name, ()), sinks[name]):
                 yield Previewed(place, record)
+
+
+def render_fields(fields: Record) -> str:
+    """Fields of a record, or some more, as JSON in one line."""
+    moment = {"timestamp": render_moment(fields["timestamp"])} if "timestamp" in fields else {}
+    texts = (f"{render_json(name)}: {render_field(value)}" for name, value in {**fields, **moment}.items())
+    return f"{{{', '.join(texts)}}}"
+
+
+def render_field(value: Any) -> str:
+    """Nothing in it can move a terminal's cursor. What cannot be printed is in a text, and JSON has escapes there."""
+    text = value if isinstance(value, JsonText) else render_json(value, spaced=True)
+    return text if text.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 
 def _bounded(plan: Plan, named: str) -> tuple[Any, ...]:

@@ -170,7 +170,7 @@ types the one of the column is written; if there is none, the first that holds a
         encoder = PlainEncoder(record, prefix_of(options)) if has_several(record) else AvroEncoder(columns, options)
         return record_of_json(text, columns, encoder)
 
-    def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:
+    def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
         """See Format."""
         if options.schema is None:
             raise ValueError("Avro cannot be read without its schema")
@@ -179,7 +179,7 @@ types the one of the column is written; if there is none, the first that holds a
 
         columns = tuple(self.schema_columns(options.schema).items())
         decoder = AvroDecoder(columns, columns, options, known_schemas(options))
-        return super().to_plain(json_of_record(data, columns, decoder))
+        return json_of_record(data, columns, decoder)
 
     def file_values(self, stream: BinaryIO, options: FormatOptions) -> FileValues | None:
         """See Format. Of an object container file."""

@@ -77,9 +77,9 @@ subject to `FORWARD`, with which columns can be added but not taken away, or to 
         """See Format."""
         return prefix_of(options) + super().from_plain(value)
 
-    def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:
+    def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
         """See Format."""
-        return super().to_plain(data[len(prefix_of(options)) :])
+        return data[len(prefix_of(options)) :]
 
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
         """See Format."""

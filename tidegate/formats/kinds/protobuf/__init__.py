@@ -117,7 +117,7 @@ required field a column. A NULL in a field that cannot be missing makes the reco
         columns = tuple(self.schema_columns(options.schema).items())
         return record_of_json(text, columns, ProtobufEncoder(columns, options))
 
-    def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> Any:
+    def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
         """See Format."""
         if options.schema is None:
             raise ValueError("Protobuf cannot be read without its schema")
@@ -126,7 +126,7 @@ required field a column. A NULL in a field that cannot be missing makes the reco
 
         columns = tuple(self.schema_columns(options.schema).items())
         decoder = ProtobufDecoder(columns, columns, options, known_schemas(options))
-        return super().to_plain(json_of_record(data, columns, decoder))
+        return json_of_record(data, columns, decoder)
 
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
         """See Format."""

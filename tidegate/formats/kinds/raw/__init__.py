@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP, Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
+from tidegate.formats.plain import render_json
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Schemas
 
 
@@ -56,9 +57,9 @@ and the sink names no other.
             return value.encode()
         raise FormatRefusal("a raw value is text", "put it in quotes, or give its bytes by `value_base64`")
 
-    def to_plain(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> str:  # noqa: ARG002 - as above
-        """See Format."""
-        return data.decode()
+    def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:  # noqa: ARG002 - as above
+        """See Format. A text."""
+        return render_json(data.decode()).encode()
 
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:  # noqa: ARG002 - all columns are always right
         """See Format."""
