@@ -208,7 +208,7 @@ class Scripted:
             begin if restored is None else restored,
             "tests",
             lambda: None,
-            lambda _, __, where, failure: self.bad.append((where, failure)),
+            lambda _, __, ___, where, failure: self.bad.append((where, failure)),
             self.tools,
         )
         self.source.wait_ready(30)

@@ -10,6 +10,7 @@ import pytest
 from tests.task.fakes import ATTEMPT
 from tests.task.topologies import shuffle_plan
 from tidegate.coordinator.types import Ack, Committable, Decline, SourcePositions, StateHandle, WrittenRange
+from tidegate.formats.failures import RecordPlace
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId, TopicPartition, TransactionalId, VertexId
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import (
@@ -68,6 +69,7 @@ FROM_SLOT: list[SlotMessage] = [
     SourceFinished(OperatorName("read")),
     Heartbeat(3, SlotReport(), {VertexId("total"): 5, VertexId("again"): None}),
     SlotFailed("code", "message", True, 1, "trace"),
+    SlotFailed("bad-record", "message", False, 4, record=RecordPlace("orders", 0, 7)),
     LogRecord(30, "tidegate", "größer", 1),
     Stopped(),
 ]

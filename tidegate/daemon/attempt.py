@@ -27,7 +27,7 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.triggers import Phase
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.attempt_cause import derive_rank, derive_slot_error
+from tidegate.daemon.attempt_cause import derive_cause, derive_slot_error
 from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.control_server import Listener, SlotConnection
 from tidegate.daemon.discovery import Discovery
@@ -247,7 +247,7 @@ class AttemptRunner:
     def _conclude(self) -> None:
         if self._outcome.done():
             return
-        cause = min(self._failures, key=derive_rank)
+        cause = derive_cause(self._failures)
         self._end_with(cause)
         if self.is_finished:
             return

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
+
 from tidegate.daemon.control_server import SlotConnection, SlotLost
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
+from tidegate.formats.failures import RecordPlace
 from tidegate.slot.faults import ExecutorLacksModule, lacking_module
 from tidegate.spark.job_errors import SparkJobEnded
 from tidegate.storage.shared import StorageNotShared
@@ -22,8 +27,19 @@ class SlotRefused(PipelineStopped):
     code = "slot-refused"
 
 
-def derive_rank(error: TidegateError) -> int:
-    """Rank of a cause: what needs a person first, a lost slot before those who miss it."""
+def derive_cause(errors: Sequence[TidegateError]) -> TidegateError:
+    """The one that says most. Of bad records in several slots it is the first of the lowest partition."""
+    cause = min(errors, key=_rank)
+    others = [error for error in errors if _rank(error) == _rank(cause) and "offset" in error.fields]
+    return min(others, key=_place) if cause in others else cause
+
+
+def _place(error: TidegateError) -> tuple[object, ...]:
+    return tuple(error.fields[name] for name in RecordPlace.__struct_fields__)
+
+
+def _rank(error: TidegateError) -> int:
+    """What needs a person first, a lost slot before those who miss it."""
     if not error.retriable:
         return 0
     if isinstance(error, SlotLost):
@@ -41,4 +57,5 @@ def derive_slot_error(slot: SlotConnection, failed: SlotFailed) -> TidegateError
         return lacking_module(f"{slot} cannot run", failed.message)
     kind = SlotError if failed.retriable else SlotRefused
     text = f"{slot}: {failed.message}" if failed.retriable else failed.message
-    return kind(text, code=failed.code, fault=failed.fault)
+    place = {} if failed.record is None else msgspec.structs.asdict(failed.record)
+    return kind(text, code=failed.code, fault=failed.fault, **place)

@@ -75,6 +75,14 @@ class RecordFailure(msgspec.Struct, frozen=True):
         return f"{self.kind}: {self.message}"
 
 
+class RecordPlace(msgspec.Struct, frozen=True, order=True):
+    """Where a record is in Kafka. Places have an order: by topic, partition and offset."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
 class BadRecordPolicy(StrEnum):
     """What happens to a record that fails: the value of `bad_records` of its source."""
 

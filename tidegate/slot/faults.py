@@ -8,6 +8,7 @@ import traceback
 from typing import Final
 
 from tidegate.errors import PipelineStopped, TidegateError
+from tidegate.formats.failures import RecordPlace
 from tidegate.operators.calls.user_code import UserCodeProblem
 from tidegate.task.messages import SlotFailed
 
@@ -51,7 +52,9 @@ def is_of_the_work(error: BaseException) -> bool:
 def derive_failure(error: BaseException) -> SlotFailed:
     """What a slot reports to the daemon: a bug or an unforeseen error of a library in full."""
     if isinstance(error, TidegateError):
-        return SlotFailed(error.code, error.message, error.retriable, error.exit_code)
+        place = error.fields.get("place")
+        record = place if isinstance(place, RecordPlace) else None
+        return SlotFailed(error.code, error.message, error.retriable, error.exit_code, record=record)
     text, trace = f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error))
     lacks = isinstance(error, ImportError)
     if isinstance(error, UserCodeProblem):

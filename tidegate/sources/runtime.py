@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.coordinator.types import SourcePositions
-from tidegate.formats.failures import BadRecordPolicy, RecordFailure
+from tidegate.formats.failures import BadRecordPolicy, RecordFailure, RecordPlace
 from tidegate.formats.letters.frames import letters_of_records
 from tidegate.formats.schemas import Schemas
 from tidegate.ids import OperatorName, TopicPartition
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 CLOCK_INTERVAL_MS: Final = 1000
 """How often the watermark of a silent source follows the clock, where it does."""
 
-BadRecord = Callable[[OperatorName, BadRecordPolicy, str, RecordFailure], None]
-"""(operator, policy, where, failure)."""
+BadRecord = Callable[[OperatorName, BadRecordPolicy, RecordPlace, str, RecordFailure], None]
+"""(operator, policy, place, the place in words, failure)."""
 
 
 class SourceRuntime(KafkaSource, Runtime):
@@ -56,7 +56,7 @@ class SourceRuntime(KafkaSource, Runtime):
         raise TypeError(f"source {self.operator.name} has no input")
 
     def poll(self, rows_max: int, out: Out) -> bool:
-        """See OperatorRuntime. Raises when a record is unreadable and the policy is to fail."""
+        """See OperatorRuntime."""
         if self.watermarks is None:
             return self._emit(self.take(rows_max), out)
         batch = self.take(rows_max)
@@ -112,7 +112,8 @@ class SourceRuntime(KafkaSource, Runtime):
         self.left_out += batch.left_out
         for bad in batch.failures:
             where = f"source {self.operator.name}: {bad.partition} offset {bad.offset}"
-            self._bad_record(self.operator.name, self.operator.bad_records, where, bad.failure)
+            place = RecordPlace(bad.partition.topic, bad.partition.partition, bad.offset)
+            self._bad_record(self.operator.name, self.operator.bad_records, place, where, bad.failure)
         letters = [
             (bad.partition.topic, bad.partition.partition, bad.offset, bad.raw, bad.failure)
             for bad in batch.failures

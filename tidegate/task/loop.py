@@ -16,11 +16,12 @@ import msgspec
 
 from tidegate.clock import describe_stamp
 from tidegate.coordinator.types import Decline, StateHandle, StateKind
-from tidegate.errors import AttemptFailed, PipelineStopped
-from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure
+from tidegate.errors import AttemptFailed
+from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure, RecordPlace
 from tidegate.ids import Attempt, CheckpointId, OperatorName, StateId, StateName, SubtaskId
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.spec import Operator as PlanOperator
+from tidegate.task.bad_records import FatalRecords
 from tidegate.task.barriers.handler import AbortReason, Notify
 from tidegate.task.inflight import EdgeShape, Recording
 from tidegate.task.letters import LetterCount
@@ -42,12 +43,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 logger = logging.getLogger(__name__)
-
-
-class BadRecord(PipelineStopped):
-    """A record could not be processed and the pipeline file says `bad_records: fail`."""
-
-    code = "bad-record"
 
 
 class Clock(Protocol):
@@ -130,6 +125,7 @@ class SlotLoop:
         """See Host. Not a method around it: it is asked several times a batch."""
         self._pending: dict[tuple[SubtaskId, CheckpointId], PendingSnapshot] = {}
         self._finished: set[OperatorName] = set()
+        self._fatal = FatalRecords()
 
     # -- what the loop is asked from outside---------------------------------------------------------------------------
 
@@ -208,6 +204,7 @@ class SlotLoop:
         progressed = False
         for task in reversed(self.tasks):
             progressed |= task.turn()
+            self._fatal.raise_first()  # before a sink hands on what came after the record
         for task in self.tasks:
             for index, sink in task.sinks.items():
                 progressed |= self._turn_sink(task, index, sink)
@@ -278,7 +275,8 @@ class SlotLoop:
         *,
         inflight: bool,
     ) -> None:
-        """See Host."""
+        """See Host. A bad record that ends the pipeline is in no checkpoint."""
+        self._fatal.raise_first()
         checkpoint = notify.barrier.checkpoint
         sinks = frozenset(task.vertex.nodes[index].operator.name for index in task.sinks)
         positions = (task.source.positions(),) if task.source is not None else ()
@@ -332,22 +330,28 @@ class SlotLoop:
         origins = self.origins.get(operator.name, ())
         for failure in failures:
             topic = _topic_of(frame, failure.row) or " or ".join(origins) or "its source"
-            where = f"{place}: record of {topic}, {_place_of(frame, failure.row)}"
-            self.bad_record(operator.name, operator.bad_records, where, failure)
+            found = _place_of(frame, failure.row, topic)
+            told = _describe_result(frame, failure.row) if found is None else _describe_place(found)
+            where = f"{place}: record of {topic}, {told}"
+            self.bad_record(operator.name, operator.bad_records, found, where, failure)
         if operator.bad_records is not BadRecordPolicy.DEAD_LETTER:
             return None
         from tidegate.formats.letters.frames import letters_of_rows
 
         return letters_of_rows(operator.name, origins, frame, failures)
 
-    def bad_record(self, operator: OperatorName, policy: BadRecordPolicy, where: str, failure: RecordFailure) -> None:
-        """Count a record that was left out by kind, or stop the pipeline with its place and the remedy."""
+    def bad_record(
+        self,
+        operator: OperatorName,
+        policy: BadRecordPolicy,
+        place: RecordPlace | None,
+        where: str,
+        failure: RecordFailure,
+    ) -> None:
+        """Count a record that was left out by kind, or stop the pipeline when its batch has gone through the vertex."""
         if policy is BadRecordPolicy.FAIL:
-            raise BadRecord(
-                f"{where}: {failure}; nothing was lost: correct the record's producer, the expression or the topic's "
-                f"settings, or set bad_records: dead-letter to write such records to a topic of their own, or "
-                f"bad_records: skip to leave them out (they are counted)"
-            )
+            self._fatal.add(place, where, failure)
+            return
         key = (operator, failure.kind)
         count = self.counters.bad_records[key] = self.counters.bad_records.get(key, 0) + 1
         if policy is BadRecordPolicy.DEAD_LETTER:
@@ -369,15 +373,23 @@ def _topic_of(frame: pl.DataFrame, row: int) -> str | None:
     return frame["__topic"][row] if "__topic" in frame.columns else None
 
 
-def _place_of(frame: pl.DataFrame, row: int) -> str:
+def _place_of(frame: pl.DataFrame, row: int, topic: str) -> RecordPlace | None:
     if "__partition" not in frame.columns or "__offset" not in frame.columns:
-        if "window_end" in frame.columns:
-            return f"a result of several records: the window that ends at {_moment_of(frame['window_end'], row)}"
-        return (
-            "partition and offset unknown (the row was in flight in a checkpoint of the pipeline's former definition, "
-            "in which no step after it could fail)"
-        )
-    return f"partition {frame['__partition'][row]}, offset {frame['__offset'][row]}"
+        return None
+    return RecordPlace(topic, frame["__partition"][row], frame["__offset"][row])
+
+
+def _describe_place(place: RecordPlace) -> str:
+    return f"partition {place.partition}, offset {place.offset}"
+
+
+def _describe_result(frame: pl.DataFrame, row: int) -> str:
+    if "window_end" in frame.columns:
+        return f"a result of several records: the window that ends at {_moment_of(frame['window_end'], row)}"
+    return (
+        "partition and offset unknown (the row was in flight in a checkpoint of the pipeline's former definition, "
+        "in which no step after it could fail)"
+    )
 
 
 def _moment_of(column: pl.Series, row: int) -> object:

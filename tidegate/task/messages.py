@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.coordinator.types import Ack, Decline, SourcePositions, StateHandle
+from tidegate.formats.failures import RecordPlace
 from tidegate.formats.schemas import SchemaText
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId, VertexId
 from tidegate.plan.graph import Plan
@@ -78,6 +79,8 @@ class SlotFailed(msgspec.Struct, frozen=True, tag="failed"):
     traceback: str = ""
     fault: str = ""
     """See coordinator.restart.AttemptFailure."""
+    record: RecordPlace | None = None
+    """The bad record that has ended the pipeline."""
 
 
 class LogRecord(msgspec.Struct, frozen=True, tag="log"):

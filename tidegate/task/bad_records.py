@@ -1,0 +1,54 @@
+"""Records that end the pipeline, where its file says `bad_records: fail`. Pure.
+
+A batch goes through the operators one after the other, so the failure that is found first need not be that of the first
+record: a source refuses the third one before a step fails for the second. Therefore nothing is raised while a batch is
+on its way. Its bad records are gathered, and the first one of the lowest partition is named.
+"""
+
+from __future__ import annotations
+
+from tidegate.errors import PipelineStopped
+from tidegate.formats.failures import RecordFailure, RecordPlace
+
+_REMEDY = (
+    "nothing was lost: correct the record's producer, the expression or the topic's settings, or set "
+    "bad_records: dead-letter to write such records to a topic of their own, or bad_records: skip to leave them out "
+    "(they are counted)"
+)
+
+
+class BadRecord(PipelineStopped):
+    """A record could not be processed and the pipeline file says `bad_records: fail`."""
+
+    code = "bad-record"
+
+
+class FatalRecords:
+    """What has failed since the batch began."""
+
+    def __init__(self) -> None:
+        self._first: tuple[RecordPlace | None, str] | None = None
+        self._places: set[RecordPlace] = set()
+        self._without_place = 0
+
+    def add(self, place: RecordPlace | None, where: str, failure: RecordFailure) -> None:
+        """Of one record the failure that came first counts. `place` is None for a result of several records."""
+        if place is None:
+            self._without_place += 1
+        else:
+            self._places.add(place)
+        if self._first is None or _precedes(place, self._first[0]):
+            self._first = place, f"{where}: {failure}"
+
+    def raise_first(self) -> None:
+        """Raises BadRecord where there is any."""
+        if self._first is None:
+            return
+        place, text = self._first
+        more = len(self._places) + self._without_place - 1
+        others = f"; its batch has {more} more bad record{'s' if more != 1 else ''}" if more else ""
+        raise BadRecord(f"{text}{others}; {_REMEDY}", place=place)
+
+
+def _precedes(place: RecordPlace | None, other: RecordPlace | None) -> bool:
+    return place is not None and (other is None or place < other)
