@@ -34,6 +34,16 @@ CHART: Final = ("image", "secrets", "metrics")
 """Keys by which values of the chart are known."""
 
 
+class _Loader(yaml.SafeLoader):
+    """As Tidegate reads them: YAML 1.2 has no dates."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [one for one in found if one[0] != "tag:yaml.org,2002:timestamp"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 class Example(NamedTuple):
     """A fragment and the line where it begins; of a pipeline file the whole file, else values of the chart."""
 
@@ -48,7 +58,7 @@ def find_examples(page: str) -> Iterator[Example]:
     for fence in find_fences(page):
         if fence.language != "yaml":
             continue
-        read = yaml.safe_load(_without_files(textwrap.dedent(fence.text)))
+        read = yaml.load(_without_files(textwrap.dedent(fence.text)), _Loader)
         if read is None:
             continue
         fragment: Fragment = {"steps": read} if isinstance(read, list) else read
@@ -97,7 +107,8 @@ def _make_whole(fragment: Fragment, seen: Fragment) -> Fragment:
         if name not in read:
             sinks[f"to_{name}"] = {"from": name, "topic": f"out-{name}"}
     for case in fragment.get("tests", ()):
-        sinks |= {name: {"from": next(iter(sources)), "topic": name, "key": "customer"} for name in case["expect"]}
+        asked = {name: {"from": next(iter(sources)), "topic": name, "key": "customer"} for name in case["expect"]}
+        sinks = asked | sinks
     whole = {**BASE, **fragment, "sources": sources, "sinks": sinks}
     whole["kafka"] = BASE["kafka"] | whole["kafka"]
     return whole | ({"steps": steps} if steps else {})

@@ -11,10 +11,12 @@ from tests.packaging.test_chart_files import problems
 from tests.tidy.examples import find_examples, find_modules
 from tests.tidy.pages import USED
 from tests.tidy.tree import ROOT, report
+from tidegate.cli.main import run_command
 from tidegate.config.errors import render_problems
 from tidegate.daemon.start.expression_check import check_file
 from tidegate.daemon.start.schemas import Ask
 
+WITH_CASES = [page for page in USED if "\ntests:" in page.read_text(encoding="utf-8")]
 ELSEWHERE = ("there is no copy here",)
 """What an example needs that only the user has: schemas of a registry."""
 
@@ -39,3 +41,16 @@ def test_every_example_of_a_page_is_valid(page: Path, tmp_path: Path) -> None:
         )
         wrong += [f"{place}: {render_problems(errors, 'text')}"] if errors else []
     report(wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_CASES, ids=lambda page: page.stem)
+def test_the_cases_of_an_example_with_its_own_steps_pass(
+    page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for example in find_examples(page.read_text(encoding="utf-8")):
+        if "tests" in example.values and "steps" in example.values:
+            file = tmp_path / "page.yaml"
+            file.write_text(yaml.safe_dump(example.pipeline, sort_keys=False), encoding="utf-8")
+            code = run_command(["test", str(file)])
+            assert code == 0, f"{page.name}:{example.line}: {capsys.readouterr().out}"
