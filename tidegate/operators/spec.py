@@ -114,6 +114,10 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
         """Whether each row of an output is of one source record, and has the engine's columns that it came with."""
         return False
 
+    def splits_rows(self) -> bool:
+        """Whether it may make several rows of one."""
+        return False
+
     def needs_headers(self) -> bool:
         """Whether its rows must have the headers of their source record (`__headers`)."""
         return False

@@ -163,9 +163,10 @@ def replayed(broker: Broker, monkeypatch: pytest.MonkeyPatch, *chosen: int, to: 
     monkeypatch.setattr(replay, "LetterTopic", lambda _: broker)
     monkeypatch.setattr(ck, "Producer", lambda *_, **__: broker)
     settings = cast("Any", SimpleNamespace(name="shop", kafka={}))
-    counted = replay.replay(settings, lambda one: not chosen or one.offset in chosen, to, dry_run=True)
+    order = replay.Order(lambda one: not chosen or one.offset in chosen, to)
+    counted = replay.replay(settings, order._replace(dry_run=True))
     produced = list(broker.produced)
-    done = replay.replay(settings, lambda one: not chosen or one.offset in chosen, to, dry_run=False)
+    done = replay.replay(settings, order)
     assert counted == done
     assert broker.produced[: len(produced)] == produced
     assert len(broker.produced) == len(produced) + done.written
@@ -216,3 +217,87 @@ def test_letters_that_may_be_of_two_records_are_both_written(
     broker = Broker(one, other)
     assert replayed(broker, monkeypatch) == replay.Replayed(written=2)
     assert len(broker.produced) == 2
+
+
+def holding(letter: Letter, target: str) -> str:
+    """Another source has what failed in `decoded`; what was written to another topic is in nothing."""
+    return {"orders": "", "share": "sink copy"}.get(letter.step, "state of total") if target == "orders" else ""
+
+
+STEPS = {name: (letters.STEP, name.encode()) for name in ("orders", "share", "price")}
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """Letters 0 and 3 of a source, 1 and 2 of steps; what is written again ends in an error unless it is expected."""
+    steps = ("orders", "share", "price", "orders")
+    broker = Broker(*(dead_letter(at, 7 + at, b"a", STEPS[step]) for at, step in enumerate(steps)))
+    monkeypatch.setattr(replay, "TransactionClient", Client)
+    monkeypatch.setattr(replay, "LetterTopic", lambda _: broker)
+    monkeypatch.setattr(ck, "Producer", lambda *_, **__: broker)
+    return broker
+
+
+SHOP = cast("Any", SimpleNamespace(name="shop", kafka={}))
+
+
+def test_a_replay_is_refused_whole_where_it_would_repeat_what_others_have(refusing: Broker) -> None:
+    """Three of the orders were counted and copied twice."""
+    with pytest.raises(LettersRefused) as refused:
+        replay.replay(SHOP, replay.Order(lambda _: True, holding=holding))
+    assert refused.value.message.splitlines() == [
+        "nothing was written: records of 2 letters may be in other sinks or states already, and would be there twice",
+        "  failed in share, and may be in sink copy (letters dead[0]@1)",
+        "  failed in price, and may be in state of total (letters dead[0]@2)",
+        "2 other records can be written again without that: choose by --step, --kind, or --partition and --offset",
+        "--whole-record writes all of them, and repeats what they have done",
+    ]
+    assert (refusing.produced, len(refusing.dead)) == ([], 4)
+
+
+def test_a_dry_run_counts_what_a_replay_is_refused_for(refusing: Broker) -> None:
+    done = replay.replay(SHOP, replay.Order(lambda _: True, holding=holding, dry_run=True))
+    assert (done.written, refusing.produced) == (2, [])
+    assert done.repeating == {("share", "sink copy"): ["dead[0]@1"], ("price", "state of total"): ["dead[0]@2"]}
+
+
+@pytest.mark.parametrize(
+    ("order", "written"),
+    [
+        (replay.Order(lambda one: one.step == "orders", holding=holding), 2),
+        (replay.Order(lambda _: True), 4),  # --whole-record
+        (replay.Order(lambda _: True, "elsewhere", holding), 4),
+    ],
+)
+def test_what_repeats_nothing_or_is_repeated_knowingly_is_written(
+    order: replay.Order, written: int, refusing: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Client, "topics", lambda _, names, __: {name: TopicFacts("id", 1) for name in names})
+    assert replay.replay(SHOP, order) == replay.Replayed(written=written)
+    assert len(refusing.produced) == written
+
+
+def test_a_letter_that_comes_while_the_others_are_looked_at_is_left_out(
+    refusing: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bounds(*, settled: bool) -> dict[int, tuple[int, int]]:
+        return {0: (0, 4 if settled else 1)}
+
+    monkeypatch.setattr(refusing, "bounds", bounds)
+    done = replay.replay(SHOP, replay.Order(lambda _: True, holding=holding))
+    assert (done.written, len(done.repeating), len(refusing.produced)) == (2, 2, 2)
+
+
+@pytest.mark.parametrize("place", ["init_transactions", "begin_transaction", "commit_transaction"])
+@pytest.mark.parametrize("code", [ck.KafkaError._FENCED, ck.KafkaError.INVALID_PRODUCER_EPOCH])
+def test_a_replay_that_another_one_has_ended_says_so(
+    place: str, code: int, refusing: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fenced(*_: object) -> None:
+        raise ck.KafkaException(ck.KafkaError(code))
+
+    monkeypatch.setattr(refusing, place, fenced)
+    with pytest.raises(
+        LettersRefused, match="another replay of the letters of shop is running, and has ended this one"
+    ):
+        replay.replay(SHOP, replay.Order(lambda _: True))

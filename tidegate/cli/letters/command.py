@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from tidegate.cli.letters.replay import Replayed
+from tidegate.cli.letters.replay import Holding, Order, Replayed, render_places, render_repeating
 from tidegate.cli.letters.replay import replay as replay_letters
 from tidegate.cli.letters.topic import LettersRefused, LetterTopic, Marks, letter_of
 from tidegate.cli.output import echo_json, printable, render_table
@@ -19,7 +19,10 @@ from tidegate.cli.topic_name import require_topic
 from tidegate.clock import describe_stamp
 from tidegate.config.load import read_sections
 from tidegate.config.models import PipelineSettings
+from tidegate.daemon.start.expression_check import plan_file
+from tidegate.daemon.start.schemas import Ask
 from tidegate.formats.letters.letter import Letter
+from tidegate.plan.replays import Replays
 from tidegate.settings.counts import render_count
 
 _FORM = click.option(
@@ -29,7 +32,6 @@ _KIND = click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Onl
 _STEP = click.option("--step", "steps", multiple=True, metavar="NAME", help="Only of these steps; may be repeated.")
 
 BYTES_SHOWN: Final = 2000
-PLACES_SHOWN: Final = 5
 _KEPT: Final = "\n\t"
 """Of control characters, what the commands print as it is."""
 
@@ -172,6 +174,11 @@ def _moment(at_ms: int | None) -> str:
 @_STEP
 @click.option("--partition", type=click.IntRange(0), help="Only letters of this partition of the dead-letter topic.")
 @click.option("--offset", "offsets", type=click.IntRange(0), multiple=True, help="Only these; needs --partition.")
+@click.option(
+    "--whole-record",
+    is_flag=True,
+    help="Also write records that sinks or states of the pipeline may have already: they process them again.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
 def replay(
     file: Path,
@@ -180,12 +187,16 @@ def replay(
     steps: tuple[str, ...],
     partition: int | None,
     offsets: tuple[int, ...],
+    whole_record: bool,
     dry_run: bool,
 ) -> int:
     """Write records of dead letters of the pipeline of FILE again, with key, value, headers and timestamp as they were.
 
-    Each is written once, however many letters it has and however often the command is repeated or killed: letters whose
-    records were written are marked in the dead-letter topic. The records get one more header,
+    The pipeline processes such a record as a new one. So nothing is written if a chosen record failed in a later step
+    or a sink, and other sinks or states may have it: they are named. --whole-record writes it all the same.
+
+    Each record is written once, however many letters it has and however often the command is repeated or killed:
+    letters whose records were written are marked in the dead-letter topic. The records get one more header,
     `__tidegate.replayed.from`.
     """
     if offsets and partition is None:
@@ -195,7 +206,8 @@ def replay(
     settings = _read(file)
     if to is not None and settings.dead_letters is not None and to == settings.dead_letters.topic:
         raise click.UsageError("--to is the dead-letter topic itself")
-    done = replay_letters(settings, _chosen(kinds, steps, partition, offsets), to, dry_run=dry_run)
+    holding = None if whole_record else _find_holding(file)
+    done = replay_letters(settings, Order(_chosen(kinds, steps, partition, offsets), to, holding, dry_run))
     verb = "would be" if dry_run else "was" if done.written == 1 else "were"
     click.echo(f"{render_count(done.written, 'record')} {verb} written again")
     if done.joined:
@@ -207,9 +219,18 @@ def replay(
     if done.kept:
         click.echo(f"{render_count(done.kept, 'letter')} without all that its record had: see `dead-letters show`")
     for reason, places in done.refused.items():
-        shown = ", ".join(places[:PLACES_SHOWN]) + (", and others" if len(places) > PLACES_SHOWN else "")
-        click.echo(f"{render_count(len(places), 'record')} not written: {reason} (letters {shown})")
-    return int(bool(done.refused))
+        click.echo(f"{render_count(len(places), 'record')} not written: {reason} (letters {render_places(places)})")
+    for one, places in done.repeating.items():
+        click.echo(f"{render_count(len(places), 'record')} not written: {render_repeating(*one, places)}")
+    if done.repeating:
+        click.echo("a replay with these is refused: leave them out, or repeat what they have done by --whole-record")
+    return int(bool(done.refused or done.repeating))
+
+
+def _find_holding(file: Path) -> Holding:
+    """As `file` says now. Raises ConfigErrors where it makes no plan."""
+    replays = Replays(plan_file(file, os.environ, Ask.EITHER)[1])
+    return lambda letter, target: replays.holders(letter.step, letter.topic, target)
 
 
 def _chosen(

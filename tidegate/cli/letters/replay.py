@@ -1,15 +1,18 @@
-"""Letters written again as the records that they are about, exactly once.
+"""Writes the records that letters are about again.
 
-A transaction has the records and, in the dead-letter topic, the marks of their letters; its id is the pipeline's, so a
-second replay ends the first one before it looks at the marks. Killed anywhere, a replay has written what is marked, and
-another one continues. A record with several letters is written for one of them; the others get only their marks.
+Each record is written once: a transaction has the records and, in the dead-letter topic, the marks of their letters.
+The transaction's id is the pipeline's, so a second replay ends the first one before it reads the marks. Wherever a
+replay is killed, it has written what is marked, and another one continues. A record with several letters is written for
+one of them; the others get only their marks.
+
+The effects of a record are another matter: whatever reads the topic processes the record as a new one. So a replay
+first looks at all chosen letters, and is refused if a sink or state of the pipeline already has one of their records.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -35,6 +38,7 @@ from tidegate.ids import TransactionalId
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.producer_properties import limit_times
 from tidegate.kafka.transactions import TransactionClient
+from tidegate.settings.counts import render_count
 from tidegate.sinks.limits import derive_record_limits
 from tidegate.sinks.naming import replay_id
 
@@ -45,6 +49,7 @@ LETTERS_MAX: Final = 500
 BYTES_MAX: Final = 8 << 20
 """Of one transaction: not less than one letter, and not much more than this."""
 TRANSACTION_S: Final = 60.0
+PLACES_SHOWN: Final = 5
 OWN: Final[Mapping[str, str]] = {
     "enable.idempotence": "true",
     "allow.auto.create.topics": "false",  # true by default of producers
@@ -76,24 +81,92 @@ class Replayed(msgspec.Struct):
     """Chosen letters of records that are written, or were before, for another of their letters."""
     refused: dict[str, list[str]] = msgspec.field(default_factory=dict)
     """By reason: places of chosen letters whose records the topic would not take."""
+    repeating: dict[tuple[str, str], list[str]] = msgspec.field(default_factory=dict)
+    """By the failed step, and by who may have the record: places of chosen letters that are not written for this."""
 
 
-def replay(settings: PipelineSettings, chosen: Callable[[Letter], bool], to: str | None, *, dry_run: bool) -> Replayed:
-    """Write the chosen letters to the topics of their records, or to one. Raises LettersRefused, BrokerUnavailable."""
-    with ExitStack() as stack:
-        topic = stack.enter_context(LetterTopic(settings))
-        writer = None if dry_run else _Writer(settings, topic)
-        fitting = stack.enter_context(_Fitting(topic))
-        bounds = topic.bounds(settled=not dry_run)
-        marks = Marks()
-        for message in topic.read(bounds):
-            marks.note(message)
-        seen = _written_before(topic, bounds, marks)
-        done = Replayed()
+Holding = Callable[[Letter, str], object]
+"""Who has the record of a letter and would get it again from a topic: false for nobody, else printable."""
+
+
+class Order(NamedTuple):
+    """What is asked for."""
+
+    chosen: Callable[[Letter], bool]
+    to: str | None = None
+    """Write all records to this topic; None: each to its own."""
+    holding: Holding | None = None
+    """None: what sinks and states have already is repeated."""
+    dry_run: bool = False
+
+
+def replay(settings: PipelineSettings, order: Order) -> Replayed:
+    """Write the records of the chosen letters again. Raises LettersRefused, BrokerUnavailable."""
+    with LetterTopic(settings) as topic, _Fitting(topic) as fitting:
+        if order.dry_run or order.holding is not None:
+            before = _Choice(order, topic, fitting, settled=False)
+            deque(before.letters(), maxlen=0)
+            if order.dry_run:
+                return before.done
+            if before.done.repeating:
+                raise LettersRefused(_explain_repeating(before.done))
+        writer = _Writer(settings, topic)
+        choice = _Choice(order, topic, fitting, settled=True)
         waiting: list[_Chosen] = []
-        for letter in filter(chosen, topic.letters(bounds)):
-            target = to or letter.topic
-            if marks.of(letter) is not None:
+        for one in choice.letters():
+            waiting.append(one)
+            if _full(waiting):
+                writer.write(waiting, order.to)
+                waiting.clear()
+        if waiting:
+            writer.write(waiting, order.to)
+        return choice.done
+
+
+def _explain_repeating(done: Replayed) -> str:
+    letters = sum(map(len, done.repeating.values()))
+    subject = "the record of 1 letter" if letters == 1 else f"records of {letters:,} letters"
+    lines = [f"nothing was written: {subject} may be in other sinks or states already, and would be there twice"]
+    lines += [f"  {render_repeating(*one, places)}" for one, places in done.repeating.items()]
+    if done.written:
+        others = render_count(done.written, "other record")
+        lines.append(
+            f"{others} can be written again without that: choose by --step, --kind, or --partition and --offset"
+        )
+    lines.append("--whole-record writes all of them, and repeats what they have done")
+    return "\n".join(lines)
+
+
+def render_repeating(step: str, holders: str, places: Sequence[str]) -> str:
+    """One line: who has the records of letters that failed in a step."""
+    return f"failed in {step}, and may be in {holders} (letters {render_places(places)})"
+
+
+def render_places(places: Sequence[str]) -> str:
+    """The first of them."""
+    return ", ".join(places[:PLACES_SHOWN]) + (", and others" if len(places) > PLACES_SHOWN else "")
+
+
+class _Choice:
+    """One pass over the chosen letters: which of them get marks, and what is counted of the others."""
+
+    def __init__(self, order: Order, topic: LetterTopic, fitting: _Fitting, *, settled: bool) -> None:
+        self._order = order
+        self._topic = topic
+        self._fitting = fitting
+        self._bounds = topic.bounds(settled=settled)
+        self._marks = Marks()
+        for message in topic.read(self._bounds):
+            self._marks.note(message)
+        self._seen = _written_before(topic, self._bounds, self._marks)
+        self.done = Replayed()
+
+    def letters(self) -> Iterator[_Chosen]:
+        """In the order of each partition. Once."""
+        done, seen = self.done, self._seen
+        for letter in filter(self._order.chosen, self._topic.letters(self._bounds)):
+            target = self._order.to or letter.topic
+            if self._marks.of(letter) is not None:
                 done.marked += 1
                 continue
             if not letter.whole or not target:
@@ -103,22 +176,24 @@ def replay(settings: PipelineSettings, chosen: Callable[[Letter], bool], to: str
             known = record is not None and record in seen
             if known:
                 done.joined += 1
-            elif reason := fitting.refuses(letter, target):
-                done.refused.setdefault(reason, []).append(place_of(letter, topic.topic))
+            elif not self._passes(letter, target):
                 continue
             else:
                 done.written += 1
                 if record is not None:
                     seen.add(record)
-            if writer is None:
-                continue
-            waiting.append(_Chosen(letter, known))
-            if _full(waiting):
-                writer.write(waiting, to)
-                waiting.clear()
-        if writer is not None and waiting:
-            writer.write(waiting, to)
-        return done
+            yield _Chosen(letter, known)
+
+    def _passes(self, letter: Letter, target: str) -> bool:
+        place = place_of(letter, self._topic.topic)
+        holders = self._order.holding(letter, target) if self._order.holding is not None else None
+        if holders:
+            self.done.repeating.setdefault((letter.step, str(holders)), []).append(place)
+            return False
+        reason = self._fitting.refuses(letter, target)
+        if reason:
+            self.done.refused.setdefault(reason, []).append(place)
+        return not reason
 
 
 class _Chosen(NamedTuple):
@@ -218,14 +293,19 @@ class _Writer:
         import confluent_kafka as ck
 
         self._topic = topic
+        self._pipeline = settings.name
+        self._fenced = {ck.KafkaError._FENCED, ck.KafkaError.PRODUCER_FENCED, ck.KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001  # the client's own codes begin so, and are public
         properties = derive_replay_properties(topic.kafka, replay_id(settings.name))
+        self._failed: list[tuple[int, str]] = []
         try:
             self._producer = ck.Producer(dict(properties), logger=CLIENT_LOG)
             self._producer.init_transactions(TRANSACTION_S)
-        except (ck.KafkaException, TypeError, ValueError) as error:
+        except ck.KafkaException as error:
+            self._refuse_if_fenced(error)
+            raise explain(topic.kafka, error) from error
+        except (TypeError, ValueError) as error:
             raise explain(topic.kafka, error) from error
         self._partitions: dict[str, int] = {}
-        self._failed: list[str] = []
 
     def write(self, letters: Sequence[_Chosen], to: str | None) -> None:
         """All of them, or none. Raises LettersRefused."""
@@ -241,11 +321,21 @@ class _Writer:
                 pass
             if self._failed:
                 self._producer.abort_transaction(TRANSACTION_S)
-                raise LettersRefused(f"nothing of this part was written: {self._failed[0]}")
+                raise LettersRefused(f"nothing of this part was written: {self._failed[0][1]}")
             self._commit()
         except ck.KafkaException as error:
-            reason = self._failed[0] if self._failed else error.args[0].str()
+            self._refuse_if_fenced(error)
+            reason = self._failed[0][1] if self._failed else error.args[0].str()
             raise LettersRefused(f"the letters were not written: {reason}") from error
+
+    def _refuse_if_fenced(self, error: ck.KafkaException) -> None:
+        """The transactional id belongs to the replay that began last."""
+        if self._fenced.isdisjoint({error.args[0].code(), *(code for code, _ in self._failed)}):
+            return
+        raise LettersRefused(
+            f"another replay of the letters of {self._pipeline} is running, and has ended this one. What this one had "
+            "written is marked: wait for the other one, then repeat the command for the letters that are left"
+        ) from error
 
     def _fill(self, letters: Sequence[_Chosen], to: str | None) -> None:
         offsets: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
@@ -299,7 +389,7 @@ class _Writer:
 
     def _delivered(self, error: ck.KafkaError | None, message: ck.Message) -> None:
         if error is not None:
-            self._failed.append(f"{message.topic()}: {error.str()}")
+            self._failed.append((error.code(), f"{message.topic()}: {error.str()}"))
 
     def _count(self, topic: str) -> int:
         import confluent_kafka as ck

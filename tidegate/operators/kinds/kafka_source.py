@@ -132,6 +132,10 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         """See Operator."""
         return True
 
+    def splits_rows(self) -> bool:
+        """See Operator. An update is two rows where they have kinds."""
+        return self.options.row_kinds
+
     def with_headers(self, *, carried: bool) -> SourceOperator:
         """See Operator."""
         return msgspec.structs.replace(self, headers=carried)

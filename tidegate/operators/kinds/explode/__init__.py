@@ -57,6 +57,10 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
         """See Operator."""
         return True
 
+    def splits_rows(self) -> bool:
+        """See Operator."""
+        return True
+
     def passes(self, branches: Branches) -> Branches:
         """See Operator."""
         column, new = self.explode.column, self.explode.new

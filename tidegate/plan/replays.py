@@ -1,0 +1,123 @@
+"""Which sinks and states already have a record that failed, and would get it again from a replay. Pure.
+
+Counts how many rows of one record may reach each operator: none, one or several. If only one row can have reached the
+failed operator, nothing after that operator has the record, and nothing after an output of a `route` that the row did
+not take. If several rows can (after an `explode`, or on two ways), another one may have passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from tidegate.ids import OperatorName
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.spec import DEAD, LATE
+from tidegate.plan.graph import Node, Plan, Way
+
+_SEVERAL: Final = 2
+_Inputs = tuple[tuple[OperatorName, str], ...]
+"""Operators and which of their outputs is read."""
+
+
+class Holders(msgspec.Struct, frozen=True):
+    """Names of sinks, and of steps with state, in order."""
+
+    sinks: tuple[OperatorName, ...] = ()
+    steps: tuple[OperatorName, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.sinks or self.steps)
+
+    def __str__(self) -> str:
+        parts = [(f"sink{'s' * (len(self.sinks) > 1)} ", self.sinks), ("state of ", self.steps)]
+        return " and ".join(word + ", ".join(names) for word, names in parts if names)
+
+
+class Replays:
+    """Answers for the letters of one plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._operators = {node.operator.name: node.operator for node in plan.nodes}
+        self._inputs = _derive_inputs(plan)
+        self._stateful = {
+            name
+            for name, one in self._operators.items()
+            if any(state.keyed for state in one.states(plan.max_parallelism))
+        }
+        self._renamed = {words.was: name for name, words in plan.words.items() if words.was}
+        self._known: dict[tuple[str, str, str], Holders] = {}
+
+    def holders(self, step: str, topic: str, target: str) -> Holders:
+        """Who may have a record of `topic` that failed in `step`, and gets it again when it is written to `target`.
+
+        A step that the plan does not have stops nothing: everything that reads the topic may have the record.
+        """
+        asked = (step, topic, target)
+        if asked not in self._known:
+            had, again = self._find_reached(topic, step), self._find_reached(target, "")
+            both = sorted(had & again)
+            sinks = tuple(name for name in both if isinstance(self._operators[name], SinkOperator))
+            self._known[asked] = Holders(sinks, tuple(name for name in both if name in self._stateful))
+        return self._known[asked]
+
+    def _find_reached(self, topic: str, step: str) -> set[OperatorName]:
+        """The operators that rows of a record of the topic may reach, although it failed in a step."""
+        rows = self._count(topic, {}, None)
+        failed = OperatorName(step)
+        if failed not in rows:
+            failed = self._renamed.get(failed, failed)
+        if rows.get(failed) != 1:
+            return {name for name, count in rows.items() if count}
+        taken = self._find_way(failed, rows)
+        rows = self._count(topic, taken, failed)
+        late = {name for name, output in taken.items() if output == LATE}
+        return {name for name, count in rows.items() if count} - late - {failed}
+
+    def _count(
+        self, topic: str, taken: Mapping[OperatorName, str], failed: OperatorName | None
+    ) -> dict[OperatorName, int]:
+        """How many rows of a record reach each operator, `_SEVERAL` at most."""
+        rows: dict[OperatorName, int] = {}
+        for name, operator in self._operators.items():
+            if isinstance(operator, SourceOperator):
+                rows[name] = int(topic in operator.topics or operator.matches(topic))
+                continue
+            found = (
+                rows[upstream] * (_SEVERAL if self._operators[upstream].splits_rows() else 1)
+                for upstream, output in self._inputs[name]
+                if upstream != failed and taken.get(upstream, output) == output
+            )
+            rows[name] = min(_SEVERAL, sum(found))
+        return rows
+
+    def _find_way(self, failed: OperatorName, rows: Mapping[OperatorName, int]) -> dict[OperatorName, str]:
+        """The output that the only row took at each operator before the failed one."""
+        taken: dict[OperatorName, str] = {}
+        name = failed
+        while before := [one for one in self._inputs[name] if rows[one[0]]]:
+            name, output = before[0]
+            taken[name] = output
+        return taken
+
+
+def _derive_inputs(plan: Plan) -> dict[OperatorName, _Inputs]:
+    heads = {vertex.id: vertex.nodes[0].operator.name for vertex in plan.vertices}
+    inputs: dict[OperatorName, _Inputs] = {node.operator.name: () for node in plan.nodes}
+    for vertex in plan.vertices:
+        for node in vertex.nodes:
+            for output, way in _outputs(node):
+                readers = [vertex.nodes[child].operator.name for child in way.children]
+                readers += [heads[plan.edges[edge].downstream] for edge in way.edges]
+                for reader in readers:
+                    inputs[reader] = (*inputs[reader], (node.operator.name, output))
+    return inputs
+
+
+def _outputs(node: Node) -> Iterator[tuple[str, Way]]:
+    """All but that of letters."""
+    yield "", Way(node.children, node.edges)
+    yield from ((output, way) for output, way in node.sides.items() if output != DEAD)
