@@ -16,6 +16,7 @@ from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.operators.kinds.dead_letters import DeadLetterOperator
 from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
 from tidegate.operators.runtime import Out, Runtime
+from tidegate.settings.secrets import Redactor
 from tidegate.sinks.kafka import KafkaSink
 from tidegate.sinks.topics import split_rows
 
@@ -39,7 +40,7 @@ class SinkRuntime(KafkaSink, Runtime):
     def _make_encoder(self) -> RecordEncoder | LetterEncoder:
         operator = self.operator
         if isinstance(operator, DeadLetterOperator):
-            return LetterEncoder(operator.pipeline, self._attempt)
+            return LetterEncoder(operator.pipeline, self._attempt, Redactor(operator.secrets))
         return RecordEncoder(operator.format, operator.columns, operator.parts, operator.options)
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input

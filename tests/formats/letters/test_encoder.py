@@ -15,6 +15,7 @@ from tidegate.formats.letters.encoder import LetterEncoder
 from tidegate.formats.letters.frames import LETTER_SCHEMA, RawRecord, letters_of_records, letters_of_rows
 from tidegate.formats.letters.letter import Letter, Mark, make_mark, read_letter, read_mark
 from tidegate.formats.record_limits import RecordLimits, fits
+from tidegate.settings.secrets import Redactor
 
 FAILURE = RecordFailure(0, FailureKind.WRONG_TYPE, "Expected `int`")
 HEADERS: Headers = (("h", b"1"), ("h", None), ("", b"\xff"))
@@ -23,7 +24,7 @@ LIMITS = RecordLimits("dead", record_bytes=1 << 30, batch_bytes=1 << 20, partiti
 
 def about(raw: RawRecord, *, partition: int = 3, row: str | None = None) -> pl.DataFrame:
     frame = letters_of_records("orders", [("orders", partition, 17, raw, FAILURE)])
-    return frame.with_columns(pl.lit(row, pl.String).alias("row"))
+    return frame.with_columns(pl.lit(row, pl.String).alias("row"), pl.lit("{}").alias("row_types"))
 
 
 @pytest.mark.parametrize("count", [b"9" * 5_000, b"--1", b"-1", "\u0663".encode()])
@@ -126,17 +127,39 @@ def test_the_least_that_a_letter_can_be_fits_in_the_least_topic_that_is_accepted
     failure = RecordFailure(0, FailureKind.DATETIME_FIELD_OUT_OF_BOUNDS, "\N{GRINNING FACE}" * 100_000)
     raw = RawRecord(b"k" * 100_000, b"v" * 100_000, [("h" * 100_000, b"x")], 1 << 60)
     frame = letters_of_records("s" * 100, [("t" * 249, 2**31 - 1, 2**63 - 1, raw, failure)])
-    frame = frame.with_columns(pl.lit("r" * 100_000).alias("row"))
+    frame = frame.with_columns(pl.lit('"%s"' % ("r" * 60_000)).alias("row"), pl.lit("t" * 60_000).alias("row_types"))
     records = LetterEncoder("p" * 100, 2**31).encode(frame, limits)
     assert records.headers is not None
     assert fits(None, None, records.headers[0] or (), limits)
     assert records.values == [None]
 
 
-def test_a_long_row_is_cut_between_characters() -> None:
-    letter, _ = encode(about(RawRecord(None, b"v", (), 1), row="ä" * 20_000))
-    assert letter.row == "ä" * (letters.ROW_BYTES_MAX // 2)
-    assert letter.row_size == 40_000
+def test_a_row_that_is_too_long_is_left_out_with_its_size() -> None:
+    frame = pl.DataFrame({"id": ["ä" * (letters.ROW_BYTES_MAX // 2), "b"]})
+    found = letters_of_rows("step", ("orders",), frame, [FAILURE, RecordFailure(1, FailureKind.WRONG_TYPE, "x")])
+    assert found["row"].to_list() == [None, '{"id":"b"}']
+    assert found["row_types"].to_list() == [None, '{"id":"string"}']
+    letter, headers = encode(found[:1])
+    assert (letter.row, letter.row_types, letter.row_size) == (None, None, letters.ROW_BYTES_MAX + len('{"id":""}'))
+    assert headers["__tidegate.errors.row-size"] == str(letter.row_size)
+    letter, headers = encode(found[1:])
+    assert (letter.row, letter.row_types, letter.row_size) == ('{"id":"b"}', '{"id":"string"}', None)
+    assert headers["__tidegate.errors.row-types"] == '{"id":"string"}'
+
+
+def test_secrets_are_masked_in_the_row_and_in_the_message() -> None:
+    """A server's answer, or an exception of the user's code, may quote what it was given."""
+    failure = RecordFailure(0, FailureKind.CALL_FAILED, 'refused: "open\\sesame"')
+    frame = pl.DataFrame({"id": [1], "notes": [['as "open\\sesame"', "b"]], "s": [{"t": "x open\\sesame"}]})
+    found = letters_of_rows("step", ("orders",), frame, [failure])
+    records = LetterEncoder("sales", 7, Redactor(["open\\sesame"])).encode(found, LIMITS)
+    assert records.headers is not None
+    letter = read_letter(0, 0, None, None, None, records.headers[0] or ())
+    assert letter is not None
+    assert letter.message == 'refused: "***"'
+    assert (letter.row, letter.row_masked) == ('{"id":1,"notes":["as \\"***\\"","b"],"s":{"t":"x ***"}}', 2)
+    plain, _ = encode(found)
+    assert plain.row_masked is None
 
 
 def test_letters_about_one_partition_are_in_one_partition() -> None:

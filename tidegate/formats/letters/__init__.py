@@ -1,6 +1,7 @@
 """Dead letters: records that could not be processed, as rows of the pipeline and as records of the dead-letter topic.
 
-`frames.py` makes the rows where a record fails, `encoder.py` the records where they are written. Where KIP-1034 (Kafka
+`frames.py` makes the rows where a record fails, `rows.py` the text of what failed, `encoder.py` the records where they
+are written. Where KIP-1034 (Kafka
 Streams) has a header for something, the letter has that one, so that tools which know those letters know these.
 """
 
@@ -24,9 +25,12 @@ LETTER_COLUMNS: Final[tuple[tuple[str, DataType], ...]] = (
     ("kind", STRING),
     ("message", STRING),
     ("row", STRING),
+    ("row_types", STRING),
+    ("row_bytes", BIGINT),
 )
 """Of rows about failed records. `bytes` says what is known of key, value, headers and timestamp (ms since 1970), one of
-the words below; `row` is the decoded row as JSON, NULL where there is none."""
+the words below; `row` is the row that failed and `row_types` its types (`rows.py`), NULL where there is none;
+`row_bytes` is the size of a row that is left out."""
 
 ORIGINAL: Final = "original"
 """Key, value, headers and timestamp are those of the record."""
@@ -60,8 +64,11 @@ BYTES: Final = "__tidegate.errors.bytes"
 VALUE_SIZE: Final = "__tidegate.errors.value-size"
 """Bytes of a value that is left out."""
 ROW: Final = "__tidegate.errors.row"
+ROW_TYPES: Final = "__tidegate.errors.row-types"
+ROW_MASKED: Final = "__tidegate.errors.row-masked"
+"""How many texts of the row had a secret of the pipeline in them, and are not what they were."""
 ROW_SIZE: Final = "__tidegate.errors.row-size"
-"""Bytes of a row that is cut, or left out."""
+"""Bytes of a row that is left out."""
 HEADERS: Final = "__tidegate.errors.headers"
 """How many of the letter's first headers are the record's own."""
 
@@ -71,6 +78,7 @@ MARKER: Final = "__tidegate.replayed.letters"
 """Of a record in the dead-letter topic that is no letter, its only header: it names letters that were written again."""
 
 MESSAGE_CHARACTERS_MAX: Final = 2000
-ROW_BYTES_MAX: Final = 16_384
+ROW_BYTES_MAX: Final = 65_536
+"""Larger rows are left out."""
 LETTER_BYTES_MIN: Final = 16_384
 """A topic that takes less is refused: a letter without value, key, headers and row always has room in this."""

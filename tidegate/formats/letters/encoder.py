@@ -6,9 +6,10 @@ A letter is never refused: what has no room in the topic is left out, and a head
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from tidegate.formats import letters
@@ -22,9 +23,10 @@ _Form = tuple[bytes | None, bytes | None, _HeaderList]
 
 
 class LetterEncoder:
-    """Of one subtask of one attempt; used as a `RecordEncoder` is."""
+    """Of one subtask of one attempt; used as a `RecordEncoder` is. `mask` takes the file's secrets out of a text."""
 
-    def __init__(self, pipeline: str, attempt: int) -> None:
+    def __init__(self, pipeline: str, attempt: int, mask: Callable[[str], str] = str) -> None:
+        self._mask = mask
         self._about = [(letters.PIPELINE, pipeline.encode()), (letters.ATTEMPT, str(attempt).encode())]
 
     def encode(self, frame: pl.DataFrame, limits: RecordLimits | None = None) -> OutputRecords:
@@ -50,20 +52,32 @@ class LetterEncoder:
         """The letter, then with less and less; the last form always has room (`LETTER_BYTES_MIN`)."""
         own = [(one["key"], one["value"]) for one in row["headers"] or ()]
         key, value, known = row["key"], row["value"], row["bytes"]
-        text = None if row["row"] is None else row["row"].encode()
-        yield key, value, [*own, *self._reason(row, known, len(own)), *_row_headers(text, letters.ROW_BYTES_MAX)]
-        yield key, value, [*own, *self._reason(row, known, len(own)), *_row_headers(text, 0)]
+        told, untold = self._row_headers(row)
+        yield key, value, [*own, *self._reason(row, known, len(own)), *told]
+        yield key, value, [*own, *self._reason(row, known, len(own)), *untold]
         size = [(letters.VALUE_SIZE, str(len(value)).encode())] if value is not None else []
         less = letters.TOO_LARGE if known in (letters.ORIGINAL, letters.NO_HEADERS) else known
         for rest, part in ((own, key), ([], None)):
-            for row_max in (letters.ROW_BYTES_MAX, 0):
+            for about in (told, untold):
                 reason = self._reason(row, less, len(rest))
-                yield part, None, [*rest, *reason, *size, *_row_headers(text, row_max)]
+                yield part, None, [*rest, *reason, *size, *about]
+
+    def _row_headers(self, row: Mapping[str, Any]) -> tuple[_HeaderList, _HeaderList]:
+        """With the row that failed, and without it."""
+        text, size = row["row"], row["row_bytes"]
+        if text is None:
+            untold: _HeaderList = [] if size is None else [_size_header(size)]
+            return untold, untold
+        masked = _Masked(self._mask)
+        text = masked.mask(text)
+        told: _HeaderList = [(letters.ROW, text), (letters.ROW_TYPES, row["row_types"].encode())]
+        told += [(letters.ROW_MASKED, str(masked.count).encode())] if masked.count else []
+        return told, [_size_header(len(text))]
 
     def _reason(self, row: Mapping[str, Any], known: str, own: int) -> _HeaderList:
         found: Sequence[tuple[str, object]] = (
             (letters.EXCEPTION, row["kind"]),
-            (letters.MESSAGE, row["message"]),
+            (letters.MESSAGE, self._mask(row["message"])),
             (letters.TOPIC, row["topic"]),
             (letters.PARTITION, row["partition"]),
             (letters.OFFSET, row["offset"]),
@@ -76,12 +90,33 @@ class LetterEncoder:
         return [*((name, str(value).encode()) for name, value in found if value is not None), *self._about]
 
 
-def _row_headers(text: bytes | None, bytes_max: int) -> _HeaderList:
-    if text is None:
-        return []
-    cut = text[:bytes_max].decode(errors="ignore").encode()
-    size = [] if len(text) <= bytes_max else [(letters.ROW_SIZE, str(len(text)).encode())]
-    return [*([(letters.ROW, cut)] if cut else []), *size]
+class _Masked:
+    """One row without the secrets of the pipeline."""
+
+    def __init__(self, mask: Callable[[str], str]) -> None:
+        self._mask = mask
+        self.count = 0
+        """Of the texts in it that had some."""
+
+    def mask(self, text: str) -> bytes:
+        """The JSON; as it is where there are none."""
+        plain = self._plain(msgspec.json.decode(text))
+        return msgspec.json.encode(plain) if self.count else text.encode()
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, str):
+            shown = self._mask(value)
+            self.count += shown != value
+            return shown
+        if isinstance(value, list):
+            return [self._plain(item) for item in value]
+        if isinstance(value, dict):
+            return {name: self._plain(item) for name, item in value.items()}
+        return value
+
+
+def _size_header(size: int) -> tuple[str, bytes]:
+    return letters.ROW_SIZE, str(size).encode()
 
 
 def _partition_of(row: Mapping[str, Any], partitions: int | None) -> int | None:

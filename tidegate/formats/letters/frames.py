@@ -8,8 +8,7 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
-from tidegate.formats.bisection import evaluate_rows
-from tidegate.formats.columns import polars_type, type_instance
+from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Headers
 from tidegate.formats.failures import RecordFailure
 from tidegate.formats.letters import (
@@ -20,10 +19,9 @@ from tidegate.formats.letters import (
     ORIGINAL,
     WANTED,
 )
-from tidegate.formats.text import json_ready
+from tidegate.formats.letters.rows import render_rows, render_types
 
 LETTER_SCHEMA: Final = {name: polars_type(kind) for name, kind in LETTER_COLUMNS}
-_SYSTEM_PREFIX: Final = "__"
 
 
 class RawRecord(msgspec.Struct, frozen=True):
@@ -75,6 +73,7 @@ def letters_of_rows(
     rows = frame[[failure.row for failure in failures]]
     place = [_column(rows, name) for name in ("__partition", "__offset")]
     named = list(topics) * rows.height if len(topics) == 1 else _column(rows, "__topic")
+    texts, types = render_rows(rows), render_types(rows)
     known = [None not in one for one in zip(named, *place, strict=True)]
     return pl.DataFrame(
         {
@@ -85,13 +84,15 @@ def letters_of_rows(
             "step": [step] * rows.height,
             "kind": [failure.kind.value for failure in failures],
             "message": [_message_of(failure) for failure in failures],
-            "row": _row_texts(rows.select(name for name in rows.columns if not name.startswith(_SYSTEM_PREFIX))),
+            "row": [text for text, _ in texts],
+            "row_types": [None if text is None else types for text, _ in texts],
+            "row_bytes": [size for _, size in texts],
         },
         schema_overrides=LETTER_SCHEMA,
     ).select([name if name in _MADE else pl.lit(None, kind).alias(name) for name, kind in LETTER_SCHEMA.items()])
 
 
-_MADE: Final = frozenset({"topic", "partition", "offset", "bytes", "step", "kind", "message", "row"})
+_MADE: Final = frozenset(name for name, _ in LETTER_COLUMNS) - {"key", "value", "headers", "timestamp"}
 
 
 def _message_of(failure: RecordFailure) -> str:
@@ -101,16 +102,3 @@ def _message_of(failure: RecordFailure) -> str:
 
 def _column(rows: pl.DataFrame, name: str) -> list[Any]:
     return rows[name].to_list() if name in rows.columns else [None] * rows.height
-
-
-def _row_texts(rows: pl.DataFrame) -> list[str | None]:
-    """As JSON; NULL for a row that not even this can be made of."""
-    if not rows.width:
-        return [None] * rows.height
-    fields = [json_ready(pl.col(name), type_instance(kind)).alias(name) for name, kind in rows.schema.items()]
-    text = pl.struct(fields).struct.json_encode()
-    parts, _ = evaluate_rows(rows.height, lambda start, end: rows[start:end].select(text).to_series().to_list())
-    texts: list[str | None] = [None] * rows.height
-    for start, found in parts:
-        texts[start : start + len(found)] = found
-    return texts

@@ -39,6 +39,9 @@ class Letter(msgspec.Struct, frozen=True):
     """One of the words of the package."""
     value_size: int | None
     row: str | None
+    """The row that failed, as JSON (`rows.py`)."""
+    row_types: str | None
+    row_masked: int | None
     row_size: int | None
 
     @property
@@ -81,6 +84,8 @@ def read_letter(
         bytes=_last(reason, letters.BYTES) or "",
         value_size=_number(_last(reason, letters.VALUE_SIZE)),
         row=_last(reason, letters.ROW),
+        row_types=_last(reason, letters.ROW_TYPES),
+        row_masked=_number(_last(reason, letters.ROW_MASKED)),
         row_size=_number(_last(reason, letters.ROW_SIZE)),
     )
 
