@@ -149,7 +149,7 @@ def check_replay(user: User, capsys: pytest.CaptureFixture[str], monkeypatch: py
     file = str(user.write())
     wanted = [one.value for one in letters_of(user) if one.step == "numbers" and one.whole]
     arguments = ["dead-letters", "replay", file, "--step", "numbers", "--to", again]
-    assert run_command(["dead-letters", "list", file]) == 0
+    assert run_command(["dead-letters", "list", file, "--limit", "0"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "MALFORMED_JSON" in line]
     assert line.split()[:5] == ["numbers", "MALFORMED_JSON", f"{user.name}-in", "21", "21"]
     monkeypatch.setattr(replay, "LETTERS_MAX", 8)
@@ -197,10 +197,17 @@ def check_replay_of_large_records(user: User, capsys: pytest.CaptureFixture[str]
     ]
 
 
-def check_replay_to_its_topic(user: User, orders: str) -> None:
-    """The record is as it was, in its partition, with one more header."""
+def check_replay_to_its_topic(user: User, orders: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The record is as it was, in its partition, with one more header; where a sink has it, only if that is wanted."""
     (letter,) = [one for one in letters_of(user) if one.kind == "CAST_INVALID_INPUT" and one.topic == orders]
-    assert run_command(["dead-letters", "replay", str(user.write()), "--kind", letter.kind]) == 0
+    before = letters_of(user)
+    arguments = ["dead-letters", "replay", str(user.write()), "--kind", letter.kind]
+    assert run_command([*arguments, "--dry-run"]) == 0
+    user.document["sinks"]["copy"] = {"from": "numbers", "topic": f"{user.name}-copy"}
+    assert run_command(["dead-letters", "replay", str(user.write()), "--kind", letter.kind]) == 1
+    assert f"failed in shown, and may be in sink copy (letters {user.name}-dead[" in capsys.readouterr().err
+    assert letters_of(user) == before
+    assert run_command([*arguments, "--whole-record"]) == 0
     consumer = Consumer({"bootstrap.servers": user.bootstrap, "group.id": "test", "auto.offset.reset": "error"})
     try:
         _, end = consumer.get_watermark_offsets(TopicPartition(orders, 0), 30)
@@ -258,7 +265,7 @@ def test_bad_records_are_counted_by_kind_letters_are_whole_and_all_others_are_ex
     check_letters(user, orders, produced)
     check_replay(user, capsys, monkeypatch)
     check_replay_of_large_records(user, capsys)
-    check_replay_to_its_topic(user, orders)
+    check_replay_to_its_topic(user, orders, capsys)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from tidegate.cli.output import echo_json, printable, render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.topic_name import require_topic
 from tidegate.clock import describe_stamp
+from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import read_sections
 from tidegate.config.models import PipelineSettings
 from tidegate.daemon.start.expression_check import plan_file
@@ -32,6 +34,8 @@ _KIND = click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Onl
 _STEP = click.option("--step", "steps", multiple=True, metavar="NAME", help="Only of these steps; may be repeated.")
 
 BYTES_SHOWN: Final = 2000
+LISTED: Final = 20
+LISTED_MAX: Final = 10_000
 _KEPT: Final = "\n\t"
 """Of control characters, what the commands print as it is."""
 
@@ -48,6 +52,29 @@ class LetterGroup(msgspec.Struct):
     first_ms: int | None = None
     last_ms: int | None = None
     """When the first and the last of them were written."""
+    repeats: str | None = ""
+    """The sinks and states that may have the records already, so that a replay is refused; None: not known."""
+
+
+class ListedLetter(msgspec.Struct):
+    """One letter, and where its record came from."""
+
+    partition: int
+    """Of the dead-letter topic, as `offset`."""
+    offset: int
+    written_ms: int | None
+    step: str
+    kind: str
+    record: str
+    written_again_to: str | None
+
+
+class Listing(msgspec.Struct):
+    """What `list` prints."""
+
+    groups: list[LetterGroup]
+    letters: list[ListedLetter]
+    """The newest ones."""
 
 
 def _read(file: Path) -> PipelineSettings:
@@ -61,41 +88,104 @@ def dead_letters() -> None:
 
 @dead_letters.command(name="list")
 @PIPELINE_FILE
+@_KIND
+@_STEP
+@click.option(
+    "--limit",
+    type=click.IntRange(0, LISTED_MAX),
+    default=LISTED,
+    show_default=True,
+    help="So many letters, the newest, are listed one by one; all are counted.",
+)
 @_FORM
-def list_letters(file: Path, style: str) -> None:
-    """Count the dead letters of the pipeline of FILE by step, kind and topic."""
+def list_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...], limit: int, style: str) -> None:
+    """Count the dead letters of the pipeline of FILE by step, kind and topic, and list the newest of them.
+
+    For each group it names the sinks and states that may have the records already: see `replay`. `show` takes the
+    partition and offset of a letter.
+    """
+    settings, chosen = _read(file), _chosen(kinds, steps, None, ())
+    holding: Holding | None = None
+    try:
+        holding = _find_holding(file, Ask.COPY)
+    except ConfigErrors as errors:
+        click.echo(f"which sinks and states may have the records is not known: {errors.problems[0]}", err=True)
     groups: dict[tuple[str, str, str], LetterGroup] = {}
-    with LetterTopic(_read(file)) as topic:
+    newest: list[tuple[tuple[int, int, int], ListedLetter]] = []
+    with LetterTopic(settings) as topic:
         bounds, marks = topic.bounds(), Marks()
         for message in topic.read(bounds):
             marks.note(message)
-        for letter in topic.letters(bounds):
-            name = (letter.step, letter.kind, letter.topic)
-            group = groups.setdefault(name, LetterGroup(*name))
-            group.letters += 1
-            group.open += marks.of(letter) is None
-            if letter.written_ms is not None:
-                group.first_ms = min(letter.written_ms, group.first_ms or letter.written_ms)
-                group.last_ms = max(letter.written_ms, group.last_ms or letter.written_ms)
+        for letter in filter(chosen, topic.letters(bounds)):
+            written_to = marks.of(letter)
+            _count(groups, letter, holding, is_open=written_to is None)
+            heapq.heappush(newest, _listed(letter, written_to))
+            if len(newest) > limit:
+                heapq.heappop(newest)
     rows = sorted(groups.values(), key=lambda one: (-one.open, one.step, one.kind, one.topic))
+    listing = Listing(rows, [one for _, one in sorted(newest, reverse=True)])
     if style == "json":
-        echo_json(rows)
+        echo_json(listing)
     elif not rows:
         click.echo("no dead letters")
     else:
-        _print(rows)
+        _print(listing)
 
 
-def _print(rows: list[LetterGroup]) -> None:
-    titles = ("step", "kind", "topic", "letters", "open", "first", "last")
+def _count(
+    groups: dict[tuple[str, str, str], LetterGroup], letter: Letter, holding: Holding | None, *, is_open: bool
+) -> None:
+    name = (letter.step, letter.kind, letter.topic)
+    if name not in groups:
+        repeats = None if holding is None else str(holding(letter, letter.topic))
+        groups[name] = LetterGroup(*name, repeats=repeats)
+    group = groups[name]
+    group.letters += 1
+    group.open += is_open
+    if letter.written_ms is not None:
+        group.first_ms = min(letter.written_ms, group.first_ms or letter.written_ms)
+        group.last_ms = max(letter.written_ms, group.last_ms or letter.written_ms)
+
+
+def _listed(letter: Letter, written_to: str | None) -> tuple[tuple[int, int, int], ListedLetter]:
+    """With what says how new it is."""
+    place = (letter.partition, letter.offset)
+    listed = ListedLetter(*place, letter.written_ms, letter.step, letter.kind, letter.place, written_to)
+    return (letter.written_ms or 0, *place), listed
+
+
+def _print(listing: Listing) -> None:
+    lines = _group_lines(listing.groups)
+    lines += ["", *_letter_lines(listing.letters)] if listing.letters else []
+    left = sum(one.letters for one in listing.groups) - len(listing.letters)
+    if left:
+        lines.append(f"{render_count(left, 'older letter')} not listed: --limit, --step and --kind choose others")
+    click.echo(printable("\n".join(lines), _KEPT))
+
+
+def _group_lines(groups: list[LetterGroup]) -> list[str]:
+    titles = ("step", "kind", "topic", "letters", "open", "first", "last", "records may be in")
     cells = [
         (
             *(one.step, one.kind, one.topic or "-"),
             *(f"{one.letters:,}", f"{one.open:,}", _moment(one.first_ms), _moment(one.last_ms)),
+            "?" if one.repeats is None else one.repeats or "-",
         )
-        for one in rows
+        for one in groups
     ]
-    click.echo(printable("\n".join(render_table(titles, cells, ("letters", "open"))), _KEPT))
+    return render_table(titles, cells, ("letters", "open"))
+
+
+def _letter_lines(letters: list[ListedLetter]) -> list[str]:
+    titles = ("partition", "offset", "written", "step", "kind", "record", "written again to")
+    cells = [
+        (
+            *(str(one.partition), str(one.offset), _moment(one.written_ms)),
+            *(one.step, one.kind, one.record, one.written_again_to or "-"),
+        )
+        for one in letters
+    ]
+    return render_table(titles, cells, ("partition", "offset"))
 
 
 @dead_letters.command()
@@ -146,8 +236,17 @@ def _lines(letter: Letter, written_to: str | None) -> list[str]:
     }
     lines = [f"{name + ':':<18}{value}" for name, value in about.items()]
     lines += [f"header {name}: {_text(value)}" for name, value in letter.headers]
-    lines += [f"row: {letter.row}"] if letter.row is not None else []
+    lines += _row_lines(letter)
     return [*lines, "value:", _text(letter.value)]
+
+
+def _row_lines(letter: Letter) -> list[str]:
+    if letter.row is None:
+        size = letter.row_size
+        return [] if size is None else [f"row: left out, it has {render_count(size, 'byte')}"]
+    masked = letter.row_masked
+    note = [f"row: {render_count(masked, 'text')} had a secret of the pipeline, which is replaced"] if masked else []
+    return [f"row: {letter.row}", f"row's types: {letter.row_types or '-'}", *note]
 
 
 def _text(data: bytes | None) -> str:
@@ -206,7 +305,7 @@ def replay(
     settings = _read(file)
     if to is not None and settings.dead_letters is not None and to == settings.dead_letters.topic:
         raise click.UsageError("--to is the dead-letter topic itself")
-    holding = None if whole_record else _find_holding(file)
+    holding = None if whole_record else _find_holding(file, Ask.EITHER)
     done = replay_letters(settings, Order(_chosen(kinds, steps, partition, offsets), to, holding, dry_run))
     verb = "would be" if dry_run else "was" if done.written == 1 else "were"
     click.echo(f"{render_count(done.written, 'record')} {verb} written again")
@@ -227,9 +326,9 @@ def replay(
     return int(bool(done.refused or done.repeating))
 
 
-def _find_holding(file: Path) -> Holding:
+def _find_holding(file: Path, ask: Ask) -> Holding:
     """As `file` says now. Raises ConfigErrors where it makes no plan."""
-    replays = Replays(plan_file(file, os.environ, Ask.EITHER)[1])
+    replays = Replays(plan_file(file, os.environ, ask)[1])
     return lambda letter, target: replays.holders(letter.step, letter.topic, target)
 
 
