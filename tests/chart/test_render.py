@@ -209,16 +209,14 @@ def check_of(objects: list[dict[str, Any]]) -> Any:
 
 
 def test_words_about_state_reach_the_run_and_its_check() -> None:
-    """`upgrade --check` has only those schemas of a registry that `validate --connect` has left beside it."""
+    """`upgrade` has only those schemas of a registry that `validate --connect` has left beside it."""
     objects = render(*LOCAL, "--set", "start.drop={old,older},start.reset={totals}")
     words = ["--drop=old", "--drop=older", "--reset=totals"]
     run = find(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
     assert run["args"][2:] == words
     for check, args in ((check_of(objects), words), (check_of(render(*LOCAL)), [])):
         assert check["args"] == args
-        assert check["command"][2] == (
-            f'tidegate validate --connect {FILE} "$@" && exec tidegate upgrade --check {FILE} "$@"'
-        )
+        assert check["command"][2] == (f'tidegate validate --connect {FILE} "$@" && exec tidegate upgrade {FILE} "$@"')
 
 
 @pytest.mark.parametrize(
@@ -245,7 +243,7 @@ def test_the_check_is_given_what_the_run_is_given(
     ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.splitlines() == [
         *("validate", "--connect", FILE, *validate),
-        *("upgrade", "--check", FILE, *upgrade),
+        *("upgrade", FILE, *upgrade),
     ]
 
 

@@ -204,7 +204,7 @@ def test_init_writes_a_valid_sample_and_overwrites_nothing(tmp_path: Path, capsy
             "`orders:4` is not a topic name; write the number of partitions as --partitions",
         ),
         (["savepoint", "delete", ""], "an empty text is no address"),
-        (["upgrade", "--check", "--from", "", "FILE"], "an empty text is no address"),
+        (["upgrade", "--from", "", "FILE"], "an empty text is no address"),
         (["dead-letters", "replay", "FILE", "--to", "a b"], "--to: `a b` is not a topic name"),
         (["dead-letters", "replay", "FILE", "--to", ""], "--to: expected a topic, got ``"),
         (["stop", "FILE", "--http", "host:9095"], "write http://host:port"),

@@ -1,4 +1,4 @@
-"""`tidegate upgrade --check`, and what `validate` and `explain` know of the checkpoints that are there."""
+"""`tidegate upgrade`, and what `validate` and `explain` know of the checkpoints that are there."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_file_that_fits_gets_a_table_with_keys_and_bytes(
     directory: Directory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = directory.content()
-    assert run_command(["upgrade", "--check", "--migrate-dry-run", directory.file(RENAMED)]) == 0
+    assert run_command(["upgrade", "--migrate-dry-run", directory.file(RENAMED)]) == 0
     text = capsys.readouterr().out
     size = sum(state.size_bytes for state in directory.checkpoint.states)
     for told in (
@@ -88,29 +88,29 @@ def test_a_refused_file_ends_with_4_and_names_the_step_with_its_line(
 ) -> None:
     file = directory.file(MEANT)
     line = next(number for number, text in enumerate(Path(file).read_text().splitlines(), 1) if "name: sums" in text)
-    assert run_command(["upgrade", "--check", file]) == 4
+    assert run_command(["upgrade", file]) == 4
     told = capsys.readouterr().out
     assert f"{file}:{line}:" in told
     assert ". Say which: `state: keep` or `state: reset` in the file" in told, "sentences"
     assert ".;" not in told
-    assert run_command(["upgrade", "--check", "--format", "github", file]) == 4
+    assert run_command(["upgrade", "--format", "github", file]) == 4
     assert f"line={line}," in capsys.readouterr().out
-    assert run_command(["upgrade", "--check", "--format", "json", file]) == 4
+    assert run_command(["upgrade", "--format", "json", file]) == 4
     answer = json.loads(capsys.readouterr().out)
     assert (answer["fits"], answer["refusals"][0]["name"]) == (False, "sums")
     assert answer["refusals"][0]["choices"].keys() == {"keep", "reset"}
     assert {step["name"]: step["outcome"] for step in answer["steps"]} == {"orders": "kept", "sums": "refused"}
-    assert run_command(["upgrade", "--check", "--keep", "sums", file]) == 0
-    assert run_command(["upgrade", "--check", "--reset", "sums=again", file]) == 0
+    assert run_command(["upgrade", "--keep", "sums", file]) == 0
+    assert run_command(["upgrade", "--reset", "sums=again", file]) == 0
 
 
 def test_what_the_file_does_not_have_is_reported_at_the_checkpoint_directory(
     directory: Directory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = directory.file(RENAMED.replace(" was: sums,", ""))
-    assert run_command(["upgrade", "--check", file]) == 4
+    assert run_command(["upgrade", file]) == 4
     assert ": checkpoints.directory: the checkpoint holds state of step 'sums'" in capsys.readouterr().out
-    assert run_command(["upgrade", "--check", "--drop", "sums", file]) == 0
+    assert run_command(["upgrade", "--drop", "sums", file]) == 0
     assert "dropped" in capsys.readouterr().out
 
 
@@ -131,7 +131,7 @@ def test_a_column_that_is_given_up_but_was_never_there_is_remarked(
 ) -> None:
     text = TOTALS.replace("aggregate:", "state: {drop: [totel]}, aggregate:")
     assert text != TOTALS
-    assert run_command(["upgrade", "--check", directory.file(text)]) == 0
+    assert run_command(["upgrade", directory.file(text)]) == 0
     assert "`state: {drop: [totel]}` does nothing: the checkpoint has no such column" in capsys.readouterr().out
 
 
@@ -140,9 +140,9 @@ def test_other_pipelines_and_other_key_groups_are_refused(
 ) -> None:
     file = directory.file(TOTALS)
     Path(file).write_text(Path(file).read_text().replace("name: shop", "name: store"))
-    assert run_command(["upgrade", "--check", file]) == 4
+    assert run_command(["upgrade", file]) == 4
     assert "belongs to pipeline 'shop'" in capsys.readouterr().out
-    assert run_command(["upgrade", "--check", directory.file("max_parallelism: 64\n" + TOTALS)]) == 4
+    assert run_command(["upgrade", directory.file("max_parallelism: 64\n" + TOTALS)]) == 4
     assert "max_parallelism was 128 and is now 64" in capsys.readouterr().out
 
 
@@ -152,20 +152,20 @@ def test_a_savepoint_and_a_retained_checkpoint_can_be_asked_about(
     target = LocalStorage(str(directory.path / "saved"))
     write_savepoint(directory.storage, target, "one", directory.checkpoint, directory.identity, "t")
     path = str(directory.path / "saved" / "one")
-    assert run_command(["upgrade", "--check", "--from", path, directory.file(RENAMED)]) == 0
+    assert run_command(["upgrade", "--from", path, directory.file(RENAMED)]) == 0
     assert f"from savepoint {path}" in capsys.readouterr().out
     other = Path(directory.file(RENAMED, "other.yaml"))
     other.write_text(other.read_text().replace("name: shop", "name: store"))
-    assert run_command(["upgrade", "--check", "--from", path, str(other)]) == 0  # as `run --restore` takes it
+    assert run_command(["upgrade", "--from", path, str(other)]) == 0  # as `run --restore` takes it
     capsys.readouterr()
-    assert run_command(["upgrade", "--check", "--from", "1", directory.file(RENAMED)]) == 0
-    assert run_command(["upgrade", "--check", "--from", "7", directory.file(RENAMED)]) == 4
+    assert run_command(["upgrade", "--from", "1", directory.file(RENAMED)]) == 0
+    assert run_command(["upgrade", "--from", "7", directory.file(RENAMED)]) == 4
     assert "checkpoint 7 is not retained (there are: 1)" in capsys.readouterr().err
-    assert run_command(["upgrade", "--check", "--from", "7" * 100, directory.file(RENAMED)]) == 4
-    assert run_command(["upgrade", "--check", "--from", "7" * 5000, directory.file(RENAMED)]) == 1
+    assert run_command(["upgrade", "--from", "7" * 100, directory.file(RENAMED)]) == 4
+    assert run_command(["upgrade", "--from", "7" * 5000, directory.file(RENAMED)]) == 1
     assert "too long" in capsys.readouterr().err
     file = directory.file(RENAMED)
-    assert run_command(["upgrade", "--check", "--from", file, file]) == 2
+    assert run_command(["upgrade", "--from", file, file]) == 2
     assert f"{file} is not a savepoint: it is a file" in capsys.readouterr().err
 
 
@@ -203,9 +203,9 @@ def test_a_checkpoint_is_looked_at_by_its_number_though_entries_before_it_are_mi
     second = {"id": CheckpointId(2), "attempt": journal.take_over(directory.identity, 2).attempt}
     journal.append_checkpoint(msgspec.structs.replace(directory.checkpoint, **second))
     (directory.path / "checkpoints" / journal_name(JournalSequence(1))).unlink()
-    assert run_command(["upgrade", "--check", directory.file(RENAMED)]) == 4
+    assert run_command(["upgrade", directory.file(RENAMED)]) == 4
     assert "is missing, but" in capsys.readouterr().err
-    assert run_command(["upgrade", "--check", "--from", "2", directory.file(RENAMED)]) == 0
+    assert run_command(["upgrade", "--from", "2", directory.file(RENAMED)]) == 0
     assert run_command(["validate", "--restore", "2", "--repeat-output", directory.file(MEANT)]) == 4
 
 
@@ -223,13 +223,13 @@ def test_files_that_are_cut_off_do_not_fit(directory: Directory, capsys: pytest.
             path.unlink()
         else:
             path.write_bytes(data[:-1] if how == "shorter" else data + b"!")
-    assert run_command(["upgrade", "--check", "--from", str(saved), directory.file(RENAMED)]) == 4
+    assert run_command(["upgrade", "--from", str(saved), directory.file(RENAMED)]) == 4
     told = capsys.readouterr().out
     assert "it fits" not in told
     assert "Copy the whole folder again" in told
     assert f"savepoint {saved} is damaged: " in told
     assert "state/00000-" in told
-    assert run_command(["upgrade", "--check", directory.file(RENAMED)]) == 4
+    assert run_command(["upgrade", directory.file(RENAMED)]) == 4
     told = capsys.readouterr().out
     assert state.path in told
     assert "Put it back from a backup" in told
@@ -238,29 +238,28 @@ def test_files_that_are_cut_off_do_not_fit(directory: Directory, capsys: pytest.
 def test_without_checkpoints_everything_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "new.yaml"
     file.write_text(HEAD + TOTALS, encoding="utf-8")
-    assert run_command(["upgrade", "--check", str(file)]) == 0
+    assert run_command(["upgrade", str(file)]) == 0
     assert "everything begins new" in capsys.readouterr().out
-    assert run_command(["upgrade", "--check", "--format", "json", str(file)]) == 0
+    assert run_command(["upgrade", "--format", "json", str(file)]) == 0
     assert json.loads(capsys.readouterr().out)["from"] == ""
 
 
 def test_a_wrong_file_ends_with_2(directory: Directory, capsys: pytest.CaptureFixture[str]) -> None:
     file = directory.file(TOTALS.replace("sum(amount)", "sum(amonut)"))
-    assert run_command(["upgrade", "--check", file]) == 2
+    assert run_command(["upgrade", file]) == 2
     assert "did you mean `amount`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "say --check"),
-        (["--check", "--keep", "sums", "--reset", "sums"], "choose one"),
-        (["--check", "--keep", "sums", "--keep", "sums=x"], "given twice"),
-        (["--check", "--keep", "sums="], 'STEP="why, and when"'),
-        (["--check", "--keep", "sums=\udce9"], "is not UTF-8 text"),
-        (["--check", "--drop", "\udce9"], "is not UTF-8 text"),
-        (["--check", "--drop", "sums=x"], "and nothing else"),
-        (["--check", "--drop", "sums", "--keep", "sums"], "is for a step that the file no longer has"),
+        (["--keep", "sums", "--reset", "sums"], "choose one"),
+        (["--keep", "sums", "--keep", "sums=x"], "given twice"),
+        (["--keep", "sums="], 'STEP="why, and when"'),
+        (["--keep", "sums=\udce9"], "is not UTF-8 text"),
+        (["--drop", "\udce9"], "is not UTF-8 text"),
+        (["--drop", "sums=x"], "and nothing else"),
+        (["--drop", "sums", "--keep", "sums"], "is for a step that the file no longer has"),
     ],
 )
 def test_words_that_contradict_themselves_are_wrong_usage(

@@ -1,4 +1,4 @@
-"""`tidegate upgrade --check --migrate-dry-run`, damage, and what CI reads."""
+"""`tidegate upgrade --migrate-dry-run`, damage, and what CI reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.coordinator.savepoint import write_savepoint
 from tidegate.daemon.start.dry_run import FREE_TIMES, ScratchTooSmall, restore_into_scratch
 from tidegate.storage.local import LocalStorage
 
-CHECK = ["upgrade", "--check"]
+CHECK = ["upgrade"]
 DRY = [*CHECK, "--migrate-dry-run"]
 
 

@@ -66,13 +66,13 @@ def check_upgrade(rig: Rig, path: Path) -> None:
     saved = read_savepoint(LocalStorage(str(path), create=False)).checkpoint
     silent = rig.write("silent.yaml", release=2)
     silent.write_text(silent.read_text().replace('"keep": "the same product"', '"drop": "nothing_of_that_name"'))
-    refused = tidegate("upgrade", "--check", "--from", path, silent)
+    refused = tidegate("upgrade", "--from", path, silent)
     assert refused.code == 4, refused.text
     assert "`revenue_cents` of orders" in refused.stdout
     assert "`state: keep` or `state: reset`" in refused.stdout
     assert tidegate("validate", silent).code == 4
     changed = rig.write("changed.yaml", release=2)
-    fits = tidegate("upgrade", "--check", "--from", path, "--migrate-dry-run", changed)
+    fits = tidegate("upgrade", "--from", path, "--migrate-dry-run", changed)
     assert fits.code == 0, fits.text
     renamed = ("renamed, it was totals", "renamed, it was orders", "pieces was units")
     for told in (*renamed, "largest.max was int and is bigint", f"first_id begins at checkpoint {saved.id}"):

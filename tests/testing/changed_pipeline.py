@@ -170,7 +170,7 @@ class Life:
         return self.written.get(OperatorName(sink), [])
 
     def check(self, text: str, spoken: Spoken = NOTHING, *, migrate: str = "") -> Report:
-        """What `upgrade --check` says of another file."""
+        """What `upgrade` says of another file."""
         plan = build_plan(parse_pipeline(HEAD + text, "shop.yaml", {}))
         newest, identity = self.state.newest_checkpoint, self.state.identity
         assert newest is not None

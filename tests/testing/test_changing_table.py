@@ -1,6 +1,6 @@
 """The table "Changing a pipeline" of docs/operations.md, row by row, as a user goes through it.
 
-Each change is asked about with `tidegate upgrade --check`, first as it is, then with the words that the table names. A
+Each change is asked about with `tidegate upgrade`, first as it is, then with the words that the table names. A
 start does what was said, and what comes out after it is what the page promises.
 """
 
@@ -44,10 +44,10 @@ def begun(file: str) -> Life:
 
 
 def ask(directory: Directory, case: Case, text: str, said: Spoken = NOTHING) -> int:
-    """The exit code of `upgrade --check`, which is that of `validate`."""
+    """The exit code of `upgrade`, which is that of `validate`."""
     words: dict[str, Iterable[str]] = {"keep": said.keep, "reset": said.reset, "drop": said.drop}
     options: list[str] = [f"--{word}={name}" for word, names in words.items() for name in names]
-    code = run_command(["upgrade", "--check", "--migrate-dry-run", *options, directory.file(text)])
+    code = run_command(["upgrade", "--migrate-dry-run", *options, directory.file(text)])
     assert run_command(["validate", *options, directory.file(text)]) == code
     return code
 
@@ -96,7 +96,7 @@ def test_another_name_of_the_pipeline_is_refused(tmp_path: Path, capsys: pytest.
     directory = Directory(tmp_path, begun(SHOP))
     file = Path(directory.file(SHOP))
     file.write_text(re.sub("(?m)^name: shop$", "name: store", file.read_text(encoding="utf-8")), encoding="utf-8")
-    assert run_command(["upgrade", "--check", str(file)]) == 4
+    assert run_command(["upgrade", str(file)]) == 4
     assert "belongs to pipeline 'shop'" in capsys.readouterr().out
     assert FIXED.startswith("`name`")
 

@@ -254,3 +254,17 @@ def test_an_expectation_in_another_case_is_not_written(tmp_path: Path, monkeypat
     monkeypatch.setattr("tidegate.testing.command.update_text", lambda *arguments: broken)
     with pytest.raises(UpdateRefused, match="cannot be edited safely"):
         update(tmp_path / "a.yaml", text)
+
+
+def test_records_that_come_without_any_expectation_are_written_with_their_headers(tmp_path: Path) -> None:
+    sink = "  out: {from: big, topic: big, key: customer, timestamp: at"
+    head = ORDERS.replace(sink, sink + ", headers: {pass: all, add: {by: customer}}")
+    given = """\
+    given:
+      orders:
+        - {value: {id: 1, customer: ann, amount: 100}, headers: [[trace, null], [id, {base64: /w==}]]}
+"""
+    after, passed = update(tmp_path / "p.yaml", head + "  - name: new\n" + given)
+    assert passed
+    (line,) = [line for line in changed(head + "  - name: new\n" + given, after) if "by" in line]
+    assert line.endswith('headers: [[trace, null], [id, {base64: "/w=="}], [by, ann]]}')

@@ -1,4 +1,4 @@
-"""`tidegate upgrade --check FILE`: what a start with this file would do with the state that is there."""
+"""`tidegate upgrade FILE`: what a start with this file would do with the state that is there."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ REFUSED = 4
 
 @click.command()
 @PIPELINE_FILE
-@click.option("--check", is_flag=True, help="Only look: this is all that the command does.")
 @click.option("--from", "target", metavar="ID|PATH", help="A retained checkpoint or savepoint; default: the newest.")
 @click.option(
     "--format", "style", type=click.Choice(["text", "json", "github"]), default="text", help="Form of the output."
@@ -51,7 +50,6 @@ REFUSED = 4
 @add_words
 def upgrade(
     file: Path,
-    check: bool,
     target: str | None,
     style: str,
     migrate: bool,
@@ -61,14 +59,11 @@ def upgrade(
 ) -> int:
     """Show what a run of FILE would do with the state of its pipeline: steps kept, renamed, new, reset, dropped.
 
-    Needs neither Kafka nor Spark, changes nothing, and a running daemon is not disturbed. Exit codes: 0 it fits; 4 a
+    Needs neither Kafka nor Spark, changes nothing, and a running daemon is not disturbed: the upgrade itself is
+    `tidegate stop OLD`, then `tidegate run FILE`. Exit codes: 0 it fits; 4 a
     run would be refused, also because no checkpoint of the --from number is retained; 2 the file or the command line is
     wrong, or --from names a path that is no savepoint; 1 the storage, or the disk of a dry run, does not serve.
     """
-    if not check:
-        raise click.UsageError(
-            "say --check: an upgrade itself is `tidegate stop OLD`, then `tidegate run NEW`; this shows it before"
-        )
     spoken = read_words(keep, reset, drop)
     try:
         loaded, plan = plan_file(file, os.environ)

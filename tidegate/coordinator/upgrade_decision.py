@@ -1,6 +1,6 @@
 """Which steps continue at a checkpoint, which begin, and what is refused. Pure.
 
-One function, `decide_upgrade`, for a start, for `validate` and for `upgrade --check`: they cannot disagree. Names are
+One function, `decide_upgrade`, for a start, for `validate` and for `upgrade`: they cannot disagree. Names are
 identity: state continues under the name of its step, or under the name that says `was`. What cannot be known from the
 two definitions needs a word (ADR 53), and silence is refused with the choices and what each does to the output.
 """

@@ -195,8 +195,10 @@ def _texts(records: Sequence[Record]) -> list[str]:
 
 
 def _text_of(record: Record, fields: Sequence[str]) -> str:
-    """The fields that the case has named for this sink; without any its key, its value and the topic it has chosen."""
-    wanted = {name.partition("_")[0] for name in fields} or {"key", "value", "topic"}
+    """The fields that the case has named for this sink; without any its key, value and headers, and a topic that it has
+    chosen.
+    """
+    wanted = {name.partition("_")[0] for name in fields} or {"key", "value", "headers", "topic"}
     chosen = {name: value for name, value in record.items() if name.partition("_")[0] in wanted}
     if not fields and chosen.get("key", "") is None:
         del chosen["key"]

@@ -32,10 +32,11 @@ def test_with_a_read_token_everything_but_the_probes_needs_it_or_that_of_command
     server.read_token = READ_TOKEN
     for path in {*PATHS, *ALIASES, "/", "/nowhere"}:
         known = 404 if path == "/nowhere" else 503 if path in ("/readyz", "/ready", "/startupz") else 200
-        assert get(server, path) == (known if path in PROBES else 401), path
-        assert get(server, path, "another") == (known if path in PROBES else 401), path
-        assert get(server, path, READ_TOKEN) == known, path
-        assert get(server, path, TOKEN) == known, path
+        for written in (path, f"{path.rstrip('/')}/"):
+            assert get(server, written) == (known if path in PROBES else 401), written
+            assert get(server, written, "another") == (known if path in PROBES else 401), written
+            assert get(server, written, READ_TOKEN) == known, written
+            assert get(server, written, TOKEN) == known, written
 
 
 def test_the_read_token_gives_no_orders(server: HttpServer, daemon: Daemon) -> None:

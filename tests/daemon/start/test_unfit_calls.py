@@ -140,12 +140,12 @@ def test_validate_and_upgrade_say_it_at_the_step(tmp_path: Path, capsys: pytest.
     file = tmp_path / "shop.yaml"
     file.write_text(text_of(where), encoding="utf-8")
     assert run_command(["validate", str(file)]) == 0
-    assert run_command(["upgrade", "--check", str(file)]) == 0
+    assert run_command(["upgrade", str(file)]) == 0
     file.write_text(text_of(where, WIDER), encoding="utf-8")
     capsys.readouterr()
     assert run_command(["validate", str(file)]) == 4
     assert "steps.priced.name: 2 rows in flight of priced have no column customer string" in capsys.readouterr().out
-    assert run_command(["upgrade", "--check", "--format", "json", str(file)]) == 4
+    assert run_command(["upgrade", "--format", "json", str(file)]) == 4
     (refusal,) = json.loads(capsys.readouterr().out)["refusals"]
     assert refusal["name"] == "priced"
     assert refusal["remedy"].startswith("Start with the old definition, end it with SIGTERM")

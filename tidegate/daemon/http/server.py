@@ -205,11 +205,11 @@ class HttpServer:
             "/checkpoints": self._answer_checkpoints,
             "/failures": self._answer_failures,
         }
+        handlers |= {alias: handlers[path] for alias, path in ALIASES.items()}
         for path, handler in handlers.items():
-            application.router.add_get(path, handler)
+            for written in {path, f"{path.rstrip('/')}/"}:
+                application.router.add_get(written, handler)
         self.commands.add_to(application)
-        for alias, path in ALIASES.items():
-            application.router.add_get(alias, handlers[path])
         return application
 
     def _make_guard(self) -> Middleware:
@@ -226,7 +226,7 @@ class HttpServer:
             place.request_begins()
             try:
                 refusal = None if names is None else decide_host(request.headers.get("Host"), names)
-                if refusal is None and request.method != "POST" and request.path not in PROBES:
+                if refusal is None and request.method != "POST" and request.path.removesuffix("/") not in PROBES:
                     refusal = self._decide_reader(request)
                 if refusal is not None:
                     return answer_refusal(refusal)
