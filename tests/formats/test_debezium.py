@@ -271,12 +271,14 @@ def test_what_is_no_decimal_or_could_be_two(value: Any, options: FormatOptions, 
 
 
 UTC = dt.UTC
+NS = FormatOptions(timestamps="ns")
+NINES = dt.datetime(2026, 12, 31, 23, 59, 59, 999_999, UTC)
 OUTSIDE = "OUT_OF_RANGE: Number out of range"
 EARLY = "a timestamp in UTC is before the year 1 or after 9999"
 NO_ZONE = "Expected `timestamp` with no timezone component"
 V_IN_MS = FormatOptions(timestamps_of=(("v", "ms"),))
 OTHER_IN_US = FormatOptions(timestamps_of=(("w", "us"),))
-WHOLE = "Expected `timestamp | null`, got `integer`: `written_as` says what it counts"
+WHOLE = "Expected `timestamp`, got `integer`: `written_as` says what it counts"
 
 
 @pytest.mark.parametrize(
@@ -294,6 +296,13 @@ WHOLE = "Expected `timestamp | null`, got `integer`: `written_as` says what it c
         ("timestamp_ntz", "2024-10-04T00:00:00", US, "2024-10-04T00:00:00"),
         ("timestamp_ntz", "2024-10-04T00:00:00.5Z", NO_OPTIONS, "2024-10-04T00:00:00.500000"),
         ("timestamp_ntz", "2024-10-04T00:00:00Z", US, "2024-10-04T00:00:00"),
+        ("timestamp", "2026-12-31T23:59:59.9999999Z", NO_OPTIONS, NINES),
+        ("timestamp", "2026-12-31T23:59:59.9999999Z", NS, NINES),
+        ("timestamp", 1_798_761_599_999_999_999, NS, NINES),
+        ("timestamp", "1969-12-31T23:59:59.9999999Z", NS, dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)),
+        ("timestamp", -1, NS, dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)),
+        ("timestamp_ntz", "2026-12-31T23:59:59.9999999", NO_OPTIONS, "2026-12-31T23:59:59.999999"),
+        ("timestamp_ntz", "2026-12-31T23:59:59.999999999Z", NS, "2026-12-31T23:59:59.999999"),
         ("timestamp", 1_728_000_000_001, V_IN_MS, dt.datetime(2024, 10, 4, 0, 0, 0, 1000, UTC)),
     ],
 )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.formats.typed_values import TYPES, values_of
 from tidegate.datatypes import DataType
+from tidegate.expressions.text_values import timestamp_of_text
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.kinds.json.reader import JsonDecoder
 from tidegate.formats.kinds.json.types import SCALARS
@@ -121,7 +122,6 @@ def test_a_decimal_is_exactly_what_the_record_says(name: str, text: str, value: 
         ("map<string, struct<d: decimal(3,1)>>", '{"k":{"d":1.55}}', "OUT_OF_RANGE"),
         ("timestamp_ntz", '"2026-01-01T00:00:00Z"', "WRONG_TYPE: Expected `timestamp` with no timezone component"),
         ("timestamp_ntz", '"2026-01-01"', "WRONG_TYPE"),
-        ("timestamp_ntz", '"9999-12-31T23:59:59.9999999"', "WRONG_TYPE"),
         ("map<string, int>", "[]", "got `array`"),
         ("map<string, int>", '{"a":1.0}', "WRONG_TYPE"),
         ("map<int, int>", '{"01":1}', "WRONG_TYPE"),
@@ -196,7 +196,16 @@ VALUES = ("1", "1.5", "true", '"x"', "[]", "{}", '[["x"]]', '{"x":[true]}', '{"x
 
 
 @pytest.mark.parametrize(
-    "name", [*SCALARS, "decimal(5,2)", "array<double>", "map<string, binary>", "struct<x: double>"]
+    "name",
+    [
+        *SCALARS,
+        "timestamp",
+        "timestamp_ntz",
+        "decimal(5,2)",
+        "array<double>",
+        "map<string, binary>",
+        "struct<x: double>",
+    ],
 )
 def test_reasons_have_the_words_of_json(name: str) -> None:
     _, failures = JsonDecoder([("v", derive_type(name))]).decode_values([b'{"v":%b}' % one.encode() for one in VALUES])
@@ -204,3 +213,22 @@ def test_reasons_have_the_words_of_json(name: str) -> None:
     for failure in failures:
         what = failure.message.partition(" - at ")[0]
         assert not re.search(r"`[^`]*\b(str|int|bool|float|bytes|dict|list|datetime|decimal(?![(]))\b[^`]*`", what)
+
+
+@pytest.mark.parametrize("fraction", ["9999999", "999999999", "9999994", "0000009", "1234565"])
+@pytest.mark.parametrize("second", ["2026-12-31T23:59:59", "1969-12-31T23:59:59", "1970-01-01T00:00:00"])
+@pytest.mark.parametrize("name", ["timestamp", "timestamp_ntz"])
+def test_digits_of_a_second_beyond_the_sixth_are_cut_off_as_a_cast_does(name: str, second: str, fraction: str) -> None:
+    kind, zone = derive_type(name), "Z" if name == "timestamp" else ""
+    text = f"{second}.{fraction}{zone}"
+    expected = timestamp_of_text(text)
+    assert expected == timestamp_of_text(f"{second}.{fraction[:6]}{zone}")
+    assert read(kind, f'"{text}"') == (expected, "")
+    assert read(derive_type(f"array<{name}>"), f'["{text}"]') == ((expected,), "")
+    assert read(derive_type(f"struct<at: {name}>"), f'{{"at":"{text}"}}') == ((expected,), "")
+    assert read(derive_type(f"map<string, {name}>"), f'{{"k":"{text}"}}') == ((("k", expected),), "")
+    assert read(derive_type(f"map<{name}, int>"), f'{{"{text}":1}}') == (((expected, 1),), "")
+
+
+def test_the_last_microsecond_of_the_calendar_may_have_more_digits() -> None:
+    assert read(derive_type("timestamp_ntz"), '"9999-12-31T23:59:59.9999999"')[1] == ""

@@ -58,7 +58,7 @@ static bool read_clock(const uint8_t *at, int32_t *seconds)
     return !wrong && hour <= 23 && minute <= 59 && second <= 59;
 }
 
-/* Microseconds of the digits here, to the nearest, halves up. */
+/* Microseconds of the digits here. More than six are cut off: no time becomes later than its text. */
 static const uint8_t *read_fraction(const uint8_t *at, const uint8_t *end, int32_t *micros)
 {
     int32_t digits = 0, sum = 0;
@@ -68,7 +68,7 @@ static const uint8_t *read_fraction(const uint8_t *at, const uint8_t *end, int32
         return NULL;
     for (; digits < FRACTION_DIGITS; digits++)
         sum *= 10;
-    *micros = sum + (at < end && is_digit(*at) && *at >= '5');
+    *micros = sum;
     while (at < end && is_digit(*at))
         at++;
     return at;

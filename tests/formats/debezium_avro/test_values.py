@@ -90,6 +90,8 @@ UNNAMED = {name: value for name, value in NUMBER.items() if name not in ("logica
         (named("long", f"{CONNECT}Timestamp", logicalType="timestamp-millis"), "timestamp_ntz", 1_728_000_000_001, AT),
         ({"type": "long", "logicalType": "timestamp-micros"}, "timestamp", 1_728_000_000_001_000, UTC),
         ({"type": "array", "items": MICROS}, "array<timestamp>", [1_728_000_000_001_000], [UTC]),
+        (ZONED, "timestamp", "2024-10-04T02:00:00.0010009+02:00", UTC),
+        (ZONED, "timestamp_ntz", "2024-10-04T00:00:00.001000999Z", AT),
         (ZONED, "timestamp", "2024-10-04T02:00:00.001+02:00", UTC),
         (ZONED, "string", "infinity", "infinity"),
         ("string", "timestamp", "2024-10-04T00:00:00.001Z", UTC),

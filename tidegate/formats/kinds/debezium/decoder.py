@@ -34,10 +34,9 @@ from tidegate.formats.schemas import FormatOptions
 
 T = TypeVar("T")
 
-_WHOLE_NUMBER: Final = "Expected `timestamp | null`, got `integer`"
+_WHOLE_NUMBER: Final = "Expected `timestamp`, got `integer`"
 _REWORDED: Final = {
     _WHOLE_NUMBER: f"{_WHOLE_NUMBER}: `written_as` says what it counts",
-    "Expected `timestamp`, got `integer`": f"{_WHOLE_NUMBER}: `written_as` says what it counts",
     "Expected `number | string | null`": "Expected `number | null`",
     "Invalid enum value": "Expected `number | null`, got the text",
 }

@@ -11,12 +11,13 @@ import binascii
 import datetime as dt
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from tidegate.datatypes import DataType
 from tidegate.formats.kinds.debezium.schemas import NOTHING, Said
+from tidegate.formats.kinds.json import types as json_types
 from tidegate.formats.kinds.json.types import (
     NUMBER,
     SCALARS,
@@ -25,6 +26,7 @@ from tidegate.formats.kinds.json.types import (
     convert,
     exact_decimal,
     own_type,
+    read_moment,
     shown,
 )
 from tidegate.formats.schemas import FormatOptions
@@ -134,17 +136,9 @@ def read_date(value: Any) -> dt.date:
         raise ValueError(f"Number out of range: {shown(value)} days since 1970 are no date from 1 to 9999") from error
 
 
-def read_moment(value: Any) -> dt.datetime:
-    """Of a text. Raises ValueError."""
-    return _json(value, dt.datetime)  # type: ignore[no-any-return]  # msgspec makes what it is asked for
-
-
 def read_local(value: Any) -> dt.datetime:
     """Without zone; Debezium's texts (`isostring`) have the letter of UTC at the end all the same."""
-    return _json(value.removesuffix("Z") if isinstance(value, str) else value, LOCAL)  # type: ignore[no-any-return]  # as above
-
-
-LOCAL: Final = Annotated[dt.datetime, msgspec.Meta(tz=False)]
+    return json_types.read_local(value.removesuffix("Z") if isinstance(value, str) else value)
 
 
 def _timestamps(unit: tuple[int, int], of_text: Callable[[Any], dt.datetime]) -> Callable[[Any], dt.datetime]:

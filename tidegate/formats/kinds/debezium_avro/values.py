@@ -31,10 +31,18 @@ from tidegate.formats.kinds.debezium.envelopes import (
     UNAVAILABLE_UUID,
 )
 from tidegate.formats.kinds.debezium.schemas import NAMED, UNITS, VARIABLE
-from tidegate.formats.kinds.debezium.values import LOCAL, UNITS_OF, read_date, read_local, read_moment, scaled
+from tidegate.formats.kinds.debezium.values import UNITS_OF, read_date, read_local, scaled
 from tidegate.formats.kinds.debezium_avro.schemas import plain
 from tidegate.formats.kinds.json.reader import make_moments
-from tidegate.formats.kinds.json.types import DOES_NOT_FIT, exact_decimal, in_words, shown
+from tidegate.formats.kinds.json.types import (
+    DOES_NOT_FIT,
+    LOCAL,
+    LONG_FRACTION,
+    exact_decimal,
+    in_words,
+    read_moment,
+    shown,
+)
 from tidegate.formats.lists import cut_lists
 
 
@@ -261,13 +269,18 @@ def _texts(read: Read, make: Callable[[pl.Series], pl.Series], series: pl.Series
 _CALENDAR: Final = (FIRST_MOMENT, LAST_MOMENT)
 
 
+def _cut_fractions(series: pl.Series) -> pl.Series:
+    """Without digits of a second beyond the sixth, as `read_moment` has it."""
+    return series.str.replace(LONG_FRACTION, "$1")
+
+
 def _moments_of_texts(series: pl.Series) -> pl.Series:
-    return make_moments("", msgspec.convert(series.to_list(), list[dt.datetime | None]))
+    return make_moments("", msgspec.convert(_cut_fractions(series).to_list(), list[dt.datetime | None]))
 
 
 def _locals_of_texts(series: pl.Series) -> pl.Series:
     """Without zone; Debezium's texts (`isostring`) have the letter of UTC at the end all the same."""
-    values = msgspec.convert(series.str.strip_suffix("Z").to_list(), list[LOCAL | None])  # type: ignore[valid-type]  # a type with bounds
+    values = msgspec.convert(_cut_fractions(series).str.strip_suffix("Z").to_list(), list[LOCAL | None])  # type: ignore[valid-type]  # a type with bounds
     return pl.Series("", values, dtype=pl.Datetime("us"))
 
 

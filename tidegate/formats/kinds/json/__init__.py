@@ -47,8 +47,8 @@ NULL of `null`. It is made of every record, and costs about as much as the rest 
 A number that a decimal does not hold exactly makes the record bad (`OUT_OF_RANGE`), it is never rounded; doubles are
 what rounds. Entries of a map are in the order of the record; of equal keys the last counts, and keys are equal when
 their values are: `"1"` and `"1.0"` are one key of a `map<decimal(3,1), int>`. NULL values of maps are kept. Keys that
-are no finite numbers are written as `"NaN"`, `"Infinity"` and `"-Infinity"`, which no source reads as numbers. More
-than six digits of a second are rounded. A tombstone (a record without value) is a bad record, unless `on_null` of the
+are no finite numbers are written as `"NaN"`, `"Infinity"` and `"-Infinity"`, which no source reads as numbers. Digits
+of a second beyond the sixth are cut off. A tombstone (a record without value) is a bad record, unless `on_null` of the
 source says otherwise.
 """
 

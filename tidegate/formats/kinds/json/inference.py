@@ -29,6 +29,7 @@ from tidegate.datatypes import (
     DataType,
     is_pattern,
 )
+from tidegate.formats.kinds.json.types import read_moment
 
 FIELDS_MAX: Final = 200
 """Of a struct; more are a map in disguise, whose keys differ from record to record."""
@@ -165,8 +166,8 @@ def _text_kind(text: str) -> str:
     if not _LIKE_A_DATE.match(text):
         return "string"
     try:
-        moment = msgspec.convert(text, dt.datetime)
-    except msgspec.ValidationError:
+        moment = read_moment(text)
+    except ValueError:
         pass
     else:
         aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)

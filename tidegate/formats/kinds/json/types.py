@@ -37,8 +37,6 @@ SCALARS: Final[dict[str, Any]] = {
     "string": str,
     "binary": bytes,
     "date": dt.date,
-    "timestamp": dt.datetime,
-    "timestamp_ntz": Annotated[dt.datetime, msgspec.Meta(tz=False)],
 }
 DOES_NOT_FIT: Final = "does not fit into "
 """In the reason of a number that a decimal cannot hold."""
@@ -123,7 +121,7 @@ def _python_type(name: str, kind: DataType, strict: bool, own: OwnType | None) -
         return list[_python_type(name, kind.element, strict, own) | None]  # type: ignore[misc]  # built at run time for msgspec
     if kind.kind == "struct":
         return record_type(name, kind.fields, strict=strict, own=own and (lambda _field: own))
-    return SCALARS[kind.kind]
+    return _MOMENTS.get(kind.kind) or SCALARS[kind.kind]
 
 
 class _BooleanKey(metaclass=_Own):
@@ -148,6 +146,39 @@ _KEYS: Final[dict[str, Any]] = {
 def own_type(name: str, converts: Callable[[Any], Any]) -> _Own:
     """A type whose values `converts` makes of what stands in the record. It raises ValueError."""
     return _Own(name, (), {"convert": staticmethod(converts)})
+
+
+LONG_FRACTION: Final = r"(\.[0-9]{6})[0-9]+"
+"""Of a second, with more digits than a timestamp has."""
+_cut = re.compile(LONG_FRACTION).sub
+_MOMENT_TEXT: Final = len("2026-12-31T23:59:59.999999")
+"""No text of this length has more than six digits of a second."""
+LOCAL: Final = Annotated[dt.datetime, msgspec.Meta(tz=False)]
+"""For msgspec: a timestamp without an offset."""
+
+
+def read_moment(value: Any, kind: Any = dt.datetime) -> dt.datetime:
+    """A timestamp of an RFC 3339 text; `kind` is `LOCAL` for one without an offset. Raises ValueError.
+
+    Digits of a second beyond the sixth are cut off, as in casts and in C. msgspec would round up to later times.
+    """
+    if value.__class__ is str and len(value) > _MOMENT_TEXT:
+        value = _cut(r"\1", value, 1)
+    try:
+        return msgspec.convert(value, kind)  # type: ignore[no-any-return]  # msgspec makes what it is asked for
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error  # to which msgspec adds the place
+
+
+def read_local(value: Any) -> dt.datetime:
+    """A timestamp of a text without an offset. Raises ValueError."""
+    return read_moment(value, LOCAL)
+
+
+_MOMENTS: Final = {
+    "timestamp": own_type("timestamp", read_moment),
+    "timestamp_ntz": own_type("timestamp_ntz", read_local),
+}
 
 
 def exact_decimal(kind: DataType) -> Callable[[Any], Decimal]:
