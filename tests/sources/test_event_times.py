@@ -161,9 +161,10 @@ def test_a_record_without_a_usable_event_time_is_bad_whether_anybody_needs_the_t
         assert one.source.records == 6
 
 
-def test_a_record_without_a_kafka_timestamp_is_bad_where_that_is_the_event_time() -> None:
+@pytest.mark.parametrize("none", [None, -1, -62_135_596_800_001])
+def test_a_record_without_a_kafka_timestamp_is_bad_where_that_is_the_event_time(none: int | None) -> None:
     with Scripted(EventTime(carried=True)) as one:
-        frame = one.read((P0, (order(1, 7), None)), (P0, (order(2, 7), 2**62)), (P0, (order(3, 7), 10)))
+        frame = one.read((P0, (order(1, 7), none)), (P0, (order(2, 7), 2**62)), (P0, (order(3, 7), 10)))
         assert frame["id"].to_list() == [3]
         assert [failure.kind for _, failure in one.bad] == ["NO_EVENT_TIME", "EVENT_TIME_OUT_OF_RANGE"]
         assert "no Kafka timestamp" in one.bad[0][1].message
@@ -240,6 +241,12 @@ def test_a_record_that_is_too_far_ahead_of_its_kafka_timestamp_is_bad_and_moves_
         ]
         if carried:
             assert dict(one.source.positions().watermarks)[P0] == 3_600_499
+
+
+def test_a_record_without_a_kafka_timestamp_is_ahead_of_nothing() -> None:
+    with Scripted(EventTime("at", ahead_ms=1, carried=True)) as one:
+        frame = one.read((P0, (order(1, 7_000), -1)), (P0, (order(2, 7_000), 1)))
+        assert frame["id"].to_list() == [1]
 
 
 def test_nothing_is_refused_where_all_are_near_enough() -> None:

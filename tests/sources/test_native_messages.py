@@ -84,6 +84,10 @@ def fill(bootstrap: str, topics: list[str]) -> None:
             strange = [*((name, value or b"") for name, value in headers), (_NotUtf8("x"), b"1")]
             with_strange_names.send(topic, b"v", b"k", headers=strange, partition=partition)
             continue
+        if number % 97 == 6:
+            without_time = dice.choice((-1, -(1 << 40)))
+            with_strange_names.send(topic, b"v", b"k", partition=partition, timestamp_ms=without_time)
+            continue
         at_ms = now_ms - dice.randrange(100_000)
         key, value = any_bytes(dice), any_bytes(dice)
         dice.choice(producers).produce(topic, value, key, partition, headers=headers, timestamp=at_ms)
@@ -132,6 +136,7 @@ def test_both_ways_give_the_same_records(broker: SessionBroker, topics: TopicMak
             assert records.size_bytes == sum(records.sizes)
             rows = rows_of(records)
             assert sum(row[2] is None for row in rows.values()) == len(range(5, RECORDS, 97)), "names are not UTF-8"
+            assert sum(row[3] is None for row in rows.values()) == len(range(6, RECORDS, 97)), "no negative time is one"
             check_parts(records)
             check_flat(records, way)
             if isinstance(records, NativeMessages):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import confluent_kafka as ck
+import pytest
 
 from tidegate.ids import TopicPartition
 from tidegate.sources.messages import KafkaMessages
@@ -50,7 +51,8 @@ def test_a_partition_is_looked_at_once_a_second() -> None:
     assert newest.found == {PARTS[0]: (9, 102), PARTS[1]: (3, 50)}
 
 
-def test_a_record_without_a_timestamp_says_nothing() -> None:
+@pytest.mark.parametrize("at_ms", [None, -1])
+def test_a_record_without_a_timestamp_says_nothing(at_ms: int | None) -> None:
     newest = NewestRecords(Clock())
-    look(newest, message(0, 7, None))
+    look(newest, message(0, 7, at_ms))
     assert newest.found == {}

@@ -107,8 +107,26 @@ def test_a_key_is_read_in_its_own_format() -> None:
 
 
 def test_the_timestamp_of_a_record_is_a_moment_or_null() -> None:
-    batch = read(operator_of("timestamp"), message(0, at_ms=None), message(1, at_ms=-1_500))
-    assert batch.frame["at"].to_list() == [None, dt.datetime(1969, 12, 31, 23, 59, 58, 500_000, tzinfo=dt.UTC)]
+    batch = read(operator_of("timestamp"), message(0, at_ms=None), message(1, at_ms=0))
+    assert batch.frame["at"].to_list() == [None, dt.datetime(1970, 1, 1, tzinfo=dt.UTC)]
+
+
+def test_a_negative_timestamp_is_none() -> None:
+    """Kafka's clients write -1 where a producer has given no time."""
+    batch = read(
+        operator_of("timestamp"),
+        message(0, at_ms=-1),
+        message(1, at_ms=1 << 60),
+        message(2, at_ms=-(1 << 60)),
+        message(3),
+    )
+    assert batch.frame["at"].to_list() == [None, None, dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC)]
+    assert kinds(batch) == [(1, FailureKind.OUT_OF_RANGE)]
+
+
+@pytest.mark.parametrize(("at_ms", "written"), [(-1, None), (-5, None), (None, None), (0, 0), (7, 7)])
+def test_a_dead_letter_has_the_timestamp_only_where_there_is_one(at_ms: int | None, written: int | None) -> None:
+    assert KafkaMessages([message(0, at_ms=at_ms)]).raw(0).timestamp_ms == written
 
 
 @pytest.mark.parametrize("columns", [["id"], ["id", "k", "at"], ["k"], ["at"]])

@@ -122,6 +122,13 @@ def test_what_topic_read_prints_is_the_record_again(source: str, value: bytes | 
     assert [one.value for one in parse([line.encode()], source, whole=True)] == [value]
 
 
+@pytest.mark.parametrize(("at_ms", "expected"), [(None, -1), (0, 0), (1_767_225_600_001, 1_767_225_600_001)])
+def test_what_topic_read_prints_has_the_same_time_again(at_ms: int | None, expected: int) -> None:
+    line = render_json(SeenRecord("orders", 0, 0, at_ms, b"k", b"v"))
+    assert [one.timestamp_ms for one in parse([line.encode()], "lines", whole=True)] == [expected]
+    assert parse([b'{"value": "v"}'], "lines", whole=True)[0].timestamp_ms is None, "what the clock shows"
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

@@ -157,3 +157,19 @@ def test_given_values_and_keys_have_their_ids_in_front_where_headers_may_have_th
         f"{given}, expect: {{copy: [{{value: {{n: 5, k: ann}}}}]}}", AVRO.replace("words: {topic: words,", source)
     )
     assert result.passed, messages(result)
+
+
+def test_a_copy_of_a_record_without_timestamp_gets_the_time_of_writing() -> None:
+    """Its sink is told NULL; as -1 it was no time that Kafka stores."""
+    case = (
+        "given: {raws: [{value: a, timestamp: -1}, {value: b, timestamp: null}, {value: c, timestamp: 5}]}, expect: "
+        "{copy: [{value: a, timestamp: null}, {value: b, timestamp: null}, {value: c, timestamp: 5}]}"
+    )
+    result = run_one(case, PIPELINE)
+    assert result.passed, messages(result)
+
+
+def test_a_record_without_timestamp_has_no_event_time_where_that_is_its_event_time() -> None:
+    case = "given: {orders: [{value: {id: 7}, timestamp: -1}]}, expect: {out: []}, bad_records: {NO_EVENT_TIME: 1}"
+    result = run_one(case, PIPELINE)
+    assert result.passed, messages(result)

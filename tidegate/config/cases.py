@@ -150,7 +150,8 @@ class RecordSettings(Settings):
         ),
     ] = None
     timestamp: Annotated[
-        Moment | None, Field(description="Of the record; of one given what the clock shows by default.")
+        Moment | None,
+        Field(description="Of the record; of one given what the clock shows by default. null: it has none."),
     ] = None
 
     @property

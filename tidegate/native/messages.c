@@ -61,14 +61,15 @@ void tg_keys(message *const *messages, int64_t count, const uint8_t **keys, int3
     }
 }
 
-/* Milliseconds since 1970. Returns how many messages have none; `known` says which have one. */
+/* Milliseconds since 1970. Returns how many messages have none; `known` says which have one. Producers write -1 for none
+ * (NO_TIMESTAMP of Kafka's clients), and the client says that it is the time of creation. */
 int64_t tg_timestamps(message *const *messages, int64_t count, timestamp_of get, int64_t *times, uint8_t *known)
 {
     int64_t missing = 0;
     for (int64_t i = 0; i < count; i++) {
         int32_t kind;
         times[i] = get(messages[i], &kind);
-        known[i] = kind != NO_TIMESTAMP;
+        known[i] = kind != NO_TIMESTAMP && times[i] >= 0;
         missing += !known[i];
     }
     return missing;

@@ -109,6 +109,6 @@ class WatermarkSettings(Settings):
             alias="ahead",
             description="By how much the column `event_time` of a record may be after its Kafka timestamp. A record "
             "that is further ahead is bad: it would take the watermark of its partition with it for good, and all that "
-            "follow would be late. Without it any time is taken.",
+            "follow would be late. A record without Kafka timestamp is not checked. Without `ahead` any time is taken.",
         ),
     ] = None

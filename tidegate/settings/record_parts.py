@@ -107,8 +107,9 @@ class MetadataSettings(Settings):
     timestamp: Annotated[
         Column | None,
         Field(
-            description="`timestamp`: of the record, whichever of Kafka's two it is; NULL where there is none. After "
-            "the year 9999 it makes the record bad. `event_time` may name it."
+            description="`timestamp`: of the record, whichever of Kafka's two it is. NULL where there is none: a "
+            "negative number is none, as Kafka's clients write -1 for it. After the year 9999 it makes the record bad. "
+            "`event_time` may name it."
         ),
     ] = None
     partition: Annotated[Column | None, Field(description="`int`.")] = None

@@ -18,9 +18,6 @@ _TOPIC: Callable[[ck.Message], str] = ck.Message.topic  # type: ignore[assignmen
 _PARTITION: Callable[[ck.Message], int] = ck.Message.partition  # type: ignore[assignment]  # see above
 _OFFSET: Callable[[ck.Message], int] = ck.Message.offset  # type: ignore[assignment]  # see above
 _HEADERS: Callable[[ck.Message], Headers | None] = ck.Message.headers  # type: ignore[assignment]  # values may be None
-
-_NO_TIMESTAMP: Final = -1
-"""What a message without timestamp has; one that has it may have it, too."""
 _UNREADABLE: Final[Any] = []
 """In place of headers that cannot be read; compared by identity. False like no headers, so that one look at a batch
 finds both."""
@@ -157,12 +154,12 @@ class KafkaMessages:
         return pl.Series("timestamp", self.timestamps_ms, dtype=pl.Int64)
 
     @property
-    def timestamps_ms(self) -> list[int | None]:
+    def timestamps_ms(self) -> Sequence[int | None]:
         """See Messages."""
         # Each pair is free before the next one is made: a list of pairs takes half as long again.
-        found: list[int | None] = list(map(_SECOND, map(ck.Message.timestamp, self._messages)))
-        if _NO_TIMESTAMP in found:
-            return [_timestamp_ms(*message.timestamp()) for message in self._messages]
+        found: list[int] = list(map(_SECOND, map(ck.Message.timestamp, self._messages)))
+        if found and min(found) < 0:
+            return list(map(stamp_of, self._messages))
         return found
 
     @property
@@ -230,5 +227,9 @@ NO_RECORDS: Final[Records] = KafkaMessages(())
 """What others are joined to."""
 
 
-def _timestamp_ms(kind: int, at_ms: int) -> int | None:
-    return None if kind == ck.TIMESTAMP_NOT_AVAILABLE else at_ms
+def stamp_of(message: ck.Message) -> int | None:
+    """The Kafka timestamp, ms since 1970; None where the record has none. Producers write -1 for none (NO_TIMESTAMP of
+    Kafka's clients), which the client takes for a time of creation; no negative number is a time.
+    """
+    kind, at_ms = message.timestamp()
+    return None if kind == ck.TIMESTAMP_NOT_AVAILABLE or at_ms < 0 else at_ms

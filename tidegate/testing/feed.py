@@ -26,8 +26,12 @@ _KEY_ID: Final = 2**31 - 1
 """Of keys' schemas that have none: values have 0."""
 
 
+NO_TIMESTAMP: Final = -1
+"""What Kafka's clients write for a record without timestamp."""
+
+
 class Produced(msgspec.Struct, frozen=True):
-    """A record of a topic; `timestamp_ms` None is what the clock shows."""
+    """A record of a topic; `timestamp_ms` None is what the clock shows, and `NO_TIMESTAMP` none."""
 
     partition: TopicPartition
     key: bytes | None
@@ -145,7 +149,9 @@ def _record(
 ) -> Produced:
     part = TopicPartition(element.topic or source.example_topic, element.partition)
     key = element.key_base64 if element.key is None else _key(element.key, key_options)
-    return Produced(part, key, _value(element, source.format, options), element.timestamp, element.headers or ())
+    none = "timestamp" in element.written and element.timestamp is None
+    at_ms = NO_TIMESTAMP if none else element.timestamp
+    return Produced(part, key, _value(element, source.format, options), at_ms, element.headers or ())
 
 
 def _key(text: str, options: FormatOptions | None) -> bytes:

@@ -30,7 +30,7 @@ from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.settings.fields import derive_timestamp
 from tidegate.testing.compare import JsonText, Record, derive_written
-from tidegate.testing.feed import Copies, Produced, derive_ends
+from tidegate.testing.feed import NO_TIMESTAMP, Copies, Produced, derive_ends
 from tidegate.testing.flow_text import render_moment
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
@@ -266,7 +266,7 @@ class LineParser:
             TopicPartition(topic, _partition(entry.get("partition"))),
             self._key(entry),
             self._value(entry),
-            _timestamp(entry.get("timestamp")),
+            _timestamp(entry["timestamp"]) if "timestamp" in entry else None,
             _headers(entry.get("headers")),
         )
 
@@ -305,8 +305,11 @@ def _base64(text: object) -> bytes:
         raise ValueError(f"{str(text)[:40]!r} is not base64") from error
 
 
-def _timestamp(value: object) -> int | None:
-    if value is None or (type(value) is int and abs(value) < 1 << 63):
+def _timestamp(value: object) -> int:
+    """`null` is how `tidegate topic read` shows that there is none."""
+    if value is None:
+        return NO_TIMESTAMP
+    if type(value) is int and abs(value) < 1 << 63:
         return value
     try:
         return moment_ms(derive_timestamp(value if isinstance(value, str) else ""))

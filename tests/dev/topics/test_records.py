@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import confluent_kafka as ck
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.dev.topics.client import _seen
 from tidegate.dev.topics.records import LineReader, LineRefused, SeenRecord, render_json, render_text
 from tidegate.testing.preview import _headers
 
@@ -94,3 +96,10 @@ def test_any_record_is_one_line_of_each_form(key: bytes | None, value: bytes | N
     entry = json.loads(line)
     assert entry.keys() <= {"topic", "partition", "offset", "timestamp", "key", "value", "key_base64", "value_base64"}
     assert ("value" in entry) != ("value_base64" in entry)
+
+
+@pytest.mark.parametrize(("at_ms", "shown"), [(-1, None), (-7, None), (0, "1970-01-01T00:00:00.000Z")])
+def test_a_negative_timestamp_is_shown_as_none(at_ms: int, shown: str | None) -> None:
+    stamp = (ck.TIMESTAMP_CREATE_TIME, at_ms)
+    record = _seen(ck.Message(topic="orders", partition=3, offset=12, value=b"1", timestamp=stamp, error=None))
+    assert json.loads(render_json(record))["timestamp"] == shown

@@ -207,13 +207,12 @@ def _disjoint(ranges: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
 
 def letter_of(message: ck.Message) -> Letter | None:
     """None for a record that is none."""
-    import confluent_kafka as ck
+    from tidegate.sources.messages import stamp_of
 
-    kind, at_ms = message.timestamp()
     return read_letter(
         message.partition() or 0,
         message.offset() or 0,
-        None if kind == ck.TIMESTAMP_NOT_AVAILABLE else at_ms,
+        stamp_of(message),
         message.key(),
         message.value(),
         _headers(message),

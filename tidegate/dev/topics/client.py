@@ -244,17 +244,13 @@ def _age(record: SeenRecord) -> tuple[int, int, int]:
 
 
 def _seen(message: ck.Message) -> SeenRecord:
-    import confluent_kafka as ck
+    from tidegate.sources.messages import KafkaMessages, stamp_of
 
-    from tidegate.sources.messages import KafkaMessages
-
-    kind, timestamp_ms = message.timestamp()
     key: Any = message.key()
     value: Any = message.value()
-    known = None if kind == ck.TIMESTAMP_NOT_AVAILABLE else timestamp_ms
     headers = KafkaMessages([message]).headers[0] or ()
     place = (str(message.topic()), message.partition() or 0, message.offset() or 0)
-    return SeenRecord(*place, known, key, value, headers)
+    return SeenRecord(*place, stamp_of(message), key, value, headers)
 
 
 def _derive_client(kafka: Mapping[str, str], side: Side) -> dict[str, Any]:
