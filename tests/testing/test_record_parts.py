@@ -160,7 +160,7 @@ def test_given_values_and_keys_have_their_ids_in_front_where_headers_may_have_th
 
 
 def test_a_copy_of_a_record_without_timestamp_gets_the_time_of_writing() -> None:
-    """Its sink is told NULL; as -1 it was no time that Kafka stores."""
+    """Its sink gets NULL: as -1 it was no time that Kafka stores."""
     case = (
         "given: {raws: [{value: a, timestamp: -1}, {value: b, timestamp: null}, {value: c, timestamp: 5}]}, expect: "
         "{copy: [{value: a, timestamp: null}, {value: b, timestamp: null}, {value: c, timestamp: 5}]}"
