@@ -7,7 +7,7 @@ import io
 import msgspec
 from rich.console import Console
 
-from tidegate.cli.operator_table import find_busiest, find_stalled, render_operators
+from tidegate.cli.operator_table import find_busiest, find_early, find_stalled, render_operators
 from tidegate.daemon.status import OperatorStatus
 from tidegate.ids import OperatorName
 
@@ -71,3 +71,8 @@ def test_nobody_is_the_busiest_while_all_rest() -> None:
     assert find_busiest([operator("orders", "source", 0, 0, 0, 0.0)]) is None
     assert find_busiest([operator("orders", "source", 0, 0, 0, 0.004)]) is None, "it would be busiest at 0%"
     assert find_busiest([ORDERS, PAID]) is PAID
+
+
+def test_event_times_before_1971_are_a_line_with_what_helps() -> None:
+    early = msgspec.structs.replace(ORDERS, before_1971=4, before_1971_remedy="do this")
+    assert list(find_early([early, PAID])) == ["source orders: 4 records have event times before 1971; do this"]

@@ -101,3 +101,20 @@ def test_a_watermark_is_the_lowest_of_all_slots_and_belongs_to_the_attempt() -> 
 def test_kinds_come_from_the_plan() -> None:
     chain = vertex(source_node("read", children=(1,)), totals_node("total", children=(2,)), sink_node("write"))
     assert derive_kinds(plan_of(1, [chain])) == {"read": "source", "total": "aggregate", "write": "sink"}
+
+
+def early(count: int) -> SlotReport:
+    return SlotReport(operators={ORDERS: OperatorCounts(before_1971=count)})
+
+
+def test_event_times_before_1971_are_counted_shown_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = PipelineMetrics("shop", "0.1.0", HandClock(), KINDS, remedies={ORDERS: "do this"})
+    metrics.slot_report(FIRST, 0, early(0))
+    (before, _) = metrics.snapshot().operators
+    assert (before.before_1971, before.before_1971_remedy, caplog.messages) == (0, "", [])
+    for attempt, slot, count in ((FIRST, 0, 3), (FIRST, 1, 1), (FIRST, 0, 5), (SECOND, 0, 2)):
+        metrics.slot_report(attempt, slot, early(count))
+    (found, _) = metrics.snapshot().operators
+    assert (found.before_1971, found.before_1971_remedy) == (8, "do this")
+    assert value(metrics, "operator_rows_before_1971_total", step="orders") == 8
+    assert caplog.messages == ["source orders: 3 records have event times before 1971; do this"]

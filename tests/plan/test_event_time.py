@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import msgspec
 import pytest
 
 from tests.plan.test_build import HEAD, ORDERS, check, operators, plan_of
 from tidegate.config.load import parse_pipeline
-from tidegate.datatypes import BIGINT
+from tidegate.datatypes import BIGINT, DOUBLE, INT, STRING, TIMESTAMP
+from tidegate.expressions.parse import parse_expression
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_source import EventTime, SourceOperator
@@ -160,3 +164,100 @@ def test_the_explanation_says_how_far_ahead_a_record_may_be() -> None:
     declared = EventTime("at", 5000, ahead_ms=60_000, carried=True)
     shown = "event time: at, at most 1m after the Kafka timestamp; watermark: delay 5s, idle caught-up"
     assert source("a", declared).describes()[-1] == shown
+
+
+def computed(text: str, **more: Any) -> EventTime:
+    columns = {"id": BIGINT, "customer": STRING, "amount": DOUBLE, "qty": INT, "at": TIMESTAMP}
+    return EventTime(expression=parse_expression(text, columns), written=text, **more)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "timestamp_seconds(id)",
+        "cast(amount as timestamp)",
+        "to_timestamp(customer, 'dd/MM/yyyy HH:mm')",
+        "coalesce(at, timestamp_millis(id))",
+        "id * 1000",
+        "cast(qty as bigint)",
+    ],
+)
+def test_event_time_is_computed_from_columns(text: str) -> None:
+    assert time_of(f'    event_time: "{text}"\n') == computed(text)
+
+
+@pytest.mark.parametrize("text", ["`at`", "AT", " at "])
+def test_an_expression_that_is_a_column_is_that_column(text: str) -> None:
+    assert time_of(f'    event_time: "{text}"\n') == EventTime("at")
+
+
+def test_the_columns_of_a_computed_event_time_survive_pruning_and_go_no_further() -> None:
+    declared = EventTime(expression=parse_expression("timestamp_seconds(at)", dict(COLUMNS)), written="...")
+    graph = graph_of((source("a", declared), ()), (step("plain"), ("a",)))
+    pruned = derive_pruned(derive_timed(graph))[OperatorName("a")].operator
+    assert isinstance(pruned, SourceOperator)
+    assert (pruned.event_time, pruned.output, pruned.decodes) == (declared, COLUMNS[:1], COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message", "remedy"),
+    [
+        ("5", 17, "`5` is the same for all records", "compute the event time from columns of the source"),
+        ("timestamp_seconds(5)", 17, "is the same for all records", "compute the event time from columns"),
+        ("qty", 17, "`qty` is int", "of seconds `timestamp_seconds(qty)`"),
+        ("amount", 17, "`amount` is double", "of seconds `cast(amount as timestamp)`"),
+        ("customer", 17, "`customer` is string", "`to_timestamp(customer, 'dd/MM/yyyy HH:mm')` with its pattern"),
+        ("cast(at as date)", 17, "is date", "`cast(cast(at as date) as timestamp)`"),
+        ("id > 5", 17, "`id > 5` is boolean", "use a timestamp, or a bigint in ms since 1970"),
+        ("sent", 17, "there is no column `sent`", "the columns are amount, at, customer, id, qty"),
+        ("timestamp_seconds(sent)", 35, "there is no column `sent`", "the columns are"),
+        ("max(at)", 17, "the aggregate function `max` cannot stand here", ""),
+        ("crc32(aes_encrypt(customer, secret('k')))", 17, "encrypts, or needs a secret", "that are not encrypted"),
+    ],
+)
+def test_what_is_no_event_time_is_refused_at_its_place(text: str, column: int, message: str, remedy: str) -> None:
+    secret = "secrets: {k: sixteen letters!}\n" if "secret" in text else ""
+    (problem,) = check(f"{secret}{ORDERS}    event_time: {text}\n{SINK}").problems
+    assert (problem.path, problem.column) == ("sources.orders.event_time", column)
+    assert message in problem.message
+    assert remedy in problem.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("qty", 1),
+        ("amount", 1),
+        ("cast(amount as decimal(9,2))", 1),
+        ("customer", 2),
+        ("cast(at as date)", 1),
+        ("`a-b`", 1),
+    ],
+)
+def test_the_remedy_of_a_refusal_is_taken(text: str, count: int) -> None:
+    orders = ORDERS.replace("qty: int", "qty: int, a-b: int")
+    (problem,) = check(f'{orders}    event_time: "{text.strip("`")}"\n{SINK}').problems
+    named = re.findall(r"`([a-z].*?\))`(?!\))", problem.remedy)
+    assert len(named) == count
+    for one in named:
+        assert check(f'{orders}    event_time: "{one}"\n{SINK}').problems == ()
+
+
+def test_another_expression_is_another_event_time_and_another_spelling_is_not() -> None:
+    texts = ["timestamp_seconds(at)", "TIMESTAMP_SECONDS( at )", "timestamp_millis(at)", "at"]
+    times = []
+    for text in texts:
+        one = EventTime(expression=parse_expression(text, dict(COLUMNS)), written=text, carried=True)
+        (branch,) = msgspec.structs.replace(source("a"), event_time=one).passes(())
+        times.append(branch.time)
+    (plain,) = msgspec.structs.replace(source("a"), event_time=EventTime("at", carried=True)).passes(())
+    assert times[0] == times[1]
+    assert times[3] == plain.time
+    assert len(set(times)) == 3
+
+
+def test_the_explanation_has_the_expression() -> None:
+    declared = EventTime(
+        expression=parse_expression("timestamp_seconds(at)", dict(COLUMNS)), written="timestamp_seconds(at)"
+    )
+    assert source("a", declared).describes()[-1] == "event time: timestamp_seconds(at), checked; no step needs it"

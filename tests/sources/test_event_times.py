@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import polars as pl
 import pytest
 from hypothesis import example, given
@@ -10,10 +12,11 @@ from hypothesis import strategies as st
 from tests.sources.scripted import NAME, P0, P1, TIMESTAMPS, Scripted, order
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT
+from tidegate.expressions.parse import parse_expression
 from tidegate.operators.kinds.kafka_source import EventTime
 from tidegate.operators.runtime import LOWEST
 from tidegate.sources import event_times
-from tidegate.sources.event_times import FIRST_MS, LAST_MS, measure_behind
+from tidegate.sources.event_times import FIRST_MS, LAST_MS, YEAR_1971_MS, measure_behind
 
 AT = EventTime("at", 0, carried=True)
 
@@ -253,3 +256,75 @@ def test_nothing_is_refused_where_all_are_near_enough() -> None:
     with Scripted(EventTime("at", ahead_ms=0, carried=True)) as one:
         assert len(one.read((P0, (order(1, 500), 500)), (P0, (order(2, 1), 500)))) == 2
     assert one.bad == []
+
+
+def computed(text: str, **more: Any) -> EventTime:
+    return EventTime(expression=parse_expression(text, {"id": BIGINT, "at": BIGINT}), written=text, **more)
+
+
+@pytest.mark.parametrize("carried", [True, False])
+def test_event_time_is_computed_from_columns_that_go_no_further(carried: bool) -> None:
+    with Scripted(computed("timestamp_seconds(at)", carried=carried), output=(("id", BIGINT),)) as one:
+        frame = one.read((P0, order(1, 7)), (P0, order(2, 1_767_225_600)))
+        assert frame.columns[:3] == ["id", "__partition", "__offset"]
+        assert not carried or frame["__time"].to_list() == [7_000, 1_767_225_600_000]
+        assert one.bad == []
+
+
+def test_a_number_that_is_computed_is_in_ms() -> None:
+    with Scripted(computed("at * 1000 + id", carried=True)) as one:
+        assert one.read((P0, order(1, 7)))["__time"].to_list() == [7_001]
+
+
+@pytest.mark.parametrize("carried", [True, False])
+def test_a_record_whose_event_time_cannot_be_computed_is_bad_alone(carried: bool) -> None:
+    with Scripted(computed("timestamp_seconds(10000 div at)", carried=carried), output=(("id", BIGINT),)) as one:
+        frame = one.read(
+            (P0, order(1, 10)),
+            (P0, b"{"),
+            (P0, order(2, 0)),
+            (P0, order(3, "null")),
+            (P1, order(4, 0)),
+            (P0, order(5, 1)),
+        )
+        assert frame.select("id", "__partition", "__offset").rows() == [(1, 0, 0), (5, 0, 4)]
+        assert not carried or frame["__time"].to_list() == [1_000_000, 10_000_000]
+        assert [(where.rpartition("orders")[2], failure.kind) for where, failure in one.bad] == [
+            ("[0] offset 1", "MALFORMED_JSON"),
+            ("[0] offset 2", "DIVIDE_BY_ZERO"),
+            ("[0] offset 3", "NO_EVENT_TIME"),
+            ("[1] offset 0", "DIVIDE_BY_ZERO"),
+        ]
+        assert one.bad[1][1].message.startswith("the event time: division by zero in `")
+        assert one.bad[2][1].message == "the event time, `timestamp_seconds(10000 div at)`, is NULL"
+
+
+def test_how_far_ahead_a_computed_time_is_goes_by_the_timestamp_of_its_own_record() -> None:
+    with Scripted(computed("timestamp_seconds(id div at)", ahead_ms=1_000, carried=True)) as one:
+        frame = one.read((P0, (order(1, 0), 1)), (P0, (order(9, 1), 9_000)), (P0, (order(9, 1), 1_000)))
+        assert frame["__offset"].to_list() == [1]
+        assert [failure.kind for _, failure in one.bad] == ["DIVIDE_BY_ZERO", "EVENT_TIME_OUT_OF_RANGE"]
+
+
+def test_watermarks_begin_again_where_the_expression_is_another() -> None:
+    first = computed("timestamp_seconds(at)", carried=True)
+    with Scripted(first) as one:
+        one.read((P0, order(1, 7)))
+        positions = one.source.positions()
+    assert positions.event_time == "timestamp_seconds(at)"
+    with Scripted(first, positions) as same:
+        assert dict(same.source.positions().watermarks)[P0] == 6_999
+    with Scripted(computed("timestamp_millis(at)", carried=True), positions) as other:
+        assert other.source.positions().watermarks == ()
+
+
+@pytest.mark.parametrize(
+    ("event_time", "counted"),
+    [(AT, 2), (EventTime(carried=True), 1), (computed("timestamp_seconds(at)", carried=True), 1)],
+)
+def test_event_times_before_1971_are_counted_and_good(event_time: EventTime, counted: int) -> None:
+    with Scripted(event_time) as one:
+        one.read((P0, (order(1, YEAR_1971_MS - 1), YEAR_1971_MS)), (P0, (b"{", 5)))
+        one.read((P0, (order(2, YEAR_1971_MS), YEAR_1971_MS)), (P1, (order(3, 86_400), 5)))
+        assert one.source.before_1971 == counted
+        assert len(one.bad) == 1

@@ -132,3 +132,48 @@ def test_a_pattern_holds_no_watermark_back_where_a_case_names_topics(parallelism
     given = ", ".join(one.replace("{value", "{topic: clicks-eu, value") for one in (record(1), record(40)))
     result = run_one(f"given: {{orders: [{given}]}}", pipeline, parallelism)
     assert len(result.output["totals"]) == 1, messages(result)
+
+
+def test_event_times_before_1971_are_a_note_of_a_case_that_fails() -> None:
+    early = "{value: {id: 1, customer: ann, amount: 100, at: 1970-01-21T00:00:00Z}}"
+    result = run_one(f"given: {{orders: [{early}]}}, expect: {{out: []}}", PIPELINE)
+    assert any("orders: 1 record has an event time before 1971; `at` is a timestamp" in one for one in messages(result))
+
+
+COMPUTED = """\
+version: 1
+name: readings
+kafka: {bootstrap.servers: "127.0.0.1:9092"}
+checkpoints: {directory: file:///nowhere}
+sources:
+  readings:
+    topic: readings
+    schema: {sensor: string, at: bigint, info: "struct<at: string>"}
+    event_time: EVENT_TIME
+    watermark: {delay: 5s}
+    bad_records: skip
+steps:
+  - {name: per_minute, from: readings, key: sensor, window: {tumbling: 1m}, aggregate: {n: count(*)}}
+sinks:
+  out: {from: per_minute, topic: out, key: sensor}
+tests:
+"""
+
+
+@pytest.mark.parametrize("text", ["timestamp_seconds(at)", "at * 1000", "to_timestamp(info.at, 'dd/MM/yyyy HH:mm:ss')"])
+def test_windows_go_by_a_computed_event_time(text: str) -> None:
+    """Their columns are read by nothing else."""
+    seconds = (0, 30, 100, 200)
+    given = ", ".join(
+        f"{{value: {{sensor: s, at: {1_767_225_600 + n}, info: {{at: '01/01/2026 00:{n // 60:02}:{n % 60:02}'}}}}}}"
+        for n in seconds
+    )
+    windows = ", ".join(
+        f"{{key: s, value: {{sensor: s, window_start: 2026-01-01T00:{minute:02}:00Z, "
+        f"window_end: 2026-01-01T00:{minute + 1:02}:00Z, n: {count}}}}}"
+        for minute, count in ((0, 2), (1, 1), (3, 1))
+    )
+    end = "{value: {sensor: s}}, {watermark: 2026-01-01T01:00:00Z}"
+    case = f"given: {{readings: [{given}, {end}]}}, expect: {{out: [{windows}]}}"
+    result = run_one(f"{case}, bad_records: {{NO_EVENT_TIME: 1}}", COMPUTED.replace("EVENT_TIME", f'"{text}"'))
+    assert result.passed, messages(result)

@@ -268,3 +268,15 @@ def test_tombstones_bytes_and_the_fields_of_a_record_are_shown() -> None:
     assert render_fields({"key": "a", "value": None}) == '{"key": "a", "value": null}'
     assert json.loads(render_field("\U000e0001")) == "\U000e0001"
     assert render_field("\U000e0001").isascii()
+
+
+def test_event_times_before_1971_are_named_with_the_remedy() -> None:
+    pipeline = ORDERS.replace("tests:\n", "").replace("at: timestamp}, ", "at: timestamp}, event_time: EVENT_TIME, ")
+    lines = [b'{"id": 1767225600, "customer": "ann", "amount": 100}']
+    found = []
+    for event_time in ("id", "timestamp_seconds(id)"):
+        run = Preview(*load("", pipeline.replace("EVENT_TIME", event_time)), lambda _: None)
+        assert len(list(run.run(parse(lines)))) == 2
+        found.append(run.early)
+    remedy = "`id` is read as ms since 1970: if it is in seconds, write `event_time: timestamp_seconds(id)`"
+    assert found == [[f"source orders: 1 record has an event time before 1971; {remedy}"], []]

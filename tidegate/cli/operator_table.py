@@ -10,6 +10,7 @@ from rich.table import Table
 from tidegate.daemon.checkpoint_summary import render_duration
 from tidegate.daemon.event_time import render_moment
 from tidegate.daemon.status import OperatorStatus
+from tidegate.operators.early_event_times import describe_early
 
 NUMBERS: Final = ("in", "out", "filtered", "failed", "in/s", "busy")
 BUSY: Final = 0.005
@@ -52,6 +53,13 @@ def find_stalled(operators: Sequence[OperatorStatus]) -> Iterator[str]:
         if one.stalled_seconds is not None:
             age = render_duration(one.stalled_seconds)
             yield f"{one.name}: its watermark has waited for {one.held_back_by} for {age}, although rows arrive"
+
+
+def find_early(operators: Sequence[OperatorStatus]) -> Iterator[str]:
+    """A line for every source that has event times before 1971."""
+    for one in operators:
+        if one.before_1971:
+            yield describe_early(one.name, one.before_1971, one.before_1971_remedy)
 
 
 def find_busiest(operators: Sequence[OperatorStatus]) -> OperatorStatus | None:

@@ -64,10 +64,16 @@ def _keep_exit_code() -> None:
 
 def _make_metrics(settings: PipelineSettings, plan: Plan) -> PipelineMetrics:
     from tidegate.daemon.metrics import PipelineMetrics
-    from tidegate.daemon.operator_accounts import derive_kinds
+    from tidegate.daemon.operator_accounts import derive_kinds, derive_remedies
 
     checkpoints = settings.checkpoints
-    metrics = PipelineMetrics(settings.name, __version__, kinds=derive_kinds(plan), guarantee=checkpoints.mode)
+    metrics = PipelineMetrics(
+        settings.name,
+        __version__,
+        kinds=derive_kinds(plan),
+        guarantee=checkpoints.mode,
+        remedies=derive_remedies(plan),
+    )
     metrics.limits(checkpoints.interval_ms, checkpoints.min_pause_ms, checkpoints.transaction_timeout_ms)
     return metrics
 

@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.cli.operator_table import find_stalled, render_operators
+from tidegate.cli.operator_table import find_early, find_stalled, render_operators
 from tidegate.cli.orders import (
     ANSWER_S,
     FORM,
@@ -89,7 +89,7 @@ def status(file: Path, given: Given, style: str) -> int:
         if found.operators:
             console.print()
             _print_whole(console, render_operators(found.operators))
-            for line in find_stalled(found.operators):
+            for line in (*find_stalled(found.operators), *find_early(found.operators)):
                 console.print(line, style="yellow", soft_wrap=True)
     return int(found.state is PipelineState.FAILED)
 

@@ -22,6 +22,7 @@ from tidegate.settings.fields import (
     Column,
     Directories,
     Directory,
+    ExpressionText,
     Flag,
     GiveUp,
     GiveUpAfter,
@@ -274,11 +275,12 @@ class SourceSettings(TopicsSettings):
         Field(description="How values were written that look alike: of debezium, and timestamps of debezium-avro."),
     ] = WrittenAsSettings()
     event_time: Annotated[
-        Column | None,
+        ExpressionText | None,
         Field(
-            description="Column with the time of the event that a record is about: timestamp, or bigint in ms since "
-            "1970. A record where it is NULL, or outside the years 1 to 9999, is a bad record. By default the Kafka "
-            "timestamp, where a step needs event time; then a record without one is bad."
+            description="When the event of a record happened: a column of the source, or an expression over its "
+            "columns such as `timestamp_seconds(at)`. It gives a timestamp, or a bigint in ms since 1970. A record for "
+            "which it is NULL, cannot be computed, or is outside the years 1 to 9999 is a bad record. By default the "
+            "Kafka timestamp, where a step needs event time; then a record without one is bad."
         ),
     ] = None
     watermark: Annotated[

@@ -156,6 +156,12 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             ("step", "subtask"),
         ),
         MetricSpec(
+            "tidegate_operator_rows_before_1971_total",
+            _C,
+            "Rows of a source whose event time is before 1971: mostly another unit, or a default of the producer.",
+            ("step",),
+        ),
+        MetricSpec(
             "tidegate_operator_watermarks_total", _C, "Watermarks that an operator has passed on.", ("step", "subtask")
         ),
         MetricSpec(

@@ -29,7 +29,7 @@ from tidegate.daemon.checkpoint_summary import PHASES, derive_duration_s, derive
 from tidegate.daemon.commit_account import CommitAccount
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
-from tidegate.daemon.operator_accounts import OperatorAccounts
+from tidegate.daemon.operator_accounts import NO_REMEDIES, OperatorAccounts
 from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
 from tidegate.daemon.record_times import RecordTimes
 from tidegate.daemon.status import PipelineState, Status
@@ -72,6 +72,7 @@ class PipelineMetrics:
         kinds: Mapping[OperatorName, str] = NO_KINDS,
         now_ms: Callable[[], int] = SYSTEM_CLOCK.now_ms,
         guarantee: str = "exactly-once",
+        remedies: Mapping[OperatorName, str] = NO_REMEDIES,
     ) -> None:
         self.registry = CollectorRegistry()
         self._pipeline = pipeline
@@ -100,7 +101,7 @@ class PipelineMetrics:
         self._exported: set[TopicPartition] = set()
         self._commits = CommitAccount()
         self._freshness = Freshness()
-        self._operators = OperatorAccounts(kinds, RATE_WINDOW_SECONDS)
+        self._operators = OperatorAccounts(kinds, RATE_WINDOW_SECONDS, remedies)
         self._stalled: set[OperatorName] = set()
         self._history, self._failures = CheckpointHistory(), FailureHistory()
         self._steps, self._reasons = LabelBound(STEPS_MAX), LabelBound(REASONS_MAX)
@@ -201,13 +202,12 @@ class PipelineMetrics:
     def _add_operators(self, counts: ReportCounts, subtask: int, report: SlotReport) -> None:
         for name, new in self._operators.take(subtask, report, counts).items():
             step = self._steps.of(name)
-            self._counter("tidegate_operator_rows_in_total", step, str(subtask)).inc(new.rows_in)
-            self._counter("tidegate_operator_rows_out_total", step, str(subtask)).inc(new.rows_out)
-            self._counter("tidegate_operator_rows_filtered_total", step).inc(new.filtered)
-            self._counter("tidegate_operator_rows_failed_total", step).inc(new.failed)
+            for rows, added in (("in", new.rows_in), ("out", new.rows_out), ("late", new.late)):
+                self._counter(f"tidegate_operator_rows_{rows}_total", step, str(subtask)).inc(added)
+            for rows, added in (("filtered", new.filtered), ("failed", new.failed), ("before_1971", new.before_1971)):
+                self._counter(f"tidegate_operator_rows_{rows}_total", step).inc(added)
             self._counter("tidegate_operator_busy_seconds_total", step, str(subtask)).inc(new.busy_ms / 1000)
             self._counter("tidegate_operator_blocked_seconds_total", step, str(subtask)).inc(new.blocked_ms / 1000)
-            self._counter("tidegate_operator_rows_late_total", step, str(subtask)).inc(new.late)
             self._counter("tidegate_operator_watermarks_total", step, str(subtask)).inc(new.watermarks)
             for kind, held in new.gauges.items():
                 self._gauge("tidegate_operator_entries", step, str(subtask), kind).set(held)
@@ -223,6 +223,8 @@ class PipelineMetrics:
             self._gauge(EVENT_TIME_GAUGES[0], step).set(watermark_ms / 1000)
             lag = partial(self._lag_of_event_time, watermark_ms)
             self._gauge(EVENT_TIME_GAUGES[1], step).set_function(lag)
+        for line in self._operators.take_early():
+            logger.warning("%s", line)
         now = self._elapsed()
         for source, stall in self._operators.stalls(now).items():
             self._gauge("tidegate_source_watermark_stalled_seconds", self._steps.of(source)).set(

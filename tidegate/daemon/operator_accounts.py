@@ -7,21 +7,31 @@ over the last few seconds, so that the step that is slow now can be named.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from tidegate.daemon.event_time import Stall, StallWatch, as_shown, derive_watermark
 from tidegate.daemon.rates import CounterWindow, ReportCounts
 from tidegate.daemon.status import OperatorStatus, SlotStatus, SubtaskStatus
 from tidegate.ids import OperatorName
+from tidegate.operators.early_event_times import derive_remedy, describe_early
+from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts, SlotReport
 
+NO_REMEDIES: Final[Mapping[OperatorName, str]] = {}
+
 
 class OperatorAccounts:
-    """See the module. `kinds` are the operators of the plan in its order, with the word for what each is."""
+    """See the module. `kinds` are the operators of the plan in its order, with the word for what each is; `remedies`
+    what helps a source whose event times are before 1971.
+    """
 
-    def __init__(self, kinds: Mapping[OperatorName, str], window_s: float) -> None:
+    def __init__(
+        self, kinds: Mapping[OperatorName, str], window_s: float, remedies: Mapping[OperatorName, str] = NO_REMEDIES
+    ) -> None:
         self._kinds = kinds
+        self._remedies = remedies
+        self._early: set[OperatorName] = set()
         self._window_s = window_s
         self._operators = {name: _Account(window_s) for name in kinds}
         self._slots: dict[int, SlotStatus] = {}
@@ -73,6 +83,13 @@ class OperatorAccounts:
                 found[name] = self._stalls.find(name, account.slots, now)
         return found
 
+    def take_early(self) -> list[str]:
+        """A line for each source that has its first event times before 1971: once for each."""
+        found = {name: derive_total(one.slots).before_1971 for name, one in self._operators.items()}
+        new = {name: count for name, count in found.items() if count and name not in self._early}
+        self._early.update(new)
+        return [describe_early(name, count, self._remedies.get(name, "")) for name, count in new.items()]
+
     @property
     def slots(self) -> tuple[SlotStatus, ...]:
         """Of every slot that has reported, by its number."""
@@ -96,6 +113,7 @@ class OperatorAccounts:
             event_time_lag_seconds=None if watermark_ms is None else (now_ms - watermark_ms) / 1000,
             stalled_seconds=None if stall is None else now - stall.since_s,
             held_back_by="" if stall is None else stall.partition,
+            before_1971_remedy=self._remedies.get(name, "") if total.before_1971 else "",
             subtasks=tuple(SubtaskStatus(slot=slot, **_figures(one)) for slot, one in sorted(account.slots.items())),
         )
 
@@ -118,6 +136,11 @@ def derive_kinds(plan: Plan) -> dict[OperatorName, str]:
     return {node.operator.name: node.operator.kind for node in plan.nodes}
 
 
+def derive_remedies(plan: Plan) -> dict[OperatorName, str]:
+    """What helps each source of a plan whose event times are before 1971."""
+    return {source.name: derive_remedy(source) for source in plan.operators(SourceOperator)}
+
+
 def derive_total(per_slot: Mapping[int, OperatorCounts]) -> OperatorCounts:
     """Of all slots together."""
     total, gauges = OperatorCounts(), dict[str, int]()
@@ -138,6 +161,7 @@ def _figures(counts: OperatorCounts) -> dict[str, Any]:
         "filtered": counts.filtered,
         "failed": counts.failed,
         "late": counts.late,
+        "before_1971": counts.before_1971,
         "busy_seconds": counts.busy_ms / 1000,
         "blocked_seconds": counts.blocked_ms / 1000,
         "watermarks": counts.watermarks,
@@ -154,6 +178,7 @@ def _derive_new(name: OperatorName, counts: OperatorCounts, seen: ReportCounts) 
         filtered=int(seen.advance(("filtered", name), counts.filtered)),
         failed=int(seen.advance(("failed", name), counts.failed)),
         late=int(seen.advance(("late", name), counts.late)),
+        before_1971=int(seen.advance(("before_1971", name), counts.before_1971)),
         busy_ms=seen.advance(("busy_ms", name), counts.busy_ms),
         blocked_ms=seen.advance(("blocked_ms", name), counts.blocked_ms),
         watermarks=int(seen.advance(("watermarks", name), counts.watermarks)),
@@ -168,6 +193,7 @@ def _add(total: OperatorCounts, new: OperatorCounts) -> None:
     total.filtered += new.filtered
     total.failed += new.failed
     total.late += new.late
+    total.before_1971 += new.before_1971
     total.busy_ms += new.busy_ms
     total.blocked_ms += new.blocked_ms
     total.watermarks += new.watermarks

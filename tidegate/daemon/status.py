@@ -61,6 +61,8 @@ class OperatorFigures(msgspec.Struct, frozen=True, kw_only=True):
     busy_seconds: float
     late: int = 0
     """Rows left out because what they belong to was closed already."""
+    before_1971: int = 0
+    """Of a source: rows whose event time is before 1971."""
     watermarks: int = 0
     """How many it has passed on."""
     watermark_ms: int | None = None
@@ -95,6 +97,8 @@ class OperatorStatus(OperatorFigures, frozen=True, kw_only=True):
     """Of a source: for so long its watermark has stood although rows arrive; None while it moves."""
     held_back_by: str = ""
     """Then: the partition that it waits for."""
+    before_1971_remedy: str = ""
+    """What helps, where event times are before 1971."""
     subtasks: tuple[SubtaskStatus, ...]
 
 

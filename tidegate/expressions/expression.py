@@ -6,6 +6,7 @@ them to Polars.
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 import msgspec
@@ -222,7 +223,13 @@ def can_fail(expression: Expression) -> bool:
 
 
 MAX_TEXT_CHARACTERS = 120
+_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _INFIX = frozenset({"+", "-", "*", "/", "%", "div", "=", "<", "<=", ">", ">=", "<=>", "and", "or", "&", "|", "^", "||"})
+
+
+def quote_column(name: str) -> str:
+    """The name of a column as an expression takes it."""
+    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 def text_of(expression: Expression) -> str:

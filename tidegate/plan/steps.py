@@ -23,12 +23,13 @@ from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import FormatOptions, IdPlace, UnknownFields
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import DELETED, SKIP, TOMBSTONE, EventTime, SourceOperator
+from tidegate.operators.kinds.kafka_source import DELETED, SKIP, TOMBSTONE, SourceOperator
 from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.kinds.union import UnionOperator
 from tidegate.operators.registry import choose_step_kind, step_kinds
 from tidegate.operators.spec import LATE, Operator
 from tidegate.operators.step import NEEDS_RETRACTION, StepKind
+from tidegate.plan.event_time import derive_event_time
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.plan.record_parts import SinkParts, derive_key, derive_metadata
 from tidegate.plan.scope import Declared
@@ -161,7 +162,7 @@ class Builder:
             until=source.until,
             bad_records=policy,
             kafka=reveal(properties),
-            event_time=self._event_time(name, source, columns),
+            event_time=derive_event_time(self, name, source, columns),
             options=options,
             on_lost_input=source.on_lost_input,
             pattern=source.pattern or "",
@@ -185,17 +186,6 @@ class Builder:
         except FormatRefusal as refusal:
             self.problem(("sources", name, "schema"), refusal.message, refusal.remedy)
             return {}
-
-    def _event_time(self, name: str, source: SourceSettings, columns: Mapping[str, DataType]) -> EventTime:
-        """As declared; whether anybody needs it is found later (`prune.py`)."""
-        watermark = source.watermark
-        if source.event_time is not None:
-            self.moment(("sources", name, "event_time"), source.event_time, columns)
-        elif watermark.ahead_ms is not None:
-            remedy = "name a column, or remove `ahead`: brokers have `message.timestamp.after.max.ms`"
-            message = "without `event_time` the Kafka timestamp is the event time, and never ahead of itself"
-            self.problem(("sources", name, "watermark", "ahead"), message, remedy)
-        return EventTime(source.event_time, watermark.delay_ms, watermark.idle, watermark.ahead_ms)
 
     def _input_columns(self, one: Declared) -> dict[str, DataType] | None:
         """The columns that arrive; None when an input is unusable or the inputs disagree."""

@@ -107,7 +107,7 @@ class WatermarkSettings(Settings):
         duration("0s", "366d"),
         Field(
             alias="ahead",
-            description="By how much the column `event_time` of a record may be after its Kafka timestamp. A record "
+            description="By how much the `event_time` of a record may be after its Kafka timestamp. A record "
             "that is further ahead is bad: it would take the watermark of its partition with it for good, and all that "
             "follow would be late. A record without Kafka timestamp is not checked. Without `ahead` any time is taken.",
         ),

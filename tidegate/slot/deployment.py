@@ -273,6 +273,7 @@ class Deployment:
             own = found.get(source.operator.name)
             if own is not None:
                 own.rows_in, own.filtered = source.records, source.left_out
+                own.before_1971 = source.before_1971
                 own.failed = sum(bad.get(source.operator.name, {}).values())
                 held_by = source.held_back_by
                 own.held_back_by = str(held_by) if held_by is not None else ""

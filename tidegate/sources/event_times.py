@@ -14,14 +14,18 @@ from typing import Final, NamedTuple, TypeVar
 import polars as pl
 
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, TIMESTAMP
+from tidegate.expressions.compiled import compile_projection
 from tidegate.formats.contract import Decoded, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.operators.kinds.kafka_source import EventTime, SourceOperator
+from tidegate.operators.rowwise import Apply, apply_to_rows
 from tidegate.settings.units import render_duration
 
 FIRST_MS: Final = FIRST_MOMENT // 1000
 LAST_MS: Final = LAST_MOMENT // 1000
 """The years 1 to 9999: what a timestamp column can hold."""
+YEAR_1971_MS: Final = 31_536_000_000
+"""Times before it are mostly numbers in another unit than was said, or defaults of a producer."""
 _FLOOR: Final = -(1 << 62)
 """Below every watermark, and far enough from the end of the type to be subtracted from."""
 RUN_ROWS: Final = 500
@@ -46,18 +50,35 @@ class EventTimes:
     """Of one source."""
 
     def __init__(self, event_time: EventTime, operator: SourceOperator) -> None:
-        self._column = column = event_time.column
-        self._per_ms = 1000 if column is not None and dict(operator.columns)[column] == TIMESTAMP else 1
+        self._text = event_time.text
+        self._column = event_time.column
+        computed, columns = event_time.expression, dict(operator.columns)
+        self._compute = None if computed is None else compile_projection([("__time", computed)]).apply
+        kind = columns.get(self._column or "") if computed is None else computed.type
+        self._per_ms = 1000 if kind == TIMESTAMP else 1
         self._ahead_ms = event_time.ahead_ms
-        self._only_read = column is not None and column not in dict(operator.output)
+        self._only_read = sorted(event_time.reads - dict(operator.output).keys())
+        self.before_1971 = 0
+        """Good rows so far with an event time before 1971."""
 
     def read(self, decoded: Decoded, messages: Messages, good: Rows) -> Timed:
         """The times of what was decoded; a record without a usable one is bad."""
-        times = self._times(decoded.frame, messages, good)
+        if self._compute is None:
+            found = self._judge(decoded, self._times(decoded.frame, messages, good), messages, good)
+        else:
+            found = self._judge(*self._computed(self._compute, decoded, messages, good))
+        first = found.times.min()
+        if isinstance(first, int) and first < YEAR_1971_MS:
+            self.before_1971 += int((found.times < YEAR_1971_MS).sum())
+        return found
+
+    def _judge(self, decoded: Decoded, times: pl.Series, messages: Messages, good: Rows) -> Timed:
+        """Without the rows that have no usable time, and the columns that were read for it alone."""
         frame = decoded.frame
-        if self._only_read and self._column is not None:
+        if self._only_read:
             frame = frame.clone()  # of no data; `drop` is a query, which costs as much as decoding twenty records
-            frame.drop_in_place(self._column)
+            for name in self._only_read:
+                frame.drop_in_place(name)
         bad = self._find_bad(times, messages, good)
         if bad is None:
             return Timed(Decoded(frame, decoded.failures), good, times)
@@ -70,10 +91,28 @@ class EventTimes:
         left = [place for place, wrong in zip(places, bad.to_list(), strict=True) if not wrong]
         return Timed(Decoded(frame.filter(~bad), failures), left, times.filter(~bad))
 
+    def _computed(
+        self, compute: Apply, decoded: Decoded, messages: Messages, good: Rows
+    ) -> tuple[Decoded, pl.Series, Messages, Rows]:
+        """The times that the expression gives, without the rows for which it fails."""
+        frame = decoded.frame
+        made, failed = apply_to_rows(frame, compute)
+        times = self._in_ms(made["__time"])
+        if not failed:
+            return decoded, times, messages, good
+        places = range(frame.height) if good is None else good
+        failures = [RecordFailure(places[one.row], one.kind, f"the event time: {one.message}") for one in failed]
+        wrong = {one.row for one in failed}
+        left = [index for index in range(frame.height) if index not in wrong]
+        failures = sorted([*decoded.failures, *failures], key=attrgetter("row"))
+        return Decoded(frame[left], failures), times, messages, [places[index] for index in left]
+
     def _times(self, frame: pl.DataFrame, messages: Messages, good: Rows) -> pl.Series:
         if self._column is None:
             return pl.Series("__time", choose(messages.timestamps_ms, good), dtype=pl.Int64)
-        moments = frame[self._column]
+        return self._in_ms(frame[self._column])
+
+    def _in_ms(self, moments: pl.Series) -> pl.Series:
         if self._per_ms == 1:
             return moments.alias("__time")
         return (moments.cast(pl.Int64) // self._per_ms).alias("__time")
@@ -90,7 +129,7 @@ class EventTimes:
         return ahead if ahead.any() else None
 
     def _failure(self, row: int, at_ms: int | None, stamp_ms: int | None) -> RecordFailure:
-        name = "its Kafka timestamp" if self._column is None else f"`{self._column}`"
+        name = f"`{self._text}`" if self._text else "its Kafka timestamp"
         if at_ms is not None and in_calendar(at_ms, at_ms) and stamp_ms is not None and self._ahead_ms is not None:
             text = (
                 f"the event time, {name}, is {render_duration(at_ms - stamp_ms)} after the record's Kafka timestamp: "
@@ -100,9 +139,9 @@ class EventTimes:
         if at_ms is not None:
             text = f"the event time, {name}, is before the year 1 or after 9999: {at_ms} ms since 1970"
             return RecordFailure(row, FailureKind.EVENT_TIME_OUT_OF_RANGE, text)
-        if self._column is not None:
+        if self._text:
             return RecordFailure(row, FailureKind.NO_EVENT_TIME, f"the event time, {name}, is NULL")
-        text = "the record has no Kafka timestamp, which is its event time while `event_time` names no column"
+        text = "the record has no Kafka timestamp, which is its event time without `event_time`"
         return RecordFailure(row, FailureKind.NO_EVENT_TIME, text)
 
 

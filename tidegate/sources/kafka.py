@@ -88,7 +88,7 @@ class KafkaSource:
         self.watermarks: SourceWatermarks | None = None
         """None while no operator downstream needs event time."""
         if event_time is not None and event_time.carried:
-            restored_ms = _watermarks_by(event_time.column or "", restored)
+            restored_ms = _watermarks_by(event_time.text, restored)
             self.watermarks = SourceWatermarks(event_time, partitions, restored_ms, bounded=bounded)
         self._held = HeldRecords(operator.name, tools.clock.monotonic)
         self.newest = NewestRecords(tools.clock.monotonic)
@@ -134,8 +134,8 @@ class KafkaSource:
         found = self._positions.snapshot()
         if self.watermarks is None:
             return found
-        column = self.watermarks.event_time.column or ""
-        return msgspec.structs.replace(found, watermarks=self.watermarks.snapshot(), event_time=column)
+        event_time = self.watermarks.event_time.text
+        return msgspec.structs.replace(found, watermarks=self.watermarks.snapshot(), event_time=event_time)
 
     @property
     def reached(self) -> dict[TopicPartition, int]:
@@ -157,6 +157,11 @@ class KafkaSource:
             self._reader = self._make_reader((), SourcePositions(self._operator.name, ()))
             self._reader.start()
         self._reader.add(partitions)
+
+    @property
+    def before_1971(self) -> int:
+        """Rows so far whose event time is before 1971."""
+        return 0 if self._times is None else self._times.before_1971
 
     @property
     def finished(self) -> bool:
@@ -316,13 +321,13 @@ class KafkaSource:
                 reader.watch({part: at})
 
 
-def _watermarks_by(column: str, restored: SourcePositions) -> dict[TopicPartition, int]:
+def _watermarks_by(text: str, restored: SourcePositions) -> dict[TopicPartition, int]:
     """What was stored, unless the event time is read from something else now."""
-    if restored.watermarks and restored.event_time != column:
+    if restored.watermarks and restored.event_time != text:
         _LOG.warning(
             "source %s: its event time is now %s and was %s: watermarks begin again",
             restored.source,
-            column or "the Kafka timestamp",
+            text or "the Kafka timestamp",
             restored.event_time or "the Kafka timestamp",
         )
         return {}
@@ -346,7 +351,7 @@ def _decode_each(decoder: Decoder | PartsDecoder, messages: Records) -> Decoded 
 
 
 def _no_rows(decoder: Decoder | PartsDecoder, messages: Records) -> pl.DataFrame:
-    """The decoder's columns; it has made the same of no message before, so it does not wait."""
+    """The decoder's texts; it has made the same of no message before, so it does not wait."""
     decoded = decoder.decode(messages.part(0, 0))
     assert isinstance(decoded, Decoded)
     return decoded.frame

@@ -29,6 +29,8 @@ class OperatorCounts(msgspec.Struct, kw_only=True):
     """Rows left out because they could not be read, computed or written."""
     late: int = 0
     """Rows left out because what they belong to was closed already."""
+    before_1971: int = 0
+    """Of a source: rows whose event time is before 1971."""
     busy_ms: float = 0.0
     """Its own share of the loop's time, that of its outputs included, that of the operators after it not."""
     watermarks: int = 0

@@ -13,7 +13,9 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SourceSettings
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
+from tidegate.operators.early_event_times import derive_remedy, describe_early
 from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts
@@ -173,6 +175,7 @@ def _counts_text(counts: int | Mapping[str, int]) -> str:
 
 def _describe_time(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) -> Iterator[str]:
     """Late records, and of steps that go by event time what they hold and where their watermarks are."""
+    remedies = {source.name: derive_remedy(source) for source in plan.operators(SourceOperator)}
     timed = {node.operator.name for node in plan.nodes if node.operator.needs_time()}
     for name, one in counts.items():
         if one.late:
@@ -180,6 +183,8 @@ def _describe_time(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) ->
         if name in timed:
             held = [f"{number} {_gauge_text(gauge, number)}" for gauge, number in one.gauges.items() if number]
             yield f"{name}: {', '.join([*held, f'its watermark is {_moment(one.watermark_ms)}'])}"
+        if one.before_1971:
+            yield describe_early(name, one.before_1971, remedies[name])
     for name, one in counts.items() if timed else ():
         if one.held_back_by:
             yield f"{name}: its watermark is {_moment(one.watermark_ms)}, held back by {one.held_back_by}"

@@ -231,6 +231,7 @@ class Harness:
             for name, one in deployment.report().operators.items():
                 total = found.setdefault(name, OperatorCounts(watermark_ms=one.watermark_ms))
                 total.late += one.late
+                total.before_1971 += one.before_1971
                 total.watermark_ms = _lowest(total.watermark_ms, one.watermark_ms)
                 total.held_back_by = total.held_back_by or one.held_back_by
                 total.gauges = {

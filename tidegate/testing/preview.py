@@ -23,6 +23,7 @@ from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schema_keys import key_from_plain
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, SchemaKind, SchemaText
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.operators.early_event_times import derive_remedy, describe_early
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.registry import choose_step_kind
@@ -118,6 +119,8 @@ class Preview:
         self._on_skipped = on_skipped
         self.late: dict[str, int] = {}
         """After the run: records that came too late, by step."""
+        self.early: list[str] = []
+        """And a line for each source that has event times before 1971."""
 
     def run(self, records: Iterable[Produced], tapped: Sequence[str] = ()) -> Iterator[Previewed]:
         """What comes out, sink by sink in the order of the file, as it comes."""
@@ -133,7 +136,13 @@ class Preview:
                     log.append(one.partition, one.key, one.value, at_ms, one.headers)
                 harness.settle()
                 yield from self._take(harness, sinks, tapped)
-            self.late = {name: one.late for name, one in harness.counts().items() if one.late}
+            counts = harness.counts()
+            self.late = {name: one.late for name, one in counts.items() if one.late}
+            self.early = [
+                describe_early(source.name, count, derive_remedy(source))
+                for source in self._plan.operators(SourceOperator)
+                if (count := counts[source.name].before_1971)
+            ]
         finally:
             harness.close()
 

@@ -35,7 +35,7 @@ def _read(loaded: LoadedPipeline, plan: Plan) -> Iterator[Use]:
         time = source.event_time
         for index, topic in enumerate(source.topics):
             words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
-            stamped = time is not None and time.carried and time.column is None
+            stamped = time is not None and time.carried and not time.text
             yield Use(topic, ("sources", source.name, *words), tombstones=changes, stamped=stamped)
 
 

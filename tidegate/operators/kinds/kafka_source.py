@@ -9,11 +9,12 @@ import msgspec
 
 from tidegate.datatypes import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, DataType
 from tidegate.expressions.bounds import Bound, Bounds
+from tidegate.expressions.expression import Expression, columns_of
 from tidegate.formats import keys
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
-from tidegate.operators.meaning import Branch, Branches, digest
+from tidegate.operators.meaning import Branch, Branches, digest, digest_expression
 from tidegate.operators.spec import Columns, Operator, keep_columns, render_columns, texts_of
 from tidegate.settings.event_time import Idle, render_idle
 from tidegate.settings.topics import matches_pattern
@@ -47,11 +48,13 @@ class MetadataColumn(msgspec.Struct, frozen=True):
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """Where a source has the event time of its records from, and how its watermark follows it."""
+    """Where a source has the event time of its records from, and how its watermark follows it.
+
+    By default it is the Kafka timestamp. A column or an expression is checked whether anybody needs the time or not: a
+    record's fate must not depend on what is read further down.
+    """
 
     column: str | None = None
-    """None: the Kafka timestamp. A declared column is checked whether anybody needs the time or not: a record's fate
-    must not depend on what is read further down."""
     delay_ms: int = 0
     """The watermark of a partition is its highest event time so far, less this and 1 ms."""
     idle: Idle = Idle.CAUGHT_UP
@@ -59,6 +62,22 @@ class EventTime(msgspec.Struct, frozen=True):
     """A record of which the column is further after the Kafka timestamp is bad; None: none is."""
     carried: bool = False
     """An operator downstream needs it: rows have `__time` and `__behind`, and watermarks are sent."""
+    expression: Expression | None = None
+    """What computes the time from columns, where it is more than a column; `column` is None then."""
+    written: str = ""
+    """The text of the expression."""
+
+    @property
+    def text(self) -> str:
+        """The column or the expression; empty for the Kafka timestamp."""
+        return self.column or self.written
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The columns that it is read from."""
+        if self.expression is not None:
+            return columns_of(self.expression)
+        return frozenset() if self.column is None else frozenset({self.column})
 
 
 class SourceOperator(Operator, frozen=True, tag="source"):
@@ -123,7 +142,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     def timed(self, *, carried: bool) -> SourceOperator:
         """See Operator."""
         event_time = self.event_time or EventTime()
-        unused = event_time.column is None and not carried
+        unused = not event_time.text and not carried
         return msgspec.structs.replace(
             self, event_time=None if unused else msgspec.structs.replace(event_time, carried=carried)
         )
@@ -160,11 +179,11 @@ class SourceOperator(Operator, frozen=True, tag="source"):
 
     @property
     def decodes(self) -> Columns:
-        """What is decoded: `output`, and the column that the event time is read from."""
-        column = None if self.event_time is None else self.event_time.column
-        if column is None or column in dict(self.output):
+        """What is decoded: `output`, and the columns that the event time is read from."""
+        if self.event_time is None:
             return self.output
-        return (*self.output, (column, dict(self.columns)[column]))
+        more = self.event_time.reads - dict(self.output).keys()
+        return (*self.output, *(one for one in self.columns if one[0] in more)) if more else self.output
 
     def passes(self, branches: Branches) -> Branches:  # noqa: ARG002  # nothing reaches a source
         """See Operator."""
@@ -176,9 +195,14 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             conditions = frozenset({digest("tombstones", self.name)})
         event_time = self.event_time
         carried = event_time is not None and event_time.carried
-        of = "" if event_time is None or event_time.column in self._kafka_times() else columns[event_time.column or ""]
-        time = digest("event time", self.name, of) if carried else ""
+        time = digest("event time", self.name, self._digest_time(columns)) if carried else ""
         return (Branch(self.name, columns, conditions, time),)
+
+    def _digest_time(self, columns: Mapping[str, str]) -> str:
+        one = self.event_time or EventTime()
+        if one.expression is not None:
+            return digest_expression(one.expression, columns)
+        return "" if one.column in self._kafka_times() else columns[one.column or ""]
 
     def _kafka_times(self) -> set[str | None]:
         """The columns that have the timestamp of the record in Kafka; None stands for it, too."""
@@ -249,7 +273,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             return None
         one = self.event_time
         return {
-            "of": one.column or "Kafka timestamp",
+            "of": one.text or "Kafka timestamp",
             "delay": render_duration(one.delay_ms),
             "idle": render_idle(one.idle),
             **({} if one.ahead_ms is None else {"ahead": render_duration(one.ahead_ms)}),

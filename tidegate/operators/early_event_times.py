@@ -1,0 +1,29 @@
+"""Event times before 1971: mostly numbers in another unit than the file says, or defaults of a producer. Pure.
+
+They are no errors, since an archive may have some. A source that has them is reported once, with what helps.
+"""
+
+from __future__ import annotations
+
+from tidegate.datatypes import TIMESTAMP
+from tidegate.expressions.expression import quote_column
+from tidegate.ids import OperatorName
+from tidegate.operators.kinds.kafka_source import SourceOperator
+
+
+def derive_remedy(source: SourceOperator) -> str:
+    """What helps, by what the event time of this source is read from."""
+    one = source.event_time
+    if one is None or not one.text:
+        return "name what has the time by `event_time`, or correct the producer: a Kafka timestamp is in ms since 1970"
+    kind = dict(source.columns)[one.column] if one.column is not None else one.expression and one.expression.type
+    if kind != TIMESTAMP:
+        remedy = f"`event_time: timestamp_seconds({one.written or quote_column(one.column or '')})`"
+        return f"`{one.text}` is read as ms since 1970: if it is in seconds, write {remedy}"
+    return f"`{one.text}` is a timestamp: correct the unit that it is read or computed with, or the producer"
+
+
+def describe_early(source: OperatorName, count: int, remedy: str) -> str:
+    """For the log and for `status`."""
+    number = "1 record has an event time" if count == 1 else f"{count:,} records have event times"
+    return f"source {source}: {number} before 1971; {remedy}"
