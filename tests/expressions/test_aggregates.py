@@ -8,7 +8,13 @@ import pytest
 from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, DataType
 from tidegate.expressions import aggregates
 from tidegate.expressions.expression import AggregateCall, Cast, Column, Literal
-from tidegate.expressions.parse import ExpressionError, parse_aggregate
+from tidegate.expressions.parse import (
+    ExpressionError,
+    check_alone,
+    names_in,
+    parse_aggregate,
+    parse_expression,
+)
 
 COLUMNS = {
     "id": BIGINT,
@@ -42,6 +48,105 @@ HALF = Literal(0.5, DOUBLE)
 def test_an_aggregate_has_sparks_type(text: str, expected: AggregateCall) -> None:
     assert parse_aggregate(text, COLUMNS) == expected
     assert parse_aggregate(text, COLUMNS, windowed=True) == expected
+
+
+NAME, PAID = Column("name", STRING), Column("paid", BOOLEAN)
+LAST = AggregateCall("last", NAME, STRING)
+KNOWN = msgspec.structs.replace(LAST, ignore_nulls=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("last(name, true)", KNOWN),
+        ("last(name) IGNORE NULLS", KNOWN),
+        ("last(name ignore nulls)", KNOWN),
+        ("last_value(name, true)", KNOWN),
+        ("last(name, true) ignore nulls", KNOWN),
+        ("last(name, false) ignore nulls", KNOWN),
+        ("last(name, true) respect nulls", KNOWN),
+        ("last(name, false)", LAST),
+        ("last(name) respect nulls", LAST),
+        ("any_value(name)", AggregateCall("first", NAME, STRING)),
+        ("any_value(name ignore nulls)", AggregateCall("first", NAME, STRING, ignore_nulls=True)),
+        ("first_value(name, true)", AggregateCall("first", NAME, STRING, ignore_nulls=True)),
+        ("count(*) FILTER (WHERE paid)", AggregateCall("count", None, BIGINT, condition=PAID)),
+        ("sum(amount) filter(where paid)", AggregateCall("sum", Column("amount", DOUBLE), DOUBLE, condition=PAID)),
+        (
+            "last(name) filter (where paid) ignore nulls",
+            AggregateCall("last", NAME, STRING, condition=PAID, ignore_nulls=True),
+        ),
+        ("max(name) respect nulls", AggregateCall("max", NAME, STRING)),
+    ],
+)
+def test_an_aggregate_takes_sparks_clauses(text: str, expected: AggregateCall) -> None:
+    assert parse_aggregate(text, COLUMNS) == expected
+    assert parse_aggregate(text, COLUMNS, windowed=True) == expected
+    check_alone(text, aggregate=True)
+    again = parse_aggregate(expected.text, COLUMNS)
+    assert again == expected
+
+
+def test_what_a_clause_names_is_read() -> None:
+    text = "count(distinct name) filter (where qty > 5 and day is not null)"
+    call = parse_aggregate(text, COLUMNS, windowed=True)
+    assert call.columns == {"name", "qty", "day"} == names_in(text)
+    assert call.text == "count(distinct name) filter (where (qty > 5) and not(isnull(day)))"
+    assert msgspec.json.decode(msgspec.json.encode(call), type=AggregateCall) == call
+    assert parse_aggregate("collect_list(name) ignore nulls", COLUMNS, windowed=True).ignore_nulls is False
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sum(amount) ignore nulls", "1:13: `sum` does not take IGNORE NULLS; leave it out: NULLs do not count"),
+        ("count(*) ignore nulls", "1:10: `count` does not take IGNORE NULLS; leave it out, or write count(x)"),
+        (
+            "max_by(name, qty) ignore nulls",
+            "1:19: `max_by` does not take IGNORE NULLS; write max_by(x, y) filter (where x is not null)",
+        ),
+        (
+            "array_agg(name) respect nulls",
+            "1:17: `array_agg` with RESPECT NULLS is not supported: it never has NULLs; leave it out, or collect",
+        ),
+        ("last(name, 1)", "1:12: `last` needs true or false here: whether it ignores NULLs; write last(x, true)"),
+        ("last(name, null)", "1:12: `last` needs true or false here: whether it ignores NULLs; write last(x, true)"),
+        ("last(name, paid)", "1:12: `last` needs true or false here: whether it ignores NULLs; write last(x, true)"),
+        ("last(name, true, 1)", "1:1: `last` takes 1 to 2 arguments, not 3; see `tidegate docs expressions`"),
+        (
+            "sum(qty) filter (where qty)",
+            "1:24: FILTER needs a boolean, not int; compare it with something, for instance",
+        ),
+        ("sum(qty) filter (where null)", "1:24: FILTER needs a boolean, not void; compare it with something"),
+        ("sum(qty) filter (qty > 1)", "1:18: unexpected `qty`; write sum(...) filter (where condition)"),
+        ("sum(qty) filter (where none > 1)", "1:24: there is no column `none`; the columns are"),
+        ("sum(qty) filter (where count(*) > 1)", "1:24: the aggregate function `count` cannot stand here"),
+        ("sum(qty) filter qty > 1", "1:10: unexpected `filter`; write it after the call of an aggregate function: sum"),
+        (
+            "last(name) ignore nulls filter (where paid)",
+            "1:25: unexpected `filter`; FILTER comes first: last(...) filter (where condition) ignore nulls",
+        ),
+        ("name ignore nulls", "1:6: unexpected `ignore`; write it after the call: last(x) ignore nulls"),
+        ("last(name) ignore nulls over (order by id)", "1:1: the window function `last(...) over` is not supported"),
+        ("upper(name) filter (where paid)", "1:1: this is not one call of an aggregate function"),
+        ("count_if(paid)", "1:1: there is no aggregate function `count_if`; use `count(*) filter (where condition)`"),
+    ],
+)
+def test_a_clause_that_does_not_fit_is_refused_with_a_remedy(text: str, message: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        parse_aggregate(text, COLUMNS, windowed=True)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("clause", ["filter (where paid)", "ignore nulls"])
+def test_only_aggregate_functions_have_clauses(clause: str) -> None:
+    for parse in (lambda text: parse_expression(text, COLUMNS), lambda text: check_alone(text, aggregate=True)):
+        with pytest.raises(
+            ExpressionError, match="`upper` takes no FILTER and no IGNORE NULLS; only aggregate functions"
+        ):
+            parse(f"upper(name) {clause}")
+    with pytest.raises(ExpressionError, match="the aggregate function `sum` cannot stand here"):
+        parse_expression(f"sum(qty) {clause}", COLUMNS)
 
 
 WINDOWED = [

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from tests.operators.driven import Driven, drive
-from tidegate.datatypes import BIGINT, DOUBLE, DataType
+from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, DataType
 from tidegate.expressions.decimals import derive_average_type, derive_sum_type
 from tidegate.expressions.expression import AggregateCall, Column
 from tidegate.formats.columns import polars_type
@@ -38,12 +38,27 @@ def make_aggregate(
     keys: Mapping[str, DataType] | None = None,
     emit: str = "each",
     backend: str = "memory",
+    *,
+    condition: str = "",
+    ignore_nulls: bool = False,
 ) -> Driven:
-    """Keys are `k: bigint` unless given; each function of column `x` gives a column named after it."""
+    """Keys are `k: bigint` unless given; each function of column `x` gives a column named after it.
+
+    `condition`: the column of FILTER.
+    """
     keys = {"k": BIGINT} if keys is None else keys
     column = Column("x", argument)
     calls = tuple(
-        (f, AggregateCall(f.removesuffix("(*)"), None if f == "count(*)" else column, result_type(f, argument)))
+        (
+            f,
+            AggregateCall(
+                f.removesuffix("(*)"),
+                None if f == "count(*)" else column,
+                result_type(f, argument),
+                condition=Column(condition, BOOLEAN) if condition else None,
+                ignore_nulls=ignore_nulls,
+            ),
+        )
         for f in functions
     )
     operator = AggregateOperator(

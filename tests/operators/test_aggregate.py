@@ -109,8 +109,8 @@ def test_X13_a_row_that_raises_fails_alone_and_no_other_counts_twice(
 ) -> None:
     plain = Aggregate.run
 
-    def broken(self: Aggregate, numbers: Any, values: Any, accumulators: Any) -> Any:
-        results = plain(self, numbers, values, accumulators)
+    def broken(self: Aggregate, numbers: Any, values: Any, *others: Any) -> Any:
+        results = plain(self, numbers, values, *others)
         if self.name == "last" and 13 in values:
             raise ZeroDivisionError("thirteen")
         return results
@@ -147,8 +147,8 @@ def test_X13_texts_that_have_no_room_beside_a_row_that_raises_make_no_other_coun
     monkeypatch.setattr("tidegate.operators.kinds.aggregate.runtime.BATCH_BYTES_MAX", 1000)
     plain = Aggregate.run
 
-    def broken(self: Aggregate, numbers: Any, values: Any, accumulators: Any) -> Any:
-        results = plain(self, numbers, values, accumulators)
+    def broken(self: Aggregate, numbers: Any, values: Any, *others: Any) -> Any:
+        results = plain(self, numbers, values, *others)
         if self.name == "last" and "13" in values:
             raise ZeroDivisionError("thirteen")
         return results
@@ -271,3 +271,60 @@ def test_sums_of_doubles_are_added_in_order(rows: list[tuple[int, float | None]]
         expected.append((None, None) if known is None else (known[0], known[0] / known[1]))
     result = operator.process(frame_of(rows, DOUBLE))
     assert repr([] if result is None else result.select("sum", "avg").rows()) == repr(expected)
+
+
+# -- FILTER and IGNORE NULLS -------------------------------------------------------------------------------------------
+
+COUNTED = {"k": BIGINT, "x": BIGINT, "c": BOOLEAN}
+Row = tuple[int, int | None, bool | None]
+
+
+def held_results(functions: list[str], rows: list[Row], *, ignore_nulls: bool) -> list[tuple[Any, ...]]:
+    """Results after each row: those of a step that has seen the rows that count alone, or what they were before."""
+    operator = make_aggregate(functions)
+    held: dict[int, tuple[Any, ...]] = {}
+    found = []
+    for key, value, counts in rows:
+        nothing = (key, *(0 if function.startswith("count") else None for function in functions))
+        if counts and not (ignore_nulls and value is None):
+            [held[key]] = process(operator, frame_of([(key, value)])).rows()
+        found.append(held.get(key, nothing))
+    return found
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.none() | st.integers(-9, 9), st.sampled_from([True, False, None]))),
+    st.integers(1, 5),
+    st.booleans(),
+)
+def test_a_filtered_total_is_that_of_the_rows_that_count(rows: list[Row], size: int, ignore_nulls: bool) -> None:
+    functions = ["first", "last"] if ignore_nulls else list(FUNCTIONS)
+    operator = make_aggregate(functions, condition="c", ignore_nulls=ignore_nulls)
+    found: list[tuple[Any, ...]] = []
+    for start in range(0, len(rows), size):
+        found += process(operator, make_frame(COUNTED, rows[start : start + size])).rows()
+        restored = make_aggregate(functions, condition="c", ignore_nulls=ignore_nulls)
+        restored.state.restore(snapshot(operator), Share(range(128)))
+        operator = restored
+    assert found == held_results(functions, rows, ignore_nulls=ignore_nulls)
+
+
+def test_the_first_row_that_counts_may_be_null() -> None:
+    operator = make_aggregate(["first"], condition="c")
+    rows: list[Row] = [(1, 5, False), (1, None, True), (1, 7, True)]
+    assert process(operator, make_frame(COUNTED, rows))["first"].to_list() == [None, None, None]
+    ignoring = make_aggregate(["first"], condition="c", ignore_nulls=True)
+    assert process(ignoring, make_frame(COUNTED, rows))["first"].to_list() == [None, None, 7]
+
+
+def test_a_key_of_which_no_row_counts_has_results_and_an_entry() -> None:
+    operator = make_aggregate(["count(*)", "sum", "first"], emit="latest", condition="c")
+    assert process(operator, make_frame(COUNTED, [(1, 5, None), (1, 6, False)])).rows() == [(1, 0, None, None)]
+    assert len(operator.state) == 1
+
+
+def test_a_filtered_sum_that_overflows_fails_the_row_that_counts() -> None:
+    operator = make_aggregate(["sum"], condition="c")
+    result = process(operator, make_frame(COUNTED, [(1, MAX, True), (1, MAX, False), (1, 1, True), (1, 2, None)]))
+    assert [failure.row for failure in operator.take_failures()] == [2]
+    assert result["sum"].to_list() == [MAX, MAX, MAX]

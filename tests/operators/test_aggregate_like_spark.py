@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.expressions.compiled.conftest import spark
+from tests.operators.driven import drive
 from tests.operators.rows import FUNCTIONS, make_aggregate, make_frame
 from tidegate.datatypes import (
     BIGINT,
@@ -27,6 +28,11 @@ from tidegate.datatypes import (
     DataType,
     decimal_of,
 )
+from tidegate.expressions.compiled import compile_projection
+from tidegate.expressions.parse import parse_aggregate
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import OperatorName
+from tidegate.operators.kinds.aggregate import AggregateOperator, derive_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +78,42 @@ def test_running_results_are_those_of_spark(spark: SparkSession, kind: DataType)
     found = [tuple(map(_for_spark, row)) for row in mine.rows()]
     for row, (ours, spark_row) in enumerate(zip(found, theirs, strict=True)):
         assert repr(ours) == repr(spark_row), f"row {row}: {rows[: row + 1]}"
+
+
+FILTERED = {
+    "count(*) filter (where c)": "count(*) filter (where c)",
+    **{f"{f}(x) filter (where c)": f"{f}(x) filter (where c)" for f in ("count", "sum", "avg", "min", "max")},
+    "first(x) filter (where c)": "min_by(x, i) filter (where c)",  # Spark's own goes by the order of a join
+    "last(x) filter (where c)": "max_by(x, i) filter (where c)",
+    "any_value(x) ignore nulls": "min_by(x, i) filter (where x is not null)",
+    "last(x, true)": "max_by(x, i) filter (where x is not null)",
+    "last(x) filter (where c) ignore nulls": "max_by(x, i) filter (where c and x is not null)",
+}
+
+
+@pytest.mark.parametrize("kind", [INT, PRICE], ids=str)
+def test_filtered_totals_are_those_of_spark(spark: SparkSession, kind: DataType) -> None:
+    """Each is Spark's aggregate of the rows so far: FILTER has no window there."""
+    choice = random.Random(20_261_129)
+    conditions = [True, False, None]
+    rows = [(choice.randrange(9), choice.choice(VALUES[kind]), choice.choice(conditions)) for _ in range(120)]
+    schema = {"k": BIGINT, "x": kind, "c": BOOLEAN}
+    calls = {text: parse_aggregate(text, schema) for text in FILTERED}
+    inputs, plain = derive_inputs(("k",), calls, schema)
+    output = (("k", BIGINT), *((text, call.type) for text, call in calls.items()))
+    operator = AggregateOperator(OperatorName("t"), ("k",), tuple(plain.items()), "each", output, BadRecordPolicy.SKIP)
+    frame, failures = compile_projection(list(inputs.items())).apply(make_frame(schema, rows))
+    assert not failures
+    mine = drive(operator).process(frame)
+    assert mine is not None
+
+    numbered = [(i, *row) for i, row in enumerate(rows)]
+    spark.createDataFrame(numbered, f"i int, k bigint, x {kind}, c boolean").createOrReplaceTempView("rows")
+    columns = ", ".join(f"{theirs} as `{ours}`" for ours, theirs in FILTERED.items())
+    joined = "select at.i as at, rows.* from rows join rows at on rows.k = at.k and rows.i <= at.i"
+    query = f"select max(k), {columns} from ({joined}) group by at order by at"
+    for row, (ours, theirs) in enumerate(zip(mine.rows(), spark.sql(query).collect(), strict=True)):
+        assert repr(ours) == repr(tuple(theirs)), f"row {row}: {rows[: row + 1]}"
 
 
 def _for_spark(value: Any) -> Any:

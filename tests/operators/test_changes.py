@@ -61,6 +61,8 @@ CALLS = {
     "different_s": ("count_distinct", "s"),
     "different_m": ("count_distinct", "m"),
 }
+FILTERED = {f"{name}_of_true": call for name, call in CALLS.items()}
+"""The same with FILTER: of the rows in which `b` is true."""
 Table = dict[int, tuple[Any, ...]]
 
 
@@ -72,6 +74,7 @@ def operator_of(calls: Mapping[str, tuple[str, str | None]], keys: Sequence[str]
                 function,
                 None if column is None else Column(column, TABLE[column]),
                 BIGINT if column is None else result_type(function, TABLE[column]),
+                condition=Column("b", BOOLEAN) if name in FILTERED else None,
             ),
         )
         for name, (function, column) in calls.items()
@@ -113,6 +116,16 @@ def exact_sum(values: Sequence[float], count: int = 1) -> float:
 
 def totals_of(table: Table) -> dict[Any, dict[str, Any]]:
     """Each group's totals, from all rows of the table at once."""
+    nothing = {name: 0 if name in ("rows", "some") or name.startswith("different") else None for name in CALLS}
+    of_true = all_totals_of({number: row for number, row in table.items() if row[5]})
+    return {
+        key: found | {f"{name}_of_true": value for name, value in of_true.get(key, nothing).items()}
+        for key, found in all_totals_of(table).items()
+    }
+
+
+def all_totals_of(table: Table) -> dict[Any, dict[str, Any]]:
+    """The same without FILTER."""
     frame = make_frame(TABLE, list(table.values()))
     grouped = frame.group_by("k").agg(
         rows=pl.len().cast(pl.Int64),
@@ -213,7 +226,7 @@ def changes_of(draw: random.Random, table: Table, *, special: bool) -> list[tupl
 @pytest.mark.parametrize("seed", range(3))
 def test_totals_are_those_of_the_table_after_any_history_and_any_restart(seed: int, backend: str) -> None:
     draw = random.Random(seed)
-    subtasks, table, view = Subtasks(operator_of(CALLS), ["k"], backend), Table(), View()
+    subtasks, table, view = Subtasks(operator_of(CALLS | FILTERED), ["k"], backend), Table(), View()
     for _ in range(12):
         rows = [row for _ in range(draw.randrange(1, 12)) for row in changes_of(draw, table, special=seed % 2 == 1)]
         while rows:  # an update may be cut in two

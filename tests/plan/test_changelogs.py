@@ -252,6 +252,7 @@ def test_rows_of_other_sources_have_no_kinds() -> None:
     ("old", "new", "message"),
     [
         ("min(id)", "first(id)", "`first` cannot take rows back: the rows of a table have no order"),
+        ("min(id)", "'last(id) ignore nulls'", "`last` cannot take rows back: the rows of a table have no order"),
         ("count(*)", "last(at)", "`last` cannot take rows back: the rows of a table have no order"),
         ("}}", "}, emit: each}", "half an update has no total of its own"),
         ("}}", "}, ttl: 30d}", "a change may take back what has ended long ago"),
@@ -281,6 +282,7 @@ def test_what_is_advised_in_their_place_can_be_had(call: str) -> None:
     ("before", "step", "part", "column"),
     [
         ("", "key: name, aggregate: {n: \"sum(if(_op = 'u', 1, 0))\"}", "`n`", "_op` of `customers"),
+        ("", "key: name, aggregate: {n: \"count(*) filter (where _op = 'u')\"}", "`n`", "_op` of `customers"),
         ("", "key: _op, aggregate: {n: count(*)}", "key `_op`", "_op` of `customers"),
         ("{name: a, from: customers, where: NOT _deleted}", "", "the choice of records", "_deleted` of `customers"),
         ("{name: a, from: customers, select: {name: name, x: o % 2}}", "max(x)", "`n`", "o` of `customers"),

@@ -82,11 +82,31 @@ def test_the_meaning_is_told_by_step_source_and_part() -> None:
         ),
         (("from: [orders, returns]", "from: orders"), {"both": ["it gets no records of returns any more"]}),
         (("{sum: sum(qty)}", "{sum: sum(qty), n: count(*)}"), {"both": ["`n` is new"]}),
+        (("sum(net)", "sum(net) filter (where net > 0)"), {"totals": ["`total` of orders"]}),
+        (("count(*)", "count(*) filter (where net > 0)"), {"totals": ["`n` of orders"]}),
         (("from: big, select", "from: orders, select"), {"totals": ["the choice of records of orders"]}),
     ],
 )
 def test_X16_what_changes_a_total_changes_its_meaning(change: tuple[str, str], expected: dict[str, list[str]]) -> None:
     assert changed(change) == expected
+
+
+FILTERED = ("sum(net)", "last(net) filter (where net > 0)")
+
+
+@pytest.mark.parametrize(
+    ("text", "differs"),
+    [
+        ("LAST(net) FILTER (WHERE NET>0)", False),
+        ("last(net) filter (where net > 0) respect nulls", False),
+        ("last(net) filter (where net > 1)", True),
+        ("last(net)", True),
+        ("last(net) filter (where net > 0) ignore nulls", True),
+    ],
+)
+def test_X16_which_rows_an_aggregate_counts_belongs_to_its_meaning(text: str, differs: bool) -> None:
+    old, new = meanings_of(FILTERED), meanings_of(("sum(net)", text))
+    assert find_changes(old["totals"], new["totals"]) == ["`total` of orders"] * differs
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import polars as pl
 import pytest
 
 from tidegate.datatypes import BIGINT, DOUBLE, DataType, decimal_of
-from tidegate.expressions.expression import AggregateCall
+from tidegate.expressions.compiled import compile_projection
+from tidegate.expressions.expression import AggregateCall, Column
 from tidegate.expressions.parse import parse_aggregate
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.operators.aggregation.contract import derive_part_columns
@@ -22,6 +24,7 @@ COLUMNS = {"n": BIGINT, "d": DOUBLE, "price": decimal_of(10, 2), "wide": decimal
 RUNNING = (
     *("count(*)", "count(n)", "sum(n)", "sum(d)", "sum(price)", "min(d)", "max(price)", "first(n)", "last(d)"),
     *("avg(d)", "avg(price)", "bool_and(flag)", "bool_or(flag)"),
+    *("first(n) filter (where flag is null)", "first(d, true)", "last(d) ignore nulls", "min(n) filter (where flag)"),
 )
 WINDOWED = (
     *("count(*)", "sum(n)", "sum(d)", "avg(d)", "min(n)", "max(price)", "bool_or(flag)"),
@@ -47,7 +50,12 @@ def test_of_running_totals(text: str) -> None:
     aggregate = Aggregate("x", call)
     accumulators = [[initial] for initial in aggregate.initial]
     values = None if aggregate.argument is None else ROWS[aggregate.argument]
-    results = aggregate.run([0] * 4, values, accumulators)
+    rows = pl.DataFrame([make_column(name, kind, ROWS[name]) for name, kind in COLUMNS.items()])
+    if call.condition is not None:  # a plain column, as in a plan
+        (rows, _) = compile_projection([("c", call.condition)]).apply(rows, keep=rows.columns)
+        aggregate = Aggregate("x", msgspec.structs.replace(call, condition=Column("c", DataType("boolean"))))
+    mask = None if aggregate.choice is None else aggregate.choice.derive_mask(rows).to_list()
+    results = aggregate.run([0] * 4, values, accumulators, mask)
     result = derive_result("x", fields(call, aggregate.parts))
     assert result is not None
     assert result.type == call.type

@@ -34,6 +34,8 @@ MANY = (
     "first(id)", "last(id)", "min_by(id, amount)", "max_by(id, price)", "stddev_samp(amount)", "var_pop(kind)",
     "count(distinct kind)", "collect_set(kind)", "collect_list(id)", "approx_count_distinct(id)",
     "percentile_approx(amount, 0.5)", "bool_and(amount > 50)", "bool_or(amount > 50)",
+    "count(*) filter (where kind > 1)", "last(amount, true)", "sum(price) filter (where kind = 2)",
+    "collect_list(id) filter (where kind = 3)",
 )  # fmt: skip
 NEW = ", ".join(f'x{index}: "{text}"' for index, text in enumerate(MANY))
 RUNNING = ", ".join(f'x{index}: "{text}"' for index, text in enumerate(MANY) if text.split("(")[0] in {"count", "sum",
@@ -162,6 +164,14 @@ def test_a_first_value_cannot_begin_later() -> None:
     new = "{name: it, from: orders, key: customer, state: {keep: x}, aggregate: {n: count(*), one: first(id)}}"
     _, snapshot, _, log = play(old, [1])
     with pytest.raises(StateUnreadable, match="one is new and cannot begin where there are entries already"):
+        play(new, [2], snapshot, log)
+
+
+def test_a_first_value_of_all_rows_does_not_become_that_of_some() -> None:
+    old = "{name: it, from: orders, key: customer, aggregate: {one: first(amount)}}"
+    new = "{name: it, from: orders, key: customer, state: {keep: x}, aggregate: {one: first(amount) ignore nulls}}"
+    _, snapshot, _, log = play(old, [1])
+    with pytest.raises(StateUnreadable, match=r"one\.seen"):
         play(new, [2], snapshot, log)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+import msgspec
+
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, NESTED, DataType
 from tidegate.expressions.decimals import derive_average_type, derive_sum_type
 from tidegate.expressions.errors import Refusal
@@ -35,6 +37,8 @@ class AggregateFunction:
 
 
 EXTRAS = {"datasketches": "sketches"}
+_PICKING = frozenset({"first", "last"})
+_COLLECTING = frozenset({"collect_list", "collect_set"})
 
 
 def resolve_aggregate(name: str, start: int, arguments: tuple[Argument, ...], *, windowed: bool) -> AggregateCall:
@@ -58,6 +62,26 @@ def resolve_aggregate(name: str, start: int, arguments: tuple[Argument, ...], *,
             f"pip install 'tidegate[{extra}]', here and where the slots run",
         )
     return function.resolve(Site(called, start), arguments)
+
+
+def resolve_nulls(call: AggregateCall, name: str, start: int, *, ignore: bool) -> AggregateCall:
+    """The call with `IGNORE NULLS` (`ignore`) or `RESPECT NULLS`, written at `start`. `name` is that of the file.
+
+    :raises Refusal: as Spark does, where the function always skips NULLs or never does.
+    """
+    if call.function in _COLLECTING:
+        if ignore:
+            return call
+        remedy = f"leave it out, or collect another value: {name}(coalesce(x, 'none'))"
+        raise Refusal(start, f"`{name}` with RESPECT NULLS is not supported: it never has NULLs", remedy)
+    if not ignore:
+        return call
+    if call.function in _PICKING:
+        return msgspec.structs.replace(call, ignore_nulls=True)
+    remedy = "leave it out: NULLs do not count" if call.argument is not None else "leave it out, or write count(x)"
+    if call.function in ("min_by", "max_by"):
+        remedy = f"write {name}(x, y) filter (where x is not null)"
+    raise Refusal(start, f"`{name}` does not take IGNORE NULLS", remedy)
 
 
 def derive_aggregate_names(*, windowed: bool) -> str:
@@ -151,6 +175,22 @@ def _by(name: str) -> Resolve:
     return resolve
 
 
+def _pick(name: str) -> Resolve:
+    def resolve(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
+        check_count(site, arguments, 1, 2)
+        value, *flags = arguments
+        call = AggregateCall(name, _plain(site, value), value.type)
+        for flag in flags:
+            if not (flag.is_literal and flag.type == BOOLEAN):
+                problem = f"`{site.function}` needs true or false here: whether it ignores NULLs"
+                raise Refusal(flag.start, problem, f"write {site.function}(x, true)")
+            assert isinstance(flag.expression, Literal)
+            call = msgspec.structs.replace(call, ignore_nulls=bool(flag.expression.value))
+        return call
+
+    return resolve
+
+
 def _percentile(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
     check_count(site, arguments, 2, 2)
     value, share = arguments
@@ -194,14 +234,13 @@ _FUNCTIONS = (
         "first",
         "first(x)",
         "The value of the first row, which may be NULL: by event time in a window (of rows of one time the smallest "
-        "value, NULL first), else in order of arrival.",
-        _one(_as_it_is, "first"),
-        ("first_value",),
+        "value, NULL first), else in order of arrival. `first(x, true)` and `first(x) ignore nulls`: of the first row "
+        "in which x is not NULL.",
+        _pick("first"),
+        ("first_value", "any_value"),
         running=True,
     ),
-    AggregateFunction(
-        "last", "last(x)", "The same for the last row.", _one(_as_it_is, "last"), ("last_value",), running=True
-    ),
+    AggregateFunction("last", "last(x)", "The same for the last row.", _pick("last"), ("last_value",), running=True),
     AggregateFunction(
         "bool_and",
         "bool_and(c)",

@@ -80,6 +80,15 @@ class AggregateCall(msgspec.Struct, frozen=True, omit_defaults=True):
     type: DataType
     others: tuple[Expression, ...] = ()
     """The arguments after the first: of min_by and max_by what they go by, of percentile_approx the share."""
+    condition: Expression | None = None
+    """Of FILTER: only rows for which it is true count."""
+    ignore_nulls: bool = False
+    """Whether only rows count in which the argument is not NULL: of first and last, which take any row otherwise."""
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether only some rows of a group count."""
+        return self.condition is not None or self.ignore_nulls
 
     @property
     def arguments(self) -> tuple[Expression, ...]:
@@ -87,15 +96,22 @@ class AggregateCall(msgspec.Struct, frozen=True, omit_defaults=True):
         return () if self.argument is None else (self.argument, *self.others)
 
     @property
+    def expressions(self) -> tuple[Expression, ...]:
+        """All that is evaluated for it: the arguments, and the condition of FILTER."""
+        return self.arguments if self.condition is None else (*self.arguments, self.condition)
+
+    @property
     def columns(self) -> frozenset[str]:
         """The input columns that it reads."""
-        return frozenset().union(*map(columns_of, self.arguments))
+        return frozenset().union(*map(columns_of, self.expressions))
 
     @property
     def text(self) -> str:
         """The call as text for messages; not meant to be parsed again."""
         texts = ", ".join(map(text_of, self.arguments)) or "*"
-        return f"count(distinct {texts})" if self.function == "count_distinct" else f"{self.function}({texts})"
+        call = f"count(distinct {texts})" if self.function == "count_distinct" else f"{self.function}({texts})"
+        clause = "" if self.condition is None else f" filter (where {text_of(self.condition)})"
+        return f"{call}{clause}{' ignore nulls' if self.ignore_nulls else ''}"
 
 
 def columns_of(expression: Expression | None) -> frozenset[str]:

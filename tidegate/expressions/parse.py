@@ -10,14 +10,16 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+import msgspec
+
 from tidegate.datatypes import VOID, DataType
-from tidegate.expressions.aggregates import AGGREGATES, derive_aggregate_names, resolve_aggregate
+from tidegate.expressions.aggregates import AGGREGATES, derive_aggregate_names, resolve_aggregate, resolve_nulls
 from tidegate.expressions.errors import ExpressionError, Refusal
 from tidegate.expressions.expression import AggregateCall, Call, Cast, Column, Expression, Field, Lambda, Literal
 from tidegate.expressions.functions import REGISTRY, Argument, Function, Site
 from tidegate.expressions.intervals import MONTHS
 from tidegate.expressions.syntax import derive_syntax
-from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Star, Syntax
+from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Qualified, Star, Syntax
 from tidegate.expressions.typing_rules import derive_output_type, with_type
 
 MAX_NODES = 2_000
@@ -79,11 +81,10 @@ _ELSEWHERE = {
 }
 """Names that users bring from elsewhere, or from those of Spark's that are not here, and what to write."""
 _TOTALS_ELSEWHERE = {
-    **dict.fromkeys(("count_if", "countif"), "`count(if(condition, 1, null))`"),
-    "sum_if": "`sum(if(condition, x, 0))`",
+    **dict.fromkeys(("count_if", "countif"), "`count(*) filter (where condition)`"),
+    "sum_if": "`sum(x) filter (where condition)`",
     **dict.fromkeys(("median", "percentile", "percentile_cont"), "`percentile_approx(x, 0.5)`, of a window"),
     **dict.fromkeys(("string_agg", "listagg", "group_concat"), "`collect_list(x)` of a window, then `array_join`"),
-    "any_value": "`first(x)`",
     "count_distinct": "`count(distinct x)`",
     "sum_distinct": "`collect_set(x)` of a window, then `aggregate`",
 }
@@ -127,6 +128,8 @@ def _names_in(tree: Syntax) -> set[str]:
             return _names_in(body) - set(parameters)
         case Apply(arguments=arguments):
             return {name for argument in arguments for name in _names_in(argument)}
+        case Qualified(call=call, condition=condition):
+            return _names_in(call) | (_names_in(condition) if condition is not None else set())
     return set()
 
 
@@ -166,6 +169,17 @@ def _check_functions(tree: Syntax, *, aggregate: bool = False) -> None:
             for argument in arguments:
                 if not isinstance(argument, Star):
                     _check_functions(argument)
+        case Qualified(start=start, call=call, condition=condition):
+            _check_functions(call, aggregate=aggregate)
+            if call.function in REGISTRY:
+                raise _not_qualified(start, call.function)
+            if condition is not None:
+                _check_functions(condition)
+
+
+def _not_qualified(start: int, name: str) -> Refusal:
+    remedy = "only aggregate functions take them: leave it out"
+    return Refusal(start, f"`{name}` takes no FILTER and no IGNORE NULLS", remedy)
 
 
 def _bounded(start: int, expression: Expression) -> Expression:
@@ -224,6 +238,10 @@ class _Scope:
                 if isinstance(found, Call) and any(argument.type == MONTHS for argument in found.arguments):
                     raise Refusal(start, "months and years have no place here", "add them to a date or a timestamp")
                 return found
+            case Qualified(start=start, call=call):
+                if call.function in REGISTRY:
+                    raise _not_qualified(start, call.function)
+                raise _unknown_function(call.start, call.function)
             case Arrow(start=start):
                 raise Refusal(start, "a lambda function cannot stand here", "name a column")
 
@@ -350,15 +368,34 @@ def _no_aggregate(tree: Syntax, *, windowed: bool) -> Refusal:
 
 def _aggregate(text: str, columns: Mapping[str, DataType], *, windowed: bool) -> AggregateCall:
     tree = derive_syntax(text)
-    if not isinstance(tree, Apply) or tree.function not in AGGREGATES:
-        raise _no_aggregate(tree, windowed=windowed)
+    call = tree.call if isinstance(tree, Qualified) else tree
+    if not isinstance(call, Apply) or call.function not in AGGREGATES:
+        raise _no_aggregate(call, windowed=windowed)
     scope = _Scope(columns)
     arguments: list[Argument] = []
-    for argument in tree.arguments:
+    for argument in call.arguments:
         if not isinstance(argument, Star):
-            arguments.append(Argument(_bounded(argument.start, scope.typed(argument)), argument.start))
-        elif tree.function != "count" or len(tree.arguments) > 1:
-            raise Refusal(argument.start, "`*` stands only in count(*)", f"name a column: {tree.function}(x)")
-    if not tree.arguments:
-        raise Refusal(tree.start, f"`{tree.function}` takes an argument", "name what it is about, or write count(*)")
-    return resolve_aggregate(tree.function, tree.start, tuple(arguments), windowed=windowed)
+            typed = _bounded(argument.start, scope.typed(argument))
+            arguments.append(Argument(typed, argument.start, is_literal=isinstance(argument, Constant)))
+        elif call.function != "count" or len(call.arguments) > 1:
+            raise Refusal(argument.start, "`*` stands only in count(*)", f"name a column: {call.function}(x)")
+    if not call.arguments:
+        raise Refusal(call.start, f"`{call.function}` takes an argument", "name what it is about, or write count(*)")
+    found = resolve_aggregate(call.function, call.start, tuple(arguments), windowed=windowed)
+    if not isinstance(tree, Qualified):
+        return found
+    if tree.condition is not None:
+        found = msgspec.structs.replace(found, condition=_condition(tree.condition, scope))
+    return (
+        found
+        if tree.ignore_nulls is None
+        else resolve_nulls(found, call.function, tree.start, ignore=tree.ignore_nulls)
+    )
+
+
+def _condition(tree: Syntax, scope: _Scope) -> Expression:
+    condition = _bounded(tree.start, scope.typed(tree))
+    if condition.type.kind != "boolean":
+        problem = f"FILTER needs a boolean, not {condition.type}"
+        raise Refusal(tree.start, problem, "compare it with something, for instance `x > 0`")
+    return condition

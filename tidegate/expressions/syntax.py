@@ -31,7 +31,8 @@ from tidegate.datatypes import (
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.intervals import interval_literal
 from tidegate.expressions.literals import binary_literal, number_literal
-from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Star, Syntax
+from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Qualified, Star, Syntax
+from tidegate.expressions.token_reader import TokenReader
 from tidegate.expressions.tokens import Token, derive_tokens
 
 MAX_DEPTH = 50
@@ -58,6 +59,10 @@ _TYPES = {
 _OTHER_SIGNS = {"&&": "write `and`", "=>": "write `>=`", "=<": "write `<=`", "===": "write `=`", "!==": "write `!=`"}
 """Signs of other languages."""
 _OTHER_SIGNS["as"] = "leave it out: the name of a column is its key"
+_OTHER_SIGNS["filter"] = "write it after the call of an aggregate function: sum(x) filter (where condition)"
+_OTHER_SIGNS |= dict.fromkeys(("ignore", "respect"), "write it after the call: last(x) ignore nulls")
+_NULLS_INSIDE = frozenset({"first", "last", "any_value", "first_value", "last_value"})
+"""Functions that take `IGNORE NULLS` inside their brackets, too."""
 _CLAUSES = frozenset({"where", "select", "having"})
 """How statements begin."""
 
@@ -81,57 +86,12 @@ def derive_syntax(text: str) -> Syntax:
     return tree
 
 
-class _Reader:
-    """The tokens and how far they are read; one method per level of the grammar."""
+class _Reader(TokenReader):
+    """One method per level of the grammar."""
 
     def __init__(self, tokens: list[Token]) -> None:
-        self._tokens = tokens
-        self._at = 0
+        super().__init__(tokens)
         self._depth = 0
-
-    @property
-    def peek(self) -> Token:
-        return self._tokens[self._at]
-
-    def _after(self, ahead: int = 1) -> Token:
-        return self._tokens[min(self._at + ahead, len(self._tokens) - 1)]
-
-    def _next(self) -> Token:
-        token = self.peek
-        self._at = min(self._at + 1, len(self._tokens) - 1)
-        return token
-
-    def unexpected(self, wanted: str) -> Refusal:
-        """The refusal of the next token."""
-        token = self.peek
-        what = "the expression ends too early" if token.kind == "end" else f"unexpected `{token.text}`"
-        return Refusal(token.start, what, wanted)
-
-    def _word(self, *words: str) -> bool:
-        """Whether the next token is one of these keywords; reads it if so."""
-        if self.peek.kind == "name" and self.peek.text.lower() in words:
-            self._next()
-            return True
-        return False
-
-    def _is_word(self, ahead: int, *words: str) -> bool:
-        token = self._after(ahead)
-        return token.kind == "name" and token.text.lower() in words
-
-    def _sign(self, *signs: str) -> Token | None:
-        if self.peek.kind == "operator" and self.peek.text in signs:
-            return self._next()
-        return None
-
-    def _expect(self, sign: str) -> Token:
-        token = self._sign(sign)
-        if token is None:
-            raise self.unexpected(f"expected `{sign}`")
-        return token
-
-    def _expect_word(self, word: str) -> None:
-        if not self._word(word):
-            raise self.unexpected(f"expected {word.upper()}")
 
     def expression(self) -> Syntax:
         """A whole expression: OR binds loosest."""
@@ -337,12 +297,42 @@ class _Reader:
                     raise Refusal(start, f"DISTINCT is not supported in `{word}`", "it is for count(distinct x)")
                 word = "count distinct"
             arguments = self._arguments()
+        inside = self._nulls() if word in _NULLS_INSIDE else None
         self._expect(")")
+        call = self._qualified(Apply(token.start, word, arguments), inside)
         if self._is_word(0, "over") and self._after().text == "(":
             raise Refusal(
                 token.start, f"the window function `{word}(...) over` is not supported", "use a step with `aggregate`"
             )
-        return Apply(token.start, word, arguments)
+        return call
+
+    def _qualified(self, call: Apply, nulls: tuple[int, bool] | None) -> Syntax:
+        """The call with the clauses that follow it. `nulls`: `IGNORE NULLS` inside its brackets."""
+        start, condition = self.peek.start, None
+        if self._clause_follows():
+            self._next()
+            self._next()
+            if not self._word("where"):
+                raise self.unexpected(f"write {call.function}(...) filter (where condition)")
+            condition = self.expression()
+            self._expect(")")
+        nulls = nulls or self._nulls()
+        if nulls and self._clause_follows():
+            raise self.unexpected(f"FILTER comes first: {call.function}(...) filter (where condition) ignore nulls")
+        if condition is None and nulls is None:
+            return call
+        return Qualified(start if nulls is None else nulls[0], call, condition, nulls and nulls[1])
+
+    def _clause_follows(self) -> bool:
+        return self._is_word(0, "filter") and self._after().text == "("
+
+    def _nulls(self) -> tuple[int, bool] | None:
+        """`IGNORE NULLS` or `RESPECT NULLS`: where it starts, and whether it ignores them."""
+        if not (self._is_word(0, "ignore", "respect") and self._is_word(1, "nulls")):
+            return None
+        token = self._next()
+        self._next()
+        return token.start, token.text.lower() == "ignore"
 
     def _arguments(self, *separators: str) -> tuple[Syntax, ...]:
         """Arguments up to the closing bracket, which is not read; `separators` may stand for the comma, in order."""

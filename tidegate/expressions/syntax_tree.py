@@ -45,6 +45,17 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
+class Qualified:
+    """A call with `FILTER (WHERE condition)`, `IGNORE NULLS` or `RESPECT NULLS`, for aggregate functions only."""
+
+    start: int
+    call: Apply
+    condition: Syntax | None
+    ignore_nulls: bool | None
+    """None where neither is written."""
+
+
+@dataclass(frozen=True, slots=True)
 class CastTo:
     """CAST, TRY_CAST and `::`."""
 
@@ -70,4 +81,4 @@ class Arrow:
     body: Syntax
 
 
-Syntax = Constant | Name | Member | Apply | CastTo | Star | Arrow
+Syntax = Constant | Name | Member | Apply | Qualified | CastTo | Star | Arrow

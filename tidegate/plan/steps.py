@@ -309,8 +309,8 @@ class Builder:
         except ExpressionError as error:
             self._inside(path, text, error)
             return None
-        self.expressions += [PlacedExpression(path, text, argument) for argument in call.arguments]
-        return call if all(self._secrets_sound(path, argument) for argument in call.arguments) else None
+        self.expressions += [PlacedExpression(path, text, one) for one in call.expressions]
+        return call if all(self._secrets_sound(path, one) for one in call.expressions) else None
 
     def _secrets_sound(self, path: Path, expression: Expression) -> bool:
         """Whether all `secret(...)` are keys that there are; what is wrong is reported, the others are kept."""

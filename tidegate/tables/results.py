@@ -3,6 +3,7 @@
 | parts of the accumulator | result |
 | --- | --- |
 | `count`; `sum`; `min`; `max`; `first`; `last`; `bool_and`; `bool_or` | itself |
+| `first`, `seen` (with FILTER or IGNORE NULLS) | the first value |
 | `sum`, `count` | the average |
 | `low`, `carry` (whole numbers, of windows) | the sum; NULL where it leaves the range of bigint |
 | `units`, `fraction`, `fine`, `rest` (doubles, of windows), with `count` or without | the average, or the sum |
@@ -49,6 +50,8 @@ def derive_result(name: str, parts: Sequence[StateField]) -> Result | None:
     first = parts[0]
     if len(parts) == 1 and suffixes[0] in _ITSELF:
         return Result(suffixes[0], first.type, lambda frame: frame[first.name].alias(name))
+    if suffixes == ("first", "seen"):
+        return Result("first", first.type, lambda frame: frame[first.name].alias(name))
     if suffixes == ("sum", "count"):
         return _average(name, first)
     if suffixes == _INTEGERS:

@@ -83,6 +83,17 @@ for `count(*)`, `first`, `last` and the x of `min_by` and `max_by`; without a va
 and an empty array for `collect_list` and `collect_set`. Those with a `yes` are also running totals, the others need a
 `window`; over [changes](changes.md) there is `count(distinct x)`, too, but no `first` and `last`.
 
+Two clauses of Spark may follow a call:
+- `sum(x) filter (where c)` counts only the rows for which `c` is true, for every function, over changes also. A NULL
+  is not true. The arguments are not evaluated for the other rows, so they cannot fail there. A group of which no row
+  counts has a result all the same. `count(*) filter (where c)` is 0 then.
+- `last(x) ignore nulls` is the last value that is not NULL. `last(x, true)` and `last(x ignore nulls)` are the same.
+  Only `first`, `last` and their aliases take it. It follows `filter`. With `emit: each` this is how partial updates
+  become whole rows: `aggregate: {firmware: last(firmware) ignore nulls}`.
+
+The state goes by both clauses: a changed condition is a changed expression of the aggregate
+([Changing a pipeline](operations.md#changing-a-pipeline)).
+
 Running sums and averages of doubles are added in the order in which the rows of a key come, whatever the batches are,
 and rounded with each row. Rows of one key that come from several partitions may have another order after a restart, so
 the last digits of such a sum may be others. Sums of integers and decimals, of windows and of changes are exact.
@@ -116,6 +127,8 @@ Refused at validation, because the result could differ or the engine has no way 
   decimals and nested values; `sequence` of times; `pmod` of floats and doubles; `try_add` and the like of times.
 - `array_sort` with a comparison of one's own; order of arrays and structs (`<` and the like, `greatest`, `array_sort`);
   `aggregate` to text, bytes, arrays, maps, and structs with any of them.
+- `distinct` in aggregates other than `count`; `respect nulls` of `collect_list` and `collect_set`, which never have
+  NULLs.
 - `concat` of binary, `reverse` and `concat_ws` of arrays, `extract` of seconds, fractions in `timestamp_seconds`;
   decimals, times and bytes in `format_string` (cast them to string), decimals in `percentile_approx`; casts to structs,
   and of arrays whose elements could fail (use `transform(a, x -> cast(x as int))`).
@@ -146,11 +159,13 @@ Different at run time:
   Spark wraps around. A double of exactly 2^63 fails its cast to bigint, where Spark makes 2^63 - 1 of it.
 - Aggregates of a window are not rounded on the way: `sum(x)` of 1e308, 1e308 and -1e308 is 1e308, in Spark infinite.
   `collect_list`, `first`, `last`, `min_by` and `max_by` go by event time and value, where Spark takes what comes
-  first. `collect_set` is sorted. `percentile_approx` has an error of the value, in Spark one of the rank.
+  first. `any_value` is `first`. `collect_set` is sorted. `percentile_approx` has an error of the value, in Spark one of the rank.
 - Dates and timestamps end at 0001-01-01 and 9999-12-31: what would leave them fails its record, where Spark accepts it.
 - Text with a time zone other than Z, UTC, GMT and offsets of hours and minutes (`Europe/Paris`, `UT`, `UTC+1`), years
   of more or fewer than four digits, or a time without a date is not a timestamp here. Hexadecimal text (`0x1p3`) is not
   a double.
+- The arguments of an aggregate are never evaluated for rows that its `filter` leaves out. Spark may do so where an
+  argument is used twice, as in `max_by(x, 1 / n) filter (where n <> 0)`, and fail.
 - Results of text functions are limited to 16 MiB (see above), in Spark to 2 GiB.
 - Bytes that are not UTF-8 fail a cast to string (and what casts by itself: `upper(value)`, `value like ...`), and
   `try_cast` makes them NULL; Spark keeps them.

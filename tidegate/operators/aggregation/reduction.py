@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
@@ -17,6 +17,18 @@ def reduce_rows(rows: pl.DataFrame, by: Sequence[str], aggregates: Sequence[Merg
 def reduce_parts(parts: pl.DataFrame, by: Sequence[str], aggregates: Sequence[MergeableAggregate]) -> pl.DataFrame:
     """The same for partial results."""
     return _reduced(parts, by, aggregates, [aggregate.from_parts(parts) for aggregate in aggregates])
+
+
+def fill_parts(parts: pl.DataFrame, by: Sequence[str], columns: Mapping[str, pl.Series]) -> pl.DataFrame:
+    """Partial results with `columns`, in this order; those of aggregates that `parts` lacks are of no rows.
+
+    `columns` have one value each: that of a group without rows.
+    """
+    found = [
+        parts[name] if name in parts.columns else nothing.new_from_index(0, parts.height)
+        for name, nothing in columns.items()
+    ]
+    return pl.DataFrame([*(parts[name] for name in by), *found])
 
 
 def _reduced(

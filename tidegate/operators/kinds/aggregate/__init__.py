@@ -9,16 +9,17 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
+import msgspec
 from pydantic import Field
 
 from tidegate.datatypes import BIGINT, BOOLEAN, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, derive_identities, sum_bounds
-from tidegate.expressions.expression import AggregateCall, Column, Expression
+from tidegate.expressions.expression import AggregateCall, Call, Column, Expression, Literal, can_fail
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
 from tidegate.operators.kinds.aggregate.changes.kept import DISTINCT, declare_values, derive_kept, kept_parts
 from tidegate.operators.kinds.aggregate.changes.tallies import RETRACTABLE, make_tally
-from tidegate.operators.kinds.aggregate.running import UNSEEN, Aggregate
+from tidegate.operators.kinds.aggregate.running import Aggregate
 from tidegate.operators.kinds.kafka_source import DELETED
 from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.meaning import (
@@ -135,7 +136,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
             f"{aggregate.name}.{part}": initial
             for aggregate in aggregates
             for (part, _, _), initial in zip(aggregate.parts, aggregate.initial, strict=True)
-            if initial is not UNSEEN  # the first value of a key that is there has passed
+            if aggregate.begins_late
         }
         return (StateDeclaration(TOTALS, shape, begins),)
 
@@ -371,20 +372,32 @@ def derive_inputs(
     plain: dict[str, AggregateCall] = {}
     for column, call in calls.items():
         settled = call.others if call.function == "percentile_approx" else ()  # its share is no column
-        found = tuple(_input_of(column, one, inputs) for one in call.arguments if one not in settled)
+        needed = (_where_needed(one, call.condition) for one in call.arguments if one not in settled)
+        found = tuple(_input_of(f"{column}.argument", one, inputs) for one in needed)
+        condition = None if call.condition is None else _input_of(f"{column}.condition", call.condition, inputs)
         argument = found[0] if found else None
-        plain[column] = AggregateCall(call.function, argument, call.type, found[1:] or settled)
+        others = found[1:] or settled
+        plain[column] = msgspec.structs.replace(call, argument=argument, others=others, condition=condition)
     return inputs, plain
 
 
-def _input_of(column: str, argument: Expression, inputs: dict[str, Expression]) -> Expression:
-    """The plain column that an argument becomes; a new one of `inputs` unless it is there."""
-    name = next((known for known, one in inputs.items() if one == argument), None)
-    if name is None:
-        name = argument.name if isinstance(argument, Column) else f"{column}.argument"
-        while name in inputs:
-            name += "_"
-        inputs[name] = argument
+def _where_needed(argument: Expression, condition: Expression | None) -> Expression:
+    """An argument that fails no row which FILTER leaves out."""
+    if condition is None or not can_fail(argument):
+        return argument
+    return Call("case", (condition, argument, Literal(None, argument.type)), argument.type)
+
+
+def _input_of(name: str, argument: Expression, inputs: dict[str, Expression]) -> Expression:
+    """The plain column that an argument becomes; a new one of `inputs`, called `name`, unless it is there."""
+    for known, one in inputs.items():
+        if one == argument:
+            return Column(known, argument.type)
+    if isinstance(argument, Column):
+        name = argument.name
+    while name in inputs:
+        name += "_"
+    inputs[name] = argument
     return Column(name, argument.type)
 
 
@@ -405,8 +418,8 @@ def derive_digests(
 
 
 def argument_columns(aggregates: Iterable[tuple[str, AggregateCall]]) -> tuple[tuple[str, DataType], ...]:
-    """The plain columns that are aggregated, and their types."""
-    return tuple((one.name, one.type) for _, call in aggregates for one in call.arguments if isinstance(one, Column))
+    """The plain columns that are aggregated and filtered by, and their types."""
+    return tuple((one.name, one.type) for _, call in aggregates for one in call.expressions if isinstance(one, Column))
 
 
 def bound_results(aggregates: Iterable[tuple[str, AggregateCall]], columns: Bounds) -> dict[str, Bound]:
@@ -421,7 +434,10 @@ def bound_results(aggregates: Iterable[tuple[str, AggregateCall]], columns: Boun
 
 def digests_of(call: AggregateCall, columns: Mapping[str, str]) -> tuple[str, ...]:
     """Of what an aggregate means."""
-    return call.function, *([digest_expression(one, columns) for one in call.arguments] or ["*"])
+    digests = [call.function, *([digest_expression(one, columns) for one in call.arguments] or ["*"])]
+    if call.condition is not None:
+        digests += ["filter", digest_expression(call.condition, columns)]
+    return *digests, *(["ignore nulls"] if call.ignore_nulls else [])
 
 
 KIND = AggregateKind()

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import localcontext
+from itertools import compress
 from typing import Any
 
-from tidegate.datatypes import BIGINT, DOUBLE, EXACT, DataType, decimal_of_units, units_of
+from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, EXACT, DataType, decimal_of_units, units_of
 from tidegate.expressions.decimals import derive_sum_type
 from tidegate.expressions.decimals import divide_average as divide_decimals
 from tidegate.expressions.expression import AggregateCall
+from tidegate.operators.aggregation.choosing import derive_choice
 
 Numbers = Sequence[int]
 """For each row the number of its key in the batch."""
@@ -94,6 +96,16 @@ def run_first(numbers: Numbers, values: Sequence[Any], firsts: list[Any]) -> lis
     return results
 
 
+def run_first_seen(numbers: Numbers, values: Sequence[Any], firsts: list[Any], seen: list[Any]) -> list[Any]:
+    """The same where a key may have rows none of which counts: `seen` says whether one has."""
+    results: list[Any] = []
+    for number, value in zip(numbers, values, strict=True):
+        if not seen[number]:
+            firsts[number], seen[number] = value, True
+        results.append(firsts[number])
+    return results
+
+
 def divide_average(total: float | None, count: int) -> float | None:
     """The average from a sum of doubles and a count; NULL without values."""
     return None if total is None else total / count
@@ -111,27 +123,56 @@ UNSEEN = _Unseen()
 class Aggregate:
     """One aggregate function of a step: its accumulators and how to run over them.
 
-    `parts` are the stored accumulators (name suffix, type, nullable); avg has two, the others one.
+    `parts` are the stored accumulators (name suffix, type, nullable); avg has two, and first where not all rows count.
     """
 
     def __init__(self, name: str, call: AggregateCall) -> None:
         self.name = name
         self.result = call.type
         self.argument = getattr(call.argument, "name", None)
+        self.choice = derive_choice(call)
         self._function = call.function
         self.parts, self.initial = _parts_of(call)
         self._run = _run_of(call)
 
-    def run(self, numbers: Numbers, values: Sequence[Any] | None, accumulators: list[list[Any]]) -> list[Any]:
-        """Results after each row; moves `accumulators`, one list per part. `values` is None for count(*)."""
+    @property
+    def begins_late(self) -> bool:
+        """Whether it may be added where keys are already: the first row of these has passed."""
+        return self._function != "first"
+
+    def run(
+        self,
+        numbers: Numbers,
+        values: Sequence[Any] | None,
+        accumulators: list[list[Any]],
+        mask: Sequence[bool] | None = None,
+    ) -> list[Any]:
+        """Results after each row; moves `accumulators`, one list per part. `values` is None for count(*).
+
+        `mask`: whether each row counts; after one that does not the result is what it was.
+        """
+        if mask is None:
+            return self._run_all(numbers, values, accumulators)
+        results = self._results_of(accumulators)
+        counted = None if values is None else list(compress(values, mask))
+        moved = iter(self._run_all(list(compress(numbers, mask)), counted, accumulators))
+        found: list[Any] = []
+        for number, counts in zip(numbers, mask, strict=True):
+            if counts:
+                results[number] = next(moved)
+            found.append(results[number])
+        return found
+
+    def _run_all(self, numbers: Numbers, values: Sequence[Any] | None, accumulators: list[list[Any]]) -> list[Any]:
+        if self._function == "first" and len(self.parts) > 1:
+            return run_first_seen(numbers, values or (), *accumulators)
         if self.result.kind == "decimal" and self._function in ("sum", "avg"):
             assert values is not None
             return self._run_decimals(numbers, values, accumulators)
         if self._function == "avg":
             assert values is not None
             totals = run_sum(numbers, [None if v is None else float(v) for v in values], accumulators[0])
-            counts = run_count(numbers, values, accumulators[1])
-            return list(map(divide_average, totals, counts))
+            return self._averages(totals, run_count(numbers, values, accumulators[1]))
         return self._run(numbers, () if values is None else values, accumulators[0])
 
     def _run_decimals(self, numbers: Numbers, values: Sequence[Any], accumulators: list[list[Any]]) -> list[Any]:
@@ -140,7 +181,16 @@ class Aggregate:
             totals = run_sum(numbers, values, accumulators[0])
         if self._function == "sum":
             return totals
-        counts = run_count(numbers, values, accumulators[1])
+        return self._averages(totals, run_count(numbers, values, accumulators[1]))
+
+    def _results_of(self, accumulators: list[list[Any]]) -> list[Any]:
+        """The results of accumulators, one per key."""
+        return self._averages(*accumulators) if self._function == "avg" else list(accumulators[0])
+
+    def _averages(self, totals: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+        """Averages of sums and counts. Raises OverflowError for a sum of decimals that leaves its type."""
+        if self.result.kind != "decimal":
+            return list(map(divide_average, totals, counts))
         kind = self.parts[0][1]
         limit = decimal_of_units(10**kind.precision, kind.scale)
         if any(total is not None and total.copy_abs() >= limit for total in totals):
@@ -159,6 +209,8 @@ def _parts_of(call: AggregateCall) -> tuple[list[tuple[str, DataType, bool]], li
             return [("sum", derive_sum_type(call.argument.type), True), ("count", BIGINT, False)], [None, 0]
         case "avg":
             return [("sum", DOUBLE, True), ("count", BIGINT, False)], [None, 0]
+        case "first" if call.is_filtered:
+            return [("first", call.type, True), ("seen", BOOLEAN, False)], [None, False]
         case "first":
             return [("first", call.type, True)], [UNSEEN]
         case "sum" | "min" | "max" | "last" | "bool_and" | "bool_or":

@@ -168,7 +168,8 @@ class AggregateRuntime(Runtime):
         position, room = 0, BATCH_BYTES_MAX
         for aggregate in self._aggregates:
             end = position + len(aggregate.parts)
-            result = aggregate.run(numbers, self._values(frame, aggregate), accumulators[position:end])
+            mask = None if aggregate.choice is None else aggregate.choice.derive_mask(frame).to_list()
+            result = aggregate.run(numbers, self._values(frame, aggregate), accumulators[position:end], mask)
             if aggregate.result.kind in ("string", "binary") and len(numbers) > 1:
                 room -= sum(map(len, filter(None, result)))
             results.append((aggregate, result))

@@ -19,10 +19,18 @@ from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, TAKEN_BACK, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.ids import StateName
+from tidegate.operators.aggregation.choosing import derive_choice
 from tidegate.operators.aggregation.values import plain_key
 from tidegate.operators.kinds.aggregate import GROUPS, ChangesOperator
 from tidegate.operators.kinds.aggregate.changes.kept import declare_values
-from tidegate.operators.kinds.aggregate.changes.tallies import Retractable, Tally, make_tally, new_tally
+from tidegate.operators.kinds.aggregate.changes.tallies import (
+    UNCOUNTED,
+    FilteredTally,
+    Retractable,
+    Tally,
+    make_tally,
+    new_tally,
+)
 from tidegate.operators.kinds.aggregate.changes.values import make_values_tally
 from tidegate.operators.kinds.kafka_source import DELETED
 from tidegate.operators.runtime import BatchTooLarge, OperatorState, Out, Runtime, system_columns
@@ -89,9 +97,13 @@ class ChangesRuntime(Runtime):
         }
         self._groups = self._states[GROUPS]
         shape = declarations[0].shape
-        self._functions: list[Retractable] = [
+        self._choices = [derive_choice(call) for _, call in operator.aggregates]
+        functions = [
             make_tally(call) or make_values_tally(name, call, self._states[declare_values(call, shape).name])
             for name, call in operator.aggregates
+        ]
+        self._functions: list[Retractable] = [
+            one if choice is None else FilteredTally(one) for one, choice in zip(functions, self._choices, strict=True)
         ]
         self._names = [name for name, _ in operator.aggregates]
         self._arguments = [getattr(call.argument, "name", None) for _, call in operator.aggregates]
@@ -143,10 +155,7 @@ class ChangesRuntime(Runtime):
     ) -> list[RecordFailure]:
         """Add and take back, in order; what fails has moved nothing."""
         kinds = batch[ROW_KIND].to_list() if ROW_KIND in batch.columns else [INSERT] * batch.height
-        values = [
-            function.begin([None] * batch.height if argument is None else plain_values(batch[argument]), numbers, keys)
-            for function, argument in zip(self._functions, self._arguments, strict=True)
-        ]
+        values = [self._begin(batch, place, numbers, keys) for place in range(len(self._functions))]
         columns = list(zip(*values, strict=True))
         failures: list[RecordFailure] = []
         for row, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
@@ -161,6 +170,17 @@ class ChangesRuntime(Runtime):
             else:
                 group.last = row
         return failures
+
+    def _begin(self, batch: pl.DataFrame, place: int, numbers: Sequence[int], keys: Sequence[Row]) -> list[Any]:
+        """The values of one function, of which rows that it does not count have none."""
+        function, argument, choice = self._functions[place], self._arguments[place], self._choices[place]
+        values = [None] * batch.height if argument is None else plain_values(batch[argument])
+        if choice is None:
+            return function.begin(values, numbers, keys)
+        mask = choice.derive_mask(batch).to_list()
+        counted = [value if counts else None for value, counts in zip(values, mask, strict=True)]
+        found = function.begin(counted, numbers, keys)
+        return [value if counts else UNCOUNTED for value, counts in zip(found, mask, strict=True)]
 
     def _add(self, group: _Group, values: Sequence[Any]) -> None:
         group.rows += 1

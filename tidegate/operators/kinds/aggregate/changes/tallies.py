@@ -64,6 +64,29 @@ def new_tally(function: Retractable) -> Tally:
     return function.load(tuple(None if nullable else 0 for _, _, nullable in function.parts))
 
 
+UNCOUNTED: Final = object()
+"""Stands for the value of a row that `FilteredTally` leaves out."""
+
+
+class FilteredTally:
+    """See Retractable. The same function of the rows that FILTER leaves."""
+
+    def __init__(self, function: Retractable) -> None:
+        self._function = function
+        self.parts = function.parts
+        self.load, self.save, self.begin = function.load, function.save, function.begin
+        self.is_empty, self.finish, self.result = function.is_empty, function.finish, function.result
+
+    def add(self, tally: Tally, value: Any) -> None:
+        """See Retractable."""
+        if value is not UNCOUNTED:
+            self._function.add(tally, value)
+
+    def take(self, tally: Tally, value: Any) -> bool:
+        """See Retractable."""
+        return value is UNCOUNTED or self._function.take(tally, value)
+
+
 class _InTally:
     """Of functions that keep nothing elsewhere."""
 

@@ -15,14 +15,16 @@ import polars as pl
 
 from tidegate.expressions.bounds import GROWING
 from tidegate.expressions.expression import AggregateCall
-from tidegate.formats.columns import plain_values
+from tidegate.formats.columns import make_column, plain_values
+from tidegate.operators.aggregation.choosing import RowChoice, derive_choice
 from tidegate.operators.aggregation.contract import (
     MergeableAggregate,
     Value,
     derive_accumulators,
     derive_part_columns,
 )
-from tidegate.operators.aggregation.reduction import reduce_parts, reduce_rows
+from tidegate.operators.aggregation.parts import derive_beginning
+from tidegate.operators.aggregation.reduction import fill_parts, reduce_parts, reduce_rows
 from tidegate.operators.aggregation.registry import make_mergeable
 
 AT: Final = "__at"
@@ -48,6 +50,16 @@ class Aggregates:
             self._spans.append((one, start, start + len(one.parts)))
             start += len(one.parts)
         self._all = [one for _, one in self.each]
+        choices = [derive_choice(call) for _, call in calls]
+        self._chosen: dict[RowChoice | None, list[MergeableAggregate]] = {None: []}
+        """By the rows that they count; None: all rows."""
+        for choice, one in zip(choices, self._all, strict=True):
+            self._chosen.setdefault(choice, []).append(one)
+        self._of_no_rows = {
+            f"{name}.{part[0]}": make_column(f"{name}.{part[0]}", part[1], [derive_beginning(part)])
+            for name, one in self.each
+            for part in one.parts
+        }
         parts = [(suffix, kind.kind) for one in self._all for suffix, kind, _ in one.parts]
         self.growing = [place for place, (suffix, kind) in enumerate(parts) if kind in GROWING and suffix != "rest"]
         """The parts that may be large; what sums have besides their numbers is not."""
@@ -55,8 +67,14 @@ class Aggregates:
         """How many results so far, and of how many bytes they were made, about."""
 
     def reduce_rows(self, rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-        """Rows to partial results, in no order."""
-        return reduce_rows(rows, by, self._all)
+        """Rows to partial results, in no order. A group of which an aggregate counts no row has its partial results."""
+        if len(self._chosen) == 1:
+            return reduce_rows(rows, by, self._all)
+        found: list[pl.DataFrame] = []
+        for choice, some in self._chosen.items():
+            chosen = rows if choice is None else rows.filter(choice.derive_mask(rows))
+            found.append(fill_parts(reduce_rows(chosen, by, some), by, self._of_no_rows))
+        return reduce_parts(pl.concat(found), by, self._all)
 
     def reduce_parts(self, parts: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         """Partial results to fewer, in no order."""

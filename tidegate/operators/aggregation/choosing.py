@@ -1,0 +1,36 @@
+"""FILTER and IGNORE NULLS: the rows of a group that an aggregate counts. Aggregates never see the other rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidegate.expressions.expression import AggregateCall, Column
+
+if TYPE_CHECKING:
+    import polars as pl  # the plan does without
+
+
+class RowChoice(NamedTuple):
+    """Aggregates with equal ones count the same rows."""
+
+    condition: str
+    """A column of booleans, true for the rows that count; empty for all."""
+    known: str
+    """A column that is not NULL in the rows that count; empty for all."""
+
+    def derive_mask(self, rows: pl.DataFrame) -> pl.Series:
+        """Whether each row counts. A condition that is NULL is not true."""
+        masks = [rows[self.condition].fill_null(value=False)] if self.condition else []
+        masks += [rows[self.known].is_not_null()] if self.known else []
+        return masks[0] & masks[1] if len(masks) > 1 else masks[0]
+
+
+def derive_choice(call: AggregateCall) -> RowChoice | None:
+    """The rows that a call over plain columns counts; None for all."""
+    if not call.is_filtered:
+        return None
+    return RowChoice(_name_of(call.condition), _name_of(call.argument) if call.ignore_nulls else "")
+
+
+def _name_of(column: object) -> str:
+    return column.name if isinstance(column, Column) else ""
