@@ -36,10 +36,10 @@ from tidegate.coordinator.events import (
 from tidegate.coordinator.journal import AppendUnsettled
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
-from tidegate.daemon.checkpoint_lines import CheckpointLines
-from tidegate.daemon.checkpoint_summary import checkpoint_line
+from tidegate.daemon.checkpoint_summary import checkpoint_line, derive_duration_s
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.ordered import CheckpointDesk
+from tidegate.daemon.progress_lines import CheckpointLines
 from tidegate.daemon.savepoints import SavepointDesk
 from tidegate.daemon.services import Services
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
@@ -298,18 +298,17 @@ class InstructionExecutor:
         self._spawn(self._clean_up(notice.needed))
 
     def _log_completed(self, checkpoint: CompletedCheckpoint, phases: dict[str, float], *, ordered: bool) -> None:
-        own = self._lines.deserves_line(checkpoint, ordered=ordered)
-        level = logging.INFO if own else logging.DEBUG
-        logger.log(level, "%s", checkpoint_line(checkpoint, phases), extra={"checkpoint": checkpoint.id})
-        if own:
-            return
-        idle = self._lines.idle_line(self._services.clock.monotonic())
-        if idle is not None:
-            logger.info("%s", idle, extra={"checkpoint": checkpoint.id})
+        duration_s, now_s = derive_duration_s(checkpoint, phases), self._services.clock.monotonic()
+        self._services.progress.completed(checkpoint, duration_s, now_s)
+        note = self._lines.decide(checkpoint, duration_s, now_s, ordered=ordered)
+        level = logging.DEBUG if note is None else logging.INFO
+        text = f"{checkpoint_line(checkpoint, phases)}{f' ({note})' if note else ''}"
+        logger.log(level, "%s", text, extra={"checkpoint": checkpoint.id})
 
     def _aborted(self, notice: NotifyAborted) -> None:
         self._send_all(Abandoned(notice.attempt, notice.checkpoint, notice.reason.value))
         self._services.metrics.checkpoint_failed(notice.reason.value)
+        self._lines.given_up()
         detail = f" ({notice.detail})" if notice.detail else ""
         self.savepoints.given_up(notice.checkpoint, f"{notice.reason.value}{detail}")
         self.ordered.given_up(notice.checkpoint, f"{notice.reason.value}{detail}")

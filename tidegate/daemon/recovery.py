@@ -29,6 +29,7 @@ from tidegate.ids import CheckpointId, SlotIndex, SubtaskId, TopicPartition
 from tidegate.kafka.errors import KafkaRefused
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
+from tidegate.settings.counts import render_count
 from tidegate.storage.base import StorageError
 
 logger = logging.getLogger(__name__)
@@ -60,7 +61,9 @@ async def recover(
         services.kafka.accept_gone = None
     decided = await look.choosing.go_back(ended)
     placed = await fix_beginnings(plan, services, decided)
-    return await clear(plan, services, ownership, placed, hanging)
+    recovered = await clear(plan, services, ownership, placed, hanging)
+    _log_restore(placed, begins=decided.restore.checkpoint is None)
+    return recovered
 
 
 def _find_accepted(options: StartOptions, whole: Whole) -> CheckpointId | None:
@@ -113,7 +116,6 @@ async def clear(
     if plan.exactly_once:
         await hanging.look_twice()
     await _tidy(services)
-    _log_restore(restore, placed.checkpoint)
     return Recovered(restore, _derive_job(plan, restore, state))
 
 
@@ -154,19 +156,18 @@ async def _tidy(services: Services) -> None:
     except StorageError as error:
         logger.warning("old checkpoint files were not removed: %s", error.message)
         return
-    if swept or removed:
-        count = swept + removed
-        logger.info("removed %d old checkpoint file%s", count, "" if count == 1 else "s")
+    logger.debug("%s removed that no checkpoint needs", render_count(swept + removed, "file"))
 
 
-def _log_restore(restore: RestorePlan, checkpoint: CompletedCheckpoint) -> None:
-    logger.info(
-        "attempt %d restores checkpoint %d (attempt %d)%s",
-        restore.attempt,
-        checkpoint.id,
-        checkpoint.attempt,
-        ": the beginning" if checkpoint.starts and not checkpoint.states else "",
-    )
+def _log_restore(placed: Placed, *, begins: bool) -> None:
+    """`begins`: there was no checkpoint before the one that records where the sources begin."""
+    restore, checkpoint = placed.restore, placed.checkpoint
+    if begins:
+        logger.info("attempt %d starts a new pipeline: there is nothing to restore", restore.attempt)
+    else:
+        logger.info(
+            "attempt %d restores checkpoint %d (of attempt %d)", restore.attempt, checkpoint.id, checkpoint.attempt
+        )
     for step in restore.upgrade.steps:
         what = "source" if step.source else "step"
         if step.outcome not in (Outcome.KEPT, Outcome.NEW) or step.remarks:

@@ -286,7 +286,16 @@ class Daemon:
             self._http.beat()
             clocks.look()
             self._look_at_state()
+            self._report_progress()
             await asyncio.sleep(BEAT_S)
+
+    def _report_progress(self) -> None:
+        progress, now = self._services.progress, self._services.clock.monotonic()
+        if not progress.is_due(self._metrics.current_state[0], now):
+            return
+        line = progress.take(self._metrics.snapshot(), now)
+        if line is not None:
+            logger.info("%s", line.text, extra={"fields": line.fields})
 
     def _look_at_state(self) -> None:
         """For who has started the daemon. A failed one ends with its exit code, which says more."""

@@ -6,6 +6,7 @@ import msgspec
 
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.progress_lines import ProgressLines
 from tidegate.daemon.schema_desk import SchemaDesk
 from tidegate.daemon.stores import Stores
 from tidegate.spark.host import SparkHost
@@ -16,6 +17,7 @@ class Services(Stores, frozen=True, kw_only=True):
 
     metrics: PipelineMetrics
     schemas: SchemaDesk = msgspec.field(default_factory=SchemaDesk)
+    progress: ProgressLines = msgspec.field(default_factory=ProgressLines)
 
 
 class SlotHost(msgspec.Struct, frozen=True):
