@@ -25,6 +25,7 @@ from tidegate.coordinator.events import (
     PERIODIC,
     AckReceived,
     AppendCheckpoint,
+    BrokersSeen,
     CheckpointFailure,
     CheckpointProperties,
     DeclineReceived,
@@ -342,6 +343,34 @@ def test_an_undecided_transaction_near_its_time_limit_ends_the_attempt_in_time()
     failed = only(coordinator.handle(Tick(890_500)), FailAttempt)
     assert failed.cause == "transaction-timeout"
     assert str(TOTALS) in failed.reason
+
+
+def test_while_no_broker_answers_a_checkpoint_has_no_time_limit_of_its_own_and_all_of_it_afterwards() -> None:
+    coordinator = running(settings(timeout_ms=60_000))
+    coordinator.handle(Tick(1000))
+    coordinator.handle(BrokersSeen(False, 5000))
+    assert coordinator.next_deadline_ms() is None
+    assert coordinator.handle(Tick(700_000)) == ()
+    assert coordinator.handle(BrokersSeen(True, 800_000)) == ()
+    assert coordinator.under_way == (1,)
+    assert coordinator.next_deadline_ms() == 860_000
+    assert coordinator.handle(BrokersSeen(True, 850_000)) == ()
+    assert only(coordinator.handle(Tick(860_000)), NotifyAborted).reason is CheckpointFailure.EXPIRED
+
+
+def test_an_outage_lasts_as_long_as_transactions_let_it() -> None:
+    coordinator = running(settings(timeout_ms=60_000, transaction_margin_ms=10_000))
+    coordinator.handle(Tick(1000))
+    coordinator.handle(OpenTransaction(TOTALS, age_ms=2, timeout_ms=900_000, now_ms=1002))
+    coordinator.handle(BrokersSeen(False, 5000))
+    assert coordinator.next_deadline_ms() == 1000 + 890_000
+    assert coordinator.handle(Tick(890_999)) == ()
+    failed = only(coordinator.handle(Tick(891_000)), FailAttempt)
+    assert failed.cause == "transaction-timeout"
+    assert failed.reason.endswith(
+        "approaches the broker's time limit and no broker answers; to wait longer for them, raise "
+        "`checkpoints.transaction_timeout`"
+    )
 
 
 def test_X06_the_brokers_clock_is_compared_with_no_other() -> None:

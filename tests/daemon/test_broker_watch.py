@@ -64,6 +64,53 @@ def test_an_outage_and_its_end_are_told_once_each(caplog: pytest.LogCaptureFixtu
     assert "last: connection refused; nothing is lost" in caplog.text
     assert "answer again, after 8 s" in caplog.text
     assert brokers.told == [None, None, 2.5, 5.0, 7.5, None, None]
+
+
+def test_an_outage_counts_from_the_last_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be noticed late: between two looks, or when the daemon was stopped."""
+    brokers = Brokers()
+    made = watch(brokers)
+
+    async def scene() -> None:
+        await made.look()
+        brokers.now += 20
+        brokers.there = False
+        await made.look()
+        brokers.there = True
+        await made.look()
+
+    asyncio.run(scene())
+    assert brokers.told == [None, pytest.approx(22.5), None]
+    assert "answer again, after 23 s" in caplog.text
+
+
+def test_causes_that_alternate_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    brokers = Brokers()
+    brokers.there = False
+    made = watch(brokers)
+
+    async def scene() -> None:
+        for look in range(40):
+            brokers.cause = f"cause {look % 2}"
+            await made.look()
+
+    asyncio.run(scene())
+    assert [record.getMessage().partition(" at ")[0] for record in caplog.records] == [
+        "no broker answers",
+        "still no broker answers",
+    ]
+
+
+def test_what_is_told_of_an_outage() -> None:
+    brokers = Brokers()
+    made = watch(brokers)
+
+    async def scene() -> None:
+        for there in (True, True, False, False, False, True, True):
+            brokers.there = there
+            await made.look()
+
+    asyncio.run(scene())
     assert set(brokers.why[2:5]) == {"no broker answers at b:9092: connection refused"}
     assert set(brokers.why[:2] + brokers.why[5:]) == {""}
 

@@ -21,6 +21,7 @@ from tidegate.datatypes import BIGINT
 from tidegate.errors import TidegateError
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
+from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Node, Plan, Vertex
 from tidegate.task.messages import AddPartitions
@@ -105,6 +106,42 @@ def test_each_new_partition_is_sent_to_one_slot_and_once(broker: SessionBroker, 
         return AddPartitions(ATTEMPT, ORDERS, tuple(TopicPartition(topic, number) for number in numbers))
 
     assert sent == [(0, order(2)), (1, order(1, 3)), (0, order(4))]
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_look_that_fails_is_not_told_while_the_daemon_says_that_no_broker_answers(
+    away: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    looked = asyncio.Event()
+
+    async def topic_facts(_topics: object) -> dict[str, object]:
+        if looked.is_set():
+            await asyncio.Event().wait()
+        looked.set()
+        raise BrokerUnavailable("reading the topics' metadata: no final answer")
+
+    async def scene() -> None:
+        takeover = SimpleNamespace(identity=Identity("shop", "cluster", {"a": "1"}, 2, 128))
+        journal = SimpleNamespace(state=SimpleNamespace(takeover=takeover))
+        kafka = SimpleNamespace(topic_facts=topic_facts, away=away)
+        services = cast("Any", SimpleNamespace(kafka=kafka, journal=journal))
+        restore = RestorePlan(ATTEMPT, None, (), CheckpointId(1))
+        made = Discovery(plan_of("a", "never"), restore, services, _no_order, _unwanted, 0.0)
+        made.start()
+        await asyncio.wait_for(looked.wait(), 10)
+        made.close()
+
+    asyncio.run(scene())
+    told = [record.getMessage() for record in caplog.records]
+    assert told == (
+        []
+        if away
+        else ["the topics were not checked for new partitions: reading the topics' metadata: no final answer"]
+    )
+
+
+def _no_order(_slot: SlotIndex, order: AddPartitions) -> None:
+    raise AssertionError(order)
 
 
 def test_a_bounded_source_gets_none(broker: SessionBroker, topics: TopicMaker) -> None:

@@ -153,7 +153,9 @@ def test_a_commit_asks_for_nothing_that_an_earlier_one_of_the_attempt_has_ended(
         return answers.pop(0)
 
     async def scene() -> None:
-        services = SimpleNamespace(clock=SYSTEM_CLOCK, kafka=SimpleNamespace(commit=commit), metrics=metrics)
+        services = SimpleNamespace(
+            clock=SYSTEM_CLOCK, kafka=SimpleNamespace(commit=commit, away=False), metrics=metrics
+        )
         executor = InstructionExecutor(
             "shop", cast("Any", services), cast("Any", None), fed.append, *[cast("Any", None)] * 3
         )
@@ -185,7 +187,9 @@ def test_only_a_transaction_that_the_broker_has_aborted_is_counted_as_lost(error
         raise error
 
     async def scene() -> None:
-        services = SimpleNamespace(clock=SYSTEM_CLOCK, kafka=SimpleNamespace(commit=commit), metrics=metrics)
+        services = SimpleNamespace(
+            clock=SYSTEM_CLOCK, kafka=SimpleNamespace(commit=commit, away=False), metrics=metrics
+        )
         executor = InstructionExecutor(
             "shop", cast("Any", services), cast("Any", None), cast("Any", None), failed.append, *[cast("Any", None)] * 2
         )

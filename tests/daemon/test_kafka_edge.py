@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.beginning import Unplaced
 from tidegate.coordinator.types import SourcePositions
-from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.kafka_edge import AFTERMATH_S, KafkaEdge
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.kafka.connection import BrokerConnection
 from tidegate.kafka.errors import BrokerUnavailable
@@ -120,3 +120,29 @@ def test_the_address_of_the_cluster_is_known_under_both_its_names(name: str) -> 
     connection = BrokerConnection(kafka, 1.0, lambda _kafka, _timeout_s: cast("Any", None), SYSTEM_CLOCK)
     with pytest.raises(BrokerUnavailable, match="at a:1,b:2: "):
         connection.refuse(7, "asking")
+
+
+def test_an_outage_explains_failures_while_it_lasts_and_a_minute_longer() -> None:
+    """Requests of then run into their time limits after it."""
+    clock = HandClock()
+    edge = KafkaEdge({}, cast("Any", SimpleNamespace(clock=clock)))
+    assert (edge.away, edge.explains_failures) == (False, False)
+    edge.note(answering=True)
+    assert (edge.away, edge.explains_failures) == (False, False)
+    edge.note(answering=False)
+    clock.now += 1000
+    edge.note(answering=False)
+    assert (edge.away, edge.explains_failures) == (True, True)
+    edge.note(answering=True)
+    clock.now += AFTERMATH_S - 1
+    edge.note(answering=True)
+    assert (edge.away, edge.explains_failures) == (False, True)
+    clock.now += 1
+    assert (edge.away, edge.explains_failures) == (False, False)
+
+
+class HandClock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now

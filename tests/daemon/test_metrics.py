@@ -448,8 +448,10 @@ def test_X18_the_timestamp_goes_back_with_the_checkpoint() -> None:
     assert metrics.snapshot().last_checkpoint is None
 
 
-def test_X18_while_no_broker_answers_a_running_pipeline_waits_and_says_why() -> None:
-    metrics = make_metrics()
+def test_X18_while_no_broker_answers_the_pipeline_waits_and_says_why_and_for_how_long() -> None:
+    """Between two attempts too: it said `restoring`, and no reason."""
+    clock = HandClock()
+    metrics = make_metrics(clock)
     metrics.state(PipelineState.RUNNING)
     metrics.degraded("readers are blocked")
     metrics.brokers(Sign(12.5, "no broker answers at b:9092: refused", 2.5))
@@ -457,10 +459,16 @@ def test_X18_while_no_broker_answers_a_running_pipeline_waits_and_says_why() -> 
     assert value(metrics, "pipeline_state", state="waiting") == 1
     assert value(metrics, "pipeline_state", state="running") == 0
     assert metrics.snapshot().brokers_away_seconds == 12.5
-    metrics.state(PipelineState.RESTARTING, "a slot is gone")
-    assert metrics.current_state == (PipelineState.RESTARTING, "a slot is gone")
+    clock.now += 70.0  # since the last look, which may take its time
+    for state in (PipelineState.RESTARTING, PipelineState.RESTORING, PipelineState.RUNNING):
+        metrics.state(state, "a slot is gone")
+        assert metrics.current_state == (PipelineState.WAITING, "no broker answers at b:9092: refused (for 82.5 s)")
+    assert metrics.snapshot().brokers_away_seconds == 82.5
+    assert value(metrics, "brokers_away_seconds") == 82.5
+    for state in (PipelineState.STARTING, PipelineState.STOPPING, PipelineState.FINISHED, PipelineState.FAILED):
+        metrics.state(state, "")
+        assert metrics.current_state == (state, "")
     metrics.state(PipelineState.RUNNING)
-    assert metrics.current_state[0] is PipelineState.WAITING
     metrics.brokers(ANSWER)
     assert metrics.current_state == (PipelineState.DEGRADED, "readers are blocked")
     metrics.degraded("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -39,7 +40,7 @@ class Planned(Supervisor):
         services = SimpleNamespace(
             clock=SYSTEM_CLOCK,
             metrics=PipelineMetrics("shop", "0"),
-            kafka=SimpleNamespace(interruptions=0, mend=self._mend),
+            kafka=SimpleNamespace(interruptions=0, mend=self._mend, away=False, explains_failures=False),
             journal=SimpleNamespace(read_own=lambda: None, read=lambda: EMPTY, last_read=EMPTY),
             in_journal_thread=_at_once,
         )
@@ -133,6 +134,67 @@ def test_a_new_topic_is_no_failure_that_counts_for_the_limit_of_a_crash_loop() -
         asyncio.run(asyncio.wait_for(attempts.run(), 10))
     (failure,) = attempts.failures
     assert failure.followed_by is FollowedBy.RESTART
+
+
+class InAnOutage(Planned):
+    """Its first attempt is lost while no broker answers; the second one ends well."""
+
+    def __init__(self) -> None:
+        super().__init__(deploying=False)
+        self.settings.restarts = RestartStrategy(1, 1, give_up_failures=1, give_up_window_ms=600_000)
+        self.answering = asyncio.Event()
+        self.waits = asyncio.Event()
+        self.kafka = cast("Any", self._services.kafka)
+        self.kafka.wait_answering = self._wait_answering
+        self.error = SlotError("slot 1: no final answer", code="broker-unavailable", fault="")
+
+    async def _wait_answering(self) -> None:
+        self.waits.set()
+        await self.answering.wait()
+        self.kafka.away = False
+
+    async def _run_attempt(self) -> None:
+        self.number += 1
+        if self.number == 1:
+            self.kafka.away = self.kafka.explains_failures = True
+            raise self.error
+        self._verified = True
+
+
+def test_an_attempt_that_is_lost_in_an_outage_counts_for_nothing_and_the_next_begins_when_brokers_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def scene() -> InAnOutage:
+        attempts = InAnOutage()
+        running = asyncio.create_task(attempts.run())
+        await asyncio.wait_for(attempts.waits.wait(), 10)
+        await asyncio.sleep(0.01)
+        assert attempts.number == 1
+        attempts._failed = None  # what the end of this story would complain of
+        attempts.answering.set()
+        await asyncio.wait_for(running, 10)
+        return attempts
+
+    attempts = asyncio.run(scene())
+    assert attempts.number == 2
+    assert [failure.followed_by for failure in attempts.failures] == [FollowedBy.RESTART]
+    (line,) = [record.getMessage() for record in caplog.records if "attempt failed" in record.getMessage()]
+    assert "slot 1: no final answer; the brokers did not answer, so it does not count for" in line
+    assert caplog.text.count("the next attempt begins when brokers answer") == 1
+
+
+def test_a_stop_is_not_kept_waiting_by_brokers() -> None:
+    async def scene() -> None:
+        attempts = InAnOutage()
+        running = asyncio.create_task(attempts.run())
+        await asyncio.wait_for(attempts.waits.wait(), 10)
+        attempts.stop()
+        with pytest.raises(ShutdownIncomplete, match=r"no final checkpoint \(slot 1: no final answer\)"):
+            await asyncio.wait_for(running, 10)
+
+    asyncio.run(scene())
 
 
 @pytest.mark.parametrize("deploying", [False, True])

@@ -87,6 +87,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_an_outage_is_told_after_4_seconds_and_once(clock: SetClock, caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage("orders", clock)
+    outage.heard()
     with caplog.at_level(logging.WARNING, "tidegate.sources"):
         for seconds in (0.0, 3.9):
             clock.now = 100.0 + seconds
@@ -103,9 +104,43 @@ def test_an_outage_is_told_after_4_seconds_and_once(clock: SetClock, caplog: pyt
         for seconds in (70.0, 75.0):
             clock.now = 100.0 + seconds
             outage.on_error(DOWN)
-    assert told(caplog)[2].startswith("source orders: no answer from its brokers for 5 s: "), (
+    assert told(caplog)[2].startswith("source orders: no answer from its brokers for 15 s: "), (
         "the next one is reported, too"
     )
+
+
+def test_an_outage_counts_from_the_last_answer(clock: SetClock, caplog: pytest.LogCaptureFixture) -> None:
+    """The client's first error comes half a minute later where a link is silent: it said 6 s after 30."""
+    outage = Outage("orders", clock)
+    with caplog.at_level(logging.WARNING, "tidegate.sources"):
+        outage.end()  # a record came
+        for seconds in (26.0, 30.0):
+            clock.now = 100.0 + seconds
+            outage.on_error(DOWN)
+        clock.now = 145.0
+        outage.end()
+    assert told(caplog) == [
+        f"source orders: no answer from its brokers for 30 s: {DOWN.str()}",
+        "source orders: its brokers answer again, after 45 s",
+    ]
+
+
+def test_where_the_last_answer_is_not_known_the_duration_is_a_least_one(
+    clock: SetClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An idle topic: its last record came an hour ago, and brokers have answered since then."""
+    outage = Outage("orders", clock)
+    outage.heard()
+    with caplog.at_level(logging.WARNING, "tidegate.sources"):
+        for seconds in (3600.0, 3604.0):
+            clock.now = 100.0 + seconds
+            outage.on_error(DOWN)
+        clock.now += 10.0
+        outage.end()
+    assert told(caplog) == [
+        f"source orders: no answer from its brokers for at least 4 s: {DOWN.str()}",
+        "source orders: its brokers answer again, after at least 14 s",
+    ]
 
 
 REFUSED = ck.KafkaError(ck.KafkaError._AUTHENTICATION, "SASL authentication error")
@@ -122,7 +157,7 @@ def test_the_reason_of_an_outage_is_not_lost_under_words_about_connections(
         for seconds in range(1, 5):
             clock.now = 100.0 + seconds
             outage.on_error(ck.KafkaError(ck.KafkaError._TRANSPORT))
-    assert told(caplog) == ["source orders: no answer from its brokers for 4 s: SASL authentication error"]
+    assert told(caplog) == ["source orders: no answer from its brokers for at least 4 s: SASL authentication error"]
     outage.end()
     outage.on_error(DOWN)
     assert outage.last == DOWN.str()
@@ -161,7 +196,7 @@ def test_a_source_that_is_refused_while_it_runs_ends_its_attempt_with_the_reason
             source._look_for_brokers(client)
     assert tools.looked == [4.0], "connections are dear"
     assert told(caplog) == [
-        "source orders: no answer from its brokers for 4 s: 127.0.0.1:9: Connection refused; start the broker"
+        "source orders: no answer from its brokers for at least 4 s: 127.0.0.1:9: Connection refused; start the broker"
     ]
     tools.obstacle = Obstacle("127.0.0.1:9: it refuses the user `bob`", "correct it", "sasl.username", final=True)
     clock.now = 134.0
@@ -197,8 +232,8 @@ def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second
             source._look_for_brokers(client)
     assert asked == [0.25, 1.25, 2.25, 3.25, 4.25, 5.25]
     assert [line.split(": ", 2)[:2] for line in told(caplog)] == [
-        ["source orders", "no answer from its brokers for 4 s"],
-        ["source orders", "its brokers answer again, after 5 s"],
+        ["source orders", "no answer from its brokers for at least 4 s"],
+        ["source orders", "its brokers answer again, after at least 5 s"],
     ]
 
 

@@ -93,7 +93,7 @@ class OrderWriter:
             "partitioner": "murmur2_random",
             "queue.buffering.max.messages": 1_000_000,
             "delivery.report.only.error": True,
-            "message.timeout.ms": 180_000,
+            "message.timeout.ms": 900_000,
             "log_level": 0,
             "on_delivery": lambda error, _message: failures.append(error) if error is not None else None,
         }

@@ -23,6 +23,7 @@ class LoopKafka:
     """What the daemon asks of `KafkaEdge`, and where the slots read and write."""
 
     away = False
+    explains_failures = False
     accept_gone: CheckpointId | None = None
     interruptions = 0
 

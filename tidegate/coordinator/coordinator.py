@@ -27,6 +27,7 @@ from tidegate.coordinator.events import (
     AckRefused,
     AppendCheckpoint,
     AttemptEnded,
+    BrokersSeen,
     CheckpointFailure,
     CheckpointProperties,
     CommitTransactions,
@@ -105,6 +106,8 @@ class Coordinator:
         self._newest_ended = CheckpointId(0)
         self._final: CheckpointId | None = None
         self._failures_in_a_row = 0
+        self._brokers_away = False
+        self._brokers_back_ms = 0
         self._wall_offset_ms = 0
         self._out: list[Instruction] = []
 
@@ -139,7 +142,7 @@ class Coordinator:
         """When a Tick is due at the latest; None while only other events can change anything."""
         if self._phase not in ACTIVE:
             return None
-        deadlines = [self._expiry_ms(p) for p in self._pending.values() if p.can_expire]
+        deadlines = [self._expiry_ms(p) for p in self._pending.values() if p.can_expire and not self._brokers_away]
         risk = self._transaction_deadline_ms()
         if risk is not None:
             deadlines.append(risk[0])
@@ -170,6 +173,9 @@ class Coordinator:
                 self._on_savepoint_answered(event)
             case OpenTransaction():
                 self._deadlines.opened(event)
+            case BrokersSeen(answering=answering, now_ms=now_ms):
+                self._brokers_back_ms = now_ms if answering and self._brokers_away else self._brokers_back_ms
+                self._brokers_away = not answering
             case Tick() | AttemptEnded():
                 pass  # time alone is looked at before and after every event; the end of the attempt in `handle`
 
@@ -393,9 +399,12 @@ class Coordinator:
     # Giving up
 
     def _expiry_ms(self, pending: PendingCheckpoint) -> int:
-        return pending.triggered_at_ms + self._settings.timeout_ms
+        """An outage of the brokers gives all of the time again."""
+        return max(pending.triggered_at_ms, self._brokers_back_ms) + self._settings.timeout_ms
 
     def _expire(self, now_ms: int) -> None:
+        if self._brokers_away:
+            return
         for pending in [p for _, p in sorted(self._pending.items()) if now_ms >= self._expiry_ms(p)]:
             detail = f"{self._settings.timeout_ms} ms have passed, {pending.missing}"
             self._give_up_if_waiting(pending.id, CheckpointFailure.EXPIRED, detail)
@@ -459,10 +468,14 @@ class Coordinator:
         """
         risk = self._transaction_deadline_ms()
         if risk is not None and now_ms >= risk[0] and self._phase in ACTIVE:
+            why = (
+                "no broker answers; to wait longer for them, raise"
+                if self._brokers_away
+                else "no checkpoint has completed in time; look for the reason in the checkpoints before, or raise"
+            )
             self._fail(
                 "transaction-timeout",
-                f"the oldest transaction of {risk[1]} approaches the broker's time limit and no checkpoint has "
-                "completed in time; look for the reason in the checkpoints before, or raise "
+                f"the oldest transaction of {risk[1]} approaches the broker's time limit and {why} "
                 "`checkpoints.transaction_timeout`",
             )
 

@@ -196,6 +196,13 @@ class OpenTransaction(msgspec.Struct, frozen=True):
     now_ms: int
 
 
+class BrokersSeen(msgspec.Struct, frozen=True):
+    """The brokers answer, or none of them does: then checkpoints wait for them without a time limit of their own."""
+
+    answering: bool
+    now_ms: int
+
+
 class AttemptEnded(msgspec.Struct, frozen=True):
     """All slots of the attempt are gone."""
 
@@ -215,6 +222,7 @@ Event = (
     | SavepointWritten
     | SavepointFailed
     | OpenTransaction
+    | BrokersSeen
     | AttemptEnded
 )
 

@@ -48,7 +48,7 @@ class AttemptFailure(msgspec.Struct, frozen=True):
     fault: str = ""
     """Equal for errors of the program that happened at the same place; empty for every other failure."""
     expected: bool = False
-    """It had to end for something new, and no crash loop is near however often it does."""
+    """It had to end for something new, or no broker answered: no crash loop is near however often it does."""
 
 
 class RestartAfter(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.events import (
     AckReceived,
     AttemptEnded,
+    BrokersSeen,
     DeclineReceived,
     Event,
     OpenTransaction,
@@ -136,6 +137,8 @@ class AttemptRunner:
         self._timer: asyncio.TimerHandle | None = None
         self._begun = False
         self._ending = False
+        self._answering = True
+        """As the coordinator knows it: whether brokers answer."""
         self._letters = LetterWatch(next((one.per_minute_max for one in plan.operators(DeadLetterOperator)), None))
         self._discovery = Discovery(
             plan, restore, services, self._add_partitions, self.fail, settings.look_s, settings.new_topics_s
@@ -220,6 +223,12 @@ class AttemptRunner:
     def is_running(self) -> bool:
         """All slots are deployed."""
         return self._all_running.is_set()
+
+    def on_brokers(self, *, answering: bool) -> None:
+        """Whether brokers answer now."""
+        if answering != self._answering:
+            self._answering = answering
+            self.feed(BrokersSeen(answering, monotonic_ms(self._services.clock)))
 
     def fail(self, error: TidegateError) -> None:
         """End the attempt; the most informative of the errors that arrive within the grace is its cause.

@@ -29,7 +29,7 @@ class Sign(msgspec.Struct, frozen=True):
     """What one question says."""
 
     away_s: float | None
-    """How long no broker has answered; None: one has."""
+    """How long ago a broker has answered for the last time; None: one has answered this question."""
     why: str
     took_s: float
     """From the question to now."""
@@ -49,8 +49,12 @@ class BrokerWatch:
         self._ask = ask
         self._tell = tell
         self._clock = clock
+        self._answered: float | None = None
+        """When a broker has answered for the last time."""
         self._since: float | None = None
-        self._cause = ""
+        """An outage: since then. An answer is the last sign of life, so it counts from there."""
+        self._causes: set[str] = set()
+        """Those of this outage that were reported."""
         self._told = 0.0
         self._baffled = False
 
@@ -76,11 +80,12 @@ class BrokerWatch:
 
     def _on_silence(self, asked: float, error: TidegateError) -> None:
         cause, now = str(error.fields.get("text", "")), self._clock.monotonic()
-        if self._since is not None and cause and cause != self._cause and now - self._told >= RETELL_S:
-            self._cause, self._told = cause, now
+        if self._since is not None and cause and cause not in self._causes and now - self._told >= RETELL_S:
+            self._causes.add(cause)
+            self._told = now
             logger.warning("still no broker answers at %s: %s", self._bootstrap, error.message)
         if self._since is None:
-            self._since, self._cause, self._told = asked, cause, now
+            self._since, self._causes, self._told = asked if self._answered is None else self._answered, {cause}, now
             logger.warning(
                 "no broker answers at %s: %s; nothing is lost: records and checkpoints wait and continue when they are "
                 "back; transactions must be committed within `checkpoints.transaction_timeout`",
@@ -91,8 +96,9 @@ class BrokerWatch:
         self._tell(Sign(now - self._since, why, now - asked))
 
     def _on_answer(self, asked: float) -> None:
+        now = self._clock.monotonic()
         if self._since is not None:
-            away_s = self._clock.monotonic() - self._since
-            logger.warning("the brokers at %s answer again, after %.0f s", self._bootstrap, away_s)
+            logger.warning("the brokers at %s answer again, after %.0f s", self._bootstrap, now - self._since)
             self._since = None
-        self._tell(Sign(None, "", self._clock.monotonic() - asked))
+        self._answered = now
+        self._tell(Sign(None, "", now - asked))

@@ -85,7 +85,8 @@ class Discovery:
                 if not error.retriable or isinstance(error, TopicFound):
                     self._fail(error)
                     return
-                logger.warning("the topics could not be checked: %s", error.message)
+                if not self._services.kafka.away:  # the daemon reports that by itself
+                    logger.warning("the topics were not checked for new partitions: %s", error.message)
             except Exception as error:
                 logger.exception("internal error")
                 self._fail(AttemptFailed(f"the topics cannot be checked: {type(error).__name__}: {error}"))

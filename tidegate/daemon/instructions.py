@@ -255,8 +255,8 @@ class InstructionExecutor:
                     outcomes = await self._services.kafka.commit(left) if left.committables else []
             except TidegateError as error:
                 if error.retriable:
-                    logger.warning(
-                        "checkpoint %d: transactions are not committed yet: %s", permit.checkpoint, error.message
+                    self._log_waiting(
+                        f"checkpoint {permit.checkpoint}: transactions are not committed yet: {error.message}"
                     )
                     await asyncio.sleep(COMMIT_RETRY_S)
                     continue
@@ -271,11 +271,13 @@ class InstructionExecutor:
             self._services.metrics.transactions_committed(committed, self._services.clock.monotonic() - started)
             if Outcome.STILL_OPEN not in outcomes:
                 break
-            logger.warning(
-                "checkpoint %d: the broker has not answered to every commit yet, asking again", permit.checkpoint
-            )
+            self._log_waiting(f"checkpoint {permit.checkpoint}: not every commit has an answer yet, asking again")
             await asyncio.sleep(COMMIT_RETRY_S)
         self._feed(TransactionsEnded(permit.checkpoint, permit.committables, monotonic_ms(self._services.clock)))
+
+    def _log_waiting(self, text: str) -> None:
+        """The daemon reports by itself that no broker answers."""
+        logger.log(logging.DEBUG if self._services.kafka.away else logging.WARNING, "%s", text)
 
     # -- notices ---------------------------------------------------------------------------------------------------
 

@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S: Final = 30.0
+AFTERMATH_S: Final = 60.0
+"""So long after an outage attempts fail because of it: requests of then run into their time limits."""
 SOON_S: Final = 1.0
 """Questions about a partition without a leader take 30 s each."""
 
@@ -75,13 +77,38 @@ class KafkaEdge:
         self._mender: Mender | None = None
         self.accept_gone: CheckpointId | None = None
         """See Committer."""
-        self.away = False
-        """No broker answers, and that was reported."""
+        self._answering = asyncio.Event()
+        self._answering.set()
+        self._back_at: float | None = None
+        """When they answered again, monotonic seconds; None: they have answered all the time, or do not."""
 
     @property
     def bootstrap(self) -> str:
         """The cluster's address, for people."""
         return derive_servers(self._kafka)
+
+    @property
+    def away(self) -> bool:
+        """No broker answers, and that was reported."""
+        return not self._answering.is_set()
+
+    def note(self, *, answering: bool) -> None:
+        """Whether a broker answers now."""
+        if not answering:
+            self._answering.clear()
+            self._back_at = None
+        elif self.away:
+            self._answering.set()
+            self._back_at = self._tools.clock.monotonic()
+
+    async def wait_answering(self) -> None:
+        """Returns when brokers answer: at once unless `away`."""
+        await self._answering.wait()
+
+    @property
+    def explains_failures(self) -> bool:
+        """Brokers do not answer, or did not a moment ago: that is why an attempt fails now."""
+        return self.away or (self._back_at is not None and self._tools.clock.monotonic() - self._back_at < AFTERMATH_S)
 
     @property
     def interruptions(self) -> int:

@@ -32,7 +32,7 @@ from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
 from tidegate.daemon.operator_accounts import NO_REMEDIES, OperatorAccounts
 from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
 from tidegate.daemon.record_times import RecordTimes
-from tidegate.daemon.status import PipelineState, Status
+from tidegate.daemon.status import PipelineState, Status, decide_state
 from tidegate.ids import Attempt, OperatorName, TopicPartition
 from tidegate.task.report import SlotReport
 
@@ -86,9 +86,7 @@ class PipelineMetrics:
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
         self._attempt = Attempt(0)
-        self.current_state = (PipelineState.STARTING, "")
-        """State and reason; replaced as a whole, so probes read it without waiting for anybody."""
-        self._told_state = self.current_state
+        self._told_state = self._state = (PipelineState.STARTING, "")
         self._silence = self._hanging = self._schemas = ""
         self._reports: dict[int, ReportCounts] = {}
         self._windows = {name: CounterWindow(RATE_WINDOW_SECONDS) for name in ("records_in", "records_out")}
@@ -97,7 +95,7 @@ class PipelineMetrics:
         self._times = RecordTimes()
         self._lags_s: dict[TopicPartition, float] = {}
         self._lags_at: float | None = None
-        self._away_s = 0.0
+        self._away_since: float | None = None
         self._exported: set[TopicPartition] = set()
         self._commits = CommitAccount()
         self._freshness = Freshness()
@@ -138,7 +136,7 @@ class PipelineMetrics:
         for end in MARKER_ENDS:
             self._counter("tidegate_missing_markers_written_total", end).inc(0)
         self.hanging_transactions(0, 0)
-        self._gauge("tidegate_brokers_away_seconds").set(0)
+        self._gauge("tidegate_brokers_away_seconds").set_function(self._away_s)
         self.state(PipelineState.STARTING)
 
     # -- what slots report -----------------------------------------------------------------------------------------
@@ -307,13 +305,11 @@ class PipelineMetrics:
 
     def brokers(self, sign: Sign) -> None:
         """What the watch says, about once a second."""
-        away_s = sign.away_s
         with self._lock:
-            self._away_s = away_s or 0.0
-            self._gauge("tidegate_brokers_away_seconds").set(self._away_s)
-            self._silence = "" if away_s is None else f"{sign.why} (for {render_duration(away_s)})"
-            if away_s is None:
-                self._freshness.answered(self._elapsed() - sign.took_s)
+            now = self._elapsed()
+            self._silence, self._away_since = sign.why, None if sign.away_s is None else now - sign.away_s
+            if sign.away_s is None:
+                self._freshness.answered(now - sign.took_s)
             else:
                 self._freshness.silent()
                 self._show_checkpoint()
@@ -332,15 +328,20 @@ class PipelineMetrics:
             self._gauge("tidegate_schemas_unfit").set(count)
 
     def _settle_state(self) -> None:
-        """What keeps records from flowing, or readers from seeing them, is a state of its own while an attempt runs."""
-        self.current_state = self._told_state
-        if self._told_state[0] is PipelineState.RUNNING:
-            if self._silence:
-                self.current_state = (PipelineState.WAITING, self._silence)
-            elif self._schemas or self._hanging:
-                self.current_state = (PipelineState.DEGRADED, self._schemas or self._hanging)
+        self._state = decide_state(self._told_state, self._silence, self._schemas or self._hanging)
         for each in PipelineState:
-            self._gauge("tidegate_pipeline_state", each.value).set(each is self.current_state[0])
+            self._gauge("tidegate_pipeline_state", each.value).set(each is self._state[0])
+
+    @property
+    def current_state(self) -> tuple[PipelineState, str]:
+        """State and reason of now; for probes, which wait for nobody."""
+        (state, reason), silent = self._state, self._away_since is not None
+        waits = silent and state is PipelineState.WAITING
+        return state, f"{reason} (for {render_duration(self._away_s())})" if waits else reason
+
+    def _away_s(self) -> float:
+        since = self._away_since
+        return 0.0 if since is None else self._elapsed() - since
 
     def restarted(self, cause: str) -> None:
         """An attempt has failed and another follows; `cause` is the code of the error."""
@@ -441,13 +442,13 @@ class PipelineMetrics:
     def snapshot(self) -> Status:
         """The figures of this moment."""
         with self._lock:
-            now = self._elapsed()
+            now, (state, reason) = self._elapsed(), self.current_state
             records_in, records_out = self._windows["records_in"], self._windows["records_out"]
             return Status(
                 pipeline=self._pipeline,
                 version=self._version,
-                state=self.current_state[0],
-                reason=self.current_state[1],
+                state=state,
+                reason=reason,
                 attempt=self._attempt,
                 uptime_seconds=now - self._started_at,
                 records_in=int(records_in.total),
@@ -461,7 +462,7 @@ class PipelineMetrics:
                 last_checkpoint=self._freshness.status(now),
                 failed_checkpoints=self._failed,
                 restarts=self._restarts,
-                brokers_away_seconds=self._away_s,
+                brokers_away_seconds=self._away_s(),
                 dead_letters=self._dead_letters,
                 operators=self._operators.operators(now, self._now_ms()),
                 slots=self._operators.slots,

@@ -309,7 +309,7 @@ class Daemon:
         kafka = self._services.kafka
 
         def tell(sign: Sign) -> None:
-            kafka.away = sign.away_s is not None
+            self._supervisor.on_brokers(answering=sign.away_s is None)
             self._metrics.brokers(sign)
 
         await BrokerWatch(kafka.bootstrap, kafka.ask_for_life, tell, self._services.clock).run()

@@ -6,6 +6,7 @@ Plain values; made by tidegate.daemon.metrics, shown by the terminal display and
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
@@ -23,7 +24,7 @@ class PipelineState(StrEnum):
     RUNNING = "running"
     """Records flow."""
     WAITING = "waiting"
-    """No broker answers: records and checkpoints wait until they are back."""
+    """No broker answers: records, checkpoints and the next attempt wait until they are back."""
     DEGRADED = "degraded"
     """Records flow and are committed, but a hanging transaction keeps readers of an output from seeing them, or some
     partitions wait for a schema of the registry."""
@@ -35,6 +36,22 @@ class PipelineState(StrEnum):
     """Everything is committed; the daemon ends with exit code 0."""
     FAILED = "failed"
     """The daemon gives up; the reason is in the status and the log."""
+
+
+NEEDS_BROKERS: Final = frozenset({PipelineState.RUNNING, PipelineState.RESTORING, PipelineState.RESTARTING})
+
+
+def decide_state(told: tuple[PipelineState, str], silence: str, degraded: str) -> tuple[PipelineState, str]:
+    """State and reason for people. Pure. `silence` is why no broker answers, `degraded` why readers do not see records.
+
+    Between two attempts the next one waits for the brokers as well: none can begin without them.
+    """
+    state, _ = told
+    if silence and state in NEEDS_BROKERS:
+        return PipelineState.WAITING, silence
+    if degraded and state is PipelineState.RUNNING:
+        return PipelineState.DEGRADED, degraded
+    return told
 
 
 class CheckpointStatus(msgspec.Struct, frozen=True):

@@ -35,6 +35,7 @@ from tidegate.storage.shared import StorageNotShared
 logger = logging.getLogger(__name__)
 
 HURRY_S: Final = 3.0
+UNCOUNTED: Final = "; the brokers did not answer, so it does not count for `restart.give_up_after`"
 
 
 class GaveUp(TidegateError):
@@ -129,6 +130,9 @@ class Supervisor:
 
     async def _run_attempts(self) -> None:
         while not self._stop_requested.is_set():
+            if self._services.kafka.away:
+                await self._wait_for_brokers()
+                continue
             started = self._services.clock.monotonic()
             try:
                 await self._run_attempt()
@@ -152,6 +156,19 @@ class Supervisor:
             ) from self._failed
         await self._refuse_undone()
         self._tell_unread()
+
+    async def _wait_for_brokers(self) -> None:
+        """Or for the stop. Without brokers no attempt can begin, and one that tries only fills the log."""
+        logger.info("the next attempt begins when brokers answer")
+        waiting = [
+            asyncio.ensure_future(self._services.kafka.wait_answering()),
+            asyncio.ensure_future(self._stop_requested.wait()),
+        ]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
 
     async def _refuse_undone(self) -> None:
         """A stop before the first recovery leaves what a crash has left. Raises ShutdownIncomplete."""
@@ -232,6 +249,12 @@ class Supervisor:
     def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
         """See AttemptListener."""
         self.housekeeping.completed(checkpoint)
+
+    def on_brokers(self, *, answering: bool) -> None:
+        """What the watch says, at each of its looks."""
+        self._services.kafka.note(answering=answering)
+        if self.runner is not None:
+            self.runner.on_brokers(answering=answering)
 
     async def _find_cause(self, error: TidegateError) -> TidegateError:
         """Whoever takes over changes and removes what an older daemon still looks at: that may stop it for good for a
@@ -318,9 +341,10 @@ class Supervisor:
         metrics.restarted(error.code)
         metrics.state(PipelineState.RESTARTING, error.message)
         logger.warning(
-            "attempt failed after %.1f s: %s; another one in %.1f s",
+            "attempt failed after %.1f s: %s%s; another one in %.1f s",
             now - started,
             error.message,
+            UNCOUNTED if self._services.kafka.explains_failures else "",
             delay_ms / 1000,
             extra={"error": error},
         )
@@ -333,8 +357,9 @@ class Supervisor:
         """
         if error.retriable and not self._host.spark.jvm_alive:
             raise JvmDied(f"Spark's driver runs no job any more ({error.message}); start the daemon again") from error
-        fault, found = str(error.fields.get("fault", "")), isinstance(error, TopicFound)
-        failure = AttemptFailure(now_ms, ran_ms, error.retriable, error.message, fault, expected=found)
+        fault = str(error.fields.get("fault", ""))
+        expected = isinstance(error, TopicFound) or self._services.kafka.explains_failures
+        failure = AttemptFailure(now_ms, ran_ms, error.retriable, error.message, fault, expected=expected)
         self._history, decision = decide_restart(self._settings.restarts, self._history, failure, self._jitter())
         if not isinstance(decision, GiveUp):
             return decision.delay_ms

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.kafka.client_properties import derive_client_arguments, derive_servers
 from tidegate.kafka.diagnosis import diagnose
-from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
+from tidegate.kafka.errors import BrokerUnavailable, LoginRefused, describe_error
 from tidegate.kafka.oauth import MECHANISM, make_provider
 from tidegate.kafka.tls import RenewedContext, uses_tls
 
@@ -85,7 +85,7 @@ def connect(kafka: Mapping[str, str], timeout_s: float) -> KafkaAdminClient:
             if time.monotonic() < deadline:
                 look_s *= 2
                 continue
-            text, remedy = (obstacle.text, obstacle.remedy) if obstacle else (repr(error), "is it reachable?")
+            text, remedy = (obstacle.text, obstacle.remedy) if obstacle else (describe_error(error), "is it reachable?")
             raise BrokerUnavailable(
                 f"no connection to {bootstrap} in {timeout_s:g} s: {text}; {remedy}",
                 text=text,

@@ -15,7 +15,7 @@ from tidegate.ids import TopicPartition
 from tidegate.kafka.channel import OpenChannel
 from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.connecting import REQUEST_TIMEOUT_S
-from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, describe_error
 from tidegate.kafka.facts import TRANSACTION_LOG, Leader
 
 T = TypeVar("T")
@@ -107,20 +107,20 @@ class BrokerConnection:
                 raise KafkaRefused(f"{what} at {self._bootstrap}: not authorized ({error}); {remedy}") from error
             except errors.UnknownBrokerIdError as error:
                 self.interruptions += 1
-                last = repr(error)
+                last = describe_error(error)
                 self._channel.look_again()
             except errors.KafkaError as error:
                 self.interruptions += 1
                 if not error.retriable:
-                    raise BrokerUnavailable(f"{what} at {self._bootstrap}: {error!r}") from error
-                last = repr(error)
+                    raise BrokerUnavailable(f"{what} at {self._bootstrap}: {describe_error(error)}") from error
+                last = describe_error(error)
             except RuntimeError as error:
                 if self._closed:
                     raise BrokerUnavailable(f"{what}: the client was closed") from error
                 raise
             if self._clock.monotonic() + pause >= deadline:
                 raise BrokerUnavailable(
-                    f"{what}: no final answer from {self._bootstrap} in {timeout_s:g} s, last: {last}; is it reachable?"
+                    f"{what}: no final answer from {self._bootstrap} in {timeout_s:g} s: {last}; is it reachable?"
                 )
             self._clock.sleep(pause)
             pause = min(2 * pause, BACKOFF_S_MAX)

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from tidegate.errors import AttemptFailed, PipelineStopped
+
+_OWN_ERRORS: Final[Mapping[str, str]] = {
+    "Cancelled": "the connection was closed",
+    "KafkaConnectionError": "no connection, or it was lost",
+    "KafkaTimeoutError": "the broker did not answer in time",
+    "MetadataEmptyBrokerList": "no broker is known yet",
+    "NodeNotReadyError": "there is no connection to the broker yet",
+    "UnknownBrokerIdError": "the broker is not in the cluster any more",
+}
+"""What the client's own errors mean, by their names."""
 
 
 class SinkFailed(AttemptFailed):
@@ -33,6 +46,15 @@ class SinkRefused(KafkaRefused):
     """What a sink cannot write: no such topic, settings that its client does not take, a record that is too large."""
 
     code = "sink-refused"
+
+
+def describe_error(error: Exception) -> str:
+    """What has happened, for people: the client names errors of its own, which mean nothing to others."""
+    name = type(error).__name__
+    if name in _OWN_ERRORS:
+        return _OWN_ERRORS[name]
+    number = getattr(error, "errno", None)
+    return f"the broker answered {name} ({number})" if number else repr(error)
 
 
 def refused_record(sink: str, reason: str) -> SinkRefused:

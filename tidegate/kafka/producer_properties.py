@@ -14,7 +14,6 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "partitioner": "murmur2_random",  # as the Java clients: a key has the same partition from everywhere
     "queue.buffering.max.messages": "100000",
     "queue.buffering.max.kbytes": "16384",  # per open transaction; at most two are filled at a time
-    "message.timeout.ms": "120000",  # a broker may be away so long before the attempt fails
     "socket.timeout.ms": "15000",  # a broker that hangs is given up then, and its successor asked; 60 s by default
     "log.connection.close": "false",
 }
@@ -58,7 +57,8 @@ def derive_producer_properties(
     large = largest_record(properties)
     if large >= LARGE_MESSAGE_BYTES and "queue.buffering.max.kbytes" not in user:
         properties["queue.buffering.max.kbytes"] = str(4 * large // 1024)
-    properties |= ENGINE_OWNED
+    # Brokers may be away as long as the transaction lasts; records that expired before would cost the attempt.
+    properties = {"message.timeout.ms": str(transaction_timeout_ms), **properties, **ENGINE_OWNED}
     if transactional_id is None:
         # Nothing proves the first batch of a plain producer (see proof.py), so nothing may overtake it.
         properties["max.in.flight"] = "1"

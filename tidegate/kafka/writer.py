@@ -82,9 +82,9 @@ _REMEDIES: Final[Mapping[int, str]] = {
     "or grant DESCRIBE_CONFIGS on it: then they are bad records; the clocks of executors and brokers should agree",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "; grant WRITE on the transactional ids that begin with the "
     "pipeline's name and a dot",
-    KafkaError._MSG_TIMED_OUT: "; it waited in the client for message.timeout.ms: the leader was away, or brokers take "
-    "less than the client holds (a quota of this user?): lower queue.buffering.max.kbytes in the sink's `kafka:`, or "
-    "raise the quota",
+    KafkaError._MSG_TIMED_OUT: "; it waited in the client for `checkpoints.transaction_timeout`. Where its leader has "
+    "answered all that time, brokers take less than the client holds (a quota of this user?): lower "
+    "queue.buffering.max.kbytes in the sink's `kafka:`, or raise the quota",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "; grant WRITE and READ on the topic to this user",
 }
 

@@ -35,6 +35,7 @@ from tidegate.sinks.backlog import Backlog, QueuedBarrier
 from tidegate.sinks.hanging import Blocked, derive_blocked, find_unended
 from tidegate.sinks.limits import derive_record_limits, refuse_keyless
 from tidegate.sinks.naming import TransactionalName
+from tidegate.sinks.outage import SinkOutage
 from tidegate.sinks.partition_counts import PartitionCounts
 from tidegate.sinks.pool import POOL_SIZE_MAX, IdPool, derive_pool_size
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
@@ -44,7 +45,6 @@ logger = logging.getLogger(__name__)
 
 WARM_AHEAD: Final = 2
 PREPARE_TIMEOUT_S: Final = 120.0
-FLUSH_MARGIN_S: Final = 10.0
 CLOSE_TIMEOUT_S: Final = 5.0
 DRAIN_POLL_S: Final = 0.002
 DRAIN_S_MAX: Final = 1.0
@@ -103,6 +103,7 @@ class KafkaSink:
         self._limits: dict[str, TopicLimits] = {}  # of all topics, or of none as long as they are not known
         self._names_partitions = operator.partition is not None or isinstance(operator, DeadLetterOperator)
         self._partitions = PartitionCounts(self._clock)
+        self._outage = SinkOutage(operator, tools, self._stopping)
         self._looker: TransactionClient | None = None
         """Whom to ask about partitions that rows name, and nobody knows of yet."""
         self._backlog = Backlog(int(self._properties["queue.buffering.max.messages"]))
@@ -257,6 +258,7 @@ class KafkaSink:
         for client in {self._client, self._looker}:
             if client is not None:
                 client.close()
+        self._outage.close()
         if not all(ended):
             logger.warning("sink %s: helper threads still run after %g s", self._operator.name, timeout_s)
 
@@ -306,7 +308,7 @@ class KafkaSink:
             if self._exactly_once and transactional_id is None:
                 return
             self._opening += 1
-            self._openers.submit(partial(self._open_writer, transactional_id))
+            self._submit_opening(transactional_id)
 
     def _reopen_idle(self) -> None:
         """On an idle pipeline, before a coordinator forgets the ids: that would cost the attempt at the next record."""
@@ -319,7 +321,7 @@ class KafkaSink:
         self._pool.reopened(oldest.transactional_id)
         self._opening += 1
         self._drop(oldest)
-        self._openers.submit(partial(self._open_writer, oldest.transactional_id))
+        self._submit_opening(oldest.transactional_id)
 
     def _begin_prepare(self, barrier: QueuedBarrier) -> None:
         writer = self._writer
@@ -363,7 +365,11 @@ class KafkaSink:
     def _stopping(self) -> bool:
         return self._closing
 
-    def _open_writer(self, transactional_id: TransactionalId | None, blocked: Blocked | None = None) -> None:
+    def _submit_opening(self, transactional_id: TransactionalId | None, blocked: Blocked | None = None) -> None:
+        opening = partial(self._open_writer, transactional_id, blocked)
+        self._openers.submit(partial(self._outage.wait_out, opening))
+
+    def _open_writer(self, transactional_id: TransactionalId | None, blocked: Blocked | None) -> None:
         """`blocked`: it was tried to use the id again before."""
         if self._closing:
             return
@@ -419,14 +425,15 @@ class KafkaSink:
                 transactional_id=last.transactional_id,
             )
         self._clock.sleep(ENDED_PAUSE_S)
-        self._openers.submit(partial(self._open_writer, last.transactional_id, blocked))
+        self._submit_opening(last.transactional_id, blocked)
 
     def _prepare(self, writer: Writer, barrier: QueuedBarrier) -> None:
         with self._dropped_on_failure(writer):
             flushed = self._flush(writer, barrier)
         self._flushed.append(writer)
         self._wake()
-        committables = () if self._client is None else (self._prove(flushed, self._client),)
+        client = self._client
+        committables = () if client is None else (self._outage.wait_out(partial(self._prove, flushed, client)),)
         self._last.update({one.transactional_id: one for one in committables})
         self._answer(barrier, committables)
         if self._exactly_once:
@@ -434,8 +441,7 @@ class KafkaSink:
 
     def _flush(self, writer: Writer, barrier: QueuedBarrier) -> Flushed:
         """What became of all records. Raises SinkFailed, SinkRefused."""
-        limit_s = int(self._properties["message.timeout.ms"]) / 1000 + FLUSH_MARGIN_S
-        undelivered = writer.flush(limit_s, self._stopping)
+        undelivered = self._outage.flush(writer)
         flushed = Flushed(
             sink=self._operator.name,
             subtask=self._subtask,
@@ -490,4 +496,5 @@ class KafkaSink:
         while writer.queued > full * 3 // 4 and not self._closing and self._clock.monotonic() < deadline:
             self._clock.sleep(DRAIN_POLL_S)
         self._draining = False
+        self._outage.check_draining(writer)
         self._wake()

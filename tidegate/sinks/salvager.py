@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FLUSH_S_MAX: Final = 120.0
 SILENCE_S: Final = 30.0
 """How long a partition may give nothing before the salvage is given up."""
 READ_AT_ONCE: Final = 1000
@@ -134,7 +135,7 @@ class Salvager:
                     writer.repeat(message)
                     if (stamp_ms := message.timestamp()[1]) > 0:
                         oldest_ms = min(oldest_ms, stamp_ms)
-            left = writer.flush(int(properties["message.timeout.ms"]) / 1000, _never)
+            left = writer.flush(FLUSH_S_MAX, _never)
             committable = self._prove(group, writer, left)
         except SinkRefused as refused:
             limits = topics[group.topic]

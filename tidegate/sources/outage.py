@@ -21,6 +21,8 @@ _LOG = logging.getLogger("tidegate.sources")
 LOOK_SECONDS: Final = 1.0
 """Between two looks while nobody answers; no look waits longer."""
 _REPORT_SECONDS: Final = 4.0
+_HEARD_SECONDS: Final = 60.0
+"""An answer is where an outage begins, unless it is older: an idle topic answers nothing that its reader sees."""
 _EXPLAIN_SECONDS: Final = 30.0
 """Between two looks at what is in the way: brokers may come back and refuse the login."""
 # ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
@@ -43,6 +45,10 @@ class Outage:
         self._renewal: tuple[object, float] | None = None
         """The files as they were at an error, or at a later look, and when; None as long as they are the client's."""
         self._since: float | None = None
+        """The first error of an outage, which comes late: up to half a minute after the last answer."""
+        self._heard = -math.inf
+        self._began = 0.0
+        self._least = ""
         self._told = False
         self._looked = 0.0
         self._explain_at = math.inf
@@ -98,14 +104,26 @@ class Outage:
             self._renewal = (files, now)
         if self._since is None:
             self._since, self._explain_at = now, now + _REPORT_SECONDS
+            known = now - self._heard <= _HEARD_SECONDS
+            self._began, self._least = (self._heard, "") if known else (now, "at least ")
         if not self._told and now - self._since >= _REPORT_SECONDS:
             self._told = True
-            seconds = now - self._since
-            _LOG.warning("source %s: no answer from its brokers for %.0f s: %s", self._source, seconds, self.last)
+            _LOG.warning(
+                "source %s: no answer from its brokers for %s%.0f s: %s",
+                self._source,
+                self._least,
+                now - self._began,
+                self.last,
+            )
+
+    def heard(self) -> None:
+        """A broker has answered a question."""
+        self._heard = self._clock.monotonic()
 
     def end(self) -> None:
         """Somebody answers, or a record came."""
-        if self._told and self._since is not None:
-            away = self._clock.monotonic() - self._since
-            _LOG.warning("source %s: its brokers answer again, after %.0f s", self._source, away)
+        self.heard()
+        if self._told:
+            away = self._heard - self._began
+            _LOG.warning("source %s: its brokers answer again, after %s%.0f s", self._source, self._least, away)
         self._since, self._told = None, False

@@ -345,6 +345,7 @@ class Reader:
             wanted = [ck.TopicPartition(part.topic, part.partition, ck.OFFSET_END) for part in due]
             answers = consumer.offsets_for_times(wanted, timeout=_STABLE_SECONDS)
             stable = {TopicPartition(one.topic, one.partition): one.offset for one in answers if one.error is None}
+            self._outage.heard()
         except ck.KafkaException as error:
             self._outage.on_error(error.args[0])
         with self._changed:
