@@ -82,6 +82,29 @@ class Messages:
         """Of each message, and how often the client was asked is in `asked`."""
         count = len(self._messages)
         lists, counts = (Address * count)(), (ctypes.c_int64 * count)()
+        get, size_of, header_at = self._client()
+        library.tg_count_headers.restype = ctypes.c_int64
+        total = library.tg_count_headers(self._addresses, ctypes.c_int64(count), get, size_of, lists, counts)
+        names, values = (Address * total)(), (Address * total)()
+        name_lengths, value_lengths = (ctypes.c_int32 * total)(), (ctypes.c_int32 * total)()
+        library.tg_headers(
+            self._addresses, lists, counts, ctypes.c_int64(count), header_at, names, name_lengths, values, value_lengths
+        )
+        flat = [
+            (bytes_at(name, size) or b"", bytes_at(value, length))
+            for name, size, value, length in zip(names, name_lengths, values, value_lengths, strict=True)
+        ]
+        assert sum(counts) == total
+        return [[flat.pop(0) for _ in range(one)] for one in counts]
+
+    def record_bytes(self, library: ctypes.CDLL) -> int:
+        """Of all keys, values and headers."""
+        library.tg_record_bytes.restype = ctypes.c_int64
+        found: int = library.tg_record_bytes(self._addresses, ctypes.c_int64(len(self._messages)), *self._client())
+        return found
+
+    def _client(self) -> tuple[Any, Any, Any]:
+        """Functions that find one header, `OTHER`, in each message."""
 
         def find(_: int, found: Any) -> int:
             self.asked += 1
@@ -100,19 +123,7 @@ class Messages:
         header_at = ctypes.CFUNCTYPE(
             ctypes.c_int32, Address, ctypes.c_size_t, pointer, pointer, ctypes.POINTER(ctypes.c_size_t)
         )(read)
-        library.tg_count_headers.restype = ctypes.c_int64
-        total = library.tg_count_headers(self._addresses, ctypes.c_int64(count), get, size_of, lists, counts)
-        names, values = (Address * total)(), (Address * total)()
-        name_lengths, value_lengths = (ctypes.c_int32 * total)(), (ctypes.c_int32 * total)()
-        library.tg_headers(
-            self._addresses, lists, counts, ctypes.c_int64(count), header_at, names, name_lengths, values, value_lengths
-        )
-        flat = [
-            (bytes_at(name, size) or b"", bytes_at(value, length))
-            for name, size, value, length in zip(names, name_lengths, values, value_lengths, strict=True)
-        ]
-        assert sum(counts) == total
-        return [[flat.pop(0) for _ in range(one)] for one in counts]
+        return get, size_of, header_at
 
 
 def bytes_at(address: int | None, length: int) -> bytes | None:

@@ -96,7 +96,9 @@ def main() -> None:
         assert pl.concat([rows.frame, rows.frame]).height == 2 * rows.frame.height
         decoded += rows.frame.height
         decode_avro(library, rnd)
-        Messages([draw_damaged(rnd) for _ in range(ROWS // 4)]).headers(library)
+        messages = Messages([draw_damaged(rnd) for _ in range(ROWS // 4)])
+        messages.headers(library)
+        messages.record_bytes(library)
     print(f"seed {given.seed}: {decoded} of {given.records} records decoded, no report")
 
 

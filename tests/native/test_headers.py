@@ -34,6 +34,9 @@ def test_any_record_with_a_value() -> None:
         doubtful = in_place and len(record.data) - record.headers > SURE
         assert mine == headers or (mine == [OTHER] and (doubtful or not in_place))
     assert sum(mine == [OTHER] for mine in found) < len(found) // 2
+    sizes = (len(key or b"") + len(value or b"") for key, value, _ in drawn)
+    parts = (part for headers in found for header in headers for part in header)
+    assert Messages(records).record_bytes(compiled_library()) == sum(sizes) + sum(map(len, filter(None, parts)))
 
 
 @pytest.mark.parametrize("size", [1, 31, 32, 63, 64, 127, 128, 8191, 8192, 2**20])
@@ -67,6 +70,10 @@ def test_the_length_of_a_record_may_look_like_a_smaller_one() -> None:
 )
 def test_what_is_asked_for(record: Written) -> None:
     assert read(record) == (ASKED, 1)
+    messages = Messages([record])
+    own = sum(part[1] for part in (record.key, record.value) if part is not None)
+    assert messages.record_bytes(compiled_library()) == own + len(OTHER[0]) + len(OTHER[1] or b"")
+    assert messages.asked == 1
 
 
 BROKEN = {

@@ -66,6 +66,15 @@ class ScriptedClient:
                 self._next[part] = self.stable[part] = offset + 1
             self._changed.notify_all()
 
+    def put_whole(
+        self, part: TopicPartition, value: bytes | None, key: bytes, headers: dict[str, str | bytes | None]
+    ) -> None:
+        """A record with all its parts."""
+        with self._changed:
+            self.put(part, value)
+            self._queue[-1].set_key(key)
+            self._queue[-1].set_headers(headers)
+
     def end(self, part: TopicPartition) -> None:
         """The end of a partition, where its records end."""
         offset = self._next.setdefault(part, 0)

@@ -43,6 +43,17 @@ def test_records_bytes_and_tombstones_are_counted_over_all_batches() -> None:
         assert one.source.bytes == 2 * (len(order(0, 1)) + 1)
 
 
+def test_bytes_are_those_of_keys_values_and_headers_whatever_becomes_of_the_record() -> None:
+    """A tombstone that is skipped and a bad record were read, too; no column is for keys or headers here."""
+    with Scripted(None, on_null=SKIP) as one:
+        for value in (order(1, 1), None, b"{"):
+            one.client.put_whole(P0, value, b"k" * 10, [("ä" * 5, b"x" * 80)])
+        one.gather()
+        one.poll()
+        assert one.source.records == 3
+        assert one.source.bytes == 3 * (10 + 10 + 80) + len(order(1, 1)) + 1
+
+
 @pytest.mark.parametrize("policy", [BadRecordPolicy.DEAD_LETTER, BadRecordPolicy.SKIP])
 def test_a_bad_record_becomes_a_letter_with_its_bytes_where_the_file_says_so(policy: BadRecordPolicy) -> None:
     with Scripted(None, bad_records=policy) as one:

@@ -245,7 +245,7 @@ def test_values_of_10_mb_are_read_within_bounded_memory(broker: SessionBroker, t
     with Reading(source_operator(broker.bootstrap, topic)) as reading:
         frame = reading.read()
     assert frame["name"].str.len_bytes().to_list() == [10_000_000] * 6
-    assert max(batch.size_bytes for batch in reading.batches) <= 5 * len(value)
+    assert max(batch.record_bytes for batch in reading.batches) <= 5 * len(value)
 
 
 def test_unknown_topic_fails_with_its_name(broker: SessionBroker) -> None:

@@ -134,6 +134,7 @@ def test_both_ways_give_the_same_records(broker: SessionBroker, topics: TopicMak
             records, _ = fetch(fetcher, RECORDS)
             assert len(records) == RECORDS
             assert records.size_bytes == sum(records.sizes)
+            check_record_bytes(records, way)
             rows = rows_of(records)
             assert sum(row[2] is None for row in rows.values()) == len(range(5, RECORDS, 97)), "names are not UTF-8"
             assert sum(row[3] is None for row in rows.values()) == len(range(6, RECORDS, 97)), "no negative time is one"
@@ -159,6 +160,20 @@ def check_parts(records: Records) -> None:
         raw = records.raw(row)
         headers = None if raw.headers is None else list(raw.headers)
         assert (raw.value, raw.key, headers, raw.timestamp_ms) == whole[order[row]][:4]
+
+
+def check_record_bytes(records: Records, way: str) -> None:
+    """Of keys, values and headers; the client's message objects do not show headers with a name that is not UTF-8."""
+    readable = [row for row, headers in enumerate(records.headers) if headers is not None]
+    chosen = records.choose(readable)
+    names = [name.encode() for headers in chosen.headers for name, _ in headers or ()]
+    values = [value or b"" for headers in chosen.headers for _, value in headers or ()]
+    parts = [*names, *values, *(part or b"" for part in (*chosen.keys, *chosen.values))]
+    assert chosen.record_bytes == sum(map(len, parts))
+    others = records.choose([row for row in range(len(records)) if row not in set(readable)])
+    shown = len(others) * len(b"kv")
+    assert (others.record_bytes == shown) == (way != NATIVE)
+    assert records.record_bytes == chosen.record_bytes + others.record_bytes > shown
 
 
 def check_runs(records: Records, order: list[tuple[str, int, int]]) -> None:

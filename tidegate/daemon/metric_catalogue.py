@@ -44,14 +44,18 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
     spec.name: spec
     for spec in (
         MetricSpec("tidegate_records_in_total", _C, "Records read by a source.", ("step", "subtask")),
-        MetricSpec("tidegate_bytes_in_total", _C, "Bytes of keys and values read by a source.", ("step", "subtask")),
+        MetricSpec(
+            "tidegate_bytes_in_total", _C, "Bytes of keys, values and headers read by a source.", ("step", "subtask")
+        ),
         MetricSpec(
             "tidegate_records_out_total",
             _C,
             "Records produced by a sink, those of transactions that were aborted later included.",
             ("step", "subtask"),
         ),
-        MetricSpec("tidegate_bytes_out_total", _C, "Bytes of keys and values produced by a sink.", ("step", "subtask")),
+        MetricSpec(
+            "tidegate_bytes_out_total", _C, "Bytes of keys, values and headers produced by a sink.", ("step", "subtask")
+        ),
         MetricSpec(
             "tidegate_records_committed_total",
             _C,

@@ -126,17 +126,20 @@ static bool find_headers(const message *one, span *headers)
     return headers->end != NULL;
 }
 
-/* How many headers a message has in place; -1: they have to be asked for. */
-static int64_t count_in_place(const message *one)
+/* How many headers a message has in place, and the bytes of their names and values; -1: they have to be asked for. */
+static int64_t count_in_place(const message *one, int64_t *bytes)
 {
     span left;
     int64_t count;
     if (!find_headers(one, &left) || !read_number(&left, &count) || count < 0 || count > HEADERS_MAX)
         return -1;
     header each;
-    for (int64_t i = 0; i < count; i++)
+    *bytes = 0;
+    for (int64_t i = 0; i < count; i++) {
         if (!read_header(&left, &each))
             return -1;
+        *bytes += each.name_length + (each.value_length < 0 ? 0 : each.value_length);
+    }
     return count;
 }
 
@@ -144,16 +147,48 @@ static int64_t count_in_place(const message *one)
 int64_t tg_count_headers(const message *const *messages, int64_t count, headers_of get, count_of count_headers,
                          const void **lists, int64_t *counts)
 {
-    int64_t all = 0;
+    int64_t all = 0, bytes;
     for (int64_t i = 0; i < count; i++) {
         lists[i] = NULL;
-        counts[i] = count_in_place(messages[i]);
+        counts[i] = count_in_place(messages[i], &bytes);
         if (counts[i] < 0) {
             void *list = NULL;
             counts[i] = get(messages[i], &list) == NO_ERROR && list != NULL ? (int64_t)count_headers(list) : 0;
             lists[i] = list;
         }
         all += counts[i];
+    }
+    return all;
+}
+
+/* The bytes of the names and values of a message's headers, from librdkafka. */
+static int64_t ask_header_bytes(const message *one, headers_of get, count_of count_headers, header_at at)
+{
+    void *list = NULL;
+    if (get(one, &list) != NO_ERROR || list == NULL)
+        return 0;
+    int64_t bytes = 0;
+    size_t count = count_headers(list);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = "";
+        const void *value = NULL;
+        size_t size = 0;
+        at(list, i, &name, &value, &size);
+        bytes += (int64_t)strlen(name) + (value == NULL ? 0 : (int64_t)size);
+    }
+    return bytes;
+}
+
+/* The bytes of all keys, values and headers. */
+int64_t tg_record_bytes(const message *const *messages, int64_t count, headers_of get, count_of count_headers,
+                        header_at at)
+{
+    int64_t all = 0, bytes;
+    for (int64_t i = 0; i < count; i++) {
+        const message *one = messages[i];
+        if (count_in_place(one, &bytes) < 0)
+            bytes = ask_header_bytes(one, get, count_headers, at);
+        all += bytes + (one->key == NULL ? 0 : (int64_t)one->key_size) + (one->value == NULL ? 0 : (int64_t)one->value_size);
     }
     return all;
 }

@@ -51,11 +51,12 @@ class UnreadableRecord(msgspec.Struct, frozen=True):
 
 
 class SourceBatch(msgspec.Struct, frozen=True):
-    """What one poll returned. `records` and `size_bytes` (of values) count all records, unreadable ones included."""
+    """What one poll returned. `records` and `record_bytes` count all records, unreadable and skipped ones included."""
 
     frame: pl.DataFrame
     records: int
-    size_bytes: int
+    record_bytes: int
+    """Of keys, values and headers."""
     failures: list[UnreadableRecord]
     left_out: int = 0
     """Tombstones, where the source has no use for them."""
@@ -227,7 +228,7 @@ class KafkaSource:
 
     def _batch(self, pending: Pending, positions: Positions) -> SourceBatch | WaitingForSchema | None:
         """Positions move with what is returned: a batch that waits was not read."""
-        messages, size_bytes = pending.records, pending.size_bytes
+        messages = pending.records
         origins = self._origins(messages)
         last = find_last_offsets(messages, origins, self._partitions, positions)
         behind = {self._partitions[key]: offset + 1 for key, offset in last.items()}
@@ -235,8 +236,8 @@ class KafkaSource:
         if positions.crosses_end(behind):
             places = enumerate(zip(origins, messages.offsets, strict=True))
             messages = messages.choose([i for i, (key, at) in places if positions.within(self._partitions[key], at)])
-            origins, size_bytes = self._origins(messages), messages.size_bytes
-        batch, records = None, len(messages)
+            origins = self._origins(messages)
+        batch, records, record_bytes = None, len(messages), messages.record_bytes
         if records:
             if self._operator.on_null == SKIP and None in messages.values:
                 messages = messages.choose([row for row, value in enumerate(messages.values) if value is not None])
@@ -251,7 +252,7 @@ class KafkaSource:
                 for one, bytes_of in zip(found, raw, strict=True)
             ]
             frame = spread_updates(frame) if self._spreads else frame
-            batch = SourceBatch(frame, records, size_bytes, failures, records - len(messages))
+            batch = SourceBatch(frame, records, record_bytes, failures, records - len(messages))
         self.newest.look(last, places_of_all, everything, self._partitions)
         positions.move(behind)
         positions.move(pending.ends)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -85,6 +86,10 @@ class Records(Messages, Protocol):
     @property
     def size_bytes(self) -> int:
         """Of all values."""
+
+    @property
+    def record_bytes(self) -> int:
+        """Of all keys, values, and names and values of headers."""
 
     def raw(self, row: int) -> RawRecord:
         """One message as it is, for a letter about it."""
@@ -201,6 +206,13 @@ class KafkaMessages:
     def size_bytes(self) -> int:
         """See Records."""
         return sum(map(len, self._messages))
+
+    @property
+    def record_bytes(self) -> int:
+        """See Records. Headers with a name that is not UTF-8 are not counted: the client does not give them."""
+        headers = chain.from_iterable(filter(None, self.headers))
+        keys = sum(map(len, filter(None, self.keys)))
+        return self.size_bytes + keys + sum(len(name.encode()) + len(value or b"") for name, value in headers)
 
     def raw(self, row: int) -> RawRecord:
         """See Records."""

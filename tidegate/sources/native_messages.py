@@ -280,6 +280,13 @@ class NativeMessages:
         """See Records."""
         return sum(self.sizes) if self._size_bytes is None else self._size_bytes
 
+    @property
+    def record_bytes(self) -> int:
+        """See Records."""
+        asked = (self._address[name] for name in ("message_headers", "header_cnt", "header_get_all"))
+        found: int = self._library.free.tg_record_bytes(address_of(self._columns.messages), len(self), *asked)
+        return found
+
     def raw(self, row: int) -> RawRecord:
         """See Records."""
         one = self.part(row, row + 1)

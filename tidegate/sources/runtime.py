@@ -108,7 +108,7 @@ class SourceRuntime(KafkaSource, Runtime):
         if batch is None:
             return False
         self.records += batch.records
-        self.bytes += batch.size_bytes
+        self.bytes += batch.record_bytes
         self.left_out += batch.left_out
         for bad in batch.failures:
             where = f"source {self.operator.name}: {bad.partition} offset {bad.offset}"

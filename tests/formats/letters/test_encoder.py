@@ -54,6 +54,15 @@ def encode(frame: pl.DataFrame, limits: RecordLimits | None = LIMITS) -> tuple[L
     return letter, {name: (value or b"").decode(errors="replace") for name, value in headers}
 
 
+def test_the_bytes_of_letters_are_those_of_keys_values_and_headers() -> None:
+    records = LetterEncoder("sales", 7).encode(about(RawRecord(b"k", None, HEADERS, 99)), LIMITS)
+    assert records.keys is not None
+    assert records.headers is not None
+    headers = [header for one in records.headers for header in one or ()]
+    parts = [*records.keys, *records.values, *(name.encode() for name, _ in headers), *(value for _, value in headers)]
+    assert records.size_bytes == sum(len(part or b"") for part in parts) > len(b"k")
+
+
 def test_a_letter_has_the_record_and_the_reason_in_the_words_of_kip_1034() -> None:
     letter, headers = encode(about(RawRecord(b"k", b"v", HEADERS, 99)))
     assert (letter.key, letter.value, letter.headers, letter.timestamp_ms) == (b"k", b"v", HEADERS, 99)

@@ -42,6 +42,7 @@ class LetterEncoder:
             headers.append(found)
             partitions.append(_partition_of(row, None if limits is None else limits.partitions))
         size = sum(len(one or b"") for one in (*keys, *values))
+        size += sum(len(name.encode()) + len(value or b"") for one in headers for name, value in one or ())
         return OutputRecords(values, keys, headers=headers, partitions=partitions, size_bytes=size)
 
     def _fitting(self, row: Mapping[str, Any], limits: RecordLimits | None) -> _Form:
