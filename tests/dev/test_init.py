@@ -136,6 +136,13 @@ def test_decimals_have_the_digits_of_their_schema() -> None:
     assert isinstance(source.schema_, dict)
     kinds = {name: str(kind) for name, kind in source.schema_.items()}
     assert kinds == {"d": "decimal(10,2)", "m": "decimal(38,2)", "odd": "string", "id": "tinyint"}
+    assert source.written_as.decimals == "schema"
+
+
+def test_numbers_too_large_for_a_bigint_are_decimals_that_are_no_texts() -> None:
+    (source,) = checked(draft(changes({"op": "c", "after": {"id": 10**19}}))).settings.sources.values()
+    assert source.schema_ == {"id": derive_type("decimal(20,0)")}
+    assert source.written_as.decimals == "text"
 
 
 def test_a_key_of_several_columns_is_named_and_one_of_no_type_is_none() -> None:

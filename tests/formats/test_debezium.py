@@ -205,6 +205,7 @@ def test_a_value_that_contains_the_placeholder_is_one() -> None:
 
 
 BOTH = "WRONG_TYPE: Expected `decimal(12,2)`, got the text"
+UNKNOWN = "and the record has no schema that says whether it is a number or base64: see `written_as`"
 TEXT, BASE64 = FormatOptions(decimals="text"), FormatOptions(decimals="base64")
 MS, US = FormatOptions(timestamps="ms"), FormatOptions(timestamps="us")
 
@@ -222,14 +223,15 @@ def unscaled(number: int) -> str:
     [
         (12.5, NO_OPTIONS, "12.50"),
         (12, NO_OPTIONS, "12.00"),
-        ("12.50", NO_OPTIONS, "12.50"),
-        ("-1234", NO_OPTIONS, "-1234.00"),
-        ("12", NO_OPTIONS, "12.00"),
+        ("12.50", TEXT, "12.50"),
+        ("-1234", TEXT, "-1234.00"),
+        ("12", TEXT, "12.00"),
         ("1234", TEXT, "1234.00"),
         ("1234", BASE64, "-26588.24"),
-        ("BNI=", NO_OPTIONS, "12.34"),
+        ("+123", TEXT, "123.00"),
+        ("+123", BASE64, "-3036.89"),
         ("BNI=", BASE64, "12.34"),
-        ("+y4=", NO_OPTIONS, "-12.34"),
+        ("+y4=", BASE64, "-12.34"),
         ({"scale": 1, "value": "BNI="}, NO_OPTIONS, "123.40"),
         ({"scale": 0, "value": "AA=="}, TEXT, "0.00"),
     ],
@@ -241,29 +243,24 @@ def test_decimals_as_debezium_writes_them(value: Any, options: FormatOptions, ex
 @pytest.mark.parametrize(
     ("value", "options", "expected"),
     [
-        (
-            "1234",
-            NO_OPTIONS,
-            f"{BOTH} '1234', which may be a number or base64: `written_as` says what it is",
-        ),
-        (
-            "Infinity",
-            NO_OPTIONS,
-            f"{BOTH} 'Infinity', which may be base64 or no number: `written_as` says what it is",
+        *(
+            (text, options, f"{BOTH} '{text}', {UNKNOWN}")
+            for text in ("1234", "12", "12.5", "Infinity", "BNI=")
+            for options in (NO_OPTIONS, FormatOptions(decimals="schema"))
         ),
         ("Infinity", TEXT, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'Infinity'"),
         ("BNI=", TEXT, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'BNI='"),
         ("12.50", BASE64, "WRONG_TYPE: Expected `decimal(12,2)`, got the text '12.50'"),
-        ("AATS", NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'AATS'"),  # not the least bytes
-        ("BNJ=", NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'BNJ='"),  # bits after the end
-        ("", NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2)`, got the text ''"),
-        ("NaN", NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'NaN'"),
+        ("AATS", BASE64, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'AATS'"),  # not the least bytes
+        ("BNJ=", BASE64, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'BNJ='"),  # bits after the end
+        ("", BASE64, "WRONG_TYPE: Expected `decimal(12,2)`, got the text ''"),
+        ("NaN", TEXT, "WRONG_TYPE: Expected `decimal(12,2)`, got the text 'NaN'"),
         (True, NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2) | null`, got `boolean`"),
         ({"scale": 1}, NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2) | null`, got `object`"),
         ({"scale": 1, "value": "12"}, NO_OPTIONS, "WRONG_TYPE: Expected `decimal(12,2)`, got '12' of scale 1"),
         ({"scale": 3, "value": "BNI="}, NO_OPTIONS, "OUT_OF_RANGE: 1.234 does not fit into decimal(12,2)"),
         (1.005, NO_OPTIONS, "OUT_OF_RANGE: 1.005 does not fit into decimal(12,2)"),
-        (unscaled(10**12), NO_OPTIONS, "OUT_OF_RANGE: 10000000000.00 does not fit into decimal(12,2)"),
+        (unscaled(10**12), BASE64, "OUT_OF_RANGE: 10000000000.00 does not fit into decimal(12,2)"),
     ],
 )
 def test_what_is_no_decimal_or_could_be_two(value: Any, options: FormatOptions, expected: str) -> None:
@@ -454,7 +451,10 @@ def test_a_schema_that_is_none_says_nothing(schema: Any) -> None:
 
 
 def test_values_inside_of_others_are_read_alike() -> None:
-    assert value_of("array<decimal(4,2)>", ["BNI=", None, "1.5"]).to_list() == [Decimal("12.34"), None, Decimal("1.50")]
+    for texts, options in ((["BNI=", None, "lg=="], BASE64), (["12.34", None, "-1.06"], TEXT)):
+        found = [Decimal("12.34"), None, Decimal("-1.06")]
+        assert value_of("array<decimal(4,2)>", texts, options).to_list() == found
+    assert why("struct<d: decimal(12,2)>", {"d": "1"}) == f"{BOTH} '1', {UNKNOWN} - at `$.after.v.d`"
     assert value_of("struct<d: date, t: timestamp>", {"d": 1, "t": 1}, MS)["d"] == dt.date(1970, 1, 2)
     assert why("array<timestamp>", [1]).endswith("`written_as` says what it counts - at `$.after.v[0]`")
 

@@ -426,6 +426,27 @@ def test_units_of_no_timestamp_are_refused(units: str, place: str, message: str)
     assert found.remedy
 
 
+DECIMALS = ("decimal(20,0)", "array<decimal(10,2)>", "struct<a: struct<b: decimal(3,1)>>", "map<string, decimal(4,2)>",
+            "map<decimal(4,2), string>")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*DECIMALS, "string", "array<double>", "struct<a: bigint>"])
+@pytest.mark.parametrize("said", ["", "written_as: {timestamps: ms}, ", "written_as: {decimals: WORD}, "])
+def test_a_source_of_changes_says_what_texts_in_decimals_are(kind: str, said: str) -> None:
+    """Which records are bad must not depend on the digits of a number."""
+    for word in ("text", "base64", "schema") if "WORD" in said else ("",):
+        text = SOURCE.replace("debezium, ", f"debezium, {said.replace('WORD', word)}", 1)
+        text = text.replace("name: string", f'name: "{kind}"', 1)
+        found = parse_pipeline(HEAD + text + "sinks:\n  out: {from: customers, topic: out}\n", "p.yaml", {}).problems
+        if kind not in DECIMALS or word:
+            assert found == ()
+            continue
+        (one,) = found
+        assert one.path == "sources.customers.schema.name"
+        assert one.message.startswith("the column `name` is ")
+        assert "`written_as: {decimals: text}`" in one.remedy
+
+
 @pytest.mark.parametrize(
     ("step", "sink", "warned"),
     [

@@ -67,7 +67,7 @@ class ScriptedClient:
             self._changed.notify_all()
 
     def put_whole(
-        self, part: TopicPartition, value: bytes | None, key: bytes, headers: dict[str, str | bytes | None]
+        self, part: TopicPartition, value: bytes | None, key: bytes, headers: list[tuple[str, str | bytes | None]]
     ) -> None:
         """A record with all its parts."""
         with self._changed:

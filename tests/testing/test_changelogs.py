@@ -19,7 +19,7 @@ sources:
     topic: customers
     format: debezium
     schema: {id: bigint, name: string, paid: "decimal(10,2)", at: timestamp}
-    written_as: {timestamps: us}
+    written_as: {timestamps: us, decimals: base64}
     bad_records: skip
 steps:
   - {name: rows, from: customers, select: {id: id, name: upper(name), paid: paid, at: at, _deleted: _deleted}}
@@ -29,10 +29,10 @@ sinks:
 tests:
 """
 GIVEN = """given: {customers: [
-  {value: {op: r, after: {id: 1, name: ann, paid: "5.00", at: 1500000}}},
+  {value: {op: r, after: {id: 1, name: ann, paid: AfQ=, at: 1500000}}},
   {value: {op: t}},
   {value: {schema: {type: struct}, payload: {op: u, before: null, after: {id: 1, name: bob, paid: BNI=}}}},
-  {value: {op: c, after: {id: 2, paid: "1234"}}},
+  {value: {op: c, after: {id: 2, paid: "12.34"}}},
   {value: {op: d, before: {id: 1, name: bob}, after: null}},
   {value: null}]}"""
 
@@ -104,6 +104,7 @@ sources:
     topic: orders
     format: debezium
     schema: {id: bigint, region: string, amount: "decimal(10,2)", status: string, at: bigint, tags: array<string>}
+    written_as: {decimals: text}
     event_time: at
     metadata: {key: k, partition: p}
     bad_records: skip
@@ -172,10 +173,11 @@ EXPECTED = {
 
 
 IN_AVRO = ("format: debezium\n", "format: debezium-avro\n")
+DECIMALS = ("    written_as: {decimals: text}\n", "")
 REGISTRY = ("parallelism: 2\n", 'parallelism: 2\nregistry: {url: "http://127.0.0.1:1"}\n')
 
 
-@pytest.mark.parametrize("changed", [(), (IN_AVRO, REGISTRY)], ids=["JSON", "Avro"])
+@pytest.mark.parametrize("changed", [(), (IN_AVRO, REGISTRY, DECIMALS)], ids=["JSON", "Avro"])
 def test_totals_filters_and_copies_follow_a_table(changed: Sequence[tuple[str, str]]) -> None:
     expect = ", ".join(f"{sink}: [{', '.join(records)}]" for sink, records in EXPECTED.items())
     case_of = f"given: {{orders: [{', '.join(HISTORY)}]}}, expect: {{{expect}}}, bad_records: "

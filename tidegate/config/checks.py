@@ -29,7 +29,7 @@ from tidegate.config.schemas import decide_schema_problems
 from tidegate.config.storage_checks import decide_storage_problems
 from tidegate.config.translate import Understood
 from tidegate.config.values import Value
-from tidegate.datatypes import DataType, Schema
+from tidegate.datatypes import Schema, holds_kind
 from tidegate.formats import keys
 from tidegate.formats.contract import Format
 from tidegate.formats.failures import BadRecordPolicy
@@ -335,6 +335,21 @@ def _changes(path: Path, kind: Format, source: SourceSettings) -> Iterator[PathP
     for word in sorted(refused):
         message = f"{word} of {kind.name} are written in one way"
         yield PathProblem((*path, "written_as", word), message, "remove it", at_key=True)
+    if "decimals" in kind.written_as and "decimals" not in said:
+        yield from _decimals((*path, "schema"), source)
+
+
+def _decimals(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
+    """Most texts could be both, so which records are bad would depend on the digits of a number."""
+    columns = source.schema_ if isinstance(source.schema_, dict) else {}
+    found = next(((name, kind) for name, kind in columns.items() if holds_kind(kind, ["decimal"])), None)
+    if found is not None:
+        message = f"the column `{found[0]}` is {found[1]}, and whether a text in it is a number or base64 is not known"
+        remedy = (
+            "add `written_as: {decimals: text}` to the source (the connector has `decimal.handling.mode=string`, or "
+            "writes numbers), `base64` (`precise`), or `schema` (records have their schema with them)"
+        )
+        yield PathProblem((*path, found[0]), message, remedy, at_key=True)
 
 
 def _units(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
@@ -344,14 +359,9 @@ def _units(path: Path, source: SourceSettings) -> Iterator[PathProblem]:
         if name not in columns:
             message = f"`{name}` is no column of `schema`"
             yield PathProblem((*path, name), message, derive_suggestion(name, columns), at_key=True)
-        elif not _holds_timestamps(columns[name]):
+        elif not holds_kind(columns[name], ["timestamp", "timestamp_ntz"]):
             message = f"the column `{name}` is {columns[name]} and holds no timestamp"
             yield PathProblem((*path, name), message, "remove it, or change the type in `schema`", at_key=True)
-
-
-def _holds_timestamps(kind: DataType) -> bool:
-    parts = [part for _, part in kind.fields] + [part for part in (kind.key, kind.element) if part is not None]
-    return kind.kind in ("timestamp", "timestamp_ntz") or any(map(_holds_timestamps, parts))
 
 
 def _source_key(path: Path, source: SourceSettings) -> Iterator[PathProblem]:

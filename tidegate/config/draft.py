@@ -43,6 +43,8 @@ class Draft(msgspec.Struct, frozen=True):
     """About the records that were looked at."""
     format: str = "json"
     """Of the source; raw without columns."""
+    decimals: str = ""
+    """What the source says in `written_as` of texts in columns of decimals; empty: nothing."""
     key: str = ""
     """The column that rows are deleted by, where they are changes of a table."""
 
@@ -150,6 +152,8 @@ def _source(draft: Draft) -> Iterable[str]:
             continue
         text = f"      {_text(column.name)}: {_type(column.type)}"
         yield _line(text, column.note) if column.note else text
+    if draft.decimals:
+        yield _line(f"    written_as: {{decimals: {draft.decimals}}}", "what texts in columns of decimals are")
 
 
 def _type(kind: DataType) -> str:

@@ -14,7 +14,7 @@ import click
 from tidegate.cli.topic_name import require_topic
 from tidegate.config.draft import Draft, DraftColumn, render_draft, withheld_secrets
 from tidegate.config.sample import SAMPLE
-from tidegate.datatypes import BIGINT, BOOLEAN, DATE, INT, SMALLINT, STRING, TIMESTAMP, TINYINT
+from tidegate.datatypes import BIGINT, BOOLEAN, DATE, INT, SMALLINT, STRING, TIMESTAMP, TINYINT, holds_kind
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.errors import TidegateError
 from tidegate.settings.counts import render_count
@@ -112,7 +112,9 @@ def _draft_changes(topic: str, kafka: dict[str, str], folder: str, table: Table,
     chosen = next((name for name in (*key, *known) if name in known and known[name] in KEYS), "")
     if len(key) > 1:
         remarks.append(f"the key of the table has {len(key)} columns: {', '.join(key)}")
-    return Draft(topic, kafka, folder, columns, remarks, "debezium", chosen)
+    has_decimals = any(holds_kind(one.type, ["decimal"]) for one in table.columns)
+    written_as = "schema" if table.typed else "text"  # without schemas only numbers are taken for decimals
+    return Draft(topic, kafka, folder, columns, remarks, "debezium", written_as if has_decimals else "", chosen)
 
 
 def _read(kafka: dict[str, str], topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:

@@ -92,7 +92,7 @@ class FormatOptions(msgspec.Struct, frozen=True):
     timestamps_of: tuple[tuple[str, str], ...] = ()
     """The same by column, in place of that."""
     decimals: str = ""  # "text" | "base64"
-    """What texts that stand for decimals are, in a changelog; empty: what only one of them can be."""
+    """What texts that stand for decimals are, in a changelog: `text` or `base64`; else only a record's schema knows."""
     row_kinds: bool = False
     """Rows of a changelog have their kind and, of updates, the row before (`row_kinds.py`). A change without it is
     bad."""

@@ -67,10 +67,12 @@ class WrittenAsSettings(Settings):
     ] = None
     decimals: Annotated[
         str | None,
-        choice("text", "base64"),
+        choice("text", "base64", "schema"),
         Field(
-            description="What texts in columns of decimals are: `text`, a number (`decimal.handling.mode=string`), or "
-            "`base64`, the bytes of the unscaled number (`precise`). Without it a text that could be both makes the "
-            "record bad. Records with their schema say it themselves."
+            description="What texts in columns of decimals are: `text`, a number (`decimal.handling.mode=string`), "
+            "`base64`, the bytes of the unscaled number (`precise`), or `schema`: records have their schema with them "
+            "(`schemas.enable`), and a text in a record without one is bad. A `debezium` source with a decimal column, "
+            "or decimals within one, needs it. Where decimals are numbers (`double`, `decimal.format=NUMERIC`), write "
+            "`text`. A schema in a record takes precedence."
         ),
     ] = None

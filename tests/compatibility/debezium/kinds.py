@@ -14,9 +14,7 @@ from tests.compatibility.debezium.settings import PLAIN, WRAPPED
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """How a connector writes, what a source has to say of it (nothing where records have their schema), and types that
-    differ from those of `KINDS`.
-    """
+    """How a connector writes, what a source has to say of it, and types that differ from those of `KINDS`."""
 
     connector: Mapping[str, str]
     written_as: Mapping[str, Any] = {}
@@ -29,15 +27,17 @@ MODES: Final[Mapping[str, Mode]] = {
     "wrapped": Mode(
         {**WRAPPED, "decimal.handling.mode": "string", "time.precision.mode": "microseconds",
          "interval.handling.mode": "string", "provide.transaction.metadata": "true"},
-        types={"iv": "string"},
+        {"decimals": "schema"},
+        {"iv": "string"},
     ),
     "isostring": Mode(
         {**PLAIN, "decimal.handling.mode": "double", "time.precision.mode": "isostring"},
-        types={"nn": "", "m": "", "ti": "", "ti3": ""},
+        {"decimals": "text"},
+        {"nn": "", "m": "", "ti": "", "ti3": ""},
     ),
     "numeric": Mode(
         {**PLAIN, "value.converter.decimal.format": "NUMERIC", "time.precision.mode": "connect"},
-        {"timestamps": "ms"},
+        {"decimals": "text", "timestamps": "ms"},
         {"nn": "", "ts": "", "ti": ""},
     ),
 }  # fmt: skip

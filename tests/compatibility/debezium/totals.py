@@ -39,14 +39,16 @@ AGAIN: Final = (
 ADAPTIVE: Final = {"seen": "us", "made": "ms"}
 WAYS: Final[Mapping[str, tuple[dict[str, str], dict[str, Any]]]] = {
     "plain, precise": (PLAIN, {"decimals": "base64", "timestamps": ADAPTIVE}),
-    "plain, numbers": ({**PLAIN, "value.converter.decimal.format": "NUMERIC"}, {"timestamps": ADAPTIVE}),
+    "plain, numbers": (
+        {**PLAIN, "value.converter.decimal.format": "NUMERIC"}, {"decimals": "text", "timestamps": ADAPTIVE}
+    ),
     "plain, isostring": (
         {**PLAIN, "time.precision.mode": "isostring", "decimal.handling.mode": "string"}, {"decimals": "text"}
     ),
-    "wrapped": (WRAPPED, {}),
+    "wrapped": (WRAPPED, {"decimals": "schema"}),
     "wrapped, string": (
         {**WRAPPED, "time.precision.mode": "microseconds", "decimal.handling.mode": "string"},
-        {},
+        {"decimals": "schema"},
     ),
 }  # fmt: skip
 """How the connector writes, and what the source says of it."""

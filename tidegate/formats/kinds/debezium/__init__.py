@@ -84,11 +84,11 @@ text (`string`), or base64 of the unscaled number's bytes (`precise`), also with
 `written_as: {timestamps: ms}`, `us`, `ns` or `{column: unit}` also a whole number since 1970, of a `timestamp` in UTC |
 
 Where records have their schema with them (`schemas.enable`, the converter's default), it says the units of timestamps,
-what texts of decimals are, and the scale of base64, and `written_as` is not needed. Elsewhere base64 has no scale: it
-is that of the declared type, which has to be the table's. A text there that is both a number and base64 of one
-(`"1234"`, without a point) is refused unless `written_as: {decimals: text}` or `base64` says what it is, and so is
-`"Infinity"`. A whole number in a column of timestamps is refused unless `written_as` has its unit. Columns of other
-times are read as they are written. So the columns of a table in PostgreSQL are
+what texts of decimals are, and the scale of base64; such a source says `written_as: {decimals: schema}`. Elsewhere a
+text like `"1234"` may be a number or base64 of another one, so a source with a decimal column, or with decimals in a
+struct, array or map, needs `written_as: {decimals: text}` or `base64`. Base64 there has no scale: it is that of the
+declared type, which has to be the table's. A whole number in a column of timestamps is refused unless `written_as` has
+its unit. Columns of other times are read as they are written. So the columns of a table in PostgreSQL are
 
 | PostgreSQL | column |
 | --- | --- |

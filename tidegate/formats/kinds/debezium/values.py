@@ -1,7 +1,7 @@
 """Values of rows that Debezium writes otherwise than JSON sources read them: numbers, dates and timestamps.
 
-What could mean two things is refused, never guessed: a text of digits may be a number or the bytes of another one, a
-whole number milliseconds or microseconds.
+What could mean two things is refused, never guessed: a text may be a number or the bytes of another one, a whole number
+milliseconds or microseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tidegate.datatypes import DataType
 from tidegate.formats.kinds.debezium.schemas import NOTHING, Said
 from tidegate.formats.kinds.json import types as json_types
 from tidegate.formats.kinds.json.types import (
-    NUMBER,
     SCALARS,
     OwnType,
     OwnTypes,
@@ -31,8 +30,6 @@ from tidegate.formats.kinds.json.types import (
 )
 from tidegate.formats.schemas import FormatOptions
 
-_WORDS: Final = frozenset({"Infinity"})
-"""What databases write for numbers that are none, and that is base64, too."""
 _FIRST_DAY: Final = dt.date(1970, 1, 1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 UNITS_OF: Final[dict[str, tuple[int, int]]] = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
@@ -92,18 +89,15 @@ def _decimals(kind: DataType, written_as: str, scale: int) -> Callable[[Any], De
 
 def _number(text: str, kind: DataType, written_as: str, scale: int) -> Decimal | str:
     """What a text stands for. Raises ValueError."""
-    is_number = bool(NUMBER.fullmatch(text))
     if written_as == "text":
         return text
+    if written_as != "base64":
+        what = "the record has no schema that says whether it is a number or base64"
+        raise ValueError(f"Expected `{kind}`, got the text {shown(text)}, and {what}: see `written_as`")
     unscaled = _unscaled(text)
-    if written_as == "base64" or not (is_number or text in _WORDS):
-        if unscaled is None:
-            raise ValueError(f"Expected `{kind}`, got the text {shown(text)}")
-        return scaled(unscaled, scale)
-    if unscaled is not None:
-        what = "may be a number or base64" if is_number else "may be base64 or no number"
-        raise ValueError(f"Expected `{kind}`, got the text {shown(text)}, which {what}: `written_as` says what it is")
-    return text
+    if unscaled is None:
+        raise ValueError(f"Expected `{kind}`, got the text {shown(text)}")
+    return scaled(unscaled, scale)
 
 
 def _unscaled(text: str) -> int | None:
