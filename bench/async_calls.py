@@ -59,7 +59,9 @@ def run_step(spec: StepOperator, rows: int) -> float:
     """CPU seconds until every row has left; the loop waits as a slot's does."""
     woken = threading.Event()
     runtime = spec.open(Slot(128, choose_backend("memory", 1), wake=woken.set))
-    frame = pl.DataFrame({"k": [0] * rows, "n": list(range(rows)), "__partition": [0] * rows, "__offset": range(rows)})
+    frame = pl.DataFrame(
+        {"k": [0] * rows, "n": list(range(rows)), "__tidegate_partition": [0] * rows, "__tidegate_offset": range(rows)}
+    )
     out, left, taken = Collected(), 0, 0
     started = time.process_time()
     while left < rows:

@@ -89,8 +89,8 @@ def batches(keys: int, count: int, first: int, chance: random.Random) -> Iterato
             {
                 "k": [f"customer-{name:09d}" for name in names],
                 "x": [chance.randrange(10_000) for _ in range(BATCH)],
-                "__time": [number * STEP_MS + chance.randrange(STEP_MS) for _ in range(BATCH)],
-                "__behind": [0] * BATCH,
+                "__tidegate_time": [number * STEP_MS + chance.randrange(STEP_MS) for _ in range(BATCH)],
+                "__tidegate_behind": [0] * BATCH,
             }
         )
         yield frame, (number - 1) * STEP_MS

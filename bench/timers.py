@@ -102,8 +102,8 @@ def batch_of(number: int) -> pl.DataFrame:
         {
             "k": [f"customer-{first + row}" for row in range(BATCH)],
             "x": list(range(BATCH)),
-            "__time": [number * 100 + row % 100 for row in range(BATCH)],
-            "__behind": [0] * BATCH,
+            "__tidegate_time": [number * 100 + row % 100 for row in range(BATCH)],
+            "__tidegate_behind": [0] * BATCH,
         }
     )
 

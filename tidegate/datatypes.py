@@ -19,6 +19,8 @@ void interval`."""
 
 NESTED: Final = frozenset({"array", "map", "struct"})
 """Kinds of types that hold other types."""
+RESERVED: Final = "__tidegate"
+"""Names of columns that begin with this are the engine's own, and no column of a user may have one."""
 MAX_PRECISION = 38
 """Digits of a decimal, as in Spark."""
 
@@ -80,6 +82,11 @@ def entry_of(kind: DataType) -> DataType:
     assert kind.key is not None
     assert kind.element is not None
     return DataType("struct", fields=(("key", kind.key), ("value", kind.element)))
+
+
+def is_reserved(column: str) -> bool:
+    """Whether the name of a column belongs to the engine, in whatever case."""
+    return column.lower().startswith(RESERVED)
 
 
 def parts_of(kind: DataType) -> tuple[DataType, ...]:

@@ -47,7 +47,7 @@ def file(tmp_path: Path) -> Path:
 def test_list_shows_states_rows_in_flight_and_positions() -> None:
     done = tidegate("state", "list", CHECKPOINTS)
     done.says(0, "checkpoint 62 of", "parallelism 3, 128 key groups", "7 and 1 changes", "sku string, orders bigint")
-    assert "rows in flight on totals.input -> totals: 25,500 bytes in 3 files" in done.text
+    assert "rows in flight on totals.input -> totals: 25,980 bytes in 3 files" in done.text
     listing = json.loads(tidegate("state", "list", f"{CHECKPOINTS}@62", "--format", "json").stdout)
     totals = listing["states"][0]
     assert (totals["step"], totals["state"], totals["keys"], totals["entries"], totals["changes"]) == (
@@ -61,7 +61,7 @@ def test_list_shows_states_rows_in_flight_and_positions() -> None:
 def test_read_prints_a_table_that_is_cut(tmp_path: Path) -> None:
     done = tidegate("state", "read", SAVEPOINT, "totals", "--limit", 2)
     lines = done.text.splitlines()
-    assert lines[0].split() == ["sku", "orders", "revenue_cents", "last_id", "customer", "__key_group"]
+    assert lines[0].split() == ["sku", "orders", "revenue_cents", "last_id", "customer", "__tidegate_key_group"]
     assert lines[1].split() == ["s0", "25", "30629", "223", "c4", "6"]
     assert lines[3] == "... more rows: give --limit, or --format json or parquet"
     whole = tidegate("state", "read", SAVEPOINT, "totals", "--output", tmp_path / "all.txt")
@@ -108,7 +108,7 @@ def test_a_parquet_file_that_cannot_be_written_is_told_and_so_is_a_damaged_state
 def test_read_gives_lines_of_json_and_parquet(tmp_path: Path) -> None:
     done = tidegate("state", "read", SAVEPOINT, "totals", "--where", "orders > 40", "--format", "json")
     (row,) = map(json.loads, done.stdout.splitlines())
-    assert (row["sku"], row["orders"], row["__key_group"]) == ("s6", 45, 21)
+    assert (row["sku"], row["orders"], row["__tidegate_key_group"]) == ("s6", 45, 21)
     done = tidegate("state", "read", SAVEPOINT, "totals", "--key", "sku=s6", "--raw", "--format", "json")
     assert json.loads(done.stdout)["orders.count"] == 45
     target = tmp_path / "rows.parquet"

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.compatibility.debezium.kinds import schema_of
 from tests.formats.any_records import RECORDS
 from tests.support.descriptors import lowered
+from tests.testing.pipelines import messages, run
 from tests.tidy.tree import ROOT
 from tidegate.config.draft import render_draft, withheld_secrets
 from tidegate.config.load import LoadedPipeline, parse_pipeline
@@ -143,6 +144,45 @@ def test_numbers_too_large_for_a_bigint_are_decimals_that_are_no_texts() -> None
     (source,) = checked(draft(changes({"op": "c", "after": {"id": 10**19}}))).settings.sources.values()
     assert source.schema_ == {"id": derive_type("decimal(20,0)")}
     assert source.written_as.decimals == "text"
+
+
+ROWS = [
+    {"name": "a", "id": 1, "__op": "c", "__deleted": "false"},
+    {"name": "a", "id": 1, "__op": "d", "__deleted": "true"},
+]
+
+
+@pytest.mark.parametrize(
+    ("rows", "condition", "on_null"),
+    [
+        (ROWS, "`__deleted` = 'true'", "skip"),
+        ([{**row, "__deleted": row["__deleted"] == "true"} for row in ROWS], "`__deleted`", "skip"),
+        ([{**row, "__deleted": 1} for row in ROWS], "`__op` = 'd'", None),
+    ],
+)
+def test_deletions_of_flattened_rows_stay_deletions(
+    rows: list[dict[str, Any]], condition: str, on_null: str | None
+) -> None:
+    values = [json.dumps(row).encode() for row in rows]
+    text = render_draft(derive_draft("rows", KAFKA, "/home/ann", [*values, None], [None, *changes({"id": 1})]))
+    settings = checked(text).settings
+    (source,), (sink,) = settings.sources.values(), settings.sinks.values()
+    assert f'add: {{_deleted: "{condition}"}}' in text
+    assert sink.on_null is not None
+    assert (source.on_null, sink.key, sink.on_null.column) == (on_null, "id", "_deleted")
+    cases = f"""
+tests:
+  - name: a deleted row
+    given: {{rows: [{{value: {json.dumps(rows[0])}}}, {{value: {json.dumps(rows[1])}}}]}}
+    expect: {{out: [{{key: "1"}}, {{key: "1", value: null}}]}}
+"""
+    assert messages(run("", text + cases)["a deleted row"]) == []
+
+
+def test_rows_without_a_column_for_a_key_or_without_marks_are_plain_json() -> None:
+    for row in ({"__deleted": "true", "x": 1.5}, {"id": 1, "deleted": "true"}, {"id": 1, "__op": 1}):
+        (sink,) = checked(draft([json.dumps(row).encode()])).settings.sinks.values()
+        assert (sink.key, sink.on_null) == (None, None)
 
 
 def test_a_key_of_several_columns_is_named_and_one_of_no_type_is_none() -> None:

@@ -217,7 +217,7 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("transform(t -> t, tags)", 11, "needs an array, not a lambda function", "name a column"),
         ("transform(tags, (t, i, j) -> t)", 17, "`transform` gives 2 parameters", "transform(a, x"),
         ("transform(tags, (t, T) -> t)", 17, "two parameters", "rename"),
-        ("transform(tags, __t -> 1)", 17, "two underscores", "rename"),
+        ("transform(tags, __tidegate_t -> 1)", 17, "begin with `__tidegate`", "rename"),
         ("transform(tags, t -> tt)", 22, "no column `tt`", "the columns are"),
         ("filter(tags, t -> length(t))", 14, "gives int, and `filter` needs boolean", "cast"),
         ("aggregate(tags, 0L, (n, t) -> 1)", 21, "gives int, and `aggregate` needs bigint", "cast"),

@@ -19,7 +19,8 @@ SCALARS = st.one_of(
     st.sampled_from(["2026-13-01T00:00:00Z", "2026-01-01T24:00:00Z", "9999-12-31T23:59:59-01:00", "0001-01-01T00:00Z"]),
 )
 NAMES = st.one_of(
-    st.sampled_from(["a", "b", "c", "order", "a.b", "__x", 'q"', "b`t", "", "é", "x:y", "x y"]), st.text(max_size=4)
+    st.sampled_from(["a", "b", "c", "order", "a.b", "__x", "__tidegate_x", 'q"', "b`t", "", "é", "x:y", "x y"]),
+    st.text(max_size=4),
 )
 VALUES = st.recursive(
     SCALARS,

@@ -32,8 +32,8 @@ def decode(events: Sequence[Any], *read: str, nothing: bool = False) -> Decoded:
 
 
 def rows_of(found: Decoded) -> list[tuple[Any, ...]]:
-    frame = found.frame.with_columns(pl.int_range(pl.len()).alias("__offset"))
-    return spread_updates(frame).select(ROW_KIND, "__offset", pl.exclude("__offset", ROW_KIND)).rows()
+    frame = found.frame.with_columns(pl.int_range(pl.len()).alias("__tidegate_offset"))
+    return spread_updates(frame).select(ROW_KIND, "__tidegate_offset", pl.exclude("__tidegate_offset", ROW_KIND)).rows()
 
 
 def update(before: Any, after: Any = NEW) -> dict[str, Any]:

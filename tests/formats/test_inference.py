@@ -109,7 +109,7 @@ def test_the_narrowest_type_is_taken(values: list[object], kind: str) -> None:
         ([{"a": [1, "x"]}], LeftOut("a[]", "its type differs from record to record: bigint, string")),
         ([{"a": {"b": 1}}, {"a": {"b": []}}], LeftOut("a.b", "its type differs from record to record: array, bigint")),
         ([{"a": 10**400}], LeftOut("a", "a number that no type holds")),
-        ([{"__a": 1}], LeftOut("__a", "names that begin with `__` belong to Tidegate")),
+        ([{"__tidegate": 1}], LeftOut("__tidegate", "names that begin with `__tidegate` belong to Tidegate")),
         ([{"^a$": 1}], LeftOut("^a$", "its name stands for several columns")),
         (
             [{"a": {str(n): n for n in range(FIELDS_MAX + 1)}}],

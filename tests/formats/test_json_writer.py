@@ -63,7 +63,7 @@ def test_text_of_values(kind: DataType, value: object, text: str) -> None:
 
 
 def test_fields_in_order_of_the_sink_and_no_others() -> None:
-    frame = pl.DataFrame({"a": [1, None], "__offset": [0, 1], "b": ["x", None]})
+    frame = pl.DataFrame({"a": [1, None], "__tidegate_offset": [0, 1], "b": ["x", None]})
     assert encode([("b", STRING), ("a", BIGINT)], frame) == [b'{"b":"x","a":1}', b'{"b":null,"a":null}']
 
 

@@ -30,7 +30,9 @@ def encode(frame: pl.DataFrame, parts: RecordParts, limits: RecordLimits | None 
 
 
 def passed_on(headers: Sequence[Sequence[Header]], rules: HeaderRules) -> list[list[Header]]:
-    frame = pl.DataFrame([pl.Series("v", range(len(headers)), dtype=pl.Int64), header_column("__headers", headers)])
+    frame = pl.DataFrame(
+        [pl.Series("v", range(len(headers)), dtype=pl.Int64), header_column("__tidegate_headers", headers)]
+    )
     records = encode(frame, RecordParts(headers=rules))
     assert len(records) == len(headers)
     return [list(one or ()) for one in records.headers] if records.headers else [[] for _ in headers]
@@ -54,7 +56,7 @@ def test_of_a_part_of_a_frame_rows_without_a_list_have_no_headers(
     start = data.draw(st.integers(0, len(headers)))
     some = pl.Series(headers_of(headers), dtype=polars_type(HEADERS_TYPE))
     passed = header_lists(
-        pl.DataFrame({"__headers": some})[start:], HeaderRules(passed=None, dropped=("é",), renamed={"a": "b"})
+        pl.DataFrame({"__tidegate_headers": some})[start:], HeaderRules(passed=None, dropped=("é",), renamed={"a": "b"})
     )
     new = {"a": "b"}
     expected = [one and [(new.get(name, name), value) for name, value in one if name != "é"] for one in headers[start:]]
@@ -70,7 +72,7 @@ def headers_of(lists: Sequence[Sequence[Header] | None]) -> list[list[dict[str, 
 
 def test_added_headers_are_after_those_that_are_passed_on() -> None:
     frame = pl.DataFrame({"v": [1, 2], "text": ["é", None], "data": [b"\xff", b""]})
-    frame = frame.with_columns(header_column("__headers", [[("t", b"1")], []]))
+    frame = frame.with_columns(header_column("__tidegate_headers", [[("t", b"1")], []]))
     rules = HeaderRules(passed=None, added=(("t", "text"), ("d", "data")), texts=("text", "data"))
     records = encode(frame, RecordParts(headers=rules))
     assert records.headers == [
@@ -88,7 +90,7 @@ def test_added_headers_do_not_depend_on_those_of_the_record(
     added = [f"v{row}" for row in range(len(headers))]
     some = pl.Series(headers_of(headers), dtype=polars_type(HEADERS_TYPE))
     made = header_lists(
-        pl.DataFrame({"__headers": some, "one": added, "two": [None] * len(added)})[start:],
+        pl.DataFrame({"__tidegate_headers": some, "one": added, "two": [None] * len(added)})[start:],
         HeaderRules(passed=None, added=(("a", "one"), ("b", "two"))),
     )
     expected = [[*(one or ()), ("a", b"v%d" % row), ("b", None)] for row, one in enumerate(headers)][start:]
@@ -96,7 +98,7 @@ def test_added_headers_do_not_depend_on_those_of_the_record(
 
 
 def test_records_without_any_header_are_written_the_fast_way() -> None:
-    frame = pl.DataFrame({"v": [1, 2]}).with_columns(header_column("__headers", [[], []]))
+    frame = pl.DataFrame({"v": [1, 2]}).with_columns(header_column("__tidegate_headers", [[], []]))
     assert encode(frame, RecordParts(headers=HeaderRules(passed=None))).keyed_values
     assert encode(frame, RecordParts(key="v")).keyed_values
 

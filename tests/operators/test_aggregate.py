@@ -55,9 +55,9 @@ def test_latest_gives_the_last_row_per_key_in_order_of_last_occurrence() -> None
 
 
 def test_system_columns_stay_with_their_rows() -> None:
-    frame = frame_of([(1, 10), (2, 5), (1, 1)]).with_columns(pl.Series("__offset", [7, 8, 9]))
-    assert process(make_aggregate(["sum"]), frame)["__offset"].to_list() == [7, 8, 9]
-    assert process(make_aggregate(["sum"], emit="latest"), frame)["__offset"].to_list() == [8, 9]
+    frame = frame_of([(1, 10), (2, 5), (1, 1)]).with_columns(pl.Series("__tidegate_offset", [7, 8, 9]))
+    assert process(make_aggregate(["sum"]), frame)["__tidegate_offset"].to_list() == [7, 8, 9]
+    assert process(make_aggregate(["sum"], emit="latest"), frame)["__tidegate_offset"].to_list() == [8, 9]
 
 
 def test_an_empty_frame_gives_nothing() -> None:

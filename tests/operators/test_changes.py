@@ -16,7 +16,7 @@ import pytest
 from tests.operators.driven import Driven, drive
 from tests.operators.rows import make_frame, result_type
 from tests.operators.subtasks import Subtasks
-from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, STRING, DataType, decimal_of
+from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, STRING, DataType, decimal_of, is_reserved
 from tidegate.expressions.expression import AggregateCall, Column
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
@@ -85,7 +85,7 @@ def operator_of(calls: Mapping[str, tuple[str, str | None]], keys: Sequence[str]
 
 def frame_of(rows: Sequence[tuple[int, tuple[Any, ...]]], columns: Mapping[str, DataType] = TABLE) -> pl.DataFrame:
     frame = make_frame(columns, [row for _, row in rows])
-    offsets = pl.Series("__offset", range(len(rows)), dtype=pl.Int64)
+    offsets = pl.Series("__tidegate_offset", range(len(rows)), dtype=pl.Int64)
     return frame.with_columns(pl.Series(ROW_KIND, [kind for kind, _ in rows], dtype=pl.Int8), offsets)
 
 
@@ -169,7 +169,7 @@ class View:
         for change in changes:
             row = dict(change)
             kind, key, deleted = row.pop(ROW_KIND), row.pop("k"), row.pop("_deleted")
-            row = {name: value for name, value in row.items() if not name.startswith("__")}
+            row = {name: value for name, value in row.items() if not is_reserved(name)}
             assert deleted is (kind == DELETE)
             if kind in (UPDATE_BEFORE, DELETE):
                 assert same(self.rows.pop(key), row)
@@ -266,7 +266,7 @@ def driven(**calls: tuple[str, str | None]) -> Driven:
 
 def out_of(operator: Driven, *rows: tuple[int, str | None, int | None]) -> list[tuple[Any, ...]]:
     found = operator.process(changes(*rows))
-    return [] if found is None else found.select(ROW_KIND, pl.exclude(ROW_KIND, "__offset")).rows()
+    return [] if found is None else found.select(ROW_KIND, pl.exclude(ROW_KIND, "__tidegate_offset")).rows()
 
 
 def test_a_group_comes_changes_and_goes() -> None:
@@ -300,7 +300,7 @@ def test_rows_without_kinds_are_added() -> None:
 def test_a_change_has_the_place_of_the_last_row_that_made_it() -> None:
     found = driven().process(changes((INSERT, "a", 5), (INSERT, "b", 1), (INSERT, "a", 1)))
     assert found is not None
-    assert found.select("k", "__offset").rows() == [("b", 1), ("a", 2)]
+    assert found.select("k", "__tidegate_offset").rows() == [("b", 1), ("a", 2)]
 
 
 @pytest.mark.parametrize(

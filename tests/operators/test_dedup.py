@@ -31,7 +31,7 @@ Record = tuple[int, Any, int, int]
 def frame(records: list[Record]) -> pl.DataFrame:
     columns = list(zip(*records, strict=True))
     day = pl.Series("day", [0] * len(records), pl.Int64).cast(pl.Datetime("us", "UTC"))
-    names = ("n", "k", "__time", "__behind")
+    names = ("n", "k", "__tidegate_time", "__tidegate_behind")
     kinds = (pl.Int64, pl.String, pl.Int64, pl.Int64)
     parts = [pl.Series(name, values, kind) for name, values, kind in zip(names, columns, kinds, strict=True)]
     return pl.DataFrame([*parts[:2], day, *parts[2:]])
@@ -90,7 +90,9 @@ def play(backend: str, steps: list[Any]) -> None:
     assert late + sum(one.late_rows for one in tasks.runtimes) == len(model.late)
     shown = [row for frame in tasks.out.sides.get("late", []) for row in frame.to_dicts()]
     assert sorted((row["n"], round(row["_watermark"].timestamp() * 1000)) for row in shown) == sorted(model.late)
-    assert all(row["_reason"].startswith("late: ") and {"__time", "__behind"} < row.keys() for row in shown)
+    assert all(
+        row["_reason"].startswith("late: ") and {"__tidegate_time", "__tidegate_behind"} < row.keys() for row in shown
+    )
     for one in tasks.runtimes:
         assert all(row[0] // WITHIN >= model.watermark // WITHIN - 1 for row in held(one))
     tasks.close()
@@ -167,7 +169,7 @@ def test_a_duplicate_does_not_make_the_time_longer(passing: Any) -> None:
 
 def test_only_the_columns_that_are_read_are_passed_on_with_those_of_the_engine(once: Subtasks) -> None:
     once.process(frame([(1, "a", 100, 0)]))
-    assert once.rows() == [{"n": 1, "k": "a", "__time": 100, "__behind": 0}]
+    assert once.rows() == [{"n": 1, "k": "a", "__tidegate_time": 100, "__tidegate_behind": 0}]
 
 
 def test_keys_are_forgotten_as_the_watermark_passes_and_the_watermark_goes_on(once: Subtasks) -> None:

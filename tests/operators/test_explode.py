@@ -21,7 +21,7 @@ from tidegate.state.backends import choose_backend
 
 ITEMS = DataType("array", element=BIGINT)
 TAGS = map_of(STRING, INT)
-SYSTEM = {"__partition": [0] * 4, "__offset": [10, 11, 12, 13], "__time": [5, 6, 7, 8]}
+SYSTEM = {"__tidegate_partition": [0] * 4, "__tidegate_offset": [10, 11, 12, 13], "__tidegate_time": [5, 6, 7, 8]}
 FRAME = pl.DataFrame({"a": ["x", "y", "z", "w"], "items": [[1, 2], [], None, [None]], **SYSTEM})
 ENTRY = pl.List(pl.Struct({"key": pl.String, "value": pl.Int32}))
 
@@ -44,7 +44,7 @@ def exploded(one: Explode, frame: pl.DataFrame = FRAME, kind: DataType = ITEMS) 
 
 def test_a_row_for_each_element_with_the_other_columns_and_the_engines_own() -> None:
     found = exploded(Explode("items", ("item",)))
-    assert [(row["a"], row["item"], row["__offset"], row["__time"]) for row in found] == [
+    assert [(row["a"], row["item"], row["__tidegate_offset"], row["__tidegate_time"]) for row in found] == [
         ("x", 1, 10, 5),
         ("x", 2, 10, 5),
         ("w", None, 13, 8),
@@ -107,12 +107,14 @@ def test_columns_that_nobody_reads_are_left_out_and_the_rows_stay() -> None:
     out = Collected()
     spec.open(Slot(128, choose_backend("memory", retained=1))).process(0, FRAME, out)
     assert spec.reads() == {"a", "items"}
-    assert pl.concat(out.batches).columns == ["a", "__partition", "__offset", "__time"]
+    assert pl.concat(out.batches).columns == ["a", "__tidegate_partition", "__tidegate_offset", "__tidegate_time"]
     assert pl.concat(out.batches)["a"].to_list() == ["x", "x", "w"]
 
 
 def test_what_leaves_is_cut_to_what_the_vertex_takes_at_a_time() -> None:
-    frame = pl.DataFrame({"a": ["x"], "items": [list(range(1_000_000))], "__partition": [0], "__offset": [1]})
+    frame = pl.DataFrame(
+        {"a": ["x"], "items": [list(range(1_000_000))], "__tidegate_partition": [0], "__tidegate_offset": [1]}
+    )
     out = Collected()
     opened(Explode("items", ("item",), position="n"), ITEMS, rows_max=300_000).process(0, frame, out)
     assert [batch.height for batch in out.batches] == [300_000, 300_000, 300_000, 100_000]
@@ -120,7 +122,9 @@ def test_what_leaves_is_cut_to_what_the_vertex_takes_at_a_time() -> None:
 
 
 def test_pieces_keep_to_the_bytes() -> None:
-    frame = pl.DataFrame({"a": ["x" * 1000], "items": [list(range(1000))], "__partition": [0], "__offset": [1]})
+    frame = pl.DataFrame(
+        {"a": ["x" * 1000], "items": [list(range(1000))], "__tidegate_partition": [0], "__tidegate_offset": [1]}
+    )
     out = Collected()
     opened(Explode("items", ("item",)), ITEMS, bytes_max=100_000).process(0, frame, out)
     assert [batch.height for batch in out.batches] == [100] * 10
@@ -146,10 +150,12 @@ def test_a_record_that_becomes_too_large_by_itself_fails_alone() -> None:
 
 
 def test_headers_that_are_copied_with_a_record_count_in_its_size() -> None:
-    headers = pl.Series("__headers", [[{"key": "h", "value": b"x" * (1 << 20)}], []], dtype=polars_type(HEADERS_TYPE))
+    headers = pl.Series(
+        "__tidegate_headers", [[{"key": "h", "value": b"x" * (1 << 20)}], []], dtype=polars_type(HEADERS_TYPE)
+    )
     frame = pl.DataFrame({"a": ["x", "y"], "items": [list(range(10_000)), [1]]}).with_columns(headers)
     out = Collected()
     opened(Explode("items", ("item",)), ITEMS).process(0, frame[:1], out)
     assert [(one.row, one.kind) for one in out.failures] == [(0, FailureKind.RESULT_TOO_LARGE)]
     opened(Explode("items", ("item",)), ITEMS).process(0, frame[1:], out)
-    assert out.batches[0]["__headers"].to_list() == [[]]
+    assert out.batches[0]["__tidegate_headers"].to_list() == [[]]

@@ -44,7 +44,10 @@ def ranking(by: str = "x", places: int = 3, emit: str = "each", *, descending: b
 
 def frame(records: list[Record]) -> pl.DataFrame:
     columns = list(zip(*records, strict=True))
-    kinds = [(name, polars_type(kind)) for name, kind in COLUMNS] + [("__time", pl.Int64()), ("__behind", pl.Int64())]
+    kinds = [(name, polars_type(kind)) for name, kind in COLUMNS] + [
+        ("__tidegate_time", pl.Int64()),
+        ("__tidegate_behind", pl.Int64()),
+    ]
     parts = []
     for (name, kind), values in zip(kinds, columns, strict=True):
         physical = {"day": pl.Int32(), "at": pl.Int64()}.get(name, kind)
@@ -96,7 +99,7 @@ def test_nested_columns_are_kept_and_settle_ties_and_decimals_rank_by_every_digi
         driven = drive(operator)
         columns = zip(kinds.items(), zip(*rows, strict=True), strict=True)
         for row in pl.DataFrame([make_column(name, kind, values) for (name, kind), values in columns]).iter_slices(1):
-            driven.process(row.with_columns(__time=pl.lit(0), __behind=pl.lit(0)))
+            driven.process(row.with_columns(__tidegate_time=pl.lit(0), __tidegate_behind=pl.lit(0)))
         ((kept,),) = driven.state.get_many(["a"])
         assert list(kept) == [rows[place] for place in order]
 
@@ -173,7 +176,7 @@ def simple(*values: float | None, time: int = 0, k: str = "a") -> pl.DataFrame:
 
 
 def ranks(rows: list[dict[str, Any]]) -> list[tuple[int, Any, int]]:
-    return [(row["rank"], row["x"], row["__time"]) for row in rows]
+    return [(row["rank"], row["x"], row["__tidegate_time"]) for row in rows]
 
 
 def test_a_row_with_a_rank_is_emitted_with_those_it_moves_down_and_its_own_time() -> None:
@@ -219,7 +222,7 @@ def test_the_last_record_passes_whenever_it_changes(steps: list[Any]) -> None:
             if key not in lasts or record[6] >= lasts[key]:
                 lasts[key] = record[6]
                 expected.append(record)
-        found = [(row["k"], row["__time"]) for row in tasks.rows()]
+        found = [(row["k"], row["__tidegate_time"]) for row in tasks.rows()]
         assert sorted(found, key=str) == sorted(((record[0], record[6]) for record in expected), key=str)
     tasks.close()
 
@@ -250,7 +253,7 @@ def play_closing(spec: RankingOperator, steps: list[Any], backend: str) -> None:
                 for _, rows in by_key([record[:6] for record in closed if record[6] == time])
                 for rank, row in enumerate(best(rows, spec))
             ]
-            found = [(*physical({name: row[name] for name in RANKED}), row["__time"]) for row in tasks.rows()]
+            found = [(*physical({name: row[name] for name in RANKED}), row["__tidegate_time"]) for row in tasks.rows()]
             assert sorted(shown([row]) for row in found) == sorted(shown([row]) for row in expected)
             if len(tasks.runtimes) == 1:
                 assert [row[7] for row in found] == [row[7] for row in expected], "in the order of time"

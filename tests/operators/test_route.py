@@ -16,7 +16,9 @@ from tidegate.operators.spec import Slot
 from tidegate.state.backends import choose_backend
 
 SCHEMA = {"a": BIGINT, "b": BIGINT}
-FRAME = pl.DataFrame({"a": [1, 200, None, 50], "b": [1, 0, 1, 0], "__partition": [0] * 4, "__offset": [10, 11, 12, 13]})
+FRAME = pl.DataFrame(
+    {"a": [1, 200, None, 50], "b": [1, 0, 1, 0], "__tidegate_partition": [0] * 4, "__tidegate_offset": [10, 11, 12, 13]}
+)
 
 
 def make_route(conditions: Mapping[str, str]) -> RouteOperator:
@@ -32,7 +34,7 @@ def run(operator: RouteOperator, frame: pl.DataFrame = FRAME) -> tuple[dict[str,
     out = Collected()
     operator.open(Slot(128, choose_backend("memory", retained=1))).process(0, frame, out)
     assert out.batches == []
-    return {name: pl.concat(parts)["__offset"].to_list() for name, parts in out.sides.items()}, out
+    return {name: pl.concat(parts)["__tidegate_offset"].to_list() for name, parts in out.sides.items()}, out
 
 
 def test_the_first_condition_that_is_true_takes_a_row_and_else_the_others() -> None:
@@ -54,6 +56,6 @@ def test_a_condition_that_cannot_be_evaluated_fails_its_row_where_it_is_looked_a
 def test_an_output_has_the_columns_that_are_read_of_it_and_the_engines_own() -> None:
     operator = make_route({"big": "a >= 100", "rest": ELSE}).narrowed_at("big", {"b"})
     _, out = run(operator)
-    assert out.sides["big"][0].columns == ["b", "__partition", "__offset"]
-    assert out.sides["rest"][0].columns == ["a", "b", "__partition", "__offset"]
+    assert out.sides["big"][0].columns == ["b", "__tidegate_partition", "__tidegate_offset"]
+    assert out.sides["rest"][0].columns == ["a", "b", "__tidegate_partition", "__tidegate_offset"]
     assert operator.narrowed_at("rest", {"b"}).reads() == {"a", "b"}

@@ -19,7 +19,9 @@ from tidegate.operators.kinds.select import SelectOperator
 from tidegate.operators.kinds.union import UnionOperator
 
 SCHEMA = {"a": BIGINT, "b": BIGINT}
-FRAME = pl.DataFrame({"a": [1, 2, None, 4], "b": [1, 0, 1, 2], "__partition": [0] * 4, "__offset": [10, 11, 12, 13]})
+FRAME = pl.DataFrame(
+    {"a": [1, 2, None, 4], "b": [1, 0, 1, 2], "__tidegate_partition": [0] * 4, "__tidegate_offset": [10, 11, 12, 13]}
+)
 
 SKIP = BadRecordPolicy.SKIP
 
@@ -37,7 +39,7 @@ def test_filter_keeps_true_rows_with_their_system_columns() -> None:
     result = drive(make_filter("a > 1")).process(FRAME)
     assert result is not None
     assert result["a"].to_list() == [2, 4]
-    assert result["__offset"].to_list() == [11, 13]
+    assert result["__tidegate_offset"].to_list() == [11, 13]
 
 
 def test_filter_that_keeps_nothing_gives_nothing() -> None:
@@ -48,7 +50,7 @@ def test_a_failing_predicate_fails_its_row_only() -> None:
     operator = drive(make_filter("a / b > 0"))
     result = operator.process(FRAME)
     assert result is not None
-    assert result["__offset"].to_list() == [10, 13]
+    assert result["__tidegate_offset"].to_list() == [10, 13]
     failures = operator.take_failures()
     assert [failure.row for failure in failures] == [1]
     assert failures[0].kind is FailureKind.DIVIDE_BY_ZERO
@@ -58,23 +60,23 @@ def test_a_failing_predicate_fails_its_row_only() -> None:
 def test_select_computes_columns_and_passes_system_columns() -> None:
     result = drive(make_select(sum="a + b", a="b")).process(FRAME)
     assert result is not None
-    assert set(result.columns) == {"sum", "a", "__partition", "__offset"}
-    assert result.select("sum", "a", "__offset").rows() == [(2, 1, 10), (2, 0, 11), (None, 1, 12), (6, 2, 13)]
+    assert set(result.columns) == {"sum", "a", "__tidegate_partition", "__tidegate_offset"}
+    assert result.select("sum", "a", "__tidegate_offset").rows() == [(2, 1, 10), (2, 0, 11), (None, 1, 12), (6, 2, 13)]
 
 
 def test_select_that_fails_for_one_row_drops_and_tells_it() -> None:
     operator = drive(make_select(q="a / b"))
     result = operator.process(FRAME)
     assert result is not None
-    assert result["__offset"].to_list() == [10, 12, 13]
+    assert result["__tidegate_offset"].to_list() == [10, 12, 13]
     assert [failure.row for failure in operator.take_failures()] == [1]
 
 
 def test_union_brings_columns_into_order() -> None:
     operator = drive(UnionOperator(OperatorName("u"), tuple(SCHEMA.items()), SKIP))
-    result = operator.process(FRAME.select("__offset", "b", "a"))
+    result = operator.process(FRAME.select("__tidegate_offset", "b", "a"))
     assert result is not None
-    assert result.columns == ["a", "b", "__offset"]
+    assert result.columns == ["a", "b", "__tidegate_offset"]
     assert operator.process(FRAME.clear()) is None
 
 
@@ -89,7 +91,7 @@ def test_F26_operators_without_state_have_no_snapshot() -> None:
 
 
 RAW = {"v": BINARY}
-RAW_FRAME = pl.DataFrame({"v": [b"abc ", b"\xff", None, "ä".encode()], "__offset": [10, 11, 12, 13]})
+RAW_FRAME = pl.DataFrame({"v": [b"abc ", b"\xff", None, "ä".encode()], "__tidegate_offset": [10, 11, 12, 13]})
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_X13_bytes_that_are_no_utf8_fail_their_row_only(text: str, expected: lis
     result = operator.process(RAW_FRAME)
     assert result is not None
     assert result["r"].to_list() == expected
-    assert result["__offset"].to_list() == [10, 12, 13]
+    assert result["__tidegate_offset"].to_list() == [10, 12, 13]
     [failure] = operator.take_failures()
     assert (failure.row, str(failure)) == (1, "CAST_INVALID_INPUT: the text cannot be converted in `cast(v as string)`")
 
@@ -148,7 +150,7 @@ def test_X13_a_row_that_makes_an_expression_raise_fails_alone(monkeypatch: pytes
     keep = drive(FilterOperator(OperatorName("f"), call, tuple(SCHEMA.items()), SKIP))
     result = keep.process(FRAME)
     assert result is not None
-    assert result["__offset"].to_list() == [11]
+    assert result["__tidegate_offset"].to_list() == [11]
     assert [one.row for one in keep.take_failures()] == [3]
     assert keep.process(FRAME[3:]) is None
 
@@ -161,7 +163,7 @@ def test_X13_known_failures_keep_their_rows_when_another_row_raises(monkeypatch:
     select = drive(SelectOperator(OperatorName("s"), columns, (("r", BOOLEAN), ("q", BIGINT)), SKIP))
     result = select.process(pl.concat([FRAME, FRAME]))
     assert result is not None
-    assert result["__offset"].to_list() == [10, 12, 10, 12]
+    assert result["__tidegate_offset"].to_list() == [10, 12, 10, 12]
     assert [(one.row, one.kind) for one in select.take_failures()] == [
         (1, "DIVIDE_BY_ZERO"),
         (3, "INTERNAL_ERROR"),

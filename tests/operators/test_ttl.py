@@ -43,7 +43,9 @@ Record = tuple[int, int | None, int, int]
 
 
 def frame(records: list[Record]) -> pl.DataFrame:
-    return pl.DataFrame(records, schema=dict.fromkeys(("k", "x", "__time", "__behind"), pl.Int64), orient="row")
+    return pl.DataFrame(
+        records, schema=dict.fromkeys(("k", "x", "__tidegate_time", "__tidegate_behind"), pl.Int64), orient="row"
+    )
 
 
 class Model:

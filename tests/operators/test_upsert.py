@@ -24,8 +24,8 @@ def written(rows: list[Row], *, tombstones: bool = True) -> list[tuple[int | Non
             "v": [value for *_, value in rows],
             "gone": [kind == DELETE for kind, *_ in rows],
             ROW_KIND: pl.Series([kind for kind, *_ in rows], dtype=pl.Int8),
-            "__partition": [0] * len(rows),
-            "__offset": [offset for _, offset, *_ in rows],
+            "__tidegate_partition": [0] * len(rows),
+            "__tidegate_offset": [offset for _, offset, *_ in rows],
         },
         schema_overrides={"k": pl.Int64},
     )
@@ -65,9 +65,9 @@ def test_records_of_two_topics_at_one_offset_are_two_updates(named: bool) -> Non
             "v": [10, 11],
             "gone": [False, False],
             ROW_KIND: pl.Series([UPDATE_BEFORE, UPDATE_AFTER], dtype=pl.Int8),
-            **({"__topic": ["a", "b"]} if named else {}),
-            "__partition": [0, 0],
-            "__offset": [7, 7],
+            **({"__tidegate_topic": ["a", "b"]} if named else {}),
+            "__tidegate_partition": [0, 0],
+            "__tidegate_offset": [7, 7],
         }
     )
     found = drive(UpsertOperator(OperatorName("u"), COLUMNS, ("k",), "gone")).process(halves)
@@ -81,7 +81,7 @@ def test_a_log_has_no_rows_that_updates_take_back() -> None:
 
 
 def test_a_row_that_goes_to_another_topic_leaves_a_tombstone_in_the_old_one() -> None:
-    frame = pl.DataFrame({"k": [1, 1], "v": [5, 6], "gone": [False, False], "__offset": [7, 7]}).with_columns(
+    frame = pl.DataFrame({"k": [1, 1], "v": [5, 6], "gone": [False, False], "__tidegate_offset": [7, 7]}).with_columns(
         pl.Series(ROW_KIND, [UPDATE_BEFORE, UPDATE_AFTER], dtype=pl.Int8)
     )
     found = drive(UpsertOperator(OperatorName("u"), COLUMNS, ("k", "v"), "gone")).process(frame)
@@ -90,7 +90,7 @@ def test_a_row_that_goes_to_another_topic_leaves_a_tombstone_in_the_old_one() ->
 
 
 def test_a_key_may_have_any_name() -> None:
-    frame = pl.DataFrame({"row": [1, 1], "gone": [False, False], "__offset": [7, 7]}).with_columns(
+    frame = pl.DataFrame({"row": [1, 1], "gone": [False, False], "__tidegate_offset": [7, 7]}).with_columns(
         pl.Series(ROW_KIND, [UPDATE_BEFORE, UPDATE_AFTER], dtype=pl.Int8)
     )
     columns = (("row", BIGINT), ("gone", BOOLEAN))

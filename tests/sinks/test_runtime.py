@@ -39,7 +39,7 @@ class Kept(SinkRuntime):
 def test_X12_records_that_are_too_large_are_left_out_and_told_by_their_row() -> None:
     kept = Kept()
     out = Collected()
-    kept.process(0, pl.DataFrame({"value": [b"a", b"x" * 5_000, b"b"], "__offset": [7, 8, 9]}), out)
+    kept.process(0, pl.DataFrame({"value": [b"a", b"x" * 5_000, b"b"], "__tidegate_offset": [7, 8, 9]}), out)
     assert [(failure.row, failure.kind) for failure in out.failures] == [(1, "RECORD_TOO_LARGE")]
     assert (kept.values, kept.records, kept.bytes) == ([b"a", b"b"], 2, 2)
 

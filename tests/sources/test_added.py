@@ -46,9 +46,9 @@ def test_an_added_partition_is_read_from_its_first_offset_beside_the_others(
         produce(broker.bootstrap, topic, orders(range(5, 8)))
         frame = reading.read(28)
         for partition, wanted in enumerate(([*range(8)], [*range(10, 20)], [*range(20, 30)])):
-            rows = frame.filter(frame["__partition"] == partition)
+            rows = frame.filter(frame["__tidegate_partition"] == partition)
             assert rows["id"].to_list() == wanted
-            assert rows["__offset"].to_list() == list(range(len(wanted)))
+            assert rows["__tidegate_offset"].to_list() == list(range(len(wanted)))
         assert [offset for _, offset in reading.source.positions().next_offsets] == [8, 10, 10]
 
 

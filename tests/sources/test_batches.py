@@ -77,12 +77,12 @@ def test_rows_say_which_topic_they_are_from_where_that_is_wanted() -> None:
     two: dict[str, Any] = {"topics": ("orders", "returns"), "names_topic": True}
     with Scripted(None, partitions=(P0, OTHER), **two) as one:
         frame = one.read((P0, order(1, 1)), (OTHER, b"{"), (OTHER, order(2, 1)), (P0, order(3, 1)))
-        assert frame.select("id", "__topic").rows() == [(1, "orders"), (2, "returns"), (3, "orders")]
+        assert frame.select("id", "__tidegate_topic").rows() == [(1, "orders"), (2, "returns"), (3, "orders")]
     with Scripted(None, names_topic=True) as one:
         frame = one.read((P0, order(1, 1)), (P0, b"{"), (P1, order(2, 1)))
-        assert frame["__topic"].to_list() == ["orders", "orders"]
+        assert frame["__tidegate_topic"].to_list() == ["orders", "orders"]
     with Scripted(None) as one:
-        assert "__topic" not in one.read((P0, order(1, 1))).columns
+        assert "__tidegate_topic" not in one.read((P0, order(1, 1))).columns
 
 
 def test_columns_have_their_types_where_no_row_is_left() -> None:
@@ -92,7 +92,7 @@ def test_columns_have_their_types_where_no_row_is_left() -> None:
         one.gather()
         batch = one.source.take(ROWS_MAX)
         assert batch is not None
-        assert batch.frame.schema["__topic"] == pl.String
+        assert batch.frame.schema["__tidegate_topic"] == pl.String
 
 
 def test_no_batch_has_more_bytes_than_it_may_but_one_record() -> None:
@@ -133,7 +133,10 @@ def test_an_added_partition_is_stored_at_once_and_read_beside_the_others() -> No
         assert one.source.held_back_by == P1
         wait_until(lambda: P1 in one.client.assigned, "the client reads it")
         frame = one.read((P1, order(2, 50)), (P0, order(3, 90)))
-        assert sorted(frame.select("id", "__partition", "__offset", "__behind").rows()) == [(2, 1, 0, 0), (3, 0, 1, 10)]
+        assert sorted(frame.select("id", "__tidegate_partition", "__tidegate_offset", "__tidegate_behind").rows()) == [
+            (2, 1, 0, 0),
+            (3, 0, 1, 10),
+        ]
         assert one.source.positions().watermarks == ((P0, 99), (P1, 49))
 
 
@@ -169,7 +172,7 @@ def test_an_update_of_a_source_of_changes_is_two_rows_in_its_place() -> None:
             (P0, change("u", former, later)),
             (P0, change("c", None, {"id": 4, "at": 5})),
         )
-        assert frame.select(ROW_KIND, "id", "at", "__offset").rows() == [
+        assert frame.select(ROW_KIND, "id", "at", "__tidegate_offset").rows() == [
             *((INSERT, number, 0, place) for place, number in enumerate((7, 8, 9))),
             (INSERT, 1, 2, 3),
             (UPDATE_BEFORE, 1, 2, 4),

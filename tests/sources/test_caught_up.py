@@ -300,7 +300,7 @@ def test_a_silent_topic_follows_the_clock_once_a_second_where_the_file_says_so()
         assert one.deadlines == [11_000]
         assert one.source.positions().watermarks == ((P0, 9949), (P1, 9949))
         frame = one.read((P1, order(2, 9000)))
-        assert frame.select("__time", "__behind").rows() == [(9000, 950)]
+        assert frame.select("__tidegate_time", "__tidegate_behind").rows() == [(9000, 950)]
         assert one.deadlines == []
 
 

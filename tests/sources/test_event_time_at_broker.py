@@ -50,14 +50,18 @@ class Subtask:
         wait_until(lambda: self.seen(Watermark(time_ms)), f"the watermark {time_ms}")
 
     def until_rows(self, count: int) -> list[tuple[int, int, int, int]]:
-        """Id, partition, time, `__behind`."""
+        """Id, partition, time, `__tidegate_behind`."""
 
         def enough() -> bool:
             self.source.poll(ROWS_MAX, self.out)
             return sum(batch.height for batch in self.out.batches) >= count
 
         wait_until(enough, f"{count} rows")
-        return pl.concat(self.out.batches).select("id", "__partition", "__time", "__behind").rows()
+        return (
+            pl.concat(self.out.batches)
+            .select("id", "__tidegate_partition", "__tidegate_time", "__tidegate_behind")
+            .rows()
+        )
 
     @property
     def watermarks(self) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""`__time` and `__behind` of rows, and records whose event time cannot be used."""
+"""`__tidegate_time` and `__tidegate_behind` of rows, and records whose event time cannot be used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT = EventTime("at", 0, carried=True)
 
 
 def stamps(frame: pl.DataFrame) -> list[tuple[int, int]]:
-    return list(frame.select("__time", "__behind").iter_rows())
+    return list(frame.select("__tidegate_time", "__tidegate_behind").iter_rows())
 
 
 def naive(rows: list[tuple[int, int]], delay_ms: int) -> tuple[list[int], dict[int, int]]:
@@ -56,7 +56,7 @@ def test_how_late_a_row_came_is_that_of_its_own_partition_whatever_the_batches(
         batch = rows[at : at + sizes[at % len(sizes)]]
         at += len(batch)
         own = {place: marks[place] for place, _ in batch}
-        times = pl.Series("__time", [time_ms for _, time_ms in batch], dtype=pl.Int64)
+        times = pl.Series("__tidegate_time", [time_ms for _, time_ms in batch], dtype=pl.Int64)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(event_times, "RUN_ROWS", run_rows)
             patched.setattr(event_times, "_BLOCK_ROWS", 3)
@@ -71,7 +71,14 @@ def test_rows_carry_their_time_and_how_late_they_came() -> None:
     with Scripted(EventTime("at", 10, carried=True)) as one:
         frame = one.read((P0, order(1, 100)), (P0, order(2, 95)), (P0, order(3, 88)), (P1, order(4, 50)))
         assert stamps(frame) == [(100, 0), (95, 0), (88, 2), (50, 0)]
-        assert frame.columns == ["id", "at", "__partition", "__offset", "__time", "__behind"]
+        assert frame.columns == [
+            "id",
+            "at",
+            "__tidegate_partition",
+            "__tidegate_offset",
+            "__tidegate_time",
+            "__tidegate_behind",
+        ]
         assert one.source.positions().watermarks == ((P0, 89), (P1, 39))
 
 
@@ -133,14 +140,20 @@ def test_the_kafka_timestamp_is_the_event_time_where_no_column_is_named() -> Non
 def test_a_column_that_nobody_reads_further_down_is_read_for_its_time_and_goes_no_further() -> None:
     with Scripted(AT, output=(("id", BIGINT),)) as one:
         frame = one.read((P0, order(1, 100)))
-        assert frame.columns == ["id", "__partition", "__offset", "__time", "__behind"]
+        assert frame.columns == [
+            "id",
+            "__tidegate_partition",
+            "__tidegate_offset",
+            "__tidegate_time",
+            "__tidegate_behind",
+        ]
 
 
 def test_a_raw_source_has_its_columns_and_the_time_of_one_of_them() -> None:
     schema = (("value", BINARY), ("partition", INT), ("offset", BIGINT))
     with Scripted(EventTime("offset", carried=True), format="raw", schema=schema, output=schema[:1]) as one:
         frame = one.read((P1, b"x"), (P1, b"y"))
-        assert frame.drop("__partition").rows() == [(b"x", 0, 0, 0), (b"y", 1, 1, 0)]
+        assert frame.drop("__tidegate_partition").rows() == [(b"x", 0, 0, 0), (b"y", 1, 1, 0)]
 
 
 # -- records without a usable event time -----------------------------------------------------------------------------
@@ -152,8 +165,8 @@ def test_a_record_without_a_usable_event_time_is_bad_whether_anybody_needs_the_t
         values = [order(1, 1), order(2, "null"), b"{", order(3, LAST_MS + 1), order(4, FIRST_MS - 1), order(5, LAST_MS)]
         frame = one.read(*((P0, value) for value in values))
         assert frame["id"].to_list() == [1, 5]
-        assert frame["__offset"].to_list() == [0, 5]
-        assert ("__time" in frame.columns) == carried
+        assert frame["__tidegate_offset"].to_list() == [0, 5]
+        assert ("__tidegate_time" in frame.columns) == carried
         assert [where for where, _ in one.bad] == [f"source orders: orders[0] offset {at}" for at in (1, 2, 3, 4)]
         outside = "the event time, `at`, is before the year 1 or after 9999: "
         assert [str(failure) for _, failure in one.bad if "JSON" not in failure.kind] == [
@@ -177,7 +190,7 @@ def test_a_record_without_a_kafka_timestamp_is_bad_where_that_is_the_event_time(
 def test_a_record_without_a_kafka_timestamp_is_good_where_nobody_needs_the_time() -> None:
     with Scripted(None) as one:
         frame = one.read((P0, (order(1, 7), None)))
-        assert frame.columns == ["id", "at", "__partition", "__offset"]
+        assert frame.columns == ["id", "at", "__tidegate_partition", "__tidegate_offset"]
         assert one.bad == []
         assert one.source.positions().watermarks == ()
 
@@ -186,7 +199,10 @@ def test_a_record_without_a_kafka_timestamp_is_good_where_nobody_needs_the_time(
 def test_a_record_that_cannot_be_read_takes_no_time_from_the_others(event_time: EventTime) -> None:
     with Scripted(event_time) as one:
         frame = one.read((P0, (b"{", 1)), (P0, (order(2, 7), 7)), (P1, (order(3, 8), 8)), (P1, (b"{", 9)))
-        assert frame.select("id", "__partition", "__offset", "__time").rows() == [(2, 0, 1, 7), (3, 1, 0, 8)]
+        assert frame.select("id", "__tidegate_partition", "__tidegate_offset", "__tidegate_time").rows() == [
+            (2, 0, 1, 7),
+            (3, 1, 0, 8),
+        ]
 
 
 @pytest.mark.parametrize("event_time", [AT, EventTime(carried=True)], ids=["a column", "the Kafka timestamp"])
@@ -197,7 +213,7 @@ def test_times_have_their_types_where_no_record_has_one(event_time: EventTime) -
         one.gather()
         batch = one.source.take(10)
         assert batch is not None
-        assert batch.frame.schema["__time"] == batch.frame.schema["__behind"] == pl.Int64
+        assert batch.frame.schema["__tidegate_time"] == batch.frame.schema["__tidegate_behind"] == pl.Int64
         assert batch.frame.is_empty()
 
 
@@ -217,7 +233,7 @@ def test_bad_records_between_good_ones_of_several_partitions_shift_no_time() -> 
             (P0, order(4, 98)),
             (P1, order(5, 8)),
         )
-        assert frame.select("id", "__partition", "__time", "__behind").rows() == [
+        assert frame.select("id", "__tidegate_partition", "__tidegate_time", "__tidegate_behind").rows() == [
             (1, 0, 100, 0),
             (3, 1, 7, 0),
             (4, 0, 98, 2),

@@ -41,9 +41,9 @@ def test_bounded_read_returns_all_records_of_all_partitions_in_order(broker: Ses
         frame = reading.read()
     assert frame.height == 3000
     for partition in range(3):
-        rows = frame.filter(frame["__partition"] == partition)
+        rows = frame.filter(frame["__tidegate_partition"] == partition)
         assert rows["id"].to_list() == list(range(partition * 1000, partition * 1000 + 1000))
-        assert rows["__offset"].to_list() == list(range(1000))
+        assert rows["__tidegate_offset"].to_list() == list(range(1000))
     assert dict(reading.source.positions().next_offsets) == {TopicPartition(topic, p): 1000 for p in range(3)}
 
 
@@ -163,7 +163,7 @@ def test_bad_records_come_with_partition_offset_and_reason(broker: SessionBroker
     with Reading(source_operator(broker.bootstrap, topic)) as reading:
         frame = reading.read()
     failures = [failure for batch in reading.batches for failure in batch.failures]
-    assert frame["__offset"].to_list() == [0, 4]
+    assert frame["__tidegate_offset"].to_list() == [0, 4]
     assert [(f.partition, f.offset) for f in failures] == [(TopicPartition(topic, 0), o) for o in (1, 2, 3, 5)]
     assert "empty" in failures[0].failure.message
     assert "tombstone" in failures[2].failure.message
@@ -178,7 +178,7 @@ def test_X19_a_wrong_type_in_a_declared_column_that_nobody_reads_is_bad(
     produce(broker.bootstrap, topic, [*orders([0]), b'{"id": 1, "name": 7}', b'{"id": 2, "name": null}', *orders([3])])
     with Reading(source_operator(broker.bootstrap, topic, output=(("id", BIGINT),))) as reading:
         frame = reading.read()
-    assert frame.select("id", "__offset").rows() == [(0, 0), (2, 2), (3, 3)]
+    assert frame.select("id", "__tidegate_offset").rows() == [(0, 0), (2, 2), (3, 3)]
     failures = [failure for batch in reading.batches for failure in batch.failures]
     assert [(one.offset, one.failure.kind) for one in failures] == [(1, FailureKind.WRONG_TYPE)]
 
@@ -197,7 +197,7 @@ def test_X13_a_record_that_makes_the_decoder_raise_is_bad_alone(
     raw = source_operator(broker.bootstrap, topic, format="raw", output=(("value", BINARY),))
     with Reading(raw) as reading:
         frame = reading.read()
-    assert frame.select("value", "__offset").rows() == [(b"a", 0), (b"b", 2)]
+    assert frame.select("value", "__tidegate_offset").rows() == [(b"a", 0), (b"b", 2)]
     [failure] = [failure for batch in reading.batches for failure in batch.failures]
     assert (failure.offset, str(failure.failure)) == (1, "INTERNAL_ERROR: ZeroDivisionError: poison")
 

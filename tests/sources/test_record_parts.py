@@ -91,7 +91,7 @@ def test_every_part_of_a_record_is_a_column() -> None:
     at = dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=dt.UTC)
     shared = {"id": 1, "name": "a", "at": at, "p": 0, "t": "orders"}
     pairs = [{"key": name, "value": value} for name, value in headers]
-    assert batch.frame.drop("__partition", "__offset").to_dicts() == [
+    assert batch.frame.drop("__tidegate_partition", "__tidegate_offset").to_dicts() == [
         {**shared, "k": None, "h": pairs, "o": 0},
         {**shared, "k": "k", "h": [], "o": 1},
     ]
@@ -142,8 +142,12 @@ def test_a_bad_key_or_timestamp_is_bad_whoever_reads_it(columns: list[str]) -> N
     assert kinds(batch) == [
         (1, FailureKind.NOT_UTF8), (2, FailureKind.OUT_OF_RANGE), (3, FailureKind.MALFORMED_JSON),
     ]  # fmt: skip
-    assert batch.frame.columns == [*[name for name in ("id", "k", "at") if name in columns], "__partition", "__offset"]
-    assert batch.frame["__offset"].to_list() == [0, 4]
+    assert batch.frame.columns == [
+        *[name for name in ("id", "k", "at") if name in columns],
+        "__tidegate_partition",
+        "__tidegate_offset",
+    ]
+    assert batch.frame["__tidegate_offset"].to_list() == [0, 4]
     assert "id" not in columns or batch.frame["id"].to_list() == [1, 5]
 
 
@@ -191,7 +195,7 @@ def test_a_record_without_value_is_bad_left_out_or_a_row(
             row: dict[str, Any] = {"id": None, "name": None} if value is None else {"id": 1, "name": "a"}
             row |= {"k": None if key is None else key.decode()} if keyed else {}
             row |= {"_deleted": value is None} if on_null == "tombstone" else {}
-            rows.append({**row, "__partition": 0, "__offset": offset})
+            rows.append({**row, "__tidegate_partition": 0, "__tidegate_offset": offset})
     assert kinds(batch) == bad
     assert batch.frame.to_dicts() == rows
     assert batch.records == len(records)
@@ -201,14 +205,20 @@ def test_a_record_without_value_is_bad_left_out_or_a_row(
 def test_event_time_may_be_the_timestamp_of_the_record_that_nobody_else_reads() -> None:
     operator = operator_of("timestamp", read=["id"], event_time=EventTime("at", carried=True), on_null="tombstone")
     batch = read(operator, message(0, at_ms=7), message(1, None, at_ms=9), message(2, at_ms=None))
-    assert batch.frame.select("id", "__time").rows() == [(1, 7), (None, 9)]
+    assert batch.frame.select("id", "__tidegate_time").rows() == [(1, 7), (None, 9)]
     assert kinds(batch) == [(2, FailureKind.NO_EVENT_TIME)]
-    assert batch.frame.columns == ["id", "__partition", "__offset", "__time", "__behind"]
+    assert batch.frame.columns == [
+        "id",
+        "__tidegate_partition",
+        "__tidegate_offset",
+        "__tidegate_time",
+        "__tidegate_behind",
+    ]
 
 
 def test_headers_are_carried_beside_the_columns_where_a_sink_passes_them_on() -> None:
     batch = read(operator_of(read=["id"], headers=True), message(0, headers=[("a", None)]), message(1, b"x"))
-    assert batch.frame.columns == ["id", CARRIED_HEADERS, "__partition", "__offset"]
+    assert batch.frame.columns == ["id", CARRIED_HEADERS, "__tidegate_partition", "__tidegate_offset"]
     assert batch.frame[CARRIED_HEADERS].to_list() == [[{"key": "a", "value": None}]]
 
 
@@ -266,7 +276,7 @@ def test_a_part_of_a_batch_is_these_records_alone() -> None:
 
 def test_rows_of_which_nothing_is_read_are_as_many_as_their_records() -> None:
     batch = read(operator_of("timestamp", read=[]), message(0), message(1, b"x"), message(2))
-    assert batch.frame["__offset"].to_list() == [0, 2]
+    assert batch.frame["__tidegate_offset"].to_list() == [0, 2]
 
 
 class Unreadable(KafkaMessages):
@@ -284,4 +294,4 @@ def test_only_the_record_whose_headers_cannot_be_read_is_bad(
     monkeypatch.setattr(KafkaMessages, "headers", Unreadable.headers)
     batch = read(operator_of("headers", read=columns), message(0), message(1), message(2))
     assert kinds(batch) == [(1, FailureKind.NOT_UTF8)]
-    assert batch.frame["__offset"].to_list() == [0, 2]
+    assert batch.frame["__tidegate_offset"].to_list() == [0, 2]

@@ -33,7 +33,7 @@ VALUES: Final = (
 PATH_OPTIONS: Final = {"step": "sums"}
 SCHEMA: Final = (
     "struct<k:string,d:decimal(20,2),at:timestamp,l:array<bigint>,place:struct<city:string,days:array<date>>,"
-    "m:map<string,decimal(5,2)>,a:double,__key_group:int>"
+    "m:map<string,decimal(5,2)>,a:double,__tidegate_key_group:int>"
 )
 _AT: Final = 1_767_323_045_000_006
 _HELD: Final[tuple[tuple[int, str, tuple[Any, ...]], ...]] = (

@@ -49,7 +49,7 @@ def ask(of: Snapshot, where: str | None = None, **keys: str) -> list[tuple[objec
 def test_a_condition_is_spark_sql_over_the_columns_of_the_table() -> None:
     assert sorted(ask(snapshot(), "c >= 980 or n = 3")) == [("a", 3, 30), ("a", 98, 980), ("a", 99, 990)]
     assert ask(snapshot(), "name like 'b%'") == []
-    assert len(ask(snapshot(), "`__key_group` < 16")) == 100
+    assert len(ask(snapshot(), "`__tidegate_key_group` < 16")) == 100
 
 
 def test_a_key_of_a_subtask_without_a_file_is_not_there() -> None:
@@ -91,7 +91,7 @@ def test_values_are_read_as_the_column_is() -> None:
 def test_a_key_column_may_have_the_name_of_one_that_the_operator_puts_before_it() -> None:
     shape = StateShape((StateField("time", BIGINT), StateField("time", STRING)), (), KEY_HASH, GROUPS, prefix=1)
     table = StateTable(shape)
-    assert [column.name for column in table.columns] == ["time", "time_2", "__key_group"]
+    assert [column.name for column in table.columns] == ["time", "time_2", "__tidegate_key_group"]
     assert Query(shape, table, {"time": "7"}, None).key_groups is None
     (group,) = key_groups_of_keys([("7",)], [STRING], GROUPS)
     assert Query(shape, table, {"time_2": "7"}, None).key_groups == range(group, group + 1)

@@ -75,7 +75,7 @@ def test_of_windows(text: str) -> None:
     call = parse_aggregate(text, COLUMNS, windowed=True)
     aggregate = make_mergeable("x", call)
     rows = pl.DataFrame([make_column(name, kind, ROWS[name]) for name, kind in COLUMNS.items()])
-    rows = rows.with_columns(pl.Series("__time", [4, 3, 2, 1]), pl.Series("key", [1, 1, 1, 2]))
+    rows = rows.with_columns(pl.Series("__tidegate_time", [4, 3, 2, 1]), pl.Series("key", [1, 1, 1, 2]))
     reduction = aggregate.from_rows(rows)
     grouped = rows.with_columns(reduction.columns).group_by("key", maintain_order=True).agg(reduction.expressions)
     held = list(zip(*(plain_values(column) for column in aggregate.pack(grouped)), strict=True))

@@ -148,8 +148,8 @@ def test_what_was_written_is_read_again_and_restored_by_every_subtask(plan: Plan
     path = tmp_path / "made"
     write(plan, LocalStorage(str(path)), StepRows("sums", sums(500)), StepRows("lasts", lasts), StepRows("best", best))
     assert table(path, "sums", raw=False).sort("c").select("k", "c", "a").rows()[:2] == [("k0", 0, 0.5), ("k1", 1, 0.5)]
-    assert table(path, "sums")["__expires"].null_count() == 500
-    assert sorted(table(path, "lasts").drop("__key_group").rows()) == [(1, "a", 10), (2, None, 20)]
+    assert table(path, "sums")["__tidegate_expires"].null_count() == 500
+    assert sorted(table(path, "lasts").drop("__tidegate_key_group").rows()) == [(1, "a", 10), (2, None, 20)]
     assert table(path, "best")["rows"].to_list() == best["rows"].to_list()
 
     folder = LocalStorage(str(path), create=False)
@@ -165,7 +165,7 @@ def test_what_was_written_is_read_again_and_restored_by_every_subtask(plan: Plan
         state: Any = choose_backend("memory", retained=1)("sums", declaration, lambda rows: [0] * len(rows))
         files: list[StateHandle] = [one for one in savepoint.checkpoint.states if one.operator == OperatorName("sums")]
         state.restore([unseal(one.path, read_state(folder, one)) for one in files], Share(own, slot, 2))
-        mine = table(path, "sums").filter(pl.col("__key_group").is_between(own.start, own.stop - 1))
+        mine = table(path, "sums").filter(pl.col("__tidegate_key_group").is_between(own.start, own.stop - 1))
         assert len(state) == mine.height > 100
         for row in mine.head(3).iter_rows(named=True):
             value = state.get(row["k"])
@@ -178,7 +178,7 @@ def test_rows_of_a_ranking_are_ranked_and_those_without_a_rank_left_out(plan: Pl
 
 
 def test_raw_rows_of_a_state_make_the_same_state(plan: Plan, tmp_path: Path) -> None:
-    write(plan, LocalStorage(str(tmp_path / "one")), StepRows("sums", sums(50, __expires=[AT] * 50)))
+    write(plan, LocalStorage(str(tmp_path / "one")), StepRows("sums", sums(50, __tidegate_expires=[AT] * 50)))
     file = tmp_path / "rows.parquet"
     table(tmp_path / "one", "sums").write_parquet(file)
     rows = read_input(StateRows(choose_declaration(plan, "sums"), "sums"), str(file))
@@ -267,7 +267,7 @@ def test_a_total_may_be_called_as_what_is_kept_beside_it() -> None:
     declaration = StateDeclaration(StateName("groups"), StateShape((StateField("k", STRING),), fields, KEY_HASH, 4))
     table = StateTable(declaration.shape)
     frame = table.make_frame([GroupEntries(0, [(("a",), (2, 1))])])
-    assert frame.to_dicts() == [{"k": "a", "rows": 2, "rows.count": 1, "__key_group": 0}]
+    assert frame.to_dicts() == [{"k": "a", "rows": 2, "rows.count": 1, "__tidegate_key_group": 0}]
     rows = StateRows(declaration, "step")
     assert [entries for _, entries in rows.entries(rows.read(frame))] == [[(("a",), (2, 1))]]
 
@@ -275,7 +275,7 @@ def test_a_total_may_be_called_as_what_is_kept_beside_it() -> None:
 def test_a_key_may_be_called_as_the_accumulator_of_a_total() -> None:
     shape = StateShape((StateField("n.count", STRING),), (StateField("n.count", BIGINT),), KEY_HASH, 4)
     frame = StateTable(shape).make_frame([GroupEntries(0, [(("a",), (7,))])])
-    assert frame.to_dicts() == [{"n.count": "a", "n.count_2": 7, "__key_group": 0}]
+    assert frame.to_dicts() == [{"n.count": "a", "n.count_2": 7, "__tidegate_key_group": 0}]
 
 
 def test_a_step_has_one_input(plan: Plan) -> None:

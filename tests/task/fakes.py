@@ -100,8 +100,8 @@ class FakeSource(Runtime):
         self.returned += rows
         self.rows_taken = len(rows)
         return frame_of(rows).with_columns(
-            pl.lit(self.slot).alias("__partition"),
-            pl.int_range(len(self.returned) - len(rows), len(self.returned)).alias("__offset"),
+            pl.lit(self.slot).alias("__tidegate_partition"),
+            pl.int_range(len(self.returned) - len(rows), len(self.returned)).alias("__tidegate_offset"),
         )
 
     def positions(self) -> SourcePositions:

@@ -77,7 +77,7 @@ def test_a_bad_row_of_one_of_several_topics_is_told_with_its_own() -> None:
     with pytest.raises(BadRecord, match="step check: record of orders or returns, partition"):
         fail(rig, operator, frame)
     rig = with_bad_records(BadRecordPolicy.FAIL)
-    topic = pl.Series("__topic", ["returns"])
+    topic = pl.Series("__tidegate_topic", ["returns"])
     with pytest.raises(BadRecord, match="step check: record of returns, partition"):
         fail(rig, operator, frame.with_columns(topic))
 

@@ -66,7 +66,10 @@ def test_F01_W20_what_a_watermark_has_closed_stays_closed_after_a_restore(backen
     world.feed(first, 109)
     world.settle()
     for slot in world.slots:
-        assert [one if isinstance(one, int) else one["__time"] for one in slot.end.seen] == [*range(100, 110), 109]
+        assert [one if isinstance(one, int) else one["__tidegate_time"] for one in slot.end.seen] == [
+            *range(100, 110),
+            109,
+        ]
     world.rows()
     world.checkpoint(number := number + 1)
     for parallelism in (3, 2, 1):
@@ -78,7 +81,7 @@ def test_F01_W20_what_a_watermark_has_closed_stays_closed_after_a_restore(backen
         world.checkpoint(number := number + 1)
     world.feed(200)
     world.settle()
-    assert [(row["__time"], row["rank"]) for row in world.rows()] == [
+    assert [(row["__tidegate_time"], row["rank"]) for row in world.rows()] == [
         (time, rank) for time in range(110, 120) for rank in (1, 2, 3)
     ]
 

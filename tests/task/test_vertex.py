@@ -284,7 +284,7 @@ def test_an_edge_carries_its_columns_and_the_engines_own() -> None:
     turn(rig, 1)
     element = rig.slots[0].inputs[0, 0].pop()
     assert isinstance(element, Batch)
-    assert element.frame.columns == ["k", "n", "__partition", "__offset"]
+    assert element.frame.columns == ["k", "n", "__tidegate_partition", "__tidegate_offset"]
 
 
 @pytest.mark.parametrize("headers", [True, False])

@@ -30,6 +30,15 @@ class DraftColumn(msgspec.Struct, frozen=True):
     note: str = ""
 
 
+class DeletedRows(msgspec.Struct, frozen=True):
+    """The field that says of flattened rows of a table which are deleted, and the condition."""
+
+    column: str
+    condition: str
+    repeated: bool
+    """Whether a record without value may follow that deletes the row again."""
+
+
 class Draft(msgspec.Struct, frozen=True):
     """What is known of the pipeline. `kafka` are properties as they were written, variables included."""
 
@@ -47,6 +56,8 @@ class Draft(msgspec.Struct, frozen=True):
     """What the source says in `written_as` of texts in columns of decimals; empty: nothing."""
     key: str = ""
     """The column that rows are deleted by, where they are changes of a table."""
+    deleted: DeletedRows | None = None
+    """How deleted rows are recognized, where rows of a table were flattened; with a `key`."""
 
 
 def render_type(kind: DataType) -> str:
@@ -152,6 +163,8 @@ def _source(draft: Draft) -> Iterable[str]:
             continue
         text = f"      {_text(column.name)}: {_type(column.type)}"
         yield _line(text, column.note) if column.note else text
+    if draft.deleted is not None and draft.deleted.repeated:
+        yield _line("    on_null: skip", "a tombstone repeats the deleted row before it")
     if draft.decimals:
         yield _line(f"    written_as: {{decimals: {draft.decimals}}}", "what texts in columns of decimals are")
 
@@ -172,14 +185,29 @@ def _one_line(text: str) -> str:
 
 def _steps(draft: Draft, source: str) -> Iterable[str]:
     first = next((column.name for column in draft.columns if column.type is not None), None)
-    if first is None or draft.key:
+    if first is None or (draft.key and draft.deleted is None):
         return
     yield _line("steps:", "expressions are Spark SQL")
     yield f"  - name: {_step_name(source)}"
     yield f"    from: {_text(source)}"
+    if draft.deleted is not None:
+        yield _line("    select:", "all columns, and which rows are deleted")
+        yield '      "*": all'
+        yield f"      except: [{draft.deleted.column}]"
+        yield f"      add: {{{_flag(draft)}: {_quoted(draft.deleted.condition)}}}"
+        yield ""
+        return
     condition = f"`{first}` IS NOT NULL" if draft.format == "json" else "NOT _deleted"
     yield _line(f"    where: {_quoted(condition)}", "a place to start from: keep, compute, aggregate")
     yield ""
+
+
+def _flag(draft: Draft) -> str:
+    """The column that says whether a row is deleted."""
+    name, taken = "_deleted", {column.name for column in draft.columns}
+    while name in taken:
+        name = f"_{name}"
+    return name
 
 
 def _step_name(source: str) -> str:
@@ -189,11 +217,14 @@ def _step_name(source: str) -> str:
 def _sink(draft: Draft, source: str, output: str) -> Iterable[str]:
     first = next((column.name for column in draft.columns if column.type is not None), None)
     yield "  out:" if "out" not in (source, _step_name(source)) else "  output:"
-    yield f"    from: {_text(source if first is None or draft.key else _step_name(source))}"
+    direct = first is None or (draft.key and draft.deleted is None)
+    yield f"    from: {_text(source if direct else _step_name(source))}"
     yield _line(f"    topic: {_text(output)}", "it must exist")
     yield f"    format: {'raw' if first is None else 'json'}"
     if draft.key:
         yield f"    key: {_text(draft.key)}"
-        yield _line("    on_null: {column: _deleted}", "a deleted row is a tombstone")
+        yield _line(
+            f"    on_null: {{column: {_flag(draft) if draft.deleted else '_deleted'}}}", "a deleted row is a tombstone"
+        )
     elif first is not None:
         yield f"    # key: {_one_line(_text(first))}"

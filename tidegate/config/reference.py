@@ -103,7 +103,7 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
 - Durations have units: `500ms`, `10s`, `1m30s`, `2h`.
 - Names of sources, steps and sinks share one name space. A step's name is the name of its state: where a step
   gets another one, `was` says what it was called.
-- Columns that begin with `__` belong to Tidegate.
+- Columns that begin with `__tidegate` belong to Tidegate.
 - Types: `boolean tinyint smallint int bigint float double string binary date timestamp timestamp_ntz`,
   `decimal(p,s)`, `array<...>`, `map<key, value>` and `struct<name: type, ...>` (in quotes, because of commas and `: `);
   synonyms `byte short integer long real dec numeric timestamp_ltz`.

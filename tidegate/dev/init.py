@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tidegate.cli.topic_name import require_topic
-from tidegate.config.draft import Draft, DraftColumn, render_draft, withheld_secrets
+from tidegate.config.draft import DeletedRows, Draft, DraftColumn, render_draft, withheld_secrets
 from tidegate.config.sample import SAMPLE
-from tidegate.datatypes import BIGINT, BOOLEAN, DATE, INT, SMALLINT, STRING, TIMESTAMP, TINYINT, holds_kind
+from tidegate.datatypes import BIGINT, BOOLEAN, DATE, INT, SMALLINT, STRING, TIMESTAMP, TINYINT, DataType, holds_kind
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.errors import TidegateError
 from tidegate.settings.counts import render_count
@@ -25,6 +25,10 @@ if TYPE_CHECKING:  # with the library that it decodes with
 RECORDS: Final = 1000
 KEYS: Final = (TINYINT, SMALLINT, INT, BIGINT, STRING, DATE, TIMESTAMP, BOOLEAN)
 """Types that keys of a sink may have."""
+ADDED_PREFIX: Final = "__"
+"""Of the fields that Debezium's ExtractNewRecordState adds to flattened rows."""
+DELETED: Final = "__deleted"
+OP: Final = "__op"
 
 
 class NothingToInfer(TidegateError):
@@ -95,7 +99,30 @@ def derive_draft(
     if failures:
         which = f"the first: {failures[0]}"
         remarks.append(f"{render_count(len(failures), 'record')} of them cannot be read as this; {which}")
-    return Draft(topic, kafka, folder, columns, remarks)
+    types = {one.name: one.type for one in found.columns}
+    deleted, key = _find_deleted(types), _find_key(find_key(keys), types)
+    if deleted is None or not key:
+        return Draft(topic, kafka, folder, columns, remarks)
+    remarks.append(f"rows of a table, flattened by Debezium: `{deleted.column}` says which are deleted")
+    return Draft(topic, kafka, folder, columns, remarks, key=key, deleted=deleted)
+
+
+def _find_deleted(types: Mapping[str, DataType]) -> DeletedRows | None:
+    """What Debezium's ExtractNewRecordState adds to rows: `__deleted`, and `__op` where the connector asks for it."""
+    match types.get(DELETED), types.get(OP):
+        case DataType(kind="string"), _:
+            return DeletedRows(DELETED, f"`{DELETED}` = 'true'", repeated=True)
+        case DataType(kind="boolean"), _:
+            return DeletedRows(DELETED, f"`{DELETED}`", repeated=True)
+        case _, DataType(kind="string"):
+            return DeletedRows(OP, f"`{OP}` = 'd'", repeated=False)
+    return None
+
+
+def _find_key(key: Sequence[str], types: Mapping[str, DataType]) -> str:
+    """The column that rows are deleted by; empty where none is of a type that a key may have."""
+    fields = (name for name in types if not name.startswith(ADDED_PREFIX))
+    return next((name for name in (*key, *fields) if types.get(name) in KEYS), "")
 
 
 def _draft_changes(topic: str, kafka: dict[str, str], folder: str, table: Table, key: Sequence[str]) -> Draft:
@@ -109,7 +136,7 @@ def _draft_changes(topic: str, kafka: dict[str, str], folder: str, table: Table,
             "decimals as texts, and dates and timestamps as numbers, look like others: `tidegate docs pipeline`"
         )
     known = {one.name: one.type for one in table.columns}
-    chosen = next((name for name in (*key, *known) if name in known and known[name] in KEYS), "")
+    chosen = _find_key(key, known)
     if len(key) > 1:
         remarks.append(f"the key of the table has {len(key)} columns: {', '.join(key)}")
     has_decimals = any(holds_kind(one.type, ["decimal"]) for one in table.columns)

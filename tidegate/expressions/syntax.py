@@ -18,6 +18,7 @@ from tidegate.datatypes import (
     FLOAT,
     INT,
     MAX_PRECISION,
+    RESERVED,
     SMALLINT,
     STRING,
     TIMESTAMP,
@@ -26,6 +27,7 @@ from tidegate.datatypes import (
     VOID,
     DataType,
     decimal_of,
+    is_reserved,
     map_of,
 )
 from tidegate.expressions.errors import Refusal
@@ -353,8 +355,8 @@ class _Reader(TokenReader):
         self._at += 2 if self._after().text == "->" else 2 * len(names) + 2
         if len({name.lower() for name in names}) < len(names):
             raise Refusal(start, "two parameters of a lambda function have the same name", "rename one")
-        if any(name.startswith("__") for name in names):
-            raise Refusal(start, "names with two underscores in front belong to Tidegate", "rename the parameter")
+        if any(map(is_reserved, names)):
+            raise Refusal(start, f"names that begin with `{RESERVED}` belong to Tidegate", "rename the parameter")
         return Arrow(start, names, self.expression())
 
     def _lambda_parameters(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
 
 HEADERS_TYPE: Final = DataType("array", element=DataType("struct", fields=(("key", STRING), ("value", BINARY))))
 """Of every column of headers, from the source to the sink."""
-CARRIED_HEADERS: Final = "__headers"
+CARRIED_HEADERS: Final = "__tidegate_headers"
 """The column with the headers of a row's source record, where a sink passes them on."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-ROW_KIND: Final = "__kind"
+ROW_KIND: Final = "__tidegate_kind"
 """The column. The numbers are those of Flink's `RowKind`."""
 INSERT: Final = 0
 UPDATE_BEFORE: Final = 1
@@ -18,6 +18,6 @@ DELETE: Final = 3
 """Taken back for good."""
 TAKEN_BACK: Final = frozenset({UPDATE_BEFORE, DELETE})
 
-BEFORE: Final = "__before."
+BEFORE: Final = "__tidegate_before."
 """Begins the names of the columns with the row before an update, from the decoder to the end of the source, where each
 update becomes two rows."""

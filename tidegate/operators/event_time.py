@@ -20,9 +20,9 @@ from tidegate.state.operator_list import OperatorList
 if TYPE_CHECKING:
     import polars as pl
 
-TIME: Final = "__time"
+TIME: Final = "__tidegate_time"
 """The column of a row's event time, ms since 1970, never NULL."""
-BEHIND: Final = "__behind"
+BEHIND: Final = "__tidegate_behind"
 """By how many ms the watermark of the row's own partition had passed its event time when it was read; 0 for none."""
 WATERMARK: Final = declare_list(
     "watermark",

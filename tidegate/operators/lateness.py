@@ -9,6 +9,7 @@ from typing import Final
 
 import polars as pl
 
+from tidegate.datatypes import RESERVED
 from tidegate.formats.columns import TIMESTAMP
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.runtime import Out
@@ -79,7 +80,7 @@ class LateRows:
             reached = (closed - 1).clip(upper_bound=LAST_MS)
             moment = reached.cast(pl.Datetime("ms", "UTC")).cast(TIMESTAMP).alias("_watermark")
             columns = late.with_columns(pl.lit(self._reason).alias("_reason"), moment)
-            out.side(LATE, columns.select(*self._columns, pl.col("^__.*$")))
+            out.side(LATE, columns.select(*self._columns, pl.col(f"^{RESERVED}.*$")))
 
     def put_aside_where(self, late: pl.Series, batch: pl.DataFrame, out: Out) -> pl.DataFrame:
         """The rows that are not late, after the others were put aside."""

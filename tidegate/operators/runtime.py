@@ -1,9 +1,9 @@
 """The one contract between the slot loop and everything that it runs: sources, steps, sinks.
 
 All calls come from the loop's one thread and return at once; nothing here blocks. Batches are Polars frames with the
-operator's columns and the engine's own (`SYSTEM_PREFIX`). What an operator makes of a batch it hands to `out` in order;
-a barrier never comes between `process` and the end of what it has emitted, so a snapshot sees all of a batch or nothing
-(C33).
+operator's columns and the engine's own (`datatypes.RESERVED`). What an operator makes of a batch it hands to `out` in
+order; a barrier never comes between `process` and the end of what it has emitted, so a snapshot sees all of a batch or
+nothing (C33).
 
 A barrier waits for one call at most, so no call may last longer than about 50 ms: the loop sizes batches by the time
 that the last ones took (`task/pace.py`), and whoever has more to do than a batch (timers, answers from outside) keeps
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tidegate.datatypes import is_reserved
 from tidegate.errors import AttemptFailed
 from tidegate.ids import StateName
 from tidegate.state.base import StoredState
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 OperatorState = StoredState[Any]
 """One of its states; what stands for a stored file is the loop's business."""
-
-SYSTEM_PREFIX: Final = "__"
-"""Columns that begin so belong to the engine: `__partition` and `__offset` of the source record a row came from."""
 
 ROWS_MAX: Final = 1 << 31
 """More rows than any batch has: no limit."""
@@ -186,4 +184,4 @@ class Runtime:
 
 def system_columns(frame: pl.DataFrame) -> list[str]:
     """The engine's own columns of a frame."""
-    return [name for name in frame.columns if name.startswith(SYSTEM_PREFIX)]
+    return [name for name in frame.columns if is_reserved(name)]

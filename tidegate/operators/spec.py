@@ -103,7 +103,7 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
         return self
 
     def needs_time(self) -> bool:
-        """Whether its rows must have an event time and watermarks must reach it (`__time`, `__behind`)."""
+        """Whether its rows must have an event time (`__tidegate_time`), and watermarks must reach it."""
         return False
 
     def timed(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources and calls
@@ -119,7 +119,7 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
         return False
 
     def needs_headers(self) -> bool:
-        """Whether its rows must have the headers of their source record (`__headers`)."""
+        """Whether its rows must have the headers of their source record (`__tidegate_headers`)."""
         return False
 
     def with_headers(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources

@@ -182,7 +182,7 @@ class _TypeReader:
         while True:
             quoted = self._at in self._quoted
             name, place = self._next()
-            if not name or (name in "<>(),:" and not quoted):
+            if not name or (name in "<>(),:`" and not quoted):
                 raise TypeProblem("a field needs a name", "write struct<a: int, b: string>", place)
             if name in fields:
                 raise TypeProblem(f"the field `{name[:60]}` is given twice", "remove one", place)

@@ -12,7 +12,7 @@ import msgspec
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, SecretStr
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from tidegate.datatypes import DataType, is_pattern
+from tidegate.datatypes import RESERVED, DataType, is_pattern, is_reserved
 from tidegate.settings import hosts
 from tidegate.settings.backtracking import find_endless
 from tidegate.settings.columns import TypeProblem, derive_type
@@ -259,9 +259,13 @@ _UNREADABLE = "choose another name; a field of a record has to be renamed at its
 
 def check_column(value: object) -> str:
     """The name of a column."""
+    if value == "":
+        raise refusal("the name of a column is empty", "give it a name; a field with an empty name can be no column")
     text = require_text(value, "a column name")
-    if text.startswith("__"):
-        raise refusal(f"the column `{text[:60]}` begins with `__`", "such names belong to Tidegate: choose another")
+    if is_reserved(text):
+        raise refusal(
+            f"the column `{text[:60]}` begins with `{RESERVED}`", "such names belong to Tidegate: choose another"
+        )
     if "${" in text:
         raise refusal(f"`{text[:60]}` is no name of a column", "variables are replaced in values, not in keys")
     if is_pattern(text):

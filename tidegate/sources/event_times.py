@@ -1,8 +1,8 @@
-"""The event time of every row (`__time`), and how late it came (`__behind`): see ADR 34.
+"""The event time of every row (`__tidegate_time`), and how late it came (`__tidegate_behind`): see ADR 34.
 
-When the row was read, the watermark of its own partition had passed everything before `__time + __behind`; 0 where it
-had not passed the row. With it every operator downstream can say whether a row was late, whatever batches, slots and
-restarts lie in between: it is a property of the log.
+When the row was read, the watermark of its own partition had passed everything before `__tidegate_time +
+__tidegate_behind`; 0 where it had not passed the row. With it every operator downstream can say whether a row was late,
+whatever batches, slots and restarts lie in between: it is a property of the log.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class EventTimes:
         self._text = event_time.text
         self._column = event_time.column
         computed, columns = event_time.expression, dict(operator.columns)
-        self._compute = None if computed is None else compile_projection([("__time", computed)]).apply
+        self._compute = None if computed is None else compile_projection([("__tidegate_time", computed)]).apply
         kind = columns.get(self._column or "") if computed is None else computed.type
         self._per_ms = 1000 if kind == TIMESTAMP else 1
         self._ahead_ms = event_time.ahead_ms
@@ -97,7 +97,7 @@ class EventTimes:
         """The times that the expression gives, without the rows for which it fails."""
         frame = decoded.frame
         made, failed = apply_to_rows(frame, compute)
-        times = self._in_ms(made["__time"])
+        times = self._in_ms(made["__tidegate_time"])
         if not failed:
             return decoded, times, messages, good
         places = range(frame.height) if good is None else good
@@ -109,13 +109,13 @@ class EventTimes:
 
     def _times(self, frame: pl.DataFrame, messages: Messages, good: Rows) -> pl.Series:
         if self._column is None:
-            return pl.Series("__time", choose(messages.timestamps_ms, good), dtype=pl.Int64)
+            return pl.Series("__tidegate_time", choose(messages.timestamps_ms, good), dtype=pl.Int64)
         return self._in_ms(frame[self._column])
 
     def _in_ms(self, moments: pl.Series) -> pl.Series:
         if self._per_ms == 1:
-            return moments.alias("__time")
-        return (moments.cast(pl.Int64) // self._per_ms).alias("__time")
+            return moments.alias("__tidegate_time")
+        return (moments.cast(pl.Int64) // self._per_ms).alias("__tidegate_time")
 
     def _find_bad(self, times: pl.Series, messages: Messages, good: Rows) -> pl.Series | None:
         """None where all are good."""
@@ -173,14 +173,15 @@ def _bounds(times: pl.Series) -> tuple[int, int]:
 def measure_behind(
     times: pl.Series, origins: Sequence[Hashable], marks: dict[Hashable, int], delay_ms: int
 ) -> pl.Series:
-    """`__behind` of rows in offset order within each origin. `marks`: the watermark of each origin, moved by the rows.
+    """`__tidegate_behind` of rows in offset order within each origin. `marks`: the watermark of each origin, moved by
+    the rows.
 
     The client gives the records of one partition after those of another, so there are few runs of rows of one origin:
     each takes some 50 us. Rows of short runs take 75 ns each, by a plain loop; grouping by expressions takes 250.
     """
     lag_ms = delay_ms + 1
     if times.is_empty():
-        return pl.Series("__behind", dtype=pl.Int64)
+        return pl.Series("__tidegate_behind", dtype=pl.Int64)
     starts = [0] if len(marks) == 1 else _starts_of_runs(origins)
     if starts:
         ends = [*starts[1:], len(times)]
@@ -196,7 +197,7 @@ def measure_behind(
             add(0)
             if late_ms <= -lag_ms:
                 marks[origin] = time_ms - lag_ms
-    return pl.Series("__behind", behind, dtype=pl.Int64)
+    return pl.Series("__tidegate_behind", behind, dtype=pl.Int64)
 
 
 def _starts_of_runs(origins: Sequence[Hashable]) -> list[int]:
@@ -224,10 +225,10 @@ def _behind_in_run(times: pl.Series, origin: Hashable, marks: dict[Hashable, int
     first_ms, newest_ms = _bounds(times)
     last_ms = max(start_ms, newest_ms - lag_ms)
     marks[origin] = last_ms
-    none = pl.Series("__behind", [0], dtype=pl.Int64).new_from_index(0, len(times))
+    none = pl.Series("__tidegate_behind", [0], dtype=pl.Int64).new_from_index(0, len(times))
     if first_ms > last_ms:
         return none
-    start = pl.Series("__behind", [start_ms], dtype=pl.Int64)
+    start = pl.Series("__tidegate_behind", [start_ms], dtype=pl.Int64)
     reached = pl.concat([start, times - lag_ms]).cum_max()
     late = reached.head(len(times)) + 1 - times
     return late.zip_with(late > 0, none)  # `clip` is a query

@@ -276,11 +276,11 @@ class KafkaSource:
         return frame, decoded.failures
 
     def _with_provenance(self, frame: pl.DataFrame, messages: Records, good: Rows) -> pl.DataFrame:
-        """Add `__partition` and `__offset` of the good records, and `__topic` where it is not always the same."""
+        """Add the partition and the offset of the good records, and their topic where it is not always the same."""
         places = [messages.partition_column, messages.offset_column]
         if self._operator.names_topic:
             topics = self._operator.topics * len(messages) if self._single else messages.topics
-            places.append(pl.Series("__topic", topics, dtype=pl.String))
+            places.append(pl.Series("__tidegate_topic", topics, dtype=pl.String))
         return frame.hstack(places if good is None else [column.gather(list(good)) for column in places])
 
     def _origins(self, messages: Records) -> Sequence[Hashable]:

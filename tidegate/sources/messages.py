@@ -185,12 +185,12 @@ class KafkaMessages:
     @cached_property
     def partition_column(self) -> pl.Series:
         """See Records."""
-        return pl.Series("__partition", self.partitions, dtype=pl.Int32)
+        return pl.Series("__tidegate_partition", self.partitions, dtype=pl.Int32)
 
     @cached_property
     def offset_column(self) -> pl.Series:
         """See Records."""
-        return pl.Series("__offset", self.offsets, dtype=pl.Int64)
+        return pl.Series("__tidegate_offset", self.offsets, dtype=pl.Int64)
 
     @property
     def run_ends(self) -> Sequence[int]:

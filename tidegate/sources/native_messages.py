@@ -263,12 +263,12 @@ class NativeMessages:
     @cached_property
     def partition_column(self) -> pl.Series:
         """See Records."""
-        return self._arrow.fixed_column("__partition", address_of(self._all.partitions), len(self), pl.Int32)
+        return self._arrow.fixed_column("__tidegate_partition", address_of(self._all.partitions), len(self), pl.Int32)
 
     @cached_property
     def offset_column(self) -> pl.Series:
         """See Records."""
-        return self._arrow.fixed_column("__offset", address_of(self._all.offsets), len(self), pl.Int64)
+        return self._arrow.fixed_column("__tidegate_offset", address_of(self._all.offsets), len(self), pl.Int64)
 
     @property
     def sizes(self) -> list[int]:

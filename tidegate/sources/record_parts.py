@@ -54,8 +54,8 @@ def _open_values(operator: SourceOperator, values: Columns, schemas: Schemas) ->
 
 
 class PartsDecoder:
-    """As a Decoder, of the source's messages; frames have the columns that the source `decodes`, and `__headers` after
-    them where it carries them.
+    """As a Decoder, of the source's messages; frames have the columns that the source `decodes`, and after them
+    `__tidegate_headers` where it carries them.
     """
 
     def __init__(self, operator: SourceOperator, values: Decoder, schemas: Schemas) -> None:

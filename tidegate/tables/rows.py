@@ -2,7 +2,8 @@
 
 A column of the input is a key column, a value field by its full name (`net.sum`), or the result of an aggregate where
 its accumulator is the result: `count`, `sum`, `min`, `max`, `first`, `last`, `bool_and`, `bool_or` of running totals.
-Whatever `tidegate state read --raw` gives can be given back: columns of the engine but `__expires` are passed over.
+Whatever `tidegate state read --raw` gives can be given back: columns of the engine but `__tidegate_expires` are passed
+over.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tidegate.tables.table import EXPIRES, KEY_GROUP, StateTable
 
 LINES: Final = (".jsonl", ".ndjson")
 """Endings of files with a JSON object per line."""
-_GROUP: Final = "__group"
+_GROUP: Final = "__tidegate_group"
 _US_PER_MS: Final = 1000
 
 

@@ -24,9 +24,9 @@ from tidegate.tables.files import GroupEntries, StateFiles, read_groups
 from tidegate.tables.results import Result, derive_result
 from tidegate.tables.source import Snapshot
 
-KEY_GROUP: Final = "__key_group"
-SUBTASK: Final = "__subtask"
-EXPIRES: Final = "__expires"
+KEY_GROUP: Final = "__tidegate_key_group"
+SUBTASK: Final = "__tidegate_subtask"
+EXPIRES: Final = "__tidegate_expires"
 """Columns that are of the engine, as every one whose name begins so."""
 ROWS_MAX: Final = 16_384
 """Of a frame: a key group may have more."""

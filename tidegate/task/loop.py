@@ -370,13 +370,13 @@ class SlotLoop:
 
 def _topic_of(frame: pl.DataFrame, row: int) -> str | None:
     """Of a source with several topics, where rows carry it."""
-    return frame["__topic"][row] if "__topic" in frame.columns else None
+    return frame["__tidegate_topic"][row] if "__tidegate_topic" in frame.columns else None
 
 
 def _place_of(frame: pl.DataFrame, row: int, topic: str) -> RecordPlace | None:
-    if "__partition" not in frame.columns or "__offset" not in frame.columns:
+    if "__tidegate_partition" not in frame.columns or "__tidegate_offset" not in frame.columns:
         return None
-    return RecordPlace(topic, frame["__partition"][row], frame["__offset"][row])
+    return RecordPlace(topic, frame["__tidegate_partition"][row], frame["__tidegate_offset"][row])
 
 
 def _describe_place(place: RecordPlace) -> str:

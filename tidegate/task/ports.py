@@ -29,8 +29,8 @@ OperatorState = StoredState[StateHandle]
 class Source(OperatorRuntime, Protocol):
     """A rewindable source (F04): an operator that polls, and knows where it has come to.
 
-    The same positions give the same rows, in the same order within a partition. Rows carry `__partition` and
-    `__offset`, by which they are reported when they fail later; what cannot be decoded it reports itself.
+    The same positions give the same rows, in the same order within a partition. Rows carry `__tidegate_partition` and
+    `__tidegate_offset`, by which they are reported when they fail later; what cannot be decoded it reports itself.
     """
 
     def positions(self) -> SourcePositions:

@@ -50,7 +50,12 @@ TIMED = (
     ("customer: string}}", "customer: string}, watermark: {delay: 10s}}"),
     ("select: {id: id, price: price}", "key: id, window: {tumbling: 1m}, aggregate: {price: max(price)}"),
 )
-WAITING: Mapping[str, object] = {"id": [1, 2], "sku": ["a", "b"], "__partition": [0, 0], "__offset": [5, 6]}
+WAITING: Mapping[str, object] = {
+    "id": [1, 2],
+    "sku": ["a", "b"],
+    "__tidegate_partition": [0, 0],
+    "__tidegate_offset": [5, 6],
+}
 
 
 def plan_of(*changes: tuple[str, str]) -> Plan:
@@ -73,7 +78,7 @@ def written(storage: Storage, **more: object) -> CompletedCheckpoint:
     """A checkpoint in which two rows wait, in two files of which the second is the larger one."""
     handles = []
     for subtask, columns in enumerate((WAITING, {**WAITING, **more})):
-        rows = pl.DataFrame(columns, schema_overrides={"__partition": pl.Int32, ROW_KIND: pl.Int8})
+        rows = pl.DataFrame(columns, schema_overrides={"__tidegate_partition": pl.Int32, ROW_KIND: pl.Int8})
         values = [(subtask, 2, encode_frame(rows))]
         data = seal(encode_snapshot("priced", IN_FLIGHT, {0: [((), value) for value in values]}))
         path = f"state/000000000001/priced-{subtask}.in_flight.state"

@@ -122,12 +122,12 @@ def evaluate_spark(spark: SparkSession, case: Case, wanted: dict[str, set[int]])
         f"({index}, {', '.join(sql(value, kind) for value, kind in zip(row, schema.values(), strict=True))})"
         for index, row in enumerate(case.rows)
     )
-    names = ", ".join(f"`{name}`" for name in ("__row", *schema))
+    names = ", ".join(f"`{name}`" for name in ("__tidegate_row", *schema))
     chosen = ", ".join(
-        f"case when __row in ({', '.join(map(str, rows))}) then ({text}) end as r{index}"
+        f"case when __tidegate_row in ({', '.join(map(str, rows))}) then ({text}) end as r{index}"
         for index, (text, rows) in enumerate((text, sorted(rows) or [-1]) for text, rows in wanted.items())
     )
-    inner = spark.sql(f"select __row, {chosen} from values {values} as t({names})")
+    inner = spark.sql(f"select __tidegate_row, {chosen} from values {values} as t({names})")
     types = [field.dataType.simpleString() for field in inner.schema.fields[1:]]
     physical = {
         "timestamp_ntz": "unix_micros(cast(r{} as timestamp))",

@@ -34,13 +34,13 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 
 COLUMNS = {"a": BIGINT, "b": BIGINT, "s": STRING}
 FRAME = pl.DataFrame(
-    {"a": [1, 2, 2**62, None], "b": [2, 0, 4, 0], "s": ["7", "x", "3", None], "__offset": [10, 11, 12, 13]}
+    {"a": [1, 2, 2**62, None], "b": [2, 0, 4, 0], "s": ["7", "x", "3", None], "__tidegate_offset": [10, 11, 12, 13]}
 )
 
 
 def project(**columns: str) -> tuple[pl.DataFrame, list[RecordFailure]]:
     compiled = compile_projection([(name, parse_expression(text, COLUMNS)) for name, text in columns.items()])
-    return compiled.apply(FRAME, ["__offset"])
+    return compiled.apply(FRAME, ["__tidegate_offset"])
 
 
 def test_a_failing_row_leaves_and_is_reported_with_sparks_error_class() -> None:
@@ -72,13 +72,13 @@ def test_constants_fill_the_height_of_the_frame() -> None:
 
 def test_a_predicate_drops_false_and_null() -> None:
     found, failures = compile_predicate(parse_expression("a > 1", COLUMNS)).apply(FRAME)
-    assert found["__offset"].to_list() == [11, 12]
+    assert found["__tidegate_offset"].to_list() == [11, 12]
     assert failures == []
 
 
 def test_a_predicate_reports_the_rows_that_it_cannot_judge() -> None:
     found, failures = compile_predicate(parse_expression("a / b > 0", COLUMNS)).apply(FRAME)
-    assert found["__offset"].to_list() == [10, 12]
+    assert found["__tidegate_offset"].to_list() == [10, 12]
     assert failures == [
         RecordFailure(1, FailureKind.DIVIDE_BY_ZERO, "division by zero in `cast(a as double) / cast(b as double)`")
     ]
@@ -125,8 +125,10 @@ def test_what_one_constant_fails_for_another_is_said_of_every_row(text: str, kin
 
 @pytest.mark.parametrize("text", ["a div b", "power(a, 2)", "power(a, b)", "power(2, b)", "power(2, 3)"])
 def test_an_empty_frame_stays_empty(text: str) -> None:
-    found, failures = compile_projection([("q", parse_expression(text, COLUMNS))]).apply(FRAME.clear(), ["__offset"])
-    assert (found.height, found.columns, failures) == (0, ["__offset", "q"], [])
+    found, failures = compile_projection([("q", parse_expression(text, COLUMNS))]).apply(
+        FRAME.clear(), ["__tidegate_offset"]
+    )
+    assert (found.height, found.columns, failures) == (0, ["__tidegate_offset", "q"], [])
 
 
 def test_a_column_that_looks_like_a_pattern_is_read_by_its_name() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from tests.formats.batches import messages_of
 from tests.formats.debezium_avro.any_changes import CONNECT, TIME, VARIABLE, encode
+from tidegate.datatypes import is_reserved
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded
 from tidegate.formats.registry import FORMATS
@@ -64,7 +65,7 @@ def decode(
     known = KnownSchemas({number: text_of(one, number) for number, one in {7: schema, **(others or {})}.items()})
     found = FORMAT.decoder(declared, output, options, known).decode(messages_of(values))
     assert isinstance(found, Decoded)
-    own = {name: kind for name, kind in found.frame.schema.items() if not name.startswith("__")}
+    own = {name: kind for name, kind in found.frame.schema.items() if not is_reserved(name)}
     assert own == {name: polars_type(kind) for name, kind in output}
     return found
 

@@ -64,7 +64,7 @@ def test_the_row_of_an_envelope_is_the_columns() -> None:
     ("schema", "expected"),
     [
         ({"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}, "it is no envelope of changes"),
-        (envelope({"__x": "int"}), "at `after.__x`: names of columns that begin with `__`"),
+        (envelope({"__tidegate_x": "int"}), "at `after.__tidegate_x`: names of columns that begin with `__tidegate`"),
         (envelope({"_op": "int"}), "the table has a column `_op`, and so has every debezium-avro source"),
         (envelope({"v": {"type": "record", "name": "N", "fields": []}}), "at `after.v`: the record shop.public.t.N"),
     ],

@@ -186,7 +186,7 @@ def rows(**columns: Any) -> pl.DataFrame:
 
 def test_rows_of_one_topic_are_found_by_their_place_and_those_of_several_by_their_own() -> None:
     failures = [FAILURE, RecordFailure(1, FailureKind.DIVIDE_BY_ZERO, "division by zero")]
-    placed = rows(__partition=[0, 1], __offset=[5, 6])
+    placed = rows(__tidegate_partition=[0, 1], __tidegate_offset=[5, 6])
     found = letters_of_rows("step", ("orders",), placed, failures)
     assert found.schema == pl.Schema(LETTER_SCHEMA)
     assert found.select("topic", "partition", "offset", "bytes").rows() == [
@@ -197,7 +197,7 @@ def test_rows_of_one_topic_are_found_by_their_place_and_those_of_several_by_thei
     several = ("more", "orders")
     unknown = letters_of_rows("step", several, placed, failures)
     assert unknown.select("topic", "bytes").rows() == [(None, "no-record")] * 2
-    named = letters_of_rows("step", several, placed.with_columns(__topic=pl.Series(["more", None])), failures)
+    named = letters_of_rows("step", several, placed.with_columns(__tidegate_topic=pl.Series(["more", None])), failures)
     assert named.select("topic", "bytes").rows() == [("more", "wanted"), (None, "no-record")]
     assert letters_of_rows("step", ("orders",), rows(), failures)["bytes"].to_list() == ["no-record"] * 2
 

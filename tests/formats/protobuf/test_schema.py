@@ -182,7 +182,7 @@ def test_files_that_import_each_other_are_refused() -> None:
         ({"R": [("a", "google.protobuf.Struct")]}, "google.protobuf.Value contains itself|contains itself"),
         ({"R": [("a", "t.X")], "X": []}, "at `a`: t.X has no fields"),
         ({"R": []}, "t.R has no fields"),
-        ({"R": [("__a", "int32")]}, "begin with `__` belong to Tidegate"),
+        ({"R": [("__tidegate_a", "int32")]}, "begin with `__tidegate` belong to Tidegate"),
         (
             {f"M{place}": [(f"f{i}", f"t.M{place + 1}") for i in range(8)] for place in range(8)}
             | {"M8": [("x", "int32")]},

@@ -51,7 +51,7 @@ def make_call(function: str, kind: DataType, by: DataType = BIGINT, share: float
 def make_rows(rows: Sequence[Row], kind: DataType, by: DataType = BIGINT) -> pl.DataFrame:
     """A batch of one key. Values are plain: dates and timestamps are numbers. A row may have a third value, `y`."""
     frame = pl.DataFrame(
-        {"k": [7] * len(rows), "__time": pl.Series([row[0] for row in rows], dtype=pl.Int64)},
+        {"k": [7] * len(rows), "__tidegate_time": pl.Series([row[0] for row in rows], dtype=pl.Int64)},
     )
     columns = [make_column("x", kind, [row[1] for row in rows])]
     if rows and len(rows[0]) > 2:

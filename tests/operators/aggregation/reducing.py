@@ -18,8 +18,8 @@ def reduce_text(frame: pl.DataFrame, schema: Mapping[str, DataType], texts: Sequ
     """Key and results of each group. Rows have the key `k` and the event time `at`."""
     calls = {f"r{index}": parse_aggregate(text, schema, windowed=True) for index, text in enumerate(texts)}
     inputs, plain = derive_inputs(("k",), calls, schema)
-    times = frame["at"].cast(pl.Int64).alias("__time")
-    rows, failures = compile_projection(list(inputs.items())).apply(frame.with_columns(times), keep=["__time"])
+    times = frame["at"].cast(pl.Int64).alias("__tidegate_time")
+    rows, failures = compile_projection(list(inputs.items())).apply(frame.with_columns(times), keep=["__tidegate_time"])
     assert not failures
     aggregates = Aggregates(list(plain.items()))
     parts = aggregates.reduce_rows(rows, ["k"])

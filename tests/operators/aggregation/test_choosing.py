@@ -19,7 +19,7 @@ FUNCTIONS = (
     *("count(*)", "count", "sum", "avg", "min", "max", "first", "last", "min_by", "max_by", "stddev_samp", "var_pop"),
     *("count_distinct", "collect_list", "collect_set", "approx_count_distinct", "percentile_approx"),
 )
-SCHEMA = {"k": STRING, "x": BIGINT, "y": BIGINT, "c": BOOLEAN, "__time": BIGINT}
+SCHEMA = {"k": STRING, "x": BIGINT, "y": BIGINT, "c": BOOLEAN, "__tidegate_time": BIGINT}
 CONDITION = Column("c", BOOLEAN)
 ROWS_OF = ("rows", AggregateCall("count", None, BIGINT))
 

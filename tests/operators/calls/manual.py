@@ -127,6 +127,11 @@ class ManualStep:
 
 def rows_of(numbers: Sequence[int]) -> pl.DataFrame:
     return pl.DataFrame(
-        {"k": [0] * len(numbers), "n": list(numbers), "__partition": [0] * len(numbers), "__offset": list(numbers)},
-        schema={"k": pl.Int64, "n": pl.Int64, "__partition": pl.Int32, "__offset": pl.Int64},
+        {
+            "k": [0] * len(numbers),
+            "n": list(numbers),
+            "__tidegate_partition": [0] * len(numbers),
+            "__tidegate_offset": list(numbers),
+        },
+        schema={"k": pl.Int64, "n": pl.Int64, "__tidegate_partition": pl.Int32, "__tidegate_offset": pl.Int64},
     )

@@ -27,7 +27,7 @@ def test_rows_leave_with_their_answers_and_their_columns() -> None:
     step.caller.answer(2, 1)
     assert step.poll()
     (batch,) = step.out.batches
-    assert batch.columns == ["k", "n", "text", "__partition", "__offset"]
+    assert batch.columns == ["k", "n", "text", "__tidegate_partition", "__tidegate_offset"]
     assert batch.rows() == [(0, 1, "of 1", 0, 1), (0, 2, "of 2", 0, 2)]
 
 
@@ -156,7 +156,7 @@ def test_an_answer_that_nobody_reads_is_checked_all_the_same() -> None:
     step.caller.answer(1, answer=lambda number: {"text": number})
     step.caller.answer(2)
     step.poll()
-    assert [batch.columns for batch in step.out.batches] == [["k", "n", "__partition", "__offset"]]
+    assert [batch.columns for batch in step.out.batches] == [["k", "n", "__tidegate_partition", "__tidegate_offset"]]
     assert [one.row for one in step.out.failures] == [0]
 
 
@@ -192,8 +192,8 @@ def test_what_is_in_flight_is_called_again_after_a_restore_before_anything_new(o
     again.caller.answer(*again.caller.order)
     again.poll()
     assert again.left == [*in_flight, 5]
-    assert again.out.batches[0].columns == ["k", "n", "text", "__partition", "__offset"]
-    assert again.out.batches[0]["__offset"].to_list() == [*in_flight, 5]
+    assert again.out.batches[0].columns == ["k", "n", "text", "__tidegate_partition", "__tidegate_offset"]
+    assert again.out.batches[0]["__tidegate_offset"].to_list() == [*in_flight, 5]
     assert again.runtime.settled
 
 
@@ -307,13 +307,13 @@ def test_rows_in_flight_are_refused_where_others_take_rows_back_now(
 def test_rows_with_and_without_a_column_of_the_engine_leave_in_parts() -> None:
     step = ManualStep()
     step.process(1)
-    step.runtime.process(0, rows_of([2]).with_columns(pl.lit(5).alias("__time")), step.out)
+    step.runtime.process(0, rows_of([2]).with_columns(pl.lit(5).alias("__tidegate_time")), step.out)
     step.caller.answer(1, 2)
     step.poll()
     assert step.left == [1, 2]
     assert [batch.columns[3:] for batch in step.out.batches] == [
-        ["__partition", "__offset"],
-        ["__partition", "__offset", "__time"],
+        ["__tidegate_partition", "__tidegate_offset"],
+        ["__tidegate_partition", "__tidegate_offset", "__tidegate_time"],
     ]
 
 

@@ -91,13 +91,13 @@ def make_steps(seed: int, partitions: Sequence[Sequence[Record]], delay: int) ->
 
 
 def frame_of(rows: Sequence[Record]) -> pl.DataFrame:
-    """Rows as they arrive at the step: `__behind` as the source measures it."""
+    """Rows as they arrive at the step: `__tidegate_behind` as the source measures it."""
     return pl.DataFrame(
         {
             "k": pl.Series([row.key for row in rows], dtype=pl.String),
             "x": pl.Series([row.value for row in rows], dtype=pl.Int64),
-            "__time": pl.Series([row.time for row in rows], dtype=pl.Int64),
-            "__behind": pl.Series([max(0, row.m - row.time + 1) for row in rows], dtype=pl.Int64),
+            "__tidegate_time": pl.Series([row.time for row in rows], dtype=pl.Int64),
+            "__tidegate_behind": pl.Series([max(0, row.m - row.time + 1) for row in rows], dtype=pl.Int64),
         }
     )
 
@@ -188,10 +188,10 @@ class Subtasks:
         """Key, start and end in ms, aggregates, in the order in which they were emitted."""
         found: list[tuple[Any, ...]] = []
         for frame in self.out.batches:
-            assert frame.columns == [*(name for name, _ in self.spec.output), "__time", "__behind"]
-            assert (frame["__time"] == frame["window_end"].cast(pl.Int64) // 1000 - 1).all()
+            assert frame.columns == [*(name for name, _ in self.spec.output), "__tidegate_time", "__tidegate_behind"]
+            assert (frame["__tidegate_time"] == frame["window_end"].cast(pl.Int64) // 1000 - 1).all()
             times = [pl.col(name).cast(pl.Int64) // 1000 for name in ("window_start", "window_end")]
-            found += frame.with_columns(times).drop("__time", "__behind").rows()
+            found += frame.with_columns(times).drop("__tidegate_time", "__tidegate_behind").rows()
         return found
 
     @property
@@ -204,7 +204,7 @@ class Subtasks:
         """Key, value, event time and watermark of the rows of the late output."""
         frames = self.out.sides.get("late", [])
         moment = (pl.col("_watermark").cast(pl.Int64) // 1000).alias("_watermark")
-        return [row for frame in frames for row in frame.select("k", "x", "__time", moment).rows()]
+        return [row for frame in frames for row in frame.select("k", "x", "__tidegate_time", moment).rows()]
 
     @property
     def order(self) -> list[pl.DataFrame | Watermark | StreamStatus]:

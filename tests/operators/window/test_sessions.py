@@ -102,7 +102,7 @@ def assert_nothing_follows_its_watermark(step: Subtasks) -> None:
         if isinstance(one, Watermark):
             passed = one.time_ms
         elif isinstance(one, pl.DataFrame):
-            assert one["__time"].min() > passed  # type: ignore[operator]  # Int64
+            assert one["__tidegate_time"].min() > passed  # type: ignore[operator]  # Int64
 
 
 @pytest.mark.parametrize("seed", range(5 * DEPTH))

@@ -106,4 +106,4 @@ def test_slices_within_a_day_follow_one_another_when_the_clock_changes(
     assert ends.is_sorted()
     assert (slicing.instants_of(ends) > times).all()
     assert (slicing.instants_of(slicing.floors_of(times)) <= times).all()
-    assert slicing.first_end(pl.DataFrame({"__time": times[-20:]})) == ends[-20]
+    assert slicing.first_end(pl.DataFrame({"__tidegate_time": times[-20:]})) == ends[-20]

@@ -248,7 +248,7 @@ def test_late_rows_are_counted_and_go_out_as_they_came_with_the_reason() -> None
     assert step.late == 1
     moment = dt.datetime(1970, 1, 1, 0, 0, 0, 12_000, tzinfo=dt.UTC)
     assert frame.rows() == [(1, "late: its windows were closed", moment, 3, 10)]
-    assert frame.columns == ["x", "_reason", "_watermark", "__time", "__behind"]
+    assert frame.columns == ["x", "_reason", "_watermark", "__tidegate_time", "__tidegate_behind"]
 
 
 def test_a_sum_that_overflows_fails_its_result_alone() -> None:

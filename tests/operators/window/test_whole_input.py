@@ -86,8 +86,8 @@ def make_history(kind: str, seed: int) -> dict[int, pl.DataFrame]:
             numbers.append(None if chance.random() < 0.02 else chance.randrange(200))
             values.append(None if chance.random() < 0.02 else round(chance.uniform(-50, 1_000), 2))
         history[partition] = pl.DataFrame(
-            {"k": keys, "x": values, "n": numbers, "__time": times},
-            schema={"k": pl.String, "x": pl.Float64, "n": pl.Int64, "__time": pl.Int64},
+            {"k": keys, "x": values, "n": numbers, "__tidegate_time": times},
+            schema={"k": pl.String, "x": pl.Float64, "n": pl.Int64, "__tidegate_time": pl.Int64},
         )
     return history
 
@@ -112,11 +112,11 @@ def make_step(window: Windowing, lateness_ms: int) -> WindowOperator:
 def derive_expected(kind: str, seed: int) -> tuple[dict[Any, tuple[Any, ...]], int]:
     """By key, start and end; and the records that are late for all of their windows."""
     window, lateness_ms = WINDOWS[kind]
-    reached = (pl.col("__time").cum_max().shift(1) - DELAY_MS - 1).fill_null(-(2**62))
+    reached = (pl.col("__tidegate_time").cum_max().shift(1) - DELAY_MS - 1).fill_null(-(2**62))
     rows = pl.concat([part.with_columns(reached=reached) for part in make_history(kind, seed).values()])
     if window.session:
         return _sessions(rows, window.size_ms, lateness_ms)
-    last = pl.col("__time") // window.every_ms * window.every_ms
+    last = pl.col("__tidegate_time") // window.every_ms * window.every_ms
     starts = [last - index * window.every_ms for index in range(window.size_ms // window.every_ms)]
     held = rows.with_row_index("row").with_columns(start=pl.concat_list(starts)).explode("start")
     held = held.with_columns(end=pl.col("start") + window.size_ms)
@@ -132,13 +132,13 @@ def _sessions(rows: pl.DataFrame, gap_ms: int, lateness_ms: int) -> tuple[dict[A
     """Records in the order of how far their partitions were: each ends what was over by then, and joins the others."""
     opened: defaultdict[str | None, list[tuple[int, int, list[int]]]] = defaultdict(list)
     found, late = {}, 0
-    rows = rows.sort(pl.col("reached"), -pl.col("__time"))
+    rows = rows.sort(pl.col("reached"), -pl.col("__tidegate_time"))
 
     def close(key: str | None, sessions: list[tuple[int, int, list[int]]]) -> None:
         for first, last, members in sessions:
             found[key, first, last + gap_ms] = _aggregates(rows[members])
 
-    for index, (key, time, reached) in enumerate(rows.select("k", "__time", "reached").iter_rows()):
+    for index, (key, time, reached) in enumerate(rows.select("k", "__tidegate_time", "reached").iter_rows()):
         over = [one for one in opened[key] if one[1] + gap_ms + lateness_ms <= reached]
         close(key, over)
         still = [one for one in opened[key] if one not in over]
@@ -158,9 +158,9 @@ def _sessions(rows: pl.DataFrame, gap_ms: int, lateness_ms: int) -> tuple[dict[A
 
 def _aggregates(group: pl.DataFrame) -> tuple[Any, ...]:
     values, numbers = group["x"].drop_nulls().to_list(), group["n"].drop_nulls()
-    by_time = group.sort("__time", "x", nulls_last=False)["x"].to_list()
+    by_time = group.sort("__tidegate_time", "x", nulls_last=False)["x"].to_list()
     known = group.filter(pl.col("x").is_not_null()).sort("x", "n", nulls_last=False)["n"].to_list()
-    listed = group.filter(pl.col("n").is_not_null()).sort("__time", "n")["n"].to_list()
+    listed = group.filter(pl.col("n").is_not_null()).sort("__tidegate_time", "n")["n"].to_list()
     some, ordered = bool(values), sorted(numbers.to_list())
     return (
         group.height,

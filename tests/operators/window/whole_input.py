@@ -99,7 +99,7 @@ class EventSource(FakeSource):
                 continue
             self._next[partition] = start + rows.height
             marks: dict[Any, int] = {part: self._watermarks.marks[part]}
-            behind = measure_behind(rows["__time"], [part], marks, self._delay_ms)
+            behind = measure_behind(rows["__tidegate_time"], [part], marks, self._delay_ms)
             self._watermarks.on_records(marks)
             if self._next[partition] == self._history[partition].height:
                 self._watermarks.on_end([part])

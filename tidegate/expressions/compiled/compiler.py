@@ -94,13 +94,13 @@ class Compiler:
     ) -> tuple[Compiled, int]:
         parts = [self._staged(argument) for argument in arguments]
         probes = [
-            part if _is_cheap(part.source) else replace(part, value=pl.col(f"__probe_{index}"))
+            part if _is_cheap(part.source) else replace(part, value=pl.col(f"__tidegate_probe_{index}"))
             for index, (part, _) in enumerate(parts)
         ]
         if any(probe is not part for probe, (part, _) in zip(probes, parts, strict=True)):
             uses = Counter(_mentioned(build(probes)))
             for index, (part, stage) in enumerate(parts):
-                if uses[f"__probe_{index}"] > MAX_INLINE_USES:
+                if uses[f"__tidegate_probe_{index}"] > MAX_INLINE_USES:
                     parts[index] = self._bind(part, stage)
         built = build([part for part, _ in parts])
         stage = max((stage for _, stage in parts), default=0)
@@ -126,7 +126,7 @@ class Compiler:
         """Make a part a column of its own; the same part of another expression shares it."""
         key = (of, part.source)
         if key not in self._bound:
-            name = f"__part_{len(self._bound)}"
+            name = f"__tidegate_part_{len(self._bound)}"
             while len(self.stages) <= stage:
                 self.stages.append([])
             self.stages[stage].append(part.value.alias(name))

@@ -17,7 +17,7 @@ from tidegate.expressions.expression import Lambda, columns_of
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.sizes import size_of
 
-ROW, INDEX, ITEMS, VALUE = "__row", "__index", "__items", "__result"
+ROW, INDEX, ITEMS, VALUE = "__tidegate_row", "__tidegate_index", "__tidegate_items", "__tidegate_result"
 _ELEMENTS_MAX = 100_000
 Failure = tuple[FailureKind, str]
 
@@ -96,4 +96,6 @@ def explode(rows: pl.DataFrame, fields: tuple[str, ...]) -> pl.DataFrame:
     exploded = counted.filter(pl.col(ITEMS).list.len() > 0).explode(INDEX, ITEMS)
     if not fields:
         return exploded
-    return exploded.select(ROW, INDEX, *(pl.col(ITEMS).struct.field(name).alias(f"__{name}_of_map") for name in fields))
+    return exploded.select(
+        ROW, INDEX, *(pl.col(ITEMS).struct.field(name).alias(f"__tidegate_{name}_of_map") for name in fields)
+    )

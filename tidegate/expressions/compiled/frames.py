@@ -14,8 +14,8 @@ from tidegate.expressions.compiled.compiler import Compiler
 from tidegate.expressions.expression import Expression, columns_of
 from tidegate.formats.failures import FailureKind, RecordFailure
 
-_FAILED = "__failed"
-_VALUE = "__value"
+_FAILED = "__tidegate_failed"
+_VALUE = "__tidegate_value"
 
 
 class Projection:
@@ -65,7 +65,7 @@ class Predicate:
         if not self._failed and not self._stages:
             return frame.filter(self._value), []
         full = staged(frame, self._stages)
-        found = full.select(self._value.alias(_VALUE), *self._failed, pl.int_range(pl.len()).alias("__row"))
+        found = full.select(self._value.alias(_VALUE), *self._failed, pl.int_range(pl.len()).alias("__tidegate_row"))
         if not self._failed:
             return frame.filter(found[_VALUE]), []
         failed = found[_FAILED]
@@ -107,7 +107,7 @@ def locate(frame: pl.DataFrame, failures: Sequence[FailingRows]) -> list[RecordF
     rows: dict[int, RecordFailure] = {}
     masks = frame.select(
         *(failure.condition.alias(str(index)) for index, failure in enumerate(failures)),
-        pl.int_range(pl.len()).alias("__row"),
+        pl.int_range(pl.len()).alias("__tidegate_row"),
     )
     for index, failure in enumerate(failures):
         for row in masks[str(index)].fill_null(False).arg_true():

@@ -64,7 +64,7 @@ def _evaluated(call: Call, arguments: Sequence[Compiled], finish: Finish) -> Com
     elements_max = ELEMENTS_MAX if call.function == "aggregate" else MULTIPLIED_MAX if multiplies(call) else None
     plan = _Plan(call, tuple(map(Body, lambdas)), elements_max)
     outer = sorted({name for body in plan.bodies for name in body.outer})
-    names = [ITEMS, *(f"__argument_{index}" for index in range(1, len(arguments)))]
+    names = [ITEMS, *(f"__tidegate_argument_{index}" for index in range(1, len(arguments)))]
     values = [argument.value.alias(name) for argument, name in zip(arguments, names, strict=True)]
     rows = pl.struct([*values, *(column_named(name) for name in outer)])
     both = pl.Struct({"value": polars_type(call.type), "failure": pl.UInt8})
@@ -115,7 +115,7 @@ def _filter(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
     fields = ("key", "value") if plan.call.function == "map_filter" else ()
     elements = _results(plan, frame, failures, fields).filter(pl.col(VALUE))
     if fields:
-        elements = elements.with_columns(_entry("__key_of_map", "__value_of_map"))
+        elements = elements.with_columns(_entry("__tidegate_key_of_map", "__tidegate_value_of_map"))
     return _gathered(frame, elements, ITEMS, polars_type(plan.call.type))
 
 
@@ -128,7 +128,7 @@ def _entries(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
     elements = _results(plan, frame, failures, ("key", "value"))
     if plan.call.function == "transform_values":
         return _gathered(
-            frame, elements.with_columns(_entry("__key_of_map", VALUE)), ITEMS, polars_type(plan.call.type)
+            frame, elements.with_columns(_entry("__tidegate_key_of_map", VALUE)), ITEMS, polars_type(plan.call.type)
         )
     for kind, wrong in (
         (_NULL_KEY, pl.col(VALUE).is_null()),
@@ -137,7 +137,9 @@ def _entries(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
         for row in elements.filter(wrong)[ROW].unique().to_list():
             failures.setdefault(row, plan.own(kind))
     elements = elements.filter(~pl.col(ROW).is_in(list(failures)))
-    return _gathered(frame, elements.with_columns(_entry(VALUE, "__value_of_map")), ITEMS, polars_type(plan.call.type))
+    return _gathered(
+        frame, elements.with_columns(_entry(VALUE, "__tidegate_value_of_map")), ITEMS, polars_type(plan.call.type)
+    )
 
 
 def _quantified(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
@@ -164,7 +166,7 @@ def _fold(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
     failed: Failures = {}
     totals = _folded(plan.bodies[0], longest_first, failed)
     if len(plan.bodies) > 1:
-        ends = totals.select(ROW, pl.lit(0, pl.Int32).alias(INDEX), pl.col(VALUE).alias("__total"))
+        ends = totals.select(ROW, pl.lit(0, pl.Int32).alias(INDEX), pl.col(VALUE).alias("__tidegate_total"))
         totals = _stepped(plan.bodies[1], longest_first, ends, failed)
     failures |= {order[row]: failure for row, failure in failed.items()}
     every = pl.DataFrame({ROW: order.arg_sort().cast(pl.Int64)})
@@ -174,7 +176,7 @@ def _fold(plan: _Plan, frame: pl.DataFrame, failures: Failures) -> pl.Series:
 def _folded(merge: Body, frame: pl.DataFrame, failures: Failures) -> pl.DataFrame:
     """Row and total of the arrays: one place of all of them after the other."""
     elements = explode(frame, ()).sort(INDEX, maintain_order=True)
-    there = pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW), pl.col("__argument_1").alias(VALUE)
+    there = pl.int_range(pl.len(), dtype=pl.Int64).alias(ROW), pl.col("__tidegate_argument_1").alias(VALUE)
     totals = frame.select(*there).filter(frame[ITEMS].is_not_null())
     done: list[pl.DataFrame] = []
     start = 0
@@ -184,7 +186,7 @@ def _folded(merge: Body, frame: pl.DataFrame, failures: Failures) -> pl.DataFram
         if failures:
             here = here.filter(~pl.col(ROW).is_in(list(failures)))
         done += [totals.slice(here.height)] if here.height < totals.height else []
-        before = totals[VALUE].head(here.height).alias("__total")
+        before = totals[VALUE].head(here.height).alias("__tidegate_total")
         totals = _stepped(merge, frame, pl.DataFrame([here[ROW], here[INDEX], before, here[ITEMS]]), failures)
     return pl.concat([*done, totals])
 

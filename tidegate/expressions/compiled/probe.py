@@ -29,7 +29,7 @@ def find_problem(expression: Expression) -> str:
     try:
         expression = put_stand_ins(expression)
         compiled = compile_projection([("value", expression)])
-        schema = {name: polars_type(kind) for name, kind in _columns(expression)} | {"__offset": pl.Int64()}
+        schema = {name: polars_type(kind) for name, kind in _columns(expression)} | {"__tidegate_offset": pl.Int64()}
         for height in (0, 1):
             found, _ = compiled.apply(pl.DataFrame({name: [None] * height for name in schema}, schema=schema))
             if found["value"].dtype != polars_type(expression.type):
@@ -72,7 +72,7 @@ def _constants(expression: Expression) -> Iterator[Expression]:
 
 
 def _failure(constant: Expression) -> str:
-    _, failures = compile_projection([("value", constant)]).apply(pl.DataFrame({"__offset": [0]}))
+    _, failures = compile_projection([("value", constant)]).apply(pl.DataFrame({"__tidegate_offset": [0]}))
     return f"fails for every record: {failures[0]}" if failures else ""
 
 

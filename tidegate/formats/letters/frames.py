@@ -71,8 +71,8 @@ def letters_of_rows(
     Their bytes are read back by topic, partition and offset where these are known.
     """
     rows = frame[[failure.row for failure in failures]]
-    place = [_column(rows, name) for name in ("__partition", "__offset")]
-    named = list(topics) * rows.height if len(topics) == 1 else _column(rows, "__topic")
+    place = [_column(rows, name) for name in ("__tidegate_partition", "__tidegate_offset")]
+    named = list(topics) * rows.height if len(topics) == 1 else _column(rows, "__tidegate_topic")
     texts, types = render_rows(rows), render_types(rows)
     known = [None not in one for one in zip(named, *place, strict=True)]
     return pl.DataFrame(

@@ -17,14 +17,14 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from tidegate.datatypes import is_reserved
 from tidegate.formats.bisection import evaluate_rows
 from tidegate.formats.columns import type_instance, type_of
 from tidegate.formats.letters import ROW_BYTES_MAX
 from tidegate.formats.row_kinds import ROW_KIND
 from tidegate.formats.text import json_ready
 
-ENGINE_PREFIX: Final = "__"
-CARRIED: Final = ("__time", "__behind", ROW_KIND)
+CARRIED: Final = ("__tidegate_time", "__tidegate_behind", ROW_KIND)
 """Columns of the engine that steps use and that the record alone does not give."""
 _FLOAT_DIGITS: Final = 9
 """Enough for every float."""
@@ -58,7 +58,7 @@ def render_rows(rows: pl.DataFrame) -> list[RowText]:
 
 
 def _names(rows: pl.DataFrame) -> list[str]:
-    return [name for name in rows.columns if not name.startswith(ENGINE_PREFIX) or name in CARRIED]
+    return [name for name in rows.columns if not is_reserved(name) or name in CARRIED]
 
 
 def _render(values: Sequence[Any], kinds: dict[str, pl.DataType]) -> RowText:

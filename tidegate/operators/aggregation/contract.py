@@ -47,7 +47,7 @@ class MergeableAggregate(Protocol):
         """The accumulator: suffix, type and whether it can be NULL, of each part."""
 
     def from_rows(self, rows: pl.DataFrame) -> Reduction:
-        """For rows, which have a column `__time`."""
+        """For rows, which have a column `__tidegate_time`."""
 
     def from_parts(self, parts: pl.DataFrame) -> Reduction:
         """For partial results. Associative and commutative."""

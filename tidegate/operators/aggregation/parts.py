@@ -23,7 +23,7 @@ EXACT_SUM: Final[tuple[Part, ...]] = (
 SQUARES: Final[tuple[Part, ...]] = tuple((f"squares_{suffix}", kind, null) for suffix, kind, null in EXACT_SUM)
 DECIMAL_SUM: Final[tuple[Part, ...]] = (*INTEGER_SUM, ("high", BIGINT, True))
 COUNT: Final[Part] = ("count", BIGINT, False)
-TIME: Final = "__time"
+TIME: Final = "__tidegate_time"
 """The column of event times, ms since 1970."""
 
 VALUES_MAX: Final = 100_000

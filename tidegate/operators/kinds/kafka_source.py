@@ -61,7 +61,7 @@ class EventTime(msgspec.Struct, frozen=True):
     ahead_ms: int | None = None
     """A record of which the column is further after the Kafka timestamp is bad; None: none is."""
     carried: bool = False
-    """An operator downstream needs it: rows have `__time` and `__behind`, and watermarks are sent."""
+    """An operator downstream needs it: rows have `__tidegate_time` and `__tidegate_behind`, and watermarks are sent."""
     expression: Expression | None = None
     """What computes the time from columns, where it is more than a column; `column` is None then."""
     written: str = ""
@@ -83,7 +83,8 @@ class EventTime(msgspec.Struct, frozen=True):
 class SourceOperator(Operator, frozen=True, tag="source"):
     """Reads Kafka partitions, decodes `schema`, emits `output` (only the columns that anything downstream reads).
 
-    Its rows carry `__partition` and `__offset`: wherever one fails further down, it is reported by them.
+    Its rows carry `__tidegate_partition` and `__tidegate_offset`: wherever one fails further down, it is reported by
+    them.
     """
 
     topics: tuple[str, ...]
@@ -101,8 +102,8 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     metadata: tuple[MetadataColumn, ...] = ()  # as declared
     key_format: str = keys.TEXT  # of the column for the key
     on_null: str = ""  # "bad" | "skip" | "tombstone"; empty: whatever the format makes of it
-    headers: bool = False  # rows carry `__headers`: a sink passes them on
-    names_topic: bool = False  # and `__topic`: letters about them need it
+    headers: bool = False  # rows carry `__tidegate_headers`: a sink passes them on
+    names_topic: bool = False  # and `__tidegate_topic`: letters about them need it
     key_options: FormatOptions = NO_OPTIONS  # of keys in a format with schemas
 
     @property

@@ -20,12 +20,14 @@ from tidegate.datatypes import (
     FLOAT,
     INT,
     MAX_PRECISION,
+    RESERVED,
     STRING,
     TIMESTAMP,
     TIMESTAMP_NTZ,
     DataType,
     Schema,
     decimal_of,
+    is_reserved,
     map_of,
 )
 from tidegate.formats.kinds.avro.schema import AvroField, AvroRefusal, AvroType, as_json
@@ -71,8 +73,8 @@ def record_columns(record: AvroType) -> Schema:
     if not record.fields:
         raise AvroRefusal("", "the record has no fields")
     for field in record.fields:
-        if field.name.startswith("__"):
-            raise AvroRefusal(field.name, "names of columns that begin with `__` belong to Tidegate")
+        if is_reserved(field.name):
+            raise AvroRefusal(field.name, f"names of columns that begin with `{RESERVED}` belong to Tidegate")
     return {field.name: column_type(field.type, field.name) for field in record.fields}
 
 

@@ -24,7 +24,7 @@ from tidegate.formats.kinds.avro.values import default_series
 from tidegate.formats.kinds.avro.wire import NotVectorised, Wire, container_head, read_block, wired, write_block
 
 _UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-_DOUBT: Final = "__doubt"
+_DOUBT: Final = "__tidegate_doubt"
 _NUMBERS: Final = ("int", "long", "float", "double")
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from tidegate.formats.kinds.avro.resolution import choose_member, find_field, is_alike, is_of_numbers, short_name
 from tidegate.formats.kinds.avro.schema import AvroType
 
-MEMBER: Final = "__member"
+MEMBER: Final = "__tidegate_member"
 """The name of a field that is a member, with its place among the types besides null."""
 
 Both = tuple[Any, Any]
@@ -81,7 +81,7 @@ class _Pairs:
         for number, field in enumerate(writer.fields):
             name = names.get(field.name)
             if name is None:
-                written.append({"name": f"__{number}", "type": self._alone(field.type)})
+                written.append({"name": f"__tidegate_{number}", "type": self._alone(field.type)})
             else:
                 one, other = self.both(field.type, types[name])
                 written.append({"name": name, "type": one})

@@ -234,6 +234,8 @@ class _Reader:
         fields: list[AvroField] = []
         for each in one["fields"]:
             where = f"{place}.{each['name']}" if place else str(each["name"])
+            if not each["name"]:
+                raise AvroRefusal(place, "a field has an empty name")
             if not NAME.fullmatch(each["name"]):
                 raise AvroRefusal(where, "no name of a field in Avro: letters, digits and _, no digit first")
             if any(each["name"] == field.name for field in fields):

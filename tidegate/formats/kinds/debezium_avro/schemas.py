@@ -12,7 +12,17 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.datatypes import MAX_PRECISION, SMALLINT, TINYINT, DataType, Schema, decimal_of, map_of
+from tidegate.datatypes import (
+    MAX_PRECISION,
+    RESERVED,
+    SMALLINT,
+    TINYINT,
+    DataType,
+    Schema,
+    decimal_of,
+    is_reserved,
+    map_of,
+)
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.avro.columns import column_type
@@ -150,8 +160,8 @@ def row_columns(event: AvroType) -> Schema:
     """The columns of the row in an envelope. Raises AvroRefusal with the first that can be none."""
     row = find_row(event)
     for name in row.fields:
-        if name.startswith("__"):
-            raise AvroRefusal(row.place(name), "names of columns that begin with `__` belong to Tidegate")
+        if is_reserved(name):
+            raise AvroRefusal(row.place(name), f"names of columns that begin with `{RESERVED}` belong to Tidegate")
     return {name: column_of(one, row.place(name)) for name, one in row.fields.items()}
 
 

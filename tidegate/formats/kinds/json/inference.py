@@ -24,10 +24,12 @@ from tidegate.datatypes import (
     FIRST_MOMENT,
     LAST_MOMENT,
     MAX_PRECISION,
+    RESERVED,
     STRING,
     TIMESTAMP,
     DataType,
     is_pattern,
+    is_reserved,
 )
 from tidegate.formats.kinds.json.types import read_moment
 
@@ -231,13 +233,15 @@ def _resolve_fields(seen: _Seen, path: str, left_out: list[LeftOut], depth: int)
 
 def refused_column(name: str) -> str:
     """Why a pipeline file takes no column of that name."""
-    if name.startswith("__"):
-        return "names that begin with `__` belong to Tidegate"
+    if is_reserved(name):
+        return f"names that begin with `{RESERVED}` belong to Tidegate"
     return "its name stands for several columns" if is_pattern(name) else _refused_field(name)
 
 
 def _refused_field(name: str) -> str:
-    if not name or len(name) > NAME_LENGTH_MAX:
+    if not name:
+        return "its name is empty"
+    if len(name) > NAME_LENGTH_MAX:
         return f"its name has {len(name)} characters"
     if not name.isprintable() or any(each in '"\\`' for each in name):
         return "its name has a quote, a backslash or a control character"

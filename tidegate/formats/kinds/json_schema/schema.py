@@ -14,11 +14,13 @@ from tidegate.datatypes import (
     DATE,
     DOUBLE,
     NESTED,
+    RESERVED,
     STRING,
     TIMESTAMP,
     DataType,
     Schema,
     is_pattern,
+    is_reserved,
     map_of,
 )
 from tidegate.formats.contract import FormatRefusal
@@ -50,8 +52,8 @@ def read_columns(schema: SchemaText) -> Schema:
     """The columns of records with this schema. Raises FormatRefusal, also for names that no column has."""
     columns = to_columns(schema)
     for name, kind in columns.items():
-        if name.startswith("__"):
-            raise _refusal(f"$.{name}", "names of columns that begin with `__` belong to Tidegate")
+        if is_reserved(name):
+            raise _refusal(f"$.{name}", f"names of columns that begin with `{RESERVED}` belong to Tidegate")
         if is_pattern(name):
             raise _refusal(f"$.{name}", "the name stands for several columns")
         _check_names(DataType("struct", fields=((name, kind),)), "$")
@@ -63,8 +65,10 @@ def _check_names(kind: DataType, place: str) -> None:
     if kind.element is not None:
         _check_names(kind.element, f"{place}.*" if kind.kind == "map" else f"{place}[]")
     for name, field in kind.fields:
-        if not 0 < len(name) <= NAME_LENGTH_MAX:
-            raise _refusal(place, f"the name of a property has {len(name)} characters, not 1 to {NAME_LENGTH_MAX}")
+        if not name:
+            raise _refusal(place, "a property has an empty name, which no column has")
+        if len(name) > NAME_LENGTH_MAX:
+            raise _refusal(place, f"the name of a property has {len(name)} characters, at most {NAME_LENGTH_MAX}")
         if any(each in '"\\' or not each.isprintable() for each in name):
             raise _refusal(place, f"the name {name!r} has a quote, a backslash or a control character")
         _check_names(field, f"{place}.{name}")

@@ -11,11 +11,13 @@ from tidegate.datatypes import (
     DOUBLE,
     FLOAT,
     INT,
+    RESERVED,
     STRING,
     TIMESTAMP,
     DataType,
     Schema,
     decimal_of,
+    is_reserved,
     map_of,
 )
 from tidegate.formats.contract import FormatRefusal
@@ -86,8 +88,8 @@ def single_values(field: Any, kind: DataType, place: str) -> list[tuple[Any, Dat
 def message_columns(descriptor: Descriptor) -> Schema:
     """The columns of a message's fields. Raises FormatRefusal with the place of what is none."""
     for field in descriptor.fields:
-        if field.name.startswith("__"):
-            raise _refusal(field.name, "names of columns that begin with `__` belong to Tidegate")
+        if is_reserved(field.name):
+            raise _refusal(field.name, f"names of columns that begin with `{RESERVED}` belong to Tidegate")
     return dict(_Reader().fields(descriptor, "", (descriptor.full_name,)))
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 RECORD_BYTES_MAX: Final = 256 << 20
 """Of all rows of one record."""
-_MADE: Final = "__made"
-_POSITION: Final = "__position"
+_MADE: Final = "__tidegate_made"
+_POSITION: Final = "__tidegate_position"
 
 
 class ExplodeRuntime(Runtime):

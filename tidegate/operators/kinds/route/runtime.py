@@ -13,7 +13,7 @@ from tidegate.formats.failures import RecordFailure
 from tidegate.operators.rowwise import apply_to_rows
 from tidegate.operators.runtime import Out, Runtime, system_columns
 
-_CHOICE: Final = "__choice"
+_CHOICE: Final = "__tidegate_choice"
 
 
 class RouteRuntime(Runtime):

@@ -14,9 +14,9 @@ from tidegate.formats.row_kinds import ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.operators.kinds.upsert import UpsertOperator
 from tidegate.operators.runtime import Out, Runtime
 
-_RECORD: Final = ("__topic", "__partition", "__offset")
+_RECORD: Final = ("__tidegate_topic", "__tidegate_partition", "__tidegate_offset")
 """What says which source record a row is of."""
-_ROW: Final = "__row"
+_ROW: Final = "__tidegate_row"
 """The place of a row in its batch; no column of a file is called so."""
 
 

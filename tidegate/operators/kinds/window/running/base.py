@@ -51,7 +51,7 @@ class WindowRuntime(Runtime):
         self._room = Room(slot.rows_max, slot.bytes_max)
         self._aggregates = Aggregates(operator.aggregates)
         self._lateness_ms = operator.allowed_lateness_ms
-        self._columns = [*dict.fromkeys([*operator.keys, *operator.arguments]), "__time"]
+        self._columns = [*dict.fromkeys([*operator.keys, *operator.arguments]), "__tidegate_time"]
         self._states: dict[StateName, OperatorState] = {}
         self._keyed: dict[StateName, KeyedState[Any]] = {}
         self._timed: dict[StateName, TimeOrdered] = {}

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidegate.operators.spec import Slot
     from tidegate.state.order import Row
 
-_WHOLE: Final = "__whole"
+_WHOLE: Final = "__tidegate_whole"
 """The column of the local end of a window."""
 
 
@@ -66,7 +66,7 @@ class EarlyRuntime(TimedRuntime):
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
         slicing = self._slicing
-        ends = slicing.ends_of(batch["__time"])
+        ends = slicing.ends_of(batch["__tidegate_time"])
         closed_to = slicing.floors_of(closed)
         over = slicing.floors_of(closed - self._lateness_ms) if self._lateness_ms else closed_to
         late = slicing.wholes_of(ends)[1] <= over
@@ -81,12 +81,12 @@ class EarlyRuntime(TimedRuntime):
 
     def _take_some(self, rows: pl.DataFrame, closed_to: pl.Series, over: pl.Series, out: Out) -> None:
         """Rows that not all results of their windows take; `over`: they are late for windows that end up to there."""
-        rows = self._spread(rows.with_columns(closed_to.alias("__closed"), over.alias("__over")))
-        rows = rows.filter(pl.col(_WHOLE) > pl.col("__over"))
+        rows = self._spread(rows.with_columns(closed_to.alias("__tidegate_closed"), over.alias("__tidegate_over")))
+        rows = rows.filter(pl.col(_WHOLE) > pl.col("__tidegate_over"))
         # An early result is not corrected, so it takes no row that comes after it.
-        after = rows.select(pl.max_horizontal(pl.col(AT) - 1, "__closed")).to_series()
+        after = rows.select(pl.max_horizontal(pl.col(AT) - 1, "__tidegate_closed")).to_series()
         due = self._slicing.due_after(rows[_WHOLE], after)
-        rows = rows.drop("__closed", "__over").with_columns(due.alias(AT))
+        rows = rows.drop("__tidegate_closed", "__tidegate_over").with_columns(due.alias(AT))
         self._more.add(rows)
         given = self._given.until(rows) if self._lateness_ms else None
         if given is not None:

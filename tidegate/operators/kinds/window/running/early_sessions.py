@@ -65,10 +65,10 @@ class EarlySessionRuntime(KeptSessionRuntime):
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _take(self, rows: pl.DataFrame) -> None:
-        self._place(rows, rows["__time"])
+        self._place(rows, rows["__tidegate_time"])
 
     def _take_open(self, rows: pl.DataFrame, closed: pl.Series) -> None:
-        self._place(rows, rows.select(pl.max_horizontal("__time", closed)).to_series())
+        self._place(rows, rows.select(pl.max_horizontal("__tidegate_time", closed)).to_series())
 
     def _place(self, rows: pl.DataFrame, reached: pl.Series) -> None:
         """Rows that the first due time after `reached` takes."""

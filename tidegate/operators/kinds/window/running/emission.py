@@ -36,7 +36,7 @@ class Room(NamedTuple):
         return cut_frame(frame, self.rows_max, self.bytes_max)
 
 
-_NOTHING: Final = pl.Series("__behind", [0], dtype=pl.Int64)
+_NOTHING: Final = pl.Series("__tidegate_behind", [0], dtype=pl.Int64)
 
 
 def emit_results(
@@ -63,7 +63,7 @@ def emit_results(
             return
     results = [pl.concat(pieces) for pieces in zip(*(columns for _, columns in whole), strict=True)]
     columns = {column.name: column for column in (*frame.get_columns(), *results)}
-    whole_frame = pl.DataFrame([columns[name] for name in (*names, "__time", "__behind")])
+    whole_frame = pl.DataFrame([columns[name] for name in (*names, "__tidegate_time", "__tidegate_behind")])
     inside = _in_calendar(whole_frame)
     if inside is not None:
         failures = [_outside(row, whole_frame) for row in (~inside).arg_true()]
@@ -81,7 +81,7 @@ def emit_deletes(keyed: pl.DataFrame, starts_ms: pl.Series, ends_ms: pl.Series, 
         made[name] if name in made else pl.Series(name, [None] * keyed.height, dtype=polars_type(kind))
         for name, kind in output
     ]
-    frame = pl.DataFrame([*columns, made["__time"], made["__behind"]])
+    frame = pl.DataFrame([*columns, made["__tidegate_time"], made["__tidegate_behind"]])
     inside = _in_calendar(frame)
     out.emit(frame if inside is None else frame.filter(inside))
 
@@ -105,6 +105,6 @@ def _times_of(starts_ms: pl.Series, ends_ms: pl.Series) -> list[pl.Series]:
     return [
         starts_ms.cast(moment).cast(TIMESTAMP).alias(START),
         ends_ms.cast(moment).cast(TIMESTAMP).alias(END),
-        (ends_ms - 1).alias("__time"),
+        (ends_ms - 1).alias("__tidegate_time"),
         _NOTHING.new_from_index(0, len(ends_ms)),
     ]

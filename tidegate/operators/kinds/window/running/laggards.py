@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
+from tidegate.datatypes import RESERVED, is_reserved
 from tidegate.formats.arrow import decode_frame, encode_frame
 from tidegate.formats.columns import plain_values, polars_type
 from tidegate.operators.kinds.window.running.partial import AT
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tidegate.state.order import Row
     from tidegate.state.time_ordered import TimeOrdered
 
-_TIME: Final = "__time"
+_TIME: Final = "__tidegate_time"
 
 
 class WaitingRows:
@@ -41,7 +42,7 @@ class WaitingRows:
         places: defaultdict[Row, list[int]] = defaultdict(list)
         for place, row in enumerate(zip(*(plain_values(rows[name]) for name in by), strict=True)):
             places[row].append(place)
-        frame = rows.drop(AT).select(*(name for name, _ in self._columns), pl.col("^__.*$"))
+        frame = rows.drop(AT).select(*(name for name, _ in self._columns), pl.col(f"^{RESERVED}.*$"))
         new = {row: encode_frame(frame[chosen]) for row, chosen in places.items()}
         found = self._state.get_many(new)
         chunks = [((*(() if old is None else old[0]), data),) for old, data in zip(found, new.values(), strict=True)]
@@ -70,7 +71,7 @@ class WaitingRows:
         """
         names = [name for name, _ in self._columns]
         new = [name for name in names if name not in frame.columns]
-        gone = [name for name in frame.columns if name not in names and not name.startswith("__")]
+        gone = [name for name in frame.columns if name not in names and not is_reserved(name)]
         if new and gone:
             remedy = f"let the step have {gone[0]} as well until they are out"
             raise self._unfit(frame, f"have no {new[0]}, and {gone[0]} is no column of the step any more", remedy)

@@ -27,7 +27,7 @@ from tidegate.operators.aggregation.parts import derive_beginning
 from tidegate.operators.aggregation.reduction import fill_parts, reduce_parts, reduce_rows
 from tidegate.operators.aggregation.registry import make_mergeable
 
-AT: Final = "__at"
+AT: Final = "__tidegate_at"
 """The column of the local time that a partial result belongs to: the end of a slice, or a due time."""
 ROWS_MAX: Final = 40_000
 """So many rows wait at most before they are reduced; fewer where they are of many times and keys."""

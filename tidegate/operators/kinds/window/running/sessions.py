@@ -46,8 +46,8 @@ ROWS_MAX: Final = 8_000
 """So many rows wait at most before they are reduced."""
 WAITING_MAX: Final = 2_000
 """Fewer, if they become more sessions than this: a snapshot has to put them into the state in one call."""
-_SESSION: Final = "__session"
-_START: Final = "__start"
+_SESSION: Final = "__tidegate_session"
+_START: Final = "__tidegate_start"
 _START_OF = itemgetter(0)
 
 
@@ -95,7 +95,7 @@ class SessionRuntime(WindowRuntime):
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def _take(self, rows: pl.DataFrame) -> None:
-        first_ms = int(rows["__time"].min())  # type: ignore[arg-type]  # Int64
+        first_ms = int(rows["__tidegate_time"].min())  # type: ignore[arg-type]  # Int64
         self._first_ms = first_ms if self._first_ms is None else min(first_ms, self._first_ms)
         self._rows.append(rows)
         self._height += rows.height
@@ -106,7 +106,7 @@ class SessionRuntime(WindowRuntime):
         self._take(rows)
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:  # noqa: ARG002  # late ones are found later
-        lagging = closed - self._lateness_ms > batch["__time"]
+        lagging = closed - self._lateness_ms > batch["__tidegate_time"]
         if not lagging.all():
             self._take_open(batch.filter(~lagging).select(self._columns), closed.filter(~lagging))
         if not lagging.any():
@@ -116,14 +116,14 @@ class SessionRuntime(WindowRuntime):
         if self._late.wanted:
             self._waiting.add(whole, by)
         rows = whole.select(*self._columns, AT)
-        counts = rows.group_by(*by, "__time").agg(pl.len().cast(pl.Int64).alias(_SESSION))
-        parts = self._aggregates.reduce_rows(rows, [*by, "__time"])
-        parts = parts.join(counts, on=[*by, "__time"], how="left", nulls_equal=True)
+        counts = rows.group_by(*by, "__tidegate_time").agg(pl.len().cast(pl.Int64).alias(_SESSION))
+        parts = self._aggregates.reduce_rows(rows, [*by, "__tidegate_time"])
+        parts = parts.join(counts, on=[*by, "__tidegate_time"], how="left", nulls_equal=True)
         columns = [parts[AT].to_list(), *(plain_values(parts[name]) for name in self._key_names)]
         held: defaultdict[Row, list[tuple[Any, ...]]] = defaultdict(list)
         values = self._aggregates.values_of(parts)
         for row, time, count, value in zip(
-            zip(*columns, strict=True), parts["__time"], parts[_SESSION], values, strict=True
+            zip(*columns, strict=True), parts["__tidegate_time"], parts[_SESSION], values, strict=True
         ):
             held[row].append((time, count, *value))
         found = self._laggards.get_many(held)
@@ -147,8 +147,8 @@ class SessionRuntime(WindowRuntime):
 
     def _own_sessions(self, rows: pl.DataFrame, by: Sequence[str]) -> list[tuple[Row, int, int, Value]]:
         """What the rows of each `by` are without others: start, end and accumulators, in order."""
-        rows = rows.sort([*by, "__time"])
-        times = rows["__time"]
+        rows = rows.sort([*by, "__tidegate_time"])
+        times = rows["__tidegate_time"]
         new = times - times.shift(1) > self._gap_ms
         for name in by:
             new |= rows[name].ne_missing(rows[name].shift(1))
@@ -160,7 +160,7 @@ class SessionRuntime(WindowRuntime):
         ends = times.filter(new.shift(-1, fill_value=True)) + self._gap_ms
         keys = zip(*(plain_values(heads[name]) for name in by), strict=True)
         values = self._aggregates.values_of(parts)
-        return list(zip(keys, heads["__time"].to_list(), ends.to_list(), values, strict=True))
+        return list(zip(keys, heads["__tidegate_time"].to_list(), ends.to_list(), values, strict=True))
 
     def _fold(self, limit: int | None) -> bool:
         """Sessions into the state, some of them or all; True when some are left.

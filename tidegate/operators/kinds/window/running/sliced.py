@@ -37,8 +37,8 @@ ENTRIES: Final = 2
 """A partial result becomes a slice and a timer."""
 SPREAD_MAX: Final = 400_000
 """So many rows are made of those that are late for some of their results, at a time."""
-_ROW: Final = "__row"
-_LAST: Final = "__last"
+_ROW: Final = "__tidegate_row"
+_LAST: Final = "__tidegate_last"
 
 
 class SlicedRuntime(TimedRuntime):
@@ -59,7 +59,7 @@ class SlicedRuntime(TimedRuntime):
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
         slicing = self._slicing
-        ends = slicing.ends_of(batch["__time"])
+        ends = slicing.ends_of(batch["__tidegate_time"])
         first, last = slicing.first_due(ends), slicing.last_due(ends)
         over = slicing.floors_of(closed - self._lateness_ms if self._lateness_ms else closed)
         late = last <= over

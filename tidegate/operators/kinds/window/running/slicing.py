@@ -50,11 +50,11 @@ class Slicing:
 
     def row_ends(self, rows: pl.DataFrame) -> pl.Series:
         """The same for the event times of rows."""
-        return self.ends_of(rows["__time"])
+        return self.ends_of(rows["__tidegate_time"])
 
     def first_end(self, rows: pl.DataFrame) -> int:
         """The earliest of them."""
-        first_ms = int(rows["__time"].min())  # type: ignore[arg-type]  # Int64
+        first_ms = int(rows["__tidegate_time"].min())  # type: ignore[arg-type]  # Int64
         if self._zone or self._cut_ms:
             return int(self.ends_of(pl.Series([first_ms]))[0])
         return self.floor_of(first_ms) + self.step_ms

@@ -52,7 +52,7 @@ class TumblingRuntime(WindowRuntime):
         self._buffer.add(rows)
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
-        late = self._slicing.ends_of(batch["__time"]) <= self._slicing.floors_of(closed)
+        late = self._slicing.ends_of(batch["__tidegate_time"]) <= self._slicing.floors_of(closed)
         if late.any():
             self._late.put_aside(batch.filter(late), closed.filter(late), out)
             batch = batch.filter(~late)
