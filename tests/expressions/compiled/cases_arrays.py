@@ -33,7 +33,16 @@ TEXTS: tuple[Row, ...] = (
     (["é", "e\u0301", "\U0001f600", "\uffff"], ["é"], "\U0001f600"),
 )
 _OF_A = ("array_distinct(a)", "array_compact(a)", "array_sort(a)", "sort_array(a)", "sort_array(a, true)")
-_OF_ONE = (*_OF_A, "sort_array(a, false)", "array_max(a)", "array_min(a)", "array_repeat(a, 2)", "concat(a, b)")
+_OF_ONE = (
+    *_OF_A,
+    "sort_array(a, false)",
+    "sort_array(a, null)",
+    "sort_array(a, cast(null as boolean))",
+    "array_max(a)",
+    "array_min(a)",
+    "array_repeat(a, 2)",
+    "concat(a, b)",
+)
 _OF_TWO = (
     "array_union(a, b)",
     "array_intersect(a, b)",

@@ -114,10 +114,14 @@ CASES = (
     Case((*ARITHMETIC, *INTEGER, *BY_LITERAL), "a int, b int", INTS),
     Case((*ARITHMETIC, *INTEGER[:6], *BY_LITERAL), "a tinyint, b tinyint", SMALLS),
     Case((*ARITHMETIC, "a = b"), "a smallint, b tinyint", SMALLS),
-    Case((*ARITHMETIC, *COMPARISON, "try_divide(a, b)", "isnan(a)", "nanvl(a, b)"), "a double, b double", DOUBLES),
+    Case(
+        (*ARITHMETIC, *COMPARISON, "try_divide(a, b)", "isnan(a)", "nanvl(a, b)", "nanvl(a, null)"),
+        "a double, b double",
+        DOUBLES,
+    ),
     Case(("0.0D - a", "0 - a", "a + 0.0D", "0 + a", "a - 0.0D"), "a double", tuple(row[:1] for row in DOUBLES)),
     Case(("a / 3", "a / -0.5", "a % -7", "a % 0.1D", "a / 0"), "a double, b double", DOUBLES),
-    Case((*ARITHMETIC, "a < b", "a = b", "nanvl(a, b)"), "a float, b float", DOUBLES[:16]),
+    Case((*ARITHMETIC, "a < b", "a = b", "nanvl(a, b)", "nanvl(a, null)"), "a float, b float", DOUBLES[:16]),
     Case((*ARITHMETIC, *COMPARISON[:9], "coalesce(a, b)", "greatest(a, b)"), "a int, b bigint", INTS),
     Case(
         (*ARITHMETIC, *COMPARISON[:9], "coalesce(a, b)"),

@@ -51,13 +51,16 @@ def _compact(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 @compiles("array_sort", "sort_array")
 def _sort(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Polars orders as Spark does, and its sort is stable, so zeros of both signs stay as they are."""
+    """Polars orders as Spark does, and its sort is stable, so zeros of both signs stay as they are.
+
+    The direction is a literal: of NULL the result is NULL.
+    """
     descending = call.function == "sort_array" and arguments[1].constant is False
     nulls_last = descending or call.function == "array_sort"
     value = arguments[0].value.list.eval(
         pl.element().sort_by(pl.element(), descending=descending, nulls_last=nulls_last, maintain_order=True)
     )
-    return strict(call, arguments[:1], value)
+    return strict(call, arguments[:1], null_if_any_null(value, arguments[1:]))
 
 
 @compiles("array_max", "array_min")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.datatypes import BIGINT, BOOLEAN, STRING, DataType, holds_kind
+from tidegate.datatypes import BIGINT, BOOLEAN, STRING, VOID, DataType, holds_kind
 from tidegate.expressions.bounds import ELEMENTS_MAX
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Literal
@@ -84,8 +84,9 @@ def _sort(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     ascending: Expression = Literal(True, BOOLEAN)
     if len(arguments) == 2:
         ascending = arguments[1].expression
-        if not isinstance(ascending, Literal) or ascending.type != BOOLEAN:
+        if not isinstance(ascending, Literal) or ascending.type not in (BOOLEAN, VOID):
             raise Refusal(arguments[1].start, "`sort_array` needs true or false here", "write true or false")
+        ascending = site.boolean(arguments[1])
     return Call("sort_array", (arguments[0].expression, ascending), arguments[0].type)
 
 

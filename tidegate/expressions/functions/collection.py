@@ -22,7 +22,8 @@ def _element(name: str) -> Resolve:
                 field = index.expression.value if isinstance(index.expression, Literal) else "name"
                 raise Refusal(array.start, refusal.problem, f"write `.{field}`: the fields of a struct have names")
             raise refusal
-        if index.type.kind not in (*INTEGRAL, "void") or (name != "[]" and index.type.kind == "bigint"):
+        refused = {"[]": (), "get": ("bigint",)}.get(name, ("bigint", "void"))
+        if index.type.kind not in (*INTEGRAL, "void") or index.type.kind in refused:
             raise site.refuse(index, "an integer")
         if (
             name in ("element_at", "try_element_at")

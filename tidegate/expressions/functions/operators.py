@@ -293,8 +293,8 @@ _TRIED = {"try_add": "+", "try_subtract": "-", "try_multiply": "*", "try_mod": "
 
 def _nan_value(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
-    if all(argument.type == FLOAT for argument in arguments):
-        return Call("nanvl", tuple(argument.expression for argument in arguments), FLOAT)
+    if arguments[0].type == FLOAT and arguments[1].type in (FLOAT, VOID):
+        return Call("nanvl", tuple(with_type(one.start, one.expression, FLOAT) for one in arguments), FLOAT)
     return Call("nanvl", tuple(map(site.double, arguments)), DOUBLE)
 
 

@@ -159,7 +159,8 @@ Different at run time:
   Spark wraps around. A double of exactly 2^63 fails its cast to bigint, where Spark makes 2^63 - 1 of it.
 - Aggregates of a window are not rounded on the way: `sum(x)` of 1e308, 1e308 and -1e308 is 1e308, in Spark infinite.
   `collect_list`, `first`, `last`, `min_by` and `max_by` go by event time and value, where Spark takes what comes
-  first. `any_value` is `first`. `collect_set` is sorted. `percentile_approx` has an error of the value, in Spark one of the rank.
+  first. `any_value` is `first`. `collect_set` is sorted. `percentile_approx` has an error of the value, in Spark one
+  of the rank.
 - Dates and timestamps end at 0001-01-01 and 9999-12-31: what would leave them fails its record, where Spark accepts it.
 - Text with a time zone other than Z, UTC, GMT and offsets of hours and minutes (`Europe/Paris`, `UT`, `UTC+1`), years
   of more or fewer than four digits, or a time without a date is not a timestamp here. Hexadecimal text (`0x1p3`) is not
