@@ -15,7 +15,7 @@ import msgspec
 
 Kind = str
 """`boolean tinyint smallint int bigint float double decimal string binary date timestamp timestamp_ntz array struct map
-void interval`."""
+void interval months calendar_interval`."""
 
 NESTED: Final = frozenset({"array", "map", "struct"})
 """Kinds of types that hold other types."""
@@ -30,7 +30,7 @@ class DataType(msgspec.Struct, frozen=True, omit_defaults=True):
     `precision` and `scale` for decimals; every type is nullable, the keys of a map are not.
 
     `timestamp` is an instant in UTC with microseconds, `timestamp_ntz` a date and a time of day without zone, `date` a
-    day, `void` the type of a bare NULL and `interval` a day-time interval that exists only inside expressions.
+    day, `void` the type of a bare NULL. Intervals (`INTERVALS`) exist only inside expressions.
     """
 
     kind: Kind
@@ -115,6 +115,8 @@ TIMESTAMP = DataType("timestamp")
 TIMESTAMP_NTZ = DataType("timestamp_ntz")
 VOID = DataType("void")
 INTERVAL = DataType("interval")
+INTERVALS: Final = frozenset({"interval", "months", "calendar_interval"})
+"""Kinds of intervals: of microseconds, of months, and of months, days and microseconds."""
 
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 in days since 1970: no date is outside, and no timestamp but those of these days."""

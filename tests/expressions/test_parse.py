@@ -123,10 +123,15 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("orders.*", 8, "unexpected `*`", '{"*": all}'),
         ("qty\u200b > 1", 4, "the invisible character U+200B", "remove it"),
         ("day = current_date", 7, "`current_date` gives another value each time", "a timestamp of the record"),
-        ("uuid()", 1, "`uuid` gives another value each time", "`uuid5('namespace', s)`"),
+        ("uuid()", 1, "`uuid` gives another value each time", "`uuid5('url', s)`"),
         ("rand() < 0.1", 1, "`rand` gives another value each time", "`pmod(xxhash64(id), 100)`"),
-        ("monotonically_increasing_id()", 1, "gives another value each time", "`metadata` of the source"),
-        ("hash(id)", 1, "no function `hash`", "`xxhash64(a, b, ...)`"),
+        (
+            "monotonically_increasing_id()",
+            1,
+            "gives another value each time",
+            "`metadata: {partition: p, offset: o, topic: t}` of the source",
+        ),
+        ("hash(id)", 1, "no function `hash`", "`xxhash64(a, b)`"),
         ("count_if(paid)", 1, "the aggregate function `count_if` cannot stand here", "`count(if(condition, 1, null))`"),
         ("address['zip']", 1, "`[]` needs an array, not struct<", "write `.zip`: the fields of a struct have names"),
         (r"name rlike '\d+'", 12, r"`\d` in a text is no more than `d`", r"write `\\d`"),
@@ -139,8 +144,8 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         (r"name like 'C:\Udeadbeef%'", 14, r"there is no character `\Udeadbeef`", r"write `\\` for a backslash"),
         (r"name = 'é' 'a\U00110000'", 14, r"`\U00110000`; the last one is U+10FFFF", "for a backslash"),
         (f"name rlike 'a{{{DIGITS}}}'", 12, "more than 1000 repetitions", ""),
-        (f"cast(qty as decimal({DIGITS}))", 13, "there is no decimal(999", "write decimal(18,2)"),
-        (f"cast(qty as decimal(38, {DIGITS}))", 13, "there is no decimal(38, 999", "write decimal(18,2)"),
+        (f"cast(qty as decimal({DIGITS}))", 13, "there is no decimal(999", "write `decimal(18,2)`"),
+        (f"cast(qty as decimal(38, {DIGITS}))", 13, "there is no decimal(38, 999", "write `decimal(18,2)`"),
         ("regexp_replace(name, 'a', '$')", 27, "the replacement has `$` without a group", r"write '\\$'"),
         ("split(name, '|')", 13, "can match nothing", "for the character write '[|]'"),
         ("regexp_replace(name, '^', 'x')", 22, "can match nothing", "write what it matches"),
@@ -148,7 +153,7 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
             "aggregate(transform(tags, t -> 1.25), 0.0, (a, x) -> a + x)",
             44,
             "the lambda function gives decimal(4,2), and `aggregate` needs decimal(1,1)",
-            "begin with a type that holds all results, cast(0 as decimal(38,2)), and cast each to it",
+            "begin with a type that holds all results, `cast(0 as decimal(38,2))`, and cast each result to it",
         ),
         ("id + upperr(name)", 6, "no function `upperr`", "did you mean `upper`?"),
         ("translate(name, 'ab', 'ba')", 1, "no function `translate`", "for each, if no new character is an old one"),
@@ -165,11 +170,11 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("zzz(name)", 1, "no function `zzz`", "`tidegate docs expressions` lists all functions"),
         ("address.town", 9, "no field `town`", "Zip, city"),
         ("name.x", 6, "string has no fields", "only a struct"),
-        ("map('a', id).b", 14, "map<string, bigint> has no fields", "write ['b'] for the value of a key"),
-        ("array(address).zip", 16, "`zip` of every element", "transform(a, x -> x.zip)"),
+        ("map('a', id).b", 14, "map<string, bigint> has no fields", "write `map('a', id)['b']` for the value of a key"),
+        ("array(address).zip", 16, "`zip` of every element", "`transform(array(address), x -> x.zip)`"),
         ("cast(address as struct<zip: string>)", 17, "casts to a struct are not supported", "named_struct("),
         ("explode(tags)", 1, "no function `explode`", "a step of its own: `explode: {column: item}`"),
-        ("paid + 1", 1, "`+` needs numbers, not boolean", "cast it"),
+        ("paid + 1", 1, "`+` needs numbers, not boolean", "write `cast(paid as double)`"),
         ("id > 'abc'", 6, "'abc' is not a bigint", "same type"),
         ("amount = 'abc'", 10, "'abc' is not a double", "same type"),
         ("paid = 'maybe'", 8, "'maybe' is not a boolean", "same type"),
@@ -204,7 +209,7 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("cast(id as varchar(10))", 12, "`varchar` is not a type", "write `string`"),
         ("cast(id as strng)", 12, "`strng` is not a type", "array<...>, map<..., ...>"),
         ("null", 1, "bare NULL", "cast(null as string)"),
-        ("at - at", 4, "interval cannot be a column", "unix_micros"),
+        ("at - at", 4, "interval cannot be a column", "`timestampdiff(SECOND, at, at)`"),
         ("now()", 1, "another value each time", "timestamp of the record"),
         ("upper(distinct name)", 7, "DISTINCT is not supported in `upper`", "count(distinct x)"),
         ("sum(qty) + 1", 1, "aggregate function `sum`", "`key` and `aggregate`"),
@@ -224,17 +229,17 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("aggregate(tags, 0, n -> 1)", 20, "needs 2 parameters", "(a, b)"),
         ("aggregate(tags, '', (s, t) -> s || t)", 17, "to string is not supported", "array_join"),
         ("array_append(tags, 5)", 20, "int is not an element of array<string>", "cast"),
-        ("array_sort(address)", 12, "`array_sort` needs an array", "cast"),
+        ("array_sort(address)", 12, "`array_sort` needs an array", "another type"),
         ("repeat(name, 10001)", 14, "repeats a text at most 10000 times", "smaller"),
         ("lpad(name, 10001, '-')", 12, "pads to at most 10000 characters", "smaller"),
         ("array_repeat(name, 100000)", 20, "at most 10000", "smaller"),
         ("regexp_extract_all(name, '^(a)')", 26, "not supported in `regexp_extract_all`", "group 0"),
         ("regexp_count(name, 'a*')", 20, "match nothing", "+ instead"),
-        ("try_add(at, 1)", 1, "dates and times", "a + b"),
+        ("try_add(at, 1)", 1, "timestamp + int has no meaning", "`ts + 1 * interval 1 second`"),
         ("array_repeat(name, cast(null as int))", 20, "needs an integer literal", "number itself"),
         ("replace(name, cast(null as string), '')", 15, "needs a string literal", "quotes"),
-        ("named_struct('a', interval 1 month)", 1, "months and years have no place here", "to a date"),
-        ("day + coalesce(interval 1 month, interval 1 year)", 7, "months and years have no place", "to a date"),
+        ("named_struct('a', interval 1 month)", 19, "needs a value that can be a column, not months", "to a date"),
+        ("make_interval(1) = make_interval(2)", 18, "has no place in `=`", "`ts + make_interval(1)`"),
         ("upper(name, 2)", 1, "takes 1 argument, not 2", "tidegate docs expressions"),
         ("upper(*)", 7, "`*` stands only", "columns"),
         ("cast(name as money)", 14, "`money` is not a type", "decimal(p,s)"),
@@ -245,16 +250,21 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("coalesce(qty, paid)", 15, "boolean does not go with int", "cast"),
         ("if(qty, 1, 2)", 4, "`if` needs a boolean, not int", "cast"),
         ("name rlike '(?=a)'", 12, "look-around", "otherwise"),
-        ("substring(encode(name, 'utf-8'), 1, 2)", 11, "`substring` of bytes is not supported", "cast it to string"),
-        ("reverse(unhex(name))", 9, "`reverse` of bytes is not supported", "cast it to string"),
-        ("at + interval 'infinity' day", 6, "`infinity` is not the number of an interval", "write: interval 1 day"),
-        ("at + interval 'nan' second", 6, "`nan` is not the number", "write: interval 1 day"),
-        ("at + interval '1e999999999' second", 6, "`1e999999999` is not the number", "write: interval 1 day"),
-        ("at + interval '1_0' day", 6, "`1_0` is not the number", "write: interval 1 day"),
+        (
+            "substring(encode(name, 'utf-8'), 1, 2)",
+            11,
+            "`substring` of bytes is not supported",
+            "as string)` for its characters",
+        ),
+        ("reverse(unhex(name))", 9, "`reverse` of bytes is not supported", "as string)` for its characters"),
+        ("at + interval 'infinity' day", 6, "`infinity` is not the number of an interval", "write `interval 1 day`"),
+        ("at + interval 'nan' second", 6, "`nan` is not the number", "write `interval 1 day`"),
+        ("at + interval '1e999999999' second", 6, "`1e999999999` is not the number", "write `interval 1 day`"),
+        ("at + interval '1_0' day", 6, "`1_0` is not the number", "write `interval 1 day`"),
         ("at + interval '999999999999999999999999999999' second", 6, "the interval is too long", "use a shorter one"),
-        ("lpad(unhex(name), 10)", 6, "`lpad` of bytes is not supported", "cast it to string"),
-        ("rpad(unhex(name), 10)", 6, "`rpad` of bytes is not supported", "cast it to string"),
-        ("left(unhex(name), 1)", 6, "`left` of bytes is not supported", "cast it to string"),
+        ("lpad(unhex(name), 10)", 6, "`lpad` of bytes is not supported", "as string)` for its characters"),
+        ("rpad(unhex(name), 10)", 6, "`rpad` of bytes is not supported", "as string)` for its characters"),
+        ("left(unhex(name), 1)", 6, "`left` of bytes is not supported", "as string)` for its characters"),
         ("name rlike qty", 12, "needs a string literal", "quotes"),
         ("regexp_replace(name, 'a*', '')", 22, "match nothing", "+ instead"),
         (
@@ -267,7 +277,7 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
         ("date_trunc('eon', at)", 12, "`eon` is not a unit", "year"),
         ("at + interval 1 fortnight", 6, "not a unit of an interval", "week"),
         ("date'2026-02-30'", 5, "is not a date", "2026-01-31"),
-        ("element_at(tags, 0)", 18, "counts from 1", "a[0]"),
+        ("element_at(tags, 0)", 18, "counts from 1", "`tags[0]`"),
         ("300Y", 1, "is not a tinyint", "wider"),
     ],
 )
@@ -374,7 +384,7 @@ def test_an_expression_survives_json() -> None:
 def test_columns_and_text_of_an_expression() -> None:
     expression = parse_expression("(id + qty) * 2 > 5 and name like 'a%'", COLUMNS)
     assert columns_of(expression) == {"id", "qty", "name"}
-    assert text_of(expression).startswith("(((id + cast(qty as bigint)) * 2) > 5) and like(name, 'a%'")
+    assert text_of(expression) == "(id + qty) * 2 > 5 and name like 'a%'"
     assert len(text_of(parse_expression(" || ".join(["name"] * 50), COLUMNS))) <= 120
 
 
@@ -434,18 +444,16 @@ def test_any_text_is_typed_or_refused_within_itself(text: str) -> None:
         ("interval 1 day 0 hours + day", TIMESTAMP),
         ("at + (interval 1 day + interval 1 day)", TIMESTAMP),
         ("at - at > interval 1 day", BOOLEAN),
+        ("day + (day - day)", DATE),
+        ("day - (interval 1 day + interval 1 day)", DATE),
+        ("day + interval 1 day * 2", TIMESTAMP),
+        ("day + coalesce(interval 1 month, interval 1 year)", DATE),
         ("coalesce(at - at, interval 1 day) > interval 1 hour", BOOLEAN),
         ("if(at > day, interval 1 day, null) > interval 2 hours", BOOLEAN),
     ],
 )
-def test_a_date_plus_an_interval_of_days_alone_is_a_date(text: str, kind: DataType) -> None:
+def test_a_date_plus_an_interval_of_days_or_months_is_a_date(text: str, kind: DataType) -> None:
     assert parse_expression(text, {"day": DATE, "at": TIMESTAMP}).type == kind
-
-
-@pytest.mark.parametrize("text", ["day + (day - day)", "day - (interval 1 day + interval 1 day)"])
-def test_computed_days_are_not_added_to_a_date(text: str) -> None:
-    with pytest.raises(ExpressionError, match="of days that is no literal cannot be added to a date"):
-        parse_expression(text, {"day": DATE})
 
 
 @pytest.mark.parametrize(
@@ -457,4 +465,4 @@ def test_a_column_that_is_called_like_a_command_may_begin_an_expression(word: st
         columns = {word: kind}
         plain, quoted = (parse_expression(text.format(name), columns) for name in (word, f"`{word}`"))
         assert columns_of(plain) == columns_of(quoted) == {word}
-        assert text_of(plain) == text_of(quoted)
+        assert plain == quoted

@@ -113,7 +113,8 @@ def test_X13_bytes_that_are_no_utf8_fail_their_row_only(text: str, expected: lis
     assert result["r"].to_list() == expected
     assert result["__tidegate_offset"].to_list() == [10, 12, 13]
     [failure] = operator.take_failures()
-    assert (failure.row, str(failure)) == (1, "CAST_INVALID_INPUT: the text cannot be converted in `cast(v as string)`")
+    message = f"CAST_INVALID_INPUT: the value cannot be converted to string in `{text}`"
+    assert (failure.row, str(failure)) == (1, message)
 
 
 def test_X13_try_cast_of_bytes_that_are_no_utf8_is_null() -> None:

@@ -393,3 +393,22 @@ sinks:
     plan = build_plan(parse_pipeline(text, "p.yaml", {}))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=Plan).words == plan.words
     assert [type(value) for words in plan.words.values() for value in words.defaults.values()] == [float]
+
+
+def test_a_group_with_a_backslash_in_a_replacement_is_warned_of_at_its_place() -> None:
+    step = """steps:
+  - name: masked
+    from: orders
+    select:
+      id: id
+      card: regexp_replace(customer, '(..).*', '\\\\1*')
+sinks:
+  out: {from: masked, topic: out}
+"""
+    checked = check(ORDERS + step)
+    assert checked.plan is not None
+    [warning] = checked.warnings
+    assert (warning.path, warning.severity) == ("steps.masked.select.card", "warning")
+    assert warning.column == len("      card: regexp_replace(customer, '(..).*', ") + 1
+    assert "is the text `1`" in warning.message
+    assert warning.remedy == "write `$1` for the group"

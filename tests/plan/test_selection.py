@@ -39,7 +39,7 @@ def plan_of(select: str) -> Plan:
         ('{"*": all, rename: {cust: who}}', ["id = id", "who = cust", "amount = amount", "debug = debug"]),
         (
             '{"*": all, except: [debug], add: {net: amount * 2.0d, cust: upper(cust)}}',
-            ["id = id", "cust = upper(cust)", "amount = amount", "net = amount * 2.0"],
+            ["id = id", "cust = upper(cust)", "amount = amount", "net = amount * 2.0d"],
         ),
         (
             '{"*": all, except: [debug], add: {size: length(debug), debug: "\'none\'"}}',

@@ -6,6 +6,7 @@ them to Polars.
 
 from __future__ import annotations
 
+import datetime
 import re
 from decimal import Decimal
 
@@ -48,6 +49,18 @@ class Call(msgspec.Struct, frozen=True, tag_field="node", tag="call"):
     function: str
     arguments: tuple[Expression, ...]
     type: DataType
+    text: str = ""
+    """What the user wrote, which messages quote. Two calls that differ in it alone are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Call) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[str, tuple[Expression, ...], DataType]:
+        return self.function, self.arguments, self.type
 
 
 class Cast(msgspec.Struct, frozen=True, tag_field="node", tag="cast"):
@@ -56,6 +69,18 @@ class Cast(msgspec.Struct, frozen=True, tag_field="node", tag="cast"):
     operand: Expression
     type: DataType
     attempt: bool = False
+    text: str = ""
+    """See `Call`."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cast) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[Expression, DataType, bool]:
+        return self.operand, self.type, self.attempt
 
 
 class Lambda(msgspec.Struct, frozen=True, tag_field="node", tag="lambda"):
@@ -114,6 +139,19 @@ class AggregateCall(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{call}{clause}{' ignore nulls' if self.ignore_nulls else ''}"
 
 
+def with_source(expression: Expression, text: str) -> Expression:
+    """The expression with the text that the user wrote for it, in every part that has none: typing adds such parts."""
+    match expression:
+        case Call(text="", arguments=arguments):
+            typed = tuple(with_source(argument, text) for argument in arguments)
+            return msgspec.structs.replace(expression, arguments=typed, text=text)
+        case Cast(text="", operand=operand):
+            return msgspec.structs.replace(expression, operand=with_source(operand, text), text=text)
+        case Field(base=base):
+            return msgspec.structs.replace(expression, base=with_source(base, text))
+    return expression
+
+
 def columns_of(expression: Expression | None) -> frozenset[str]:
     """The input columns that an expression reads."""
     match expression:
@@ -155,6 +193,8 @@ _FALLIBLE = frozenset(
     | {"get_json_object", "from_json", "to_json", "json_array_length", "json_object_keys"}
     | {"make_timestamp", "from_utc_timestamp", "to_utc_timestamp", "format_string"}
     | {"slice", "sequence", "transform", "transform_keys", "transform_values", "aggregate"}
+    | {"make_interval", "make_dt_interval", "make_ym_interval", "multiply_interval", "divide_interval"}
+    | {"add_interval", "subtract_interval", "timestampadd", "timestampdiff"}
     | {"floor", "ceil", "date_trunc", "trunc", "date_format", "last_day"}  # for dates beyond the year 9999
 )
 
@@ -248,8 +288,16 @@ def quote_column(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
+def argument_text(call: Call, index: int) -> str:
+    """What the user wrote for an argument of a call: without the cast that typing has added to it."""
+    argument = call.arguments[index]
+    while isinstance(argument, Cast) and argument.text == call.text:
+        argument = argument.operand
+    return text_of(argument)
+
+
 def text_of(expression: Expression) -> str:
-    """The expression as text for messages, cut to `MAX_TEXT_CHARACTERS`; not meant to be parsed again."""
+    """The expression as the user wrote it, else made up, cut to `MAX_TEXT_CHARACTERS`; not meant to be parsed again."""
     text = _text(expression, 12)
     return text if len(text) <= MAX_TEXT_CHARACTERS else text[: MAX_TEXT_CHARACTERS - 1] + "…"
 
@@ -265,8 +313,10 @@ def _text(expression: Expression, depth: int) -> str:
     match expression:
         case Literal(value=value, type=kind):
             return _literal_text(value, kind)
+        case Call(text=text) | Cast(text=text) if text:
+            return text
         case Column(name=name):
-            return name
+            return name if _PLAIN_NAME.fullmatch(name) else f"`{name}`"
         case Field(base=base, name=name):
             return f"{inner(base)}.{name}"
         case Cast(operand=operand, type=target, attempt=attempt):
@@ -291,6 +341,12 @@ def _literal_text(value: bool | float | str | None, kind: DataType) -> str:
         return "NULL"
     if kind.kind == "string":
         return "'" + str(value).replace("'", "''") + "'"
+    if kind.kind in ("date", "timestamp", "timestamp_ntz"):
+        unit = datetime.timedelta(days=1) if kind.kind == "date" else datetime.timedelta(microseconds=1)
+        moment = datetime.datetime(1970, 1, 1) + int(value) * unit  # noqa: DTZ001  # UTC
+        return f"{kind.kind}'{moment.date() if kind.kind == 'date' else moment}'"
     if kind.kind == "interval":
         return f"interval {int(value) / 1_000_000:g} seconds"
+    if kind.kind == "months":
+        return f"interval {value} months"
     return str(value).lower() if kind.kind == "boolean" else str(value)

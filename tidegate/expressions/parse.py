@@ -15,24 +15,35 @@ import msgspec
 from tidegate.datatypes import VOID, DataType
 from tidegate.expressions.aggregates import AGGREGATES, derive_aggregate_names, resolve_aggregate, resolve_nulls
 from tidegate.expressions.errors import ExpressionError, Refusal
-from tidegate.expressions.expression import AggregateCall, Call, Cast, Column, Expression, Field, Lambda, Literal
+from tidegate.expressions.expression import (
+    AggregateCall,
+    Call,
+    Cast,
+    Column,
+    Expression,
+    Field,
+    Lambda,
+    Literal,
+    text_of,
+    with_source,
+)
 from tidegate.expressions.functions import REGISTRY, Argument, Function, Site
-from tidegate.expressions.intervals import MONTHS
+from tidegate.expressions.intervals import INTERVAL_ARGUMENTS, MONTHS
 from tidegate.expressions.syntax import derive_syntax
 from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Qualified, Star, Syntax
 from tidegate.expressions.typing_rules import derive_output_type, with_type
 
 MAX_NODES = 2_000
 MAX_TREE_DEPTH = 150
-_CHANGING = {
+CHANGING = {
     **dict.fromkeys(
         ("now", "current_timestamp", "current_date", "curdate", "localtimestamp"), "use a timestamp of the record"
     ),
     **dict.fromkeys(("rand", "random", "randn"), "use a hash of the record: `pmod(xxhash64(id), 100)`"),
-    "uuid": "use `uuid5('namespace', s)` of a text of the record",
+    "uuid": "use `uuid5('url', s)` of a text of the record",
     **dict.fromkeys(
         ("monotonically_increasing_id", "spark_partition_id", "input_file_name"),
-        "use `metadata` of the source: {partition: p, offset: o, topic: t}",
+        "use `metadata: {partition: p, offset: o, topic: t}` of the source",
     ),
 }
 """Functions whose value changes at a replay, and what to use."""
@@ -42,11 +53,11 @@ NEAR_FUNCTION = 0.72
 """Likeness from which a name is taken for a slip of the pen: `soundex` is none of `unhex` (0.67)."""
 MIN_PART = 4
 """Letters of a word that is worth looking for in other names."""
-_ELSEWHERE = {
+ELSEWHERE = {
     "strpos": "`instr(s, part)`",
     "charindex": "`locate(part, s)`",
     "find_in_set": "`array_position(split(s, ','), part)`",
-    "to_char": "`date_format(ts, pattern)` or `cast(n as string)`",
+    "to_char": "`date_format(ts, 'yyyy-MM-dd')` or `cast(n as string)`",
     "to_varchar": "`cast(a as string)`",
     "to_number": "`cast(s as decimal(18,2))`",
     "int": "`cast(a as int)`",
@@ -54,33 +65,29 @@ _ELSEWHERE = {
     "double": "`cast(a as double)`",
     "string": "`cast(a as string)`",
     "try_to_number": "`try_cast(s as decimal(18,2))`",
-    "dateadd": "`date_add(d, days)`",
-    "timestampadd": "`ts + interval 1 hour`",
-    "timestampdiff": "`unix_seconds(b) - unix_seconds(a)`",
     "iif": "`if(c, a, b)`",
     "zip_with": "`transform(a, (x, i) -> x + get(b, i))`, which has the length of `a`",
     "map_from_arrays": "`map_from_entries(transform(keys, (k, i) -> named_struct('key', k, 'value', values[i])))`",
     "map_concat": "`map_from_entries(concat(map_entries(a), map_entries(b)))`",
-    "any_match": "`exists(a, x -> condition)`",
-    "all_match": "`forall(a, x -> condition)`",
+    "any_match": "`exists(a, x -> x > 0)`",
+    "all_match": "`forall(a, x -> x > 0)`",
     "format_number": "`format_string('%,.2f', d)`, which rounds half up",
     "json_tuple": "`get_json_object(s, '$.name')` for each",
     "schema_of_json": "`from_json(s, 'a int, b string')` with the schema that you know",
     "try_parse_url": "`parse_url(s, 'HOST')`, which fails the record for what is no URL",
     "zeroifnull": "`coalesce(a, 0)`",
-    "hash": "`xxhash64(a, b, ...)`",
+    "hash": "`xxhash64(a, b)`",
     "sha256": "`sha2(s, 256)`",
-    "translate": "`replace(s, old, new)` for each, if no new character is an old one",
+    "translate": "`replace(s, 'a', 'b')` for each, if no new character is an old one",
     "substring_index": "`array_join(slice(split(s, '[.]'), 1, n), '.')`, or for -1 `split_part(s, '.', -1)`",
     "array_length": "`size(a)`",
     "struct": "`named_struct('name', value)`",
     "explode": "a step of its own: `explode: {column: item}`",
     "explode_outer": "a step of its own: `explode: {column: item, outer: true}`",
     "posexplode": "a step of its own: `explode: {column: item, position: n}`",
-    "unix_timestamp": "`unix_seconds(to_timestamp(s))` of a column",
 }
 """Names that users bring from elsewhere, or from those of Spark's that are not here, and what to write."""
-_TOTALS_ELSEWHERE = {
+TOTALS_ELSEWHERE = {
     **dict.fromkeys(("count_if", "countif"), "`count(*) filter (where condition)`"),
     "sum_if": "`sum(x) filter (where condition)`",
     **dict.fromkeys(("median", "percentile", "percentile_cont"), "`percentile_approx(x, 0.5)`, of a window"),
@@ -155,7 +162,7 @@ def _placed(text: str, parse: Callable[[], _T]) -> _T:
 
 def _output(text: str, columns: Mapping[str, DataType]) -> Expression:
     tree = derive_syntax(text)
-    return derive_output_type(tree.start, _bounded(tree.start, _Scope(columns).typed(tree)))
+    return derive_output_type(tree.start, _bounded(tree.start, _Scope(text, columns).typed(tree)))
 
 
 def _check_functions(tree: Syntax, *, aggregate: bool = False) -> None:
@@ -210,7 +217,10 @@ def _children(expression: Expression) -> tuple[Expression, ...]:
 class _Scope:
     """The columns an expression may name, and the parameters of the lambda functions around it."""
 
-    def __init__(self, columns: Mapping[str, DataType], parameters: Mapping[str, DataType] | None = None) -> None:
+    def __init__(
+        self, text: str, columns: Mapping[str, DataType], parameters: Mapping[str, DataType] | None = None
+    ) -> None:
+        self._text = text
         self._columns = columns
         self._parameters = parameters or {}
 
@@ -225,25 +235,30 @@ class _Scope:
                 if isinstance(base, Name):
                     self._refuse_qualified(base, name)
                 return _field(start, self.typed(base), name)
-            case CastTo(start=start, operand=operand, type=kind, attempt=attempt):
-                return with_type(start, self.typed(operand), kind, attempt=attempt)
+            case CastTo(start=start, operand=operand, type=kind, attempt=attempt, span=span):
+                return with_source(with_type(start, self.typed(operand), kind, attempt=attempt), self._source(span))
             case Star(start=start):
                 raise Refusal(start, "`*` stands only in count(*)", "name the columns")
-            case Apply(start=start, function=name, arguments=arguments):
+            case Apply(start=start, function=name, arguments=arguments, span=span):
                 function = REGISTRY.get(name)
                 if function is None:
                     raise _unknown_function(start, name)
                 typed = tuple(self._argument(function, argument) for argument in arguments)
                 found = function.resolve(Site(name, start), typed)
-                if isinstance(found, Call) and any(argument.type == MONTHS for argument in found.arguments):
-                    raise Refusal(start, "months and years have no place here", "add them to a date or a timestamp")
-                return found
+                if isinstance(found, Call):
+                    _refuse_intervals(start, name, found)
+                return with_source(found, self._source(span))
             case Qualified(start=start, call=call):
                 if call.function in REGISTRY:
                     raise _not_qualified(start, call.function)
                 raise _unknown_function(call.start, call.function)
             case Arrow(start=start):
                 raise Refusal(start, "a lambda function cannot stand here", "name a column")
+
+    def _source(self, span: tuple[int, int]) -> str:
+        """What is written there, on one line."""
+        written = self._text[slice(*span)]
+        return " ".join(written.split()) if "\n" in written else written
 
     def _named(self, start: int, name: str) -> Expression:
         for parameter, kind in self._parameters.items():
@@ -281,18 +296,32 @@ class _Scope:
             own = dict(zip(tree.parameters, kinds, strict=False))
             hidden = {name.lower() for name in own}
             around = {name: kind for name, kind in self._parameters.items() if name.lower() not in hidden}
-            body = _Scope(self._columns, own | around).typed(tree.body)
+            body = _Scope(self._text, self._columns, own | around).typed(tree.body)
             return Lambda(tuple(own.items()), body, body.type)
 
         return Argument(Literal(None, VOID), tree.start, bind=bind)
 
 
+def _refuse_intervals(start: int, name: str, call: Call) -> None:
+    """An interval other than of microseconds is an argument of few functions."""
+    for argument in call.arguments:
+        if argument.type.kind in INTERVAL_ARGUMENTS and call.function not in INTERVAL_ARGUMENTS[argument.type.kind]:
+            what = "an interval of months" if argument.type == MONTHS else "what `make_interval` gives"
+            remedy = f"add it to a date or a timestamp: `ts + {text_of(argument)}`"
+            raise Refusal(start, f"{what} has no place in `{name}`", remedy)
+
+
 def _field(start: int, base: Expression, name: str) -> Expression:
     if base.type.kind == "array" and base.type.element is not None and base.type.element.kind == "struct":
-        remedy = f"take one element, a[0].{name}, or all of them, transform(a, x -> x.{name})"
+        text = text_of(base)
+        remedy = f"take one element, `{text}[0].{name}`, or all of them, `transform({text}, x -> x.{name})`"
         raise Refusal(start, f"`{name}` of every element of an array is not supported", remedy)
     if base.type.kind != "struct":
-        remedy = f"write ['{name}'] for the value of a key" if base.type.kind == "map" else "only a struct has fields"
+        remedy = (
+            f"write `{text_of(base)}['{name}']` for the value of a key"
+            if base.type.kind == "map"
+            else "only a struct has fields"
+        )
         raise Refusal(start, f"{base.type} has no fields, so no `{name}`", remedy)
     fields = dict(base.type.fields)
     found = _find(start, name, fields, "field")
@@ -320,18 +349,18 @@ def _unknown_function(start: int, name: str) -> Refusal:
         return Refusal(
             start, f"the aggregate function `{name}` cannot stand here", "use a step with `key` and `aggregate`"
         )
-    if name in _CHANGING:
-        return Refusal(start, f"`{name}` gives another value each time, so a replay would differ", _CHANGING[name])
-    if name in _TOTALS_ELSEWHERE:
-        remedy = f"use {_TOTALS_ELSEWHERE[name]} in `aggregate` of a step with `key`"
+    if name in CHANGING:
+        return Refusal(start, f"`{name}` gives another value each time, so a replay would differ", CHANGING[name])
+    if name in TOTALS_ELSEWHERE:
+        remedy = f"use {TOTALS_ELSEWHERE[name]} in `aggregate` of a step with `key`"
         return Refusal(start, f"the aggregate function `{name}` cannot stand here", remedy)
     return Refusal(start, f"there is no function `{name}`", _other_function(name))
 
 
 def _other_function(name: str) -> str:
     """What another engine's name stands for, else near names, else names that share a word."""
-    if name in _ELSEWHERE:
-        return f"use {_ELSEWHERE[name]}"
+    if name in ELSEWHERE:
+        return f"use {ELSEWHERE[name]}"
     words = [one for one in REGISTRY if one.isidentifier()]
     near = difflib.get_close_matches(name[:100], words, n=1, cutoff=NEAR_FUNCTION)
     parts = {part for part in name[:100].split("_") if len(part) >= MIN_PART}
@@ -360,8 +389,8 @@ def _no_aggregate(tree: Syntax, *, windowed: bool) -> Refusal:
     if isinstance(tree, Apply) and tree.function not in REGISTRY:
         near = difflib.get_close_matches(tree.function[:100], AGGREGATES, n=1, cutoff=NEAR_FUNCTION)
         remedy = f"did you mean `{near[0]}`?" if near else f"use one of {names}"
-        if tree.function in _TOTALS_ELSEWHERE:
-            remedy = f"use {_TOTALS_ELSEWHERE[tree.function]}"
+        if tree.function in TOTALS_ELSEWHERE:
+            remedy = f"use {TOTALS_ELSEWHERE[tree.function]}"
         return Refusal(tree.start, f"there is no aggregate function `{tree.function}`", remedy)
     return Refusal(tree.start, "this is not one call of an aggregate function", f"use one of {names}")
 
@@ -371,7 +400,7 @@ def _aggregate(text: str, columns: Mapping[str, DataType], *, windowed: bool) ->
     call = tree.call if isinstance(tree, Qualified) else tree
     if not isinstance(call, Apply) or call.function not in AGGREGATES:
         raise _no_aggregate(call, windowed=windowed)
-    scope = _Scope(columns)
+    scope = _Scope(text, columns)
     arguments: list[Argument] = []
     for argument in call.arguments:
         if not isinstance(argument, Star):
@@ -380,7 +409,7 @@ def _aggregate(text: str, columns: Mapping[str, DataType], *, windowed: bool) ->
         elif call.function != "count" or len(call.arguments) > 1:
             raise Refusal(argument.start, "`*` stands only in count(*)", f"name a column: {call.function}(x)")
     if not call.arguments:
-        raise Refusal(call.start, f"`{call.function}` takes an argument", "name what it is about, or write count(*)")
+        raise Refusal(call.start, f"`{call.function}` takes an argument", "name what it is about, or write `count(*)`")
     found = resolve_aggregate(call.function, call.start, tuple(arguments), windowed=windowed)
     if not isinstance(tree, Qualified):
         return found

@@ -8,31 +8,12 @@ Types are none of this module's business: `parse.py` follows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from tidegate.datatypes import (
-    BIGINT,
-    BINARY,
-    BOOLEAN,
-    DATE,
-    DOUBLE,
-    FLOAT,
-    INT,
-    MAX_PRECISION,
-    RESERVED,
-    SMALLINT,
-    STRING,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    TINYINT,
-    VOID,
-    DataType,
-    decimal_of,
-    is_reserved,
-    map_of,
-)
+from tidegate.datatypes import BOOLEAN, RESERVED, STRING, VOID, DataType, decimal_of, is_reserved, map_of
 from tidegate.expressions.errors import Refusal
-from tidegate.expressions.intervals import interval_literal
-from tidegate.expressions.literals import binary_literal, number_literal
+from tidegate.expressions.intervals import interval_literal, is_unit, range_literal
+from tidegate.expressions.literals import TYPES, binary_literal, decimal_type, number_literal
 from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Qualified, Star, Syntax
 from tidegate.expressions.token_reader import TokenReader
 from tidegate.expressions.tokens import Token, derive_tokens
@@ -50,13 +31,6 @@ _OPERATORS = {sign: (name, level) for level, signs in enumerate(_LEVELS) for sig
 _ENDS_OF_TERMS = frozenset(
     {"and", "or", "not", "then", "else", "end", "when", "as", "from", "in", "is", "like", "between"}
 )
-_TYPES = {
-    "boolean": BOOLEAN, "tinyint": TINYINT, "byte": TINYINT, "smallint": SMALLINT, "short": SMALLINT, "int": INT,
-    "integer": INT, "bigint": BIGINT, "long": BIGINT, "float": FLOAT, "real": FLOAT, "double": DOUBLE,
-    "string": STRING, "binary": BINARY, "date": DATE, "timestamp": TIMESTAMP, "timestamp_ltz": TIMESTAMP,
-    "timestamp_ntz": TIMESTAMP_NTZ,
-}  # fmt: skip
-
 
 _OTHER_SIGNS = {"&&": "write `and`", "=>": "write `>=`", "=<": "write `<=`", "===": "write `=`", "!==": "write `!=`"}
 """Signs of other languages."""
@@ -65,6 +39,8 @@ _OTHER_SIGNS["filter"] = "write it after the call of an aggregate function: sum(
 _OTHER_SIGNS |= dict.fromkeys(("ignore", "respect"), "write it after the call: last(x) ignore nulls")
 _NULLS_INSIDE = frozenset({"first", "last", "any_value", "first_value", "last_value"})
 """Functions that take `IGNORE NULLS` inside their brackets, too."""
+_WITH_UNIT = frozenset({"timestampadd", "dateadd", "date_add", "timestampdiff", "datediff", "date_diff", "timediff"})
+"""Functions whose first argument of three is the name of a unit."""
 _CLAUSES = frozenset({"where", "select", "having"})
 """How statements begin."""
 
@@ -113,27 +89,40 @@ class _Reader(TokenReader):
         start = self.peek.start
         return (start, word) if self._word(word) else None
 
+    def _spanned(self, first: int, tree: Syntax) -> Syntax:
+        """The tree with its place: from the token `first` to the last one that is read."""
+        if isinstance(tree, Apply | CastTo) and tree.span == (0, 0):
+            return replace(tree, span=(self._tokens[first].start, self._tokens[self._at - 1].end))
+        return tree
+
     def _left_associative(
         self, operand: Callable[[], Syntax], operator: Callable[[], tuple[int, str] | None]
     ) -> Syntax:
+        first = self._at
         tree = operand()
         length = 0
         while found := operator():
             length += 1
             if length > MAX_DEPTH:
                 raise Refusal(found[0], f"more than {MAX_DEPTH} operands in a row", "split it into two steps")
-            tree = Apply(found[0], found[1], (tree, operand()))
+            tree = self._spanned(first, Apply(found[0], found[1], (tree, operand())))
         return tree
 
     def _negation(self) -> Syntax:
-        start = self.peek.start
+        start, first = self.peek.start, self._at
         count = 0
         while self._word("not") or self._sign("!"):
             count += 1
         tree = self._predicate()
-        return tree if count == 0 else Apply(start, "not", (tree if count % 2 else Apply(start, "not", (tree,)),))
+        if count == 0:
+            return tree
+        return self._spanned(first, Apply(start, "not", (tree if count % 2 else Apply(start, "not", (tree,)),)))
 
     def _predicate(self) -> Syntax:
+        first = self._at
+        return self._spanned(first, self._unplaced_predicate())
+
+    def _unplaced_predicate(self) -> Syntax:
         tree = self._operation()
         start = self.peek.start
         negated = self._is_word(0, "not") and self._is_word(1, "between", "in", "like", "ilike", "rlike", "regexp")
@@ -175,6 +164,7 @@ class _Reader(TokenReader):
 
     def _operation(self, floor: int = 0) -> Syntax:
         """Operators that bind at least as tight as level `floor`, from the left (precedence climbing)."""
+        first = self._at
         tree = self._signed()
         for _ in range(MAX_DEPTH):
             token = self.peek
@@ -184,27 +174,31 @@ class _Reader(TokenReader):
             if level < floor:
                 return tree
             self._next()
-            tree = Apply(token.start, name, (tree, self._operation(level + 1)))
+            tree = self._spanned(first, Apply(token.start, name, (tree, self._operation(level + 1))))
         raise Refusal(self.peek.start, f"more than {MAX_DEPTH} operands in a row", "split it into two steps")
 
     def _signed(self) -> Syntax:
+        first = self._at
         token = self._sign("-", "+", "~")
         if token is None:
             return self._primary()
         if token.text == "-" and self.peek.kind == "number":
-            return self._postfix(number_literal(self._next(), token.start, negative=True))
+            return self._postfix(number_literal(self._next(), token.start, negative=True), first)
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise Refusal(token.start, f"the expression is nested deeper than {MAX_DEPTH}", "remove signs")
         operand = self._signed()
         self._depth -= 1
-        return Apply(token.start, {"-": "negative", "+": "positive", "~": "~"}[token.text], (operand,))
+        name = {"-": "negative", "+": "positive", "~": "~"}[token.text]
+        return self._spanned(first, Apply(token.start, name, (operand,)))
 
     def _primary(self) -> Syntax:
-        return self._postfix(self._atom())
+        first = self._at
+        return self._postfix(self._spanned(first, self._atom()), first)
 
-    def _postfix(self, tree: Syntax) -> Syntax:
+    def _postfix(self, tree: Syntax, first: int) -> Syntax:
         for _ in range(MAX_DEPTH):
+            tree = self._spanned(first, tree)
             if token := self._sign("["):
                 tree = Apply(token.start, "[]", (tree, self.expression()))
                 self._expect("]")
@@ -262,6 +256,11 @@ class _Reader(TokenReader):
             return Apply(token.start, f"{word.removesuffix('_ltz')} literal", (self._atom(),))
         if word == "interval" and (self.peek.kind in ("string", "number") or self.peek.text == "-"):
             return self._interval(token.start)
+        if word == "interval" and self.peek.kind in ("name", "quoted") and is_unit(self._after().text):
+            number, unit = self.peek.text, self._after().text
+            raise Refusal(
+                token.start, "the number of an interval is a literal", f"write `{number} * interval 1 {unit}`"
+            )
         if word in _ENDS_OF_TERMS:
             self._at -= 1
             raise self.unexpected(
@@ -269,7 +268,7 @@ class _Reader(TokenReader):
             )
         if self.peek.kind == "operator" and self.peek.text == "->":
             raise Refusal(
-                token.start, "a lambda function stands only as an argument", "write: transform(a, x -> x + 1)"
+                token.start, "a lambda function stands only as an argument", "write `transform(a, x -> x + 1)`"
             )
         return Name(token.start, token.text)
 
@@ -296,10 +295,12 @@ class _Reader(TokenReader):
             start = self.peek.start
             if self._word("distinct"):
                 if word != "count":
-                    raise Refusal(start, f"DISTINCT is not supported in `{word}`", "it is for count(distinct x)")
+                    raise Refusal(start, f"DISTINCT is not supported in `{word}`", "it is for `count(distinct x)`")
                 word = "count distinct"
             arguments = self._arguments()
         inside = self._nulls() if word in _NULLS_INSIDE else None
+        if word in _WITH_UNIT and len(arguments) == 3 and isinstance(arguments[0], Name):
+            arguments = (Constant(arguments[0].start, arguments[0].name, STRING), *arguments[1:])
         self._expect(")")
         call = self._qualified(Apply(token.start, word, arguments), inside)
         if self._is_word(0, "over") and self._after().text == "(":
@@ -425,18 +426,23 @@ class _Reader(TokenReader):
         return Apply(start, "case", tuple(parts))
 
     def _interval(self, start: int) -> Syntax:
-        """INTERVAL with numbers and units: `interval 1 day 2 hours`, `interval '90' second`, `interval '1 day'`."""
+        """INTERVAL with numbers and units: `interval 1 day 2 hours`, `interval '90' second`, `interval '1 day'`,
+        `interval '1 02:00' day to minute`.
+        """
         words: list[str] = []
-        while self.peek.kind in ("string", "number") or (self.peek.text == "-" and self._after().kind == "number"):
+        while self.peek.kind in ("string", "number") or (
+            self.peek.text == "-" and self._after().kind in ("string", "number")
+        ):
             amount = self._next().text
             if amount == "-":
                 amount += self._next().text
             words.append(amount)
             if self.peek.kind == "name" and self.peek.text.lower() not in _ENDS_OF_TERMS:
                 words.append(self._next().text)
-        if self._is_word(0, "to"):
-            raise self.unexpected("write the units one by one: interval 1 day 2 hours")
-        kind, value = interval_literal(start, " ".join(words))
+        if self._word("to"):
+            kind, value = range_literal(start, *words, self._next().text)
+        else:
+            kind, value = interval_literal(start, " ".join(words))
         return Constant(start, value, kind)
 
     def _type(self) -> DataType:
@@ -453,12 +459,12 @@ class _Reader(TokenReader):
             self._expect(">")
             return map_of(key, value)
         if word == "struct":
-            raise Refusal(token.start, "casts to a struct are not supported", "write named_struct('name', value, ...)")
+            raise Refusal(token.start, "casts to a struct are not supported", "write `named_struct('name', value)`")
         if word in ("decimal", "dec", "numeric"):
             return self._decimal(token.start)
-        kind = _TYPES.get(word) if token.kind == "name" else None
+        kind = TYPES.get(word) if token.kind == "name" else None
         if kind is None:
-            known = ", ".join((*sorted((*_TYPES, "decimal(p,s)")), "array<...>", "map<..., ...>"))
+            known = ", ".join((*sorted((*TYPES, "decimal(p,s)")), "array<...>", "map<..., ...>"))
             remedy = "write `string`" if word in ("char", "varchar") else f"use one of {known}"
             raise Refusal(token.start, f"`{token.text}` is not a type of Tidegate", remedy)
         return kind
@@ -471,11 +477,4 @@ class _Reader(TokenReader):
         if self._sign(","):
             digits.append(self._next().text)
         self._expect(")")
-        precision, scale = (int(text) if text.isdecimal() and len(text) < 9 else -1 for text in (*digits, "0")[:2])
-        if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
-            raise Refusal(
-                start,
-                f"there is no decimal({', '.join(text[:40] for text in digits)})",
-                f"write decimal(18,2): 18 digits (at most {MAX_PRECISION}), 2 of them after the point",
-            )
-        return decimal_of(precision, scale)
+        return decimal_type(start, digits)

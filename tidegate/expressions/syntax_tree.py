@@ -42,6 +42,8 @@ class Apply:
     start: int
     function: str
     arguments: tuple[Syntax, ...]
+    span: tuple[int, int] = (0, 0)
+    """Where it begins and ends in the text; nowhere when the grammar has added it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class CastTo:
     operand: Syntax
     type: DataType
     attempt: bool
+    span: tuple[int, int] = (0, 0)
+    """See `Apply`."""
 
 
 @dataclass(frozen=True, slots=True)

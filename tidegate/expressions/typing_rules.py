@@ -13,12 +13,11 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 
-from tidegate.datatypes import BIGINT, DOUBLE, INTERVAL, STRING, TIMESTAMP, TIMESTAMP_NTZ, VOID, DataType
+from tidegate.datatypes import BIGINT, DOUBLE, INTERVAL, INTERVALS, STRING, TIMESTAMP, TIMESTAMP_NTZ, VOID, DataType
 from tidegate.expressions.decimal_types import decimal_for, decimal_of_literal, fitted, wider_decimal
 from tidegate.expressions.errors import Refusal, with_article
-from tidegate.expressions.expression import Cast, Expression, Literal, cast_can_fail
-from tidegate.expressions.intervals import MONTHS
-from tidegate.expressions.literals import GREATEST
+from tidegate.expressions.expression import Call, Cast, Expression, Literal, argument_text, cast_can_fail, text_of
+from tidegate.expressions.intervals import DAYS
 from tidegate.expressions.text_values import (
     boolean_of_text,
     date_of_text,
@@ -140,8 +139,6 @@ def _fold(start: int, literal: Literal, target: DataType) -> Literal | None:
         return _decimal_literal(start, literal, target)
     if literal.type.kind == "decimal" and kind in FRACTIONAL:
         number = Decimal(str(value))
-        if abs(number) > GREATEST[kind]:
-            raise Refusal(start, f"{value} does not fit into {target}", "choose a wider type")
         return Literal(float(number) if kind == "double" else _nearest_float(number), target)
     if literal.type.kind in INTEGRAL and isinstance(value, int):
         if kind in LIMITS and not -LIMITS[kind] <= value < LIMITS[kind]:
@@ -215,7 +212,18 @@ def derive_output_type(start: int, expression: Expression) -> Expression:
     :raises Refusal: it is a bare NULL or an interval.
     """
     if expression.type == VOID:
-        raise Refusal(start, "a bare NULL has no type", "cast it: cast(null as string)")
-    if expression.type.kind in (INTERVAL.kind, MONTHS.kind):
-        raise Refusal(start, "an interval cannot be a column", "use unix_micros(b) - unix_micros(a), or compare it")
+        raise Refusal(start, "a bare NULL has no type", "write `cast(null as string)`")
+    if expression.type.kind in INTERVALS:
+        raise Refusal(start, "an interval cannot be a column", _instead_of_interval(expression))
     return expression
+
+
+def _instead_of_interval(expression: Expression) -> str:
+    """What gives a column: the number of days or seconds of a difference, or a later timestamp."""
+    match expression:
+        case Call(function="-", arguments=(_, start), type=kind) if start.type.kind not in INTERVALS:
+            left, right = argument_text(expression, 0), argument_text(expression, 1)
+            if kind == DAYS:
+                return f"write `datediff({left}, {right})`, or compare it"
+            return f"write `timestampdiff(SECOND, {right}, {left})`, or compare it"
+    return f"add it to a timestamp: `ts + ({text_of(expression)})`"

@@ -26,9 +26,15 @@ _POLARS: dict[str, pl.DataType] = {
     "date": pl.Date(),
     "timestamp": TIMESTAMP,
     "timestamp_ntz": pl.Datetime("us"),
-    "interval": pl.Duration("us"),
     "void": pl.Null(),
 }
+
+_INTERVALS: Final[dict[str, pl.DataType]] = {
+    "interval": pl.Duration("us"),
+    "months": pl.Int32(),
+    "calendar_interval": pl.Struct({"months": pl.Int32(), "days": pl.Int32(), "micros": pl.Int64()}),
+}
+"""They exist only inside expressions."""
 
 Part = tuple[Sequence[int], pl.DataFrame]
 """Rows of a batch, and what they became."""
@@ -39,7 +45,7 @@ _PLAIN_SCALE: Final = 6
 
 
 def polars_type(kind: DataType) -> pl.DataType:
-    """The Polars type of a column; `interval` and `void` exist only inside expressions.
+    """The Polars type of a column; intervals and `void` exist only inside expressions.
 
     A map is a list of structs of `key` and `value`, each key once.
     """
@@ -51,7 +57,7 @@ def polars_type(kind: DataType) -> pl.DataType:
         return pl.List(polars_type(entry_of(kind)))
     if kind.kind == "decimal":
         return pl.Decimal(kind.precision, kind.scale)
-    return _POLARS[kind.kind]
+    return _INTERVALS.get(kind.kind) or _POLARS[kind.kind]
 
 
 def type_of(kind: pl.DataType) -> DataType:

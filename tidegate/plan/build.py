@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings
+from tidegate.expressions.remarks import find_remarks
 from tidegate.formats.keys import AVRO
 from tidegate.formats.registry import FORMATS
 from tidegate.ids import OperatorName
@@ -93,6 +94,7 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         *_left_behind(loaded, reachable),
         *_results(loaded, scope, reachable, builder.corrections),
         *map(_warning, unused),
+        *_remarked(loaded, builder.expressions),
     )
     whole = add_dead_letters(derive_changing(reachable), loaded)
     vertices, edges = derive_vertices(derive_pruned(derive_headed(derive_timed(whole))))
@@ -108,6 +110,14 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         words=derive_words(loaded),
     )
     return Checked(plan, (), tuple(sorted(warnings)), tuple(builder.expressions))
+
+
+def _remarked(loaded: LoadedPipeline, expressions: Iterable[PlacedExpression]) -> set[Problem]:
+    return {
+        _warning(loaded.problem_inside(one.path, one.text, remark.line, remark.column, remark.problem, remark.remedy))
+        for one in expressions
+        for remark in find_remarks(one.text)
+    }
 
 
 def _warning(problem: Problem) -> Problem:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 from decimal import ROUND_HALF_UP, Context, Decimal
 
 import polars as pl
 import pytest
 
 from tests.expressions.compiled.like_spark import Case
-from tidegate.datatypes import STRING
+from tidegate.datatypes import INT, STRING
 from tidegate.expressions.compiled import compile_projection
+from tidegate.expressions.expression import text_of
 from tidegate.expressions.parse import ExpressionError, parse_expression
 from tidegate.formats.columns import polars_type
 
@@ -225,3 +227,48 @@ def test_a_long_text_of_a_column_is_looked_for_in_linear_time() -> None:
     found = [True, False, True, True, True, None, None, True]
     assert evaluate("contains(s, t)", "s string, t string", *rows) == (found, [])
     assert evaluate("instr(s, t)", "s string, t string", *rows) == ([1, 0, 2, 2, 1, None, None, 1], [])
+
+
+_ROWS = [(1, 0, "x", [5], 3)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 + a / b", "division by zero in `a / b`"),
+        ("(a+1)%b", "division by zero in `(a+1)%b`"),
+        ("case a when 1 then a div b end", "division by zero in `a div b`"),
+        ("a / b between 0 and 1", "division by zero in `a / b`"),
+        ("pmod(a,\n  b) > 0", "division by zero in `pmod(a, b)`"),
+        ("array_max(transform(l, x -> x div b))", "division by zero in `x div b`"),
+        ("s::int", "the value cannot be converted to int in `s::int`"),
+        ("s + 1", "the value cannot be converted to bigint in `s + 1`"),
+        ("2147483647 + a", "the result is out of range in `2147483647 + a`"),
+        ("cast(a + 999 as tinyint)", "the value is out of the range of tinyint in `cast(a + 999 as tinyint)`"),
+        ("make_date(2026, 2, a + 29)", "there is no such date or time in `make_date(2026, 2, a + 29)`"),
+        ("l[n - 1]", "the array has no element with this index in `l[n - 1]`; write `get(l, n - 1)` for NULL instead"),
+        ("l[n]", "the array has no element with this index in `l[n]`; write `get(l, n)` for NULL instead"),
+        (
+            "element_at(l, 2) + 1",
+            (
+                "the array has no element with this index in `element_at(l, 2)`; "
+                "write `try_element_at(l, 2)` for NULL instead"
+            ),
+        ),
+    ],
+)
+def test_the_message_of_a_failure_quotes_what_the_user_wrote(text: str, message: str) -> None:
+    """And where it names a function for NULL instead, that gives NULL."""
+    columns = "a int, b int, s string, l array<int>, n int"
+    schema = Case((), columns, ()).schema
+    frame = pl.DataFrame(_ROWS, {name: polars_type(kind) for name, kind in schema.items()}, orient="row")
+    _, failures = compile_projection([("r", parse_expression(text, schema))]).apply(frame)
+    assert [failure.message for failure in failures] == [message]
+    for safe in re.findall("write `(.*)` for NULL", message):
+        assert evaluate(safe, columns, *_ROWS) == ([None], [])
+
+
+def test_the_text_of_an_expression_does_not_count_in_comparisons() -> None:
+    one, other = (parse_expression(text, {"a": INT}) for text in ("a  +  1", "(a + 1)"))
+    assert (one == other, hash(one) == hash(other), text_of(one), text_of(other)) == (True, True, "a  +  1", "a + 1")
+    assert parse_expression("a - 1", {"a": INT}) != one

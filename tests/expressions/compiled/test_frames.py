@@ -79,9 +79,7 @@ def test_a_predicate_drops_false_and_null() -> None:
 def test_a_predicate_reports_the_rows_that_it_cannot_judge() -> None:
     found, failures = compile_predicate(parse_expression("a / b > 0", COLUMNS)).apply(FRAME)
     assert found["__tidegate_offset"].to_list() == [10, 12]
-    assert failures == [
-        RecordFailure(1, FailureKind.DIVIDE_BY_ZERO, "division by zero in `cast(a as double) / cast(b as double)`")
-    ]
+    assert failures == [RecordFailure(1, FailureKind.DIVIDE_BY_ZERO, "division by zero in `a / b`")]
 
 
 def test_a_constant_predicate_judges_every_row() -> None:
@@ -181,6 +179,7 @@ def test_every_function_of_the_registry_can_be_compiled() -> None:
         "locate",
         "extract",
         "from_unixtime",
+        "unix_timestamp",
         "convert_timezone",
     ]
     written_by_others = {*by_means_of_others, "date literal", "timestamp literal", "timestamp_ntz literal"}

@@ -11,6 +11,7 @@ from tests.expressions.compiled import (
     cases_decimals,
     cases_encryption,
     cases_formats,
+    cases_intervals,
     cases_json,
     cases_maps,
     cases_numbers,
@@ -33,6 +34,7 @@ TABLES = {
     "decimals": cases_decimals.CASES,
     "encryption": cases_encryption.CASES,
     "formats": cases_formats.CASES,
+    "intervals": cases_intervals.CASES,
     "json": cases_json.CASES,
     "maps": cases_maps.CASES,
 }

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from tidegate.datatypes import DataType
+from tidegate.datatypes import INT, DataType
 from tidegate.expressions.compiled.calendar import outside_calendar
 from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, compiles, strict
 from tidegate.expressions.compiled.decimals import decimal_arithmetic
@@ -34,7 +34,7 @@ def _arithmetic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         return strict(call, arguments, _of_doubles(call.function, *arguments))
     if kind.kind == "decimal":
         return decimal_arithmetic(call, arguments)
-    if kind.kind in ("timestamp", "timestamp_ntz", "interval"):
+    if kind.kind in ("timestamp", "timestamp_ntz", "interval", "months"):
         return _time(call, arguments)
     if kind.kind in NARROW:
         wide = apply(left.cast(pl.Int64), right.cast(pl.Int64))
@@ -69,13 +69,16 @@ def bigint_overflow(function: str, left: pl.Expr, right: pl.Expr, value: pl.Expr
 
 
 def _time(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    """Timestamps and intervals are microseconds in 64 bits."""
+    """Timestamps and intervals are microseconds in 64 bits, intervals of months 32."""
     left, right = (argument.value.cast(pl.Int64) for argument in arguments)
     value = _OPERATORS[call.function](left, right)
     overflow = bigint_overflow(call.function, left, right, value)
-    if call.type.kind != "interval":
+    if call.type.kind == "months":
+        overflow = outside(value, INT)
+    elif call.type.kind != "interval":
         overflow = overflow | outside_calendar(value, call.type)
-    return strict(call, arguments, value.cast(polars_type(call.type)), (FailureKind.ARITHMETIC_OVERFLOW, overflow))
+    value = value.cast(polars_type(call.type), strict=False)
+    return strict(call, arguments, value, (FailureKind.ARITHMETIC_OVERFLOW, overflow))
 
 
 def narrowed(wide: pl.Expr, kind: DataType) -> pl.Expr:

@@ -15,7 +15,7 @@ import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import ELEMENTS_MAX, MAX_VALUE_BYTES
-from tidegate.expressions.expression import Call, Expression, Literal, columns_of, text_of
+from tidegate.expressions.expression import Call, Cast, Expression, Literal, argument_text, columns_of, text_of
 from tidegate.formats.failures import FailureKind, RecordFailure
 
 _MEANINGS = {
@@ -40,14 +40,30 @@ _MEANINGS = {
     FailureKind.RESULT_TOO_LARGE: f"the result has more than {MAX_VALUE_BYTES >> 20} MiB",
 }
 
+_MEANINGS_OF_CASTS = {
+    FailureKind.CAST_INVALID_INPUT: "the value cannot be converted to {}",
+    FailureKind.CAST_OVERFLOW: "the value is out of the range of {}",
+}
+SAFE = {
+    FailureKind.INVALID_ARRAY_INDEX: "get",
+    FailureKind.INVALID_ARRAY_INDEX_IN_ELEMENT_AT: "try_element_at",
+}
+"""The function of the same arguments that gives NULL instead of such a failure."""
+
 
 def failure_text(kind: FailureKind, source: Expression) -> str:
     """What is said of a record for which evaluating `source` fails."""
     meaning = _MEANINGS[kind]
+    if isinstance(source, Cast):
+        meaning = _MEANINGS_OF_CASTS.get(kind, meaning).format(source.type)
     counted = isinstance(source, Call) and source.function == "sequence"
     if kind is FailureKind.RESULT_TOO_LARGE and counted:
         meaning = f"the array has more than {ELEMENTS_MAX:,} elements"
-    return f"{meaning} in `{text_of(source)}`"
+    text = f"{meaning} in `{text_of(source)}`"
+    safe = SAFE.get(kind)
+    if safe is None or not isinstance(source, Call):
+        return text
+    return f"{text}; write `{safe}({argument_text(source, 0)}, {argument_text(source, 1)})` for NULL instead"
 
 
 @dataclass(frozen=True, slots=True)

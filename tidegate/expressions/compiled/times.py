@@ -9,6 +9,7 @@ import polars as pl
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
 from tidegate.expressions.compiled.calendar import days_of, is_date, outside_calendar, within_calendar
 from tidegate.expressions.compiled.compiled import Compiled, compiles, strict
+from tidegate.expressions.compiled.decimals import packed
 from tidegate.expressions.compiled.time_text import text_by_pattern, timestamp_by_pattern
 from tidegate.expressions.date_patterns import derive_date_pattern
 from tidegate.expressions.expression import Call
@@ -39,6 +40,12 @@ _EPOCH = {"unix_seconds": 1_000_000, "unix_millis": 1_000, "unix_micros": 1}
 @compiles(*_FIELDS)
 def _field(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return strict(call, arguments, _FIELDS[call.function](arguments[0].value).cast(pl.Int32))
+
+
+@compiles("extract_seconds")
+def _seconds(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    micros = arguments[0].value.cast(pl.Int64) % 60_000_000
+    return strict(call, arguments, packed(micros.cast(pl.Int128), call.type))
 
 
 @compiles("date_trunc")
@@ -127,14 +134,6 @@ def _date_add(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 def _date_difference(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     end, start = (argument.value.cast(pl.Int32) for argument in arguments)
     return strict(call, arguments, end - start)
-
-
-@compiles("add_months")
-def _add_months(call: Call, arguments: Sequence[Compiled]) -> Compiled:
-    value, outside = within_calendar(arguments[0].value, arguments[0].type)
-    moved = value.dt.offset_by(f"{int(arguments[1].constant or 0)}mo")
-    left = outside | outside_calendar(moved.to_physical(), call.type)
-    return strict(call, arguments[:1], moved, (FailureKind.DATETIME_OVERFLOW, left))
 
 
 @compiles("last_day")

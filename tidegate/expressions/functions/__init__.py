@@ -7,6 +7,7 @@ from tidegate.expressions.functions.codecs import FUNCTIONS as _CODECS
 from tidegate.expressions.functions.collection import FUNCTIONS as _COLLECTION
 from tidegate.expressions.functions.core import Argument, Function, Site
 from tidegate.expressions.functions.encryption import FUNCTIONS as _ENCRYPTION
+from tidegate.expressions.functions.intervals import FUNCTIONS as _INTERVALS
 from tidegate.expressions.functions.json_text import FUNCTIONS as _JSON
 from tidegate.expressions.functions.lambdas import FUNCTIONS as _LAMBDAS
 from tidegate.expressions.functions.maps import FUNCTIONS as _MAPS
@@ -19,7 +20,7 @@ from tidegate.expressions.functions.time import FUNCTIONS as _TIME
 from tidegate.expressions.functions.zones import FUNCTIONS as _ZONES
 
 FUNCTIONS: tuple[Function, ...] = (
-    *(*_OPERATORS, *_TEXT, *_MATCHES, *_CODECS, *_PRINTF, *_NUMBER, *_TIME, *_ZONES),
+    *(*_OPERATORS, *_TEXT, *_MATCHES, *_CODECS, *_PRINTF, *_NUMBER, *_TIME, *_INTERVALS, *_ZONES),
     *(*_COLLECTION, *_ARRAYS, *_MAPS, *_LAMBDAS, *_JSON, *_ENCRYPTION),
 )
 """In the order in which the documentation lists them."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from tidegate.datatypes import BIGINT, BOOLEAN, STRING, VOID, DataType, holds_kind
+from tidegate.datatypes import BIGINT, BOOLEAN, INTERVALS, STRING, VOID, DataType, holds_kind
 from tidegate.expressions.bounds import ELEMENTS_MAX
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Literal
-from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, unify
+from tidegate.expressions.functions.core import (
+    Argument,
+    Function,
+    Resolve,
+    Site,
+    check_count,
+    derive_cast_remedy,
+    unify,
+)
 from tidegate.expressions.typing_rules import INTEGRAL, common_type, with_type
 
-_UNORDERED = ("array", "struct", "map", "void", "interval")
+_UNORDERED = ("array", "struct", "map", "void", *INTERVALS)
 
 
 def _element(site: Site, array: Argument) -> DataType:
@@ -45,7 +53,9 @@ def _with_element(name: str, result: DataType | None = None) -> Resolve:
         beside_text = (value.type == STRING) != (element == STRING) and value.type.kind != "void"
         if common_type(element, value.type) != element or beside_text:
             raise Refusal(
-                value.start, f"{value.type} is not an element of {array.type}", f"cast it: cast(... as {element})"
+                value.start,
+                f"{value.type} is not an element of {array.type}",
+                derive_cast_remedy(value.expression, element),
             )
         typed = with_type(value.start, value.expression, element)
         return Call(name, (array.expression, typed), result or array.type)
@@ -108,7 +118,7 @@ def _flatten(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def _repeat(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
     value, count = site.any(arguments[0]), site.fixed_integer(arguments[1])
-    if value.type.kind in ("void", "interval"):
+    if value.type.kind in ("void", *INTERVALS):
         raise site.refuse(arguments[0], "a value that can be a column")
     if isinstance(count, Literal) and int(count.value or 0) > ELEMENTS_MAX:
         raise Refusal(

@@ -38,7 +38,9 @@ def _encode(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def _decode(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if len(arguments) > 2:
         raise Refusal(
-            site.start, "`decode` of more than a binary and a character set is not supported", "use case when a = b ..."
+            site.start,
+            "`decode` of more than a binary and a character set is not supported",
+            "write `case a when 1 then 'x' else 'y' end`",
         )
     check_count(site, arguments, 2, 2)
     if arguments[0].type.kind not in ("binary", "void"):

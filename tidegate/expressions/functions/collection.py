@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from tidegate.datatypes import BOOLEAN, INT, STRING, VOID, DataType
+from tidegate.datatypes import BOOLEAN, INT, INTERVALS, STRING, VOID, DataType
 from tidegate.expressions.errors import Refusal
-from tidegate.expressions.expression import Call, Expression, Literal
-from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, unify
+from tidegate.expressions.expression import Call, Expression, Literal, text_of
+from tidegate.expressions.functions.core import (
+    Argument,
+    Function,
+    Resolve,
+    Site,
+    check_count,
+    derive_cast_remedy,
+    unify,
+)
 from tidegate.expressions.functions.maps import map_key
 from tidegate.expressions.typing_rules import INTEGRAL, common_type, with_type
 
@@ -30,7 +38,11 @@ def _element(name: str) -> Resolve:
             and isinstance(index.expression, Literal)
             and index.expression.value == 0
         ):
-            raise Refusal(index.start, f"`{site.function}` counts from 1, or from -1 at the end", "use 1, or a[0]")
+            raise Refusal(
+                index.start,
+                f"`{site.function}` counts from 1, or from -1 at the end",
+                f"write `{text_of(array.expression)}[0]` for the first one",
+            )
         return Call(
             name, (array.expression, with_type(index.start, index.expression, DataType("bigint"))), array.type.element
         )
@@ -51,7 +63,9 @@ def _of_element(name: str, result: DataType) -> Resolve:
         kind = common_type(element, value.type)
         if kind is None or kind != element or (value.type == STRING) != (element == STRING):
             raise Refusal(
-                value.start, f"{value.type} is not an element of {array.type}", f"cast it: cast(... as {element})"
+                value.start,
+                f"{value.type} is not an element of {array.type}",
+                derive_cast_remedy(value.expression, element),
             )
         return Call(name, (array.expression, with_type(value.start, value.expression, element)), result)
 
@@ -61,7 +75,7 @@ def _of_element(name: str, result: DataType) -> Resolve:
 def _array(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 1, None)
     elements = unify(site, arguments)
-    if elements[0].type.kind in ("void", "interval"):
+    if elements[0].type.kind in ("void", *INTERVALS):
         raise site.refuse(arguments[0], "values that can be a column")
     return Call("array", elements, DataType("array", element=elements[0].type))
 
@@ -84,12 +98,12 @@ def _join(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def _struct(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if not arguments or len(arguments) % 2:
         raise Refusal(
-            site.start, "`named_struct` takes names and values in turn", "write: named_struct('a', 1, 'b', 2)"
+            site.start, "`named_struct` takes names and values in turn", "write `named_struct('a', 1, 'b', 2)`"
         )
     names, fields = [site.fixed_text(argument) for argument in arguments[::2]], []
     for name, argument in zip(names, arguments[1::2], strict=True):
         value = site.any(argument)
-        if value.type.kind in ("void", "interval"):
+        if value.type.kind in ("void", *INTERVALS):
             raise site.refuse(argument, "a value that can be a column")
         fields.append((str(name.value) if isinstance(name, Literal) else "", value.type))
     if len({name.lower() for name, _ in fields}) < len(fields):

@@ -5,12 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidegate.datatypes import BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, VOID, DataType, holds_kind
+from tidegate.datatypes import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    INTERVALS,
+    STRING,
+    TIMESTAMP,
+    VOID,
+    DataType,
+    holds_kind,
+)
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Lambda, Literal, text_of
-from tidegate.expressions.typing_rules import NUMERIC, common_type, with_type
+from tidegate.expressions.typing_rules import NUMERIC, can_cast, common_type, with_type
 
 _ATOMIC = (*NUMERIC, "decimal", "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz", "void")
+_TARGETS = {
+    **dict.fromkeys(("numbers", "a number"), DOUBLE),
+    **dict.fromkeys(("integers", "an integer"), BIGINT),
+    **dict.fromkeys(("a string", "a string or binary"), STRING),
+    "a timestamp": TIMESTAMP,
+    "a date": DATE,
+    "binary": BINARY,
+}
+"""By what a function needs, a type that it takes."""
 _MOMENTS = ("timestamp", "timestamp_ntz", "date", "string", "void")
 
 
@@ -42,15 +64,19 @@ class Site:
     function: str
     start: int
 
-    def refuse(self, argument: Argument, wanted: str) -> Refusal:
-        """The refusal of an argument by its type."""
-        return Refusal(
-            argument.start, f"`{self.function}` needs {wanted}, not {argument.type}", "cast it or use another column"
-        )
+    def refuse(self, argument: Argument, wanted: str, target: DataType | None = None) -> Refusal:
+        """The refusal of an argument by its type. The remedy is a cast to `target`, where there is one."""
+        problem = f"`{self.function}` needs {wanted}, not {argument.type}"
+        if argument.type.kind == "interval":
+            return Refusal(argument.start, problem, "count whole units: `timestampdiff(SECOND, a, b)`")
+        if argument.type.kind in INTERVALS:
+            remedy = f"add it to a date or a timestamp: `ts + {text_of(argument.expression)}`"
+            return Refusal(argument.start, problem, remedy)
+        return Refusal(argument.start, problem, derive_cast_remedy(argument.expression, target or _TARGETS.get(wanted)))
 
     def _of(self, argument: Argument, kinds: tuple[str, ...], target: DataType, wanted: str) -> Expression:
         if argument.type.kind not in kinds:
-            raise self.refuse(argument, wanted)
+            raise self.refuse(argument, wanted, target)
         return with_type(argument.start, argument.expression, target)
 
     def any(self, argument: Argument) -> Expression:
@@ -104,7 +130,8 @@ class Site:
     def comparable(self, argument: Argument) -> None:
         """Refuse maps, which are neither equal nor different."""
         if holds_kind(argument.type, ("map",)):
-            raise Refusal(argument.start, "maps cannot be compared", "compare their entries: m['key']")
+            text = text_of(argument.expression)
+            raise Refusal(argument.start, "maps cannot be compared", f"compare values of keys: `{text}['key']`")
 
     def array(self, argument: Argument) -> Expression:
         """An array."""
@@ -181,6 +208,13 @@ def check_count(site: Site, arguments: tuple[Argument, ...], least: int, most: i
     )
 
 
+def derive_cast_remedy(expression: Expression, target: DataType | None) -> str:
+    """The cast to another type where there is one."""
+    if target is not None and can_cast(expression.type, target):
+        return f"write `cast({text_of(expression)} as {target})`"
+    return "use a value of another type"
+
+
 def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]:
     """All arguments in their common type.
 
@@ -195,7 +229,7 @@ def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]
             raise Refusal(
                 argument.start,
                 f"`{site.function}`: {argument.type} does not go with {kind}",
-                f"cast it: cast(... as {kind})",
+                derive_cast_remedy(argument.expression, kind),
             )
         kind = found
     for argument in arguments:
@@ -204,6 +238,7 @@ def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]
             raise Refusal(
                 argument.start,
                 f"`{text}` is text beside {kind}: every record whose text is no {kind} would fail",
-                f"write what is meant: cast({text} as {kind}), try_cast for NULL instead, or the other side as text",
+                f"write what is meant: `cast({text} as {kind})`, `try_cast({text} as {kind})` for NULL instead, or the "
+                "other side as text",
             )
     return tuple(with_type(argument.start, argument.expression, kind) for argument in arguments)

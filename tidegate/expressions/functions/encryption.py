@@ -34,7 +34,7 @@ def _key(site: Site, argument: Argument) -> Expression:
         raise Refusal(
             argument.start,
             "a key that is written here is seen by everybody who sees the file, `explain` or a log",
-            "write secret('name'), and `name: ${file:...}` in `secrets`; if the key was real, replace it",
+            "write `secret('name')`, and `name: ${file:...}` in `secrets`; if the key was real, replace it",
         )
     return key
 

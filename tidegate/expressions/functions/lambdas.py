@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tidegate.datatypes import BOOLEAN, INT, MAX_PRECISION, DataType, map_of
+from tidegate.datatypes import BOOLEAN, INT, INTERVALS, MAX_PRECISION, DataType, map_of
 from tidegate.expressions.bounds import is_of_fixed_size
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Lambda
 from tidegate.expressions.functions.core import Argument, Function, Site, check_count
 from tidegate.expressions.typing_rules import with_type
 
-_NO_COLUMN = ("void", "interval", "months")
+_NO_COLUMN = ("void", *INTERVALS)
 
 
 def _bound(
@@ -20,13 +20,15 @@ def _bound(
     :param least: how many parameters it needs.
     """
     if argument.bind is None:
-        raise Refusal(argument.start, f"`{site.function}` needs a lambda function here", "write: x -> x + 1")
+        raise Refusal(argument.start, f"`{site.function}` needs a lambda function here", "write `x -> x + 1`")
     found = argument.bind(kinds)
     if len(found.parameters) < least:
-        raise Refusal(argument.start, f"the lambda function needs {least} parameters", "write: (a, b) -> a + b")
+        raise Refusal(argument.start, f"the lambda function needs {least} parameters", "write `(a, b) -> a + b`")
     if result is None:
         if found.type.kind in _NO_COLUMN:
-            raise Refusal(argument.start, f"the lambda function gives {found.type}", "cast it: x -> cast(... as int)")
+            raise Refusal(
+                argument.start, f"the lambda function gives {found.type}", "cast it, as in `x -> cast(null as int)`"
+            )
         return found
     if found.type not in (result, DataType("void")):
         raise Refusal(
@@ -40,8 +42,8 @@ def _bound(
 def _cast_remedy(given: DataType, needed: DataType) -> str:
     if given.kind == needed.kind == "decimal":  # a sum has more digits than what it begins with
         wide = DataType("decimal", precision=MAX_PRECISION, scale=max(given.scale, needed.scale))
-        return f"begin with a type that holds all results, cast(0 as {wide}), and cast each to it: cast(... as {wide})"
-    return f"cast it: cast(... as {needed})"
+        return f"begin with a type that holds all results, `cast(0 as {wide})`, and cast each result to it"
+    return f"cast it to {needed}"
 
 
 def _collection(site: Site, argument: Argument, kind: str) -> Expression:
@@ -87,7 +89,7 @@ def _aggregate(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 3, 4)
     array = _collection(site, arguments[0], "array")
     if arguments[1].bind is not None:
-        raise Refusal(arguments[1].start, f"`{site.function}` needs a value to begin with", "write: 0")
+        raise Refusal(arguments[1].start, f"`{site.function}` needs a value to begin with", "write `0`")
     start = site.any(arguments[1])
     if not is_of_fixed_size(start.type) or start.type.kind in _NO_COLUMN:
         raise Refusal(

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from tidegate.datatypes import BOOLEAN, DataType, map_of
+from tidegate.datatypes import BOOLEAN, INTERVALS, DataType, map_of
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Literal
-from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, unify
+from tidegate.expressions.functions.core import (
+    Argument,
+    Function,
+    Resolve,
+    Site,
+    check_count,
+    derive_cast_remedy,
+    unify,
+)
 from tidegate.expressions.typing_rules import INTEGRAL, common_type, with_type
 
-_NO_KEYS = ("float", "double", "array", "struct", "map", "void", "interval", "months")
+_NO_KEYS = ("float", "double", "array", "struct", "map", "void", *INTERVALS)
 
 
 def map_key(argument: Argument, kind: DataType) -> Expression:
@@ -28,7 +36,9 @@ def map_key(argument: Argument, kind: DataType) -> Expression:
             return found
     if common_type(kind, argument.type) != kind:
         raise Refusal(
-            argument.start, f"the keys of the map are {kind}, not {argument.type}", f"cast it: cast(... as {kind})"
+            argument.start,
+            f"the keys of the map are {kind}, not {argument.type}",
+            derive_cast_remedy(argument.expression, kind),
         )
     return with_type(argument.start, argument.expression, kind)
 
@@ -60,10 +70,10 @@ def _contains_key(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _construct(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if not arguments or len(arguments) % 2:
-        raise Refusal(site.start, "`map` takes keys and values in turn", "write: map('a', 1, 'b', 2)")
+        raise Refusal(site.start, "`map` takes keys and values in turn", "write `map('a', 1, 'b', 2)`")
     keys, values = unify(site, arguments[::2]), unify(site, arguments[1::2])
     _check_key(arguments[0], keys[0].type)
-    if values[0].type.kind in ("void", "interval"):
+    if values[0].type.kind in ("void", *INTERVALS):
         raise site.refuse(arguments[1], "values that can be a column")
     _check_known(keys, arguments[::2])
     parts = tuple(part for pair in zip(keys, values, strict=True) for part in pair)

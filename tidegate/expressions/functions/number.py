@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.datatypes import BIGINT, DOUBLE, INT, MAX_PRECISION
 from tidegate.expressions.decimal_types import derive_rounded, derive_whole
 from tidegate.expressions.errors import Refusal
-from tidegate.expressions.expression import Call, Expression, Literal
+from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.expressions.functions.core import Argument, Function, Site, check_count, simple, unify
 from tidegate.expressions.functions.decimals import decimal_arithmetic
 from tidegate.expressions.typing_rules import INTEGRAL, common_type, with_type
@@ -22,7 +22,9 @@ def _round(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         return Call(site.function, (value, digits), derive_rounded(value.type, number))
     if number < 0 and value.type.kind in INTEGRAL:
         raise Refusal(
-            arguments[1].start, "an integer cannot be rounded to tens", "cast it: round(cast(a as double), -1)"
+            arguments[1].start,
+            "an integer cannot be rounded to tens",
+            f"write `cast(round(cast({text_of(value)} as double), {number}) as {value.type})`",
         )
     if abs(number) > MAX_DIGITS:
         raise Refusal(arguments[1].start, f"rounding knows at most {MAX_DIGITS} digits", "use fewer")

@@ -8,7 +8,7 @@ from tidegate.datatypes import (
     DATE,
     DOUBLE,
     FLOAT,
-    INTERVAL,
+    INTERVALS,
     STRING,
     TIMESTAMP,
     TIMESTAMP_NTZ,
@@ -16,10 +16,10 @@ from tidegate.datatypes import (
     DataType,
 )
 from tidegate.expressions.errors import Refusal, with_article
-from tidegate.expressions.expression import Call, Cast, Expression, Literal
+from tidegate.expressions.expression import Call, Cast, Expression, Literal, text_of
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple, unify
 from tidegate.expressions.functions.decimals import decimal_arithmetic, decimal_operand
-from tidegate.expressions.intervals import DAYS, MAX_MONTHS, MONTHS
+from tidegate.expressions.functions.intervals import TIME_KINDS, negate_interval, scale_interval, time_arithmetic
 from tidegate.expressions.text_values import date_of_text, timestamp_of_text
 from tidegate.expressions.typing_rules import (
     INTEGRAL,
@@ -29,16 +29,16 @@ from tidegate.expressions.typing_rules import (
     with_type,
 )
 
-_TIME = ("date", "timestamp", "timestamp_ntz", "interval", "months")
-_MOMENTS = ("date", "timestamp", "timestamp_ntz")
-
 
 def _arithmetic(name: str) -> Resolve:
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 2, 2)
         left, right = arguments
-        if name in ("+", "-") and {left.type.kind, right.type.kind} & set(_TIME):
-            return _time_arithmetic(site, left, right)
+        kinds = {left.type.kind, right.type.kind}
+        if name in ("+", "-") and not kinds.isdisjoint(TIME_KINDS):
+            return time_arithmetic(site, left, right)
+        if name in ("*", "/") and not kinds.isdisjoint(INTERVALS):
+            return scale_interval(site, left, right)
         kind = _arithmetic_type(site, left, right)
         if kind.kind == "decimal" and (name != "/" or left.type != VOID):  # NULL / 1.5 is a double in Spark
             return decimal_arithmetic(name, left, right)
@@ -65,53 +65,11 @@ def _arithmetic_type(site: Site, left: Argument, right: Argument) -> DataType:
     return kind
 
 
-def _time_arithmetic(site: Site, left: Argument, right: Argument) -> Expression:
-    """`date + int`, `timestamp +- interval`, `timestamp - timestamp`, `date - date`, `interval +- interval`."""
-    if site.function == "+" and left.type.kind in ("interval", "months"):
-        left, right = right, left
-    pair = (left.type.kind, right.type.kind)
-    if right.type == MONTHS and left.type.kind in _MOMENTS:
-        months = right.expression.value if isinstance(right.expression, Literal) else None
-        if not isinstance(months, int) or abs(months) > MAX_MONTHS:
-            raise site.refuse(right, f"an interval literal of at most {MAX_MONTHS} months")
-        return Call(
-            "add_months",
-            (left.expression, Literal(months if site.function == "+" else -months, DataType("int"))),
-            left.type,
-        )
-    if right.type.kind == "interval" and left.type.kind in _MOMENTS:
-        if left.type == DATE and right.type == DAYS:
-            if not isinstance(right.expression, Literal):
-                what = "an interval of days that is no literal cannot be added to a date"
-                raise Refusal(right.start, what, "write date_add(d, datediff(b, a))")
-            days = Literal(int(right.expression.value or 0) // 86_400_000_000, DataType("int"))
-            return Call("date_add" if site.function == "+" else "date_sub", (left.expression, days), DATE)
-        kind = TIMESTAMP_NTZ if left.type == TIMESTAMP_NTZ else TIMESTAMP
-        interval = with_type(right.start, right.expression, INTERVAL)
-        return Call(site.function, (with_type(left.start, left.expression, kind), interval), kind)
-    if pair == ("interval", "interval"):
-        operands = tuple(with_type(one.start, one.expression, INTERVAL) for one in (left, right))
-        return Call(site.function, operands, DAYS if left.type == right.type == DAYS else INTERVAL)
-    if site.function == "-" and left.type.kind in _MOMENTS and right.type.kind in _MOMENTS:
-        kind = TIMESTAMP_NTZ if left.type == right.type == TIMESTAMP_NTZ else TIMESTAMP
-        found = DAYS if left.type == right.type == DATE else INTERVAL
-        return Call("-", tuple(with_type(one.start, one.expression, kind) for one in (left, right)), found)
-    if site.function == "+" and right.type == DATE:
-        left, right = right, left
-    if left.type == DATE and right.type.kind in ("tinyint", "smallint", "int"):
-        function = "date_add" if site.function == "+" else "date_sub"
-        return Call(function, (left.expression, with_type(right.start, right.expression, DataType("int"))), DATE)
-    raise Refusal(
-        site.start, f"{left.type} {site.function} {right.type} has no meaning", "add an interval: ts + interval 1 day"
-    )
-
-
 def _sign(name: str) -> Resolve:
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 1, 1)
-        if arguments[0].type.kind == "interval" and isinstance(arguments[0].expression, Literal):
-            value = int(arguments[0].expression.value or 0)
-            return Literal(-value if name == "negative" else value, arguments[0].type)
+        if arguments[0].type.kind in INTERVALS:
+            return negate_interval(arguments[0]) if name == "negative" else arguments[0].expression
         operand = site.number(arguments[0])
         return operand if name == "positive" else Call(name, (operand,), operand.type)
 
@@ -237,7 +195,7 @@ def _literal(kind: DataType) -> Resolve:
         value = date_of_text(text) if kind == DATE else timestamp_of_text(text, zone=kind == TIMESTAMP)
         if value is None:
             example = "2026-01-31" if kind == DATE else "2026-01-31 12:00:00"
-            raise Refusal(arguments[0].start, f"'{text}' is not {with_article(kind)}", f"write it like '{example}'")
+            raise Refusal(arguments[0].start, f"'{text}' is not {with_article(kind)}", f"write `{kind}'{example}'`")
         return Literal(value, kind)
 
     return resolve
@@ -246,8 +204,8 @@ def _literal(kind: DataType) -> Resolve:
 def _try_divide(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
     quotient = _arithmetic("/")(Site("/", site.start), arguments)
-    if not isinstance(quotient, Call):
-        raise Refusal(site.start, "`try_divide` needs numbers", "cast them")
+    if not isinstance(quotient, Call) or quotient.function != "/":
+        raise _not_tried(site, "/", arguments)
     if quotient.type.kind == "decimal":
         return Call("try_divide", quotient.arguments, quotient.type)
     operands = _attempted(quotient.arguments, arguments)
@@ -263,14 +221,19 @@ def _try(name: str) -> Resolve:
 
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         check_count(site, arguments, 2, 2)
-        if {argument.type.kind for argument in arguments} & set(_TIME):
-            raise Refusal(site.start, f"`{name}` of dates and times is not supported", f"write a {sign} b")
         found = _arithmetic(sign)(Site(sign, site.start), arguments)
-        if not isinstance(found, Call) or found.function != sign:
-            raise Refusal(site.start, f"`{name}` of these types is not supported", f"write a {sign} b")
+        times = {argument.type.kind for argument in arguments} & set(TIME_KINDS)
+        if times or not isinstance(found, Call) or found.function != sign:
+            raise _not_tried(site, sign, arguments)
         return Call(name, _attempted(found.arguments, arguments), found.type)
 
     return resolve
+
+
+def _not_tried(site: Site, sign: str, arguments: tuple[Argument, ...]) -> Refusal:
+    left, right = (text_of(argument.expression) for argument in arguments)
+    remedy = f"write `{left} {sign} {right}`, which fails the record where it has no result"
+    return Refusal(site.start, f"`{site.function}` of these types is not supported", remedy)
 
 
 def _attempted(operands: tuple[Expression, ...], arguments: tuple[Argument, ...]) -> tuple[Expression, ...]:
@@ -304,7 +267,7 @@ def _concatenation(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         arrays = unify(site, arguments)
         return Call("array_concat", arrays, arrays[0].type)
     if all(argument.type.kind == "binary" for argument in arguments):
-        raise Refusal(site.start, f"`{site.function}` of binaries is not supported", "cast them to string")
+        raise Refusal(site.start, f"`{site.function}` of binaries is not supported", "cast one of them to string")
     return Call("concat", tuple(map(site.text, arguments)), STRING)
 
 

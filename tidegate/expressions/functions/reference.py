@@ -22,8 +22,9 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
 ## Rules
 
 - Types: boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, date, timestamp,
-  timestamp_ntz, `array<...>`, `map<..., ...>`, `struct<...>`. Intervals exist inside expressions:
-  `ts + interval 1 day 2 hours`.
+  timestamp_ntz, `array<...>`, `map<..., ...>`, `struct<...>`. Intervals exist inside expressions, where columns may be
+  part of them: `ts + interval 1 day 2 hours`, `ts + seconds * interval 1 second`, `ts + make_interval(0, months)`,
+  `(b - a) / 2 > interval '01:30' hour to minute`. For a column, count units: `timestampdiff(SECOND, a, b)`.
 - Numbers with a point are decimals, as in Spark: `12.50` is a decimal(4,2). Beside a double or a float they are
   doubles. `1e2` and `1.5D` are doubles, `1.5BD` is a decimal, and so is a whole number beyond bigint.
 - Decimals are exact. `+ - * / %` have Spark's precision and scale, at most 38 digits: what is cut is rounded half away
@@ -32,7 +33,8 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
   they have an exponent, blanks or more than 20 digits before the point.
 - A timestamp_ntz is a date and a time of day without zone. Beside a timestamp it counts as UTC.
 - A value that Spark would refuse in ANSI mode (overflow, division by zero, text that is not a number, an index outside
-  an array) fails its record only: `bad_records` of its source says what happens to it.
+  an array) fails its record only: `bad_records` of its source says what happens to it. For NULL instead there are
+  `try_cast`, `try_divide`, `try_add` and the like, `get(a, i)` for `a[i]`, and `try_element_at`.
 - A part that is not evaluated does not fail its record: the other branches of CASE, IF and COALESCE, the right side of
   AND and OR once the left side decides, the arguments after a NULL. As in Spark, a division begins with its divisor,
   and `concat`, `concat_ws`, `format_string`, `xxhash64`, `greatest`, `least`, `<=>`, `array`, `map` and `named_struct`
@@ -40,7 +42,8 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
 - Names of columns, fields and functions are found without regard to case; an exact match wins. Write a name that is
   a keyword or has blanks or dots in backticks.
 - A text has two backslashes for one, as in Spark: `'\\\\d+'` is the pattern of digits, and so is `r'\\d+'`. `'\\d+'`
-  would be the letter d, so a pattern or replacement with a backslash that is lost is refused.
+  would be the letter d, so a pattern or replacement with a backslash that is lost is refused. A group in a replacement
+  is `$1`. `'\\1'` is the digit, as in Spark, and `validate` warns of it.
 - Casts: `cast(a as int)`, `a::int`, and `try_cast`, which is NULL where a cast would fail. Implicit casts are Spark's
   ANSI ones: an int beside a float becomes a double, `'5' < a` compares numbers where a is one, and arithmetic and
   functions of doubles, dates and timestamps (`a + s`, `sqrt(s)`, `year(s)`) take text; those of whole numbers
@@ -65,7 +68,8 @@ This page is generated: `python -m tidegate.expressions.functions.reference > do
   numbers, `format_string`, `log10`, `log2`, `bround` and `%` of floats and doubles, the time zones, `array_position`,
   `array_remove`, `array_union`, `array_intersect`, `array_except`, `array_repeat`, `arrays_overlap`, `flatten`,
   `sequence`, `initcap`; `array_distinct` of floats, doubles, decimals, bytes and nested values, `array_append` and
-  `array_prepend` of arrays and maps; and doubles and floats below 0.001 or from 10,000,000 on that are cast to string.
+  `array_prepend` of arrays and maps; intervals times or divided by a decimal; and doubles and floats below 0.001 or
+  from 10,000,000 on that are cast to string.
 - `aes_encrypt` takes its key from `secrets` of the pipeline file: `aes_encrypt(card, secret('cards'))`, with
   `secrets: {cards: "${file:/run/secrets/cards}"}`; or from a column. The key is in no output, state, journal, log or
   `explain`; only the slots get it, with the plan (`runtime.encryption` is for that way, too). GCM and CBC without `iv`
@@ -129,7 +133,7 @@ Refused at validation, because the result could differ or the engine has no way 
   `aggregate` to text, bytes, arrays, maps, and structs with any of them.
 - `distinct` in aggregates other than `count`; `respect nulls` of `collect_list` and `collect_set`, which never have
   NULLs.
-- `concat` of binary, `reverse` and `concat_ws` of arrays, `extract` of seconds, fractions in `timestamp_seconds`;
+- `concat` of binary, `reverse` and `concat_ws` of arrays, fractions in `timestamp_seconds`;
   decimals, times and bytes in `format_string` (cast them to string), decimals in `percentile_approx`; casts to structs,
   and of arrays whose elements could fail (use `transform(a, x -> cast(x as int))`).
 - More arguments than the tables say: a limit of `split`, the start of `locate`, a text for NULLs in `array_join`, the
@@ -137,8 +141,9 @@ Refused at validation, because the result could differ or the engine has no way 
 - `regexp_extract_all`, `regexp_count`, `regexp_substr` and `regexp_instr` with `$` (use `'\\\\z'`) or a pattern that
   can match nothing, and the first with a group of a pattern that has `^`, `\\b` or `\\z`.
 - What is not a literal: patterns and replacements, the old text of `replace`, delimiter and n of `split_part`,
-  separators, units, paddings and their lengths, digits of rounding, counts of `repeat` and `array_repeat`, months of
-  `add_months`.
+  separators, units, paddings and their lengths, digits of rounding, counts of `repeat` and `array_repeat`.
+- What `make_interval` gives as part of other arithmetic than a sum with a date or timestamp: it is neither multiplied
+  nor divided nor added to an interval. `abs` of an interval, and fields of one in `extract`.
 - Regular expressions with look-around, back-references, possessive quantifiers, flags other than a leading `(?i)` or
   `(?s)`, classes inside classes, `\\Z`, `\\h`, `\\R`, `\\p{...}` other than Alpha, Digit, Alnum, Upper, Lower, XDigit,
   Punct, Space and Blank; `$` other than at the end, in the group that `regexp_extract` gives, and in `regexp_replace`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, INT, STRING, DataType
 from tidegate.expressions.errors import Refusal
-from tidegate.expressions.expression import Call, Expression, Literal
+from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
 from tidegate.expressions.java_regex import (
     RegexRefused,
@@ -13,6 +13,7 @@ from tidegate.expressions.java_regex import (
     derive_rust_regex,
     derive_rust_replacement,
 )
+from tidegate.expressions.remarks import GROUP
 from tidegate.expressions.typing_rules import with_type
 
 STRINGS = DataType("array", element=STRING)
@@ -28,7 +29,9 @@ def _characters(site: Site, argument: Argument) -> Expression:
     """Text; not the bytes that Spark would take from a binary in its place."""
     if argument.type == BINARY:
         raise Refusal(
-            argument.start, f"`{site.function}` of bytes is not supported", "cast it to string for its characters"
+            argument.start,
+            f"`{site.function}` of bytes is not supported",
+            f"write `cast({text_of(argument.expression)} as string)` for its characters",
         )
     return site.text(argument)
 
@@ -98,7 +101,7 @@ def fixed_pattern(
         raise Refusal(
             argument.start,
             f"`$` in the pattern is not supported by `{site.function}`",
-            r"use '\\z' for the end of the text",
+            r"write `\\z` for the end of the text",
         )
     return literal, found
 
@@ -139,7 +142,7 @@ def _extract(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         raise Refusal(
             arguments[1].start,
             f"`$` in group {number} is not supported by `regexp_extract`",
-            r"write it after the group, or '\\z' for the end of the text",
+            r"write it after the group, or `\\z` for the end of the text",
         )
     return Call("regexp_extract", (site.text(arguments[0]), pattern, group), STRING)
 
@@ -148,7 +151,8 @@ def _regexp_replace(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 3, 3)
     pattern, found = fixed_pattern(site, arguments[1], nullable=False, ends=False)
     replacement = site.fixed_text(arguments[2])
-    _refuse_lost(arguments[2])
+    if not GROUP.fullmatch(arguments[2].lost):
+        _refuse_lost(arguments[2])
     try:
         derive_rust_replacement(str(replacement.value) if isinstance(replacement, Literal) else "", found.groups)
     except RegexRefused as refused:
@@ -179,7 +183,7 @@ def _like(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     pattern = site.fixed_text(arguments[1])
     escape = site.fixed_text(arguments[2]) if len(arguments) == 3 else Literal("\\", STRING)
     if not isinstance(pattern, Literal) or not isinstance(escape, Literal) or len(str(escape.value)) != 1:
-        raise Refusal(arguments[-1].start, "the escape character must be one character", "write: escape '!'")
+        raise Refusal(arguments[-1].start, "the escape character must be one character", "write `escape '!'`")
     try:
         derive_like_regex(str(pattern.value), str(escape.value))
     except RegexRefused as refused:

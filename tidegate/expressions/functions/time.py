@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from tidegate.datatypes import BIGINT, DATE, INT, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType
+from tidegate.datatypes import BIGINT, DATE, INT, INTERVALS, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType, decimal_of
 from tidegate.expressions.date_patterns import PatternRefused, check_parsing, derive_date_pattern
 from tidegate.expressions.errors import Refusal
-from tidegate.expressions.expression import Call, Expression, Literal
+from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
-from tidegate.expressions.intervals import MAX_MONTHS
 from tidegate.expressions.typing_rules import with_type
 
 UNITS = {
@@ -55,6 +54,7 @@ _FIELDS = {
     "min": "minute",
     "minutes": "minute",
 }
+_SECONDS = ("second", "seconds", "sec", "secs", "s")
 _OF_TIME = ("hour", "minute", "second")
 
 
@@ -66,13 +66,17 @@ def _part(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
     field = site.fixed_text(arguments[0])
     word = str(field.value).lower() if isinstance(field, Literal) else ""
+    if arguments[1].type.kind in INTERVALS:
+        what = f"`{word}` cannot be extracted from an interval"
+        raise Refusal(arguments[1].start, what, "count whole units: `timestampdiff(SECOND, a, b)`")
+    if word in _SECONDS:
+        return Call("extract_seconds", (site.timestamp(arguments[1]),), decimal_of(8, 6))
     name = _FIELDS.get(word)
     if name is None:
-        remedy = (
-            "use second(ts)"
-            if word.startswith(("s", "sec"))
-            else "use one of " + ", ".join(sorted(set(_FIELDS.values())))
-        )
+        remedy = "use one of " + ", ".join(sorted({*_FIELDS.values(), "second"}))
+        if word == "epoch":
+            text = text_of(arguments[1].expression)
+            remedy = f"write `unix_timestamp({text})`, or `unix_micros({text}) / 1e6` with the fraction of a timestamp"
         raise Refusal(arguments[0].start, f"`{word}` cannot be extracted", remedy)
     return _field(name)(Site(name, site.start), arguments[1:])
 
@@ -161,12 +165,18 @@ def _to_number(name: str) -> Resolve:
     return resolve
 
 
-def _add_months(site: Site, arguments: tuple[Argument, ...]) -> Expression:
-    check_count(site, arguments, 2, 2)
-    months = site.fixed_integer(arguments[1])
-    if isinstance(months, Literal) and abs(int(months.value or 0)) > MAX_MONTHS:
-        raise Refusal(arguments[1].start, f"more than {MAX_MONTHS} months", "dates end with the year 9999")
-    return Call("add_months", (site.date(arguments[0]), months), DATE)
+def _unix_timestamp(site: Site, arguments: tuple[Argument, ...]) -> Expression:
+    if not arguments:
+        message = f"`{site.function}()` gives another value each time, so a replay would differ"
+        raise Refusal(site.start, message, "use a timestamp of the record")
+    check_count(site, arguments, 1, 2)
+    pattern = arguments[1:] or (Argument(Literal("yyyy-MM-dd HH:mm:ss", STRING), site.start),)
+    if arguments[0].type == STRING:
+        moment = _parsed(TIMESTAMP)(Site("to_timestamp", site.start), (arguments[0], *pattern))
+    else:
+        moment = site.timestamp(arguments[0])
+    micros = Call("unix_micros", (moment,), BIGINT)
+    return Call("div", (micros, Literal(1_000_000, BIGINT)), BIGINT)
 
 
 def _unix_date(site: Site, arguments: tuple[Argument, ...]) -> Expression:
@@ -235,7 +245,7 @@ FUNCTIONS = (
         "extract",
         "time",
         "extract(field from ts), date_part('field', ts)",
-        "year, quarter, month, week, day, dow, doy, hour or minute.",
+        "year, quarter, month, week, day, dow, doy, hour, minute, or second as a decimal(8,6).",
         _part,
         ("date_part", "datepart"),
     ),
@@ -267,6 +277,14 @@ FUNCTIONS = (
         "A timestamp from microseconds since 1970.",
         _from_number("timestamp_micros"),
     ),
+    Function(
+        "unix_timestamp",
+        "time",
+        "unix_timestamp(ts), unix_timestamp(s [, pattern])",
+        "Seconds since 1970, rounded towards zero; text is by the pattern `yyyy-MM-dd HH:mm:ss` or the given one.",
+        _unix_timestamp,
+        ("to_unix_timestamp",),
+    ),
     Function("unix_date", "time", "unix_date(d)", "Days since 1970.", _unix_date),
     Function(
         "date_from_unix_date",
@@ -274,23 +292,6 @@ FUNCTIONS = (
         "date_from_unix_date(n)",
         "A date from days since 1970.",
         simple("date_from_unix_date", "integer", DATE),
-    ),
-    Function("date_add", "time", "date_add(d, days)", "Days later.", simple("date_add", "date integer", DATE)),
-    Function("date_sub", "time", "date_sub(d, days)", "Days earlier.", simple("date_sub", "date integer", DATE)),
-    Function(
-        "datediff",
-        "time",
-        "datediff(end, start)",
-        "Days between.",
-        simple("datediff", "date date", INT),
-        ("date_diff",),
-    ),
-    Function(
-        "add_months",
-        "time",
-        "add_months(d, months)",
-        "Months later (a literal), at most the last day of the month.",
-        _add_months,
     ),
     Function("last_day", "time", "last_day(d)", "The last day of the month.", simple("last_day", "date", DATE)),
     Function(

@@ -10,6 +10,7 @@ from tidegate.datatypes import BIGINT, STRING, TIMESTAMP, TIMESTAMP_NTZ, decimal
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count
+from tidegate.expressions.functions.intervals import seconds_of
 from tidegate.expressions.typing_rules import with_type
 
 _OFFSET = re.compile(r"[+-](?:0[0-9]|1[0-7]):[0-5][0-9]|[+-]18:00")
@@ -49,10 +50,7 @@ def _convert(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 def _make(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 6, 7)
     whole = [with_type(one.start, site.integer(one), BIGINT) for one in arguments[:5]]
-    second = arguments[5]
-    if second.type.kind not in ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal", "void"):
-        raise site.refuse(second, "a number")
-    parts = (*whole, with_type(second.start, second.expression, decimal_of(16, 6)))
+    parts = (*whole, seconds_of(site, arguments[5], decimal_of(16, 6)))
     made = Call("make_timestamp", parts, TIMESTAMP)
     if len(arguments) == 6:
         return made

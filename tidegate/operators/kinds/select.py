@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field
 
+from tidegate.datatypes import INTERVALS
 from tidegate.expressions.bounds import Bound, Bounds, derive_value_bound, sum_bounds
 from tidegate.expressions.expression import Column, Expression, can_fail, columns_of, text_of
 from tidegate.expressions.parse import names_in
@@ -22,7 +23,7 @@ from tidegate.settings.base import Path, Settings
 from tidegate.settings.selection import AllColumns, Selection
 from tidegate.settings.suggest import derive_suggestion
 
-UNWRITABLE = frozenset(["void", "interval"])
+UNWRITABLE = frozenset(["void", *INTERVALS])
 """Types that exist inside expressions only."""
 
 

@@ -1,0 +1,224 @@
+"""Intervals and units of time: made, scaled, added to dates and timestamps, and counted between two of them.
+
+A sum or product is computed in 128 bits and fails its record where Spark's 32 or 64 are not enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial
+
+import polars as pl
+
+from tidegate.datatypes import DATE
+from tidegate.expressions.compiled.calendar import DAY, days_of, outside_calendar, within_calendar
+from tidegate.expressions.compiled.compiled import Compiled, compiles, strict
+from tidegate.expressions.compiled.decimals import signed
+from tidegate.expressions.compiled.rowwise import RowFailed, by_row
+from tidegate.expressions.expression import Call
+from tidegate.expressions.intervals import MICROSECONDS
+from tidegate.formats.columns import polars_type
+from tidegate.formats.failures import FailureKind
+
+_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_WIDE = pl.Int128
+_EXACT = Context(prec=60, rounding=ROUND_HALF_UP)
+_LIMITS = {"months": 1 << 31, "interval": 1 << 63}
+_MICROS = {**MICROSECONDS, "dayofyear": DAY}
+
+
+def _wide(argument: Compiled) -> pl.Expr:
+    """A number, or the number of an interval or moment, in 128 bits."""
+    return argument.value.to_physical().cast(pl.Int64).cast(_WIDE)
+
+
+def _within(number: pl.Expr, limit: int) -> tuple[pl.Expr, pl.Expr]:
+    """A number of 128 bits in 64, NULL where it does not fit; and where that is."""
+    outside = (number < -limit) | (number >= limit)
+    return pl.when(~outside).then(number).cast(pl.Int64), outside
+
+
+def _present(arguments: Sequence[Compiled]) -> pl.Expr:
+    return pl.all_horizontal([argument.value.is_not_null() for argument in arguments])
+
+
+@compiles("make_interval")
+def _make(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    years, months, weeks, days, hours, minutes, seconds = map(_wide, arguments)
+    parts = {
+        "months": _within(years * 12 + months, 1 << 31),
+        "days": _within(weeks * 7 + days, 1 << 31),
+        "micros": _within(_micros(hours, minutes, seconds), 1 << 63),
+    }
+    whole = pl.struct(value.alias(name) for name, (value, _) in parts.items()).cast(polars_type(call.type))
+    outside = pl.any_horizontal([left for _, left in parts.values()])
+    value = pl.when(_present(arguments)).then(whole)
+    return strict(call, arguments, value, (FailureKind.ARITHMETIC_OVERFLOW, outside))
+
+
+def _micros(hours: pl.Expr, minutes: pl.Expr, seconds: pl.Expr) -> pl.Expr:
+    return hours * MICROSECONDS["hour"] + minutes * MICROSECONDS["minute"] + seconds
+
+
+@compiles("make_dt_interval")
+def _make_of_time(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    days, *rest = map(_wide, arguments)
+    return _interval(call, arguments, days * DAY + _micros(*rest))
+
+
+@compiles("make_ym_interval")
+def _make_of_months(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    years, months = map(_wide, arguments)
+    return _interval(call, arguments, years * 12 + months)
+
+
+def _interval(
+    call: Call, arguments: Sequence[Compiled], number: pl.Expr, *own: tuple[FailureKind, pl.Expr]
+) -> Compiled:
+    value, outside = _within(number, _LIMITS[call.type.kind])
+    checks = (*own, (FailureKind.ARITHMETIC_OVERFLOW, outside))
+    return strict(call, arguments, value.cast(polars_type(call.type)), *checks)
+
+
+@compiles("multiply_interval", "divide_interval")
+def _scale(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Rounded half away from zero, as in Spark."""
+    divides = call.function == "divide_interval"
+    zero = [(FailureKind.DIVIDE_BY_ZERO, arguments[1].value == 0)] if divides else []
+    if arguments[1].type.kind == "decimal":
+        limit = _LIMITS[call.type.kind]
+        kinds = [FailureKind.DIVIDE_BY_ZERO] if divides else []
+        each = partial(_scaled_by_decimal, divides=divides, limit=limit)
+        return by_row(call, arguments, each, *kinds, FailureKind.ARITHMETIC_OVERFLOW)
+    if arguments[1].type.kind == "double":
+        return _scaled_by_double(call, arguments, zero)
+    interval, number = map(_wide, arguments)
+    if not divides:
+        return _interval(call, arguments, interval * number)
+    size, divisor = interval.abs(), number.abs()
+    quotient = (size * 2 + divisor) // (divisor * 2)
+    negative = (interval < 0) != (number < 0)
+    return _interval(call, arguments, signed(quotient, negative), *zero)
+
+
+def _scaled_by_double(
+    call: Call, arguments: Sequence[Compiled], zero: Sequence[tuple[FailureKind, pl.Expr]]
+) -> Compiled:
+    interval = arguments[0].value.to_physical().cast(pl.Float64)
+    zeros = interval * 0.0  # spreads a constant divisor: see `exact_quotient`
+    number = arguments[1].value
+    found = interval / (zeros + number) if call.function == "divide_interval" else interval * number
+    rounded = found.round(0, mode="half_away_from_zero")
+    limit = float(_LIMITS[call.type.kind])
+    fits = rounded.is_finite() & (rounded >= -limit) & (rounded < limit)
+    value = pl.when(fits).then(rounded).cast(pl.Int64).cast(polars_type(call.type))
+    return strict(call, arguments, value, *zero, (FailureKind.ARITHMETIC_OVERFLOW, ~fits))
+
+
+def _scaled_by_decimal(interval: int, number: Decimal, *, divides: bool, limit: int) -> int:
+    if divides and not number:
+        raise RowFailed(FailureKind.DIVIDE_BY_ZERO)
+    exact = _EXACT.divide(Decimal(interval), number) if divides else _EXACT.multiply(Decimal(interval), number)
+    found = int(exact.to_integral_value(ROUND_HALF_UP))
+    if not -limit <= found < limit:
+        raise RowFailed(FailureKind.ARITHMETIC_OVERFLOW)
+    return found
+
+
+@compiles("days_of_interval")
+def _days(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    micros = arguments[0].value.to_physical()
+    days = pl.when(micros < 0).then(-(-micros // DAY)).otherwise(micros // DAY)
+    return strict(call, arguments, days.cast(pl.Int32))
+
+
+@compiles("add_months")
+def _add_months(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    return _moved(call, arguments, months=_wide(arguments[1]))
+
+
+@compiles("add_interval", "subtract_interval")
+def _add_interval(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    """Months first, then days, then the rest; a date takes no part of a day."""
+    sign = 1 if call.function == "add_interval" else -1
+    interval = arguments[1].value
+    months, days, micros = (
+        interval.struct.field(name).cast(pl.Int64).cast(_WIDE) * sign for name in ("months", "days", "micros")
+    )
+    if call.type == DATE:
+        part = (FailureKind.INVALID_PARAMETER_VALUE, micros != 0)
+        return _moved(call, arguments, part, months=months, more=days)
+    return _moved(call, arguments, months=months, more=days * DAY + micros)
+
+
+@compiles("timestampadd")
+def _timestamp_add(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    unit, number, moment = str(arguments[0].constant), arguments[1], arguments[2]
+    order = (moment, number)
+    if unit in _MONTHS:
+        return _moved(call, order, months=_wide(number) * _MONTHS[unit])
+    return _moved(call, order, more=_wide(number) * _MICROS[unit])
+
+
+def _moved(
+    call: Call,
+    arguments: Sequence[Compiled],
+    *own: tuple[FailureKind, pl.Expr],
+    months: pl.Expr | None = None,
+    more: pl.Expr | None = None,
+) -> Compiled:
+    """A date or timestamp later by months (at most the last day of the month), then by days or microseconds."""
+    value, outside = within_calendar(arguments[0].value, arguments[0].type)
+    found = value.to_physical().cast(pl.Int64)
+    if months is not None:
+        found, left = _months_later(value, found, months, unit=1 if call.type == DATE else DAY)
+        outside = outside | left
+    if more is not None:
+        found = found.cast(_WIDE) + more
+    outside = outside | outside_calendar(found, call.type)
+    result = pl.when(~outside).then(found).cast(pl.Int32 if call.type == DATE else pl.Int64)
+    return strict(call, arguments, result.cast(polars_type(call.type)), *own, (FailureKind.DATETIME_OVERFLOW, outside))
+
+
+def _months_later(value: pl.Expr, physical: pl.Expr, months: pl.Expr, unit: int) -> tuple[pl.Expr, pl.Expr]:
+    """In 64 bits, and where it leaves the calendar. `unit`: what a day has in `physical`."""
+    total = value.dt.year().cast(_WIDE) * 12 + value.dt.month().cast(_WIDE) - 1 + months
+    left = (total < 12) | (total >= 120_000)
+    month_number = pl.when(~left).then(total).cast(pl.Int64)
+    year, month = month_number // 12, month_number % 12 + 1
+    after = month_number + 1
+    first, next_first = days_of(year, month, pl.lit(1)), days_of(after // 12, after % 12 + 1, pl.lit(1))
+    day = pl.min_horizontal(value.dt.day().cast(pl.Int64), next_first - first)
+    return (first + day - 1) * unit + physical % unit, left
+
+
+@compiles("timestampdiff")
+def _timestamp_difference(call: Call, arguments: Sequence[Compiled]) -> Compiled:
+    unit, start, end = str(arguments[0].constant), arguments[1], arguments[2]
+    first, last = (one.value.cast(pl.Int64) for one in (start, end))
+    if unit not in _MONTHS:
+        return strict(call, (start, end), _truncated(last - first, MICROSECONDS[unit]))
+    value, outside = _months_between(start, end)
+    return strict(call, (start, end), _truncated(value, _MONTHS[unit]), (FailureKind.DATETIME_OVERFLOW, outside))
+
+
+def _truncated(number: pl.Expr, unit: int) -> pl.Expr:
+    return pl.when(number < 0).then(-(-number // unit)).otherwise(number // unit)
+
+
+def _months_between(start: Compiled, end: Compiled) -> tuple[pl.Expr, pl.Expr]:
+    """Whole months. A day that is not over does not count: the end moves to the day before, or after, first."""
+    (first, before), (last, beyond) = (within_calendar(one.value, one.type) for one in (start, end))
+    days = [one.to_physical() // DAY for one in (first, last)]
+    clocks = [one.to_physical() % DAY for one in (first, last)]
+    less = (days[1] > days[0]) & (clocks[1] < clocks[0])
+    more = (days[1] < days[0]) & (clocks[1] > clocks[0])
+    whole = days[1] - less.cast(pl.Int64) + more.cast(pl.Int64)
+    packed = [_packed(one.cast(pl.Int32).cast(pl.Date)) for one in (days[0], whole)]
+    return _truncated(packed[1] - packed[0], 32), before | beyond
+
+
+def _packed(date: pl.Expr) -> pl.Expr:
+    """Months and days in one number, 32 days to a month."""
+    return (date.dt.year().cast(pl.Int64) * 12 + date.dt.month().cast(pl.Int64)) * 32 + date.dt.day().cast(pl.Int64)
