@@ -122,15 +122,39 @@ CHANGING = (
 """Functions that give another value each time."""
 
 TOTALS = (
-    Refused("count_if(condition)", {"count(if(condition, 1, null))": 1}, "condition boolean", (True,), aggregate=True),
     Refused(
-        "sum_if(x, condition)", {"sum(if(condition, x, 0))": 4}, "condition boolean, x int", (True, 4), aggregate=True
+        "count_if(condition)", {"count(*) filter (where condition)": 1}, "condition boolean", (True,), aggregate=True
+    ),
+    Refused(
+        "sum_if(x, condition)",
+        {"sum(x) filter (where condition)": 4},
+        "condition boolean, x int",
+        (True, 4),
+        aggregate=True,
     ),
     Refused("median(x)", {"percentile_approx(x, 0.5)": 4.0}, "x double", (4.0,), aggregate=True),
     Refused("string_agg(x)", {"collect_list(x)": ["v"]}, "x string", ("v",), aggregate=True),
     Refused("count_distinct(x)", {"count(distinct x)": 1}, "x string", ("v",), aggregate=True),
     Refused("sum_distinct(x)", {"collect_set(x)": [4]}, "x int", (4,), aggregate=True),
-    Refused("any_value(x)", {"first(x)": 4}, "x int", (4,), aggregate=True),
+    Refused("last(x, c)", {"last(x, true)": 4}, "x int, c boolean", (4, True), aggregate=True),
+    Refused("sum(x) ignore nulls", {"sum(x)": 4}, "x int", (4,), aggregate=True),
+    Refused("count(*) ignore nulls", {"count(*)": 1, "count(x)": 1}, "x int", (4,), aggregate=True),
+    Refused(
+        "max_by(x, y) ignore nulls",
+        {"max_by(x, y) filter (where x is not null)": 4},
+        "x int, y int",
+        (4, 1),
+        aggregate=True,
+    ),
+    Refused(
+        "collect_list(x) respect nulls",
+        {"collect_list(x)": ["v"], "collect_list(coalesce(x, 'none'))": ["v"]},
+        "x string",
+        ("v",),
+        aggregate=True,
+    ),
+    Refused("upper(x) filter (where x > 'a')", {"upper(x)": "V"}, "x string", ("v",)),
+    Refused("sum(x) filter (where x)", {"sum(x) filter (where x > 0)": 4}, "x int", (4,), aggregate=True),
     Refused("sums(x)", {"sum(x)": 4}, "x int", (4,), aggregate=True),
     Refused("count()", {"count(*)": 1}, "x int", (4,), aggregate=True),
     Refused("upper(distinct x)", {"count(distinct x)": 1}, "x string", ("v",), aggregate=True),
@@ -280,7 +304,7 @@ NAMES = (
     Refused("percentile_approx(x, 95)", {"percentile_approx(x, 0.95)": 4.0}, "x double", (4.0,), aggregate=True),
     Refused(
         "count_if(condition) > 1",
-        {"count(if(condition, 1, null))": 1},
+        {"count(*) filter (where condition)": 1},
         "condition boolean",
         (True,),
         then_aggregate=True,
@@ -398,7 +422,7 @@ NAMES = (
     Refused("case when a then b c end", {"CASE WHEN a THEN b ELSE c END": 1}, "a boolean, b int, c int", (True, 1, 2)),
     Refused("where a > 1", {"a > 1": True}),
     Refused("transform(l, (x, X) -> x)", {"transform(l, (x, y) -> x)": [5, 6]}, _PLACES, _PLACED),
-    Refused("transform(l, __x -> 1)", {"transform(l, x -> 1)": [1, 1]}, _PLACES, _PLACED),
+    Refused("transform(l, __tidegate_x -> 1)", {"transform(l, x -> 1)": [1, 1]}, _PLACES, _PLACED),
     Refused("cast(a as varchar(10))", {"cast(a as string)": "7"}),
     Refused("s = 'abc", {"s = 'abc'": False}),
     Refused("a\u200b > 1", {"a > 1": True}),

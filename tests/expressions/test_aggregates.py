@@ -91,7 +91,7 @@ def test_what_a_clause_names_is_read() -> None:
     text = "count(distinct name) filter (where qty > 5 and day is not null)"
     call = parse_aggregate(text, COLUMNS, windowed=True)
     assert call.columns == {"name", "qty", "day"} == names_in(text)
-    assert call.text == "count(distinct name) filter (where (qty > 5) and not(isnull(day)))"
+    assert call.text == "count(distinct name) filter (where qty > 5 and day is not null)"
     assert msgspec.json.decode(msgspec.json.encode(call), type=AggregateCall) == call
     assert parse_aggregate("collect_list(name) ignore nulls", COLUMNS, windowed=True).ignore_nulls is False
 
@@ -100,18 +100,18 @@ def test_what_a_clause_names_is_read() -> None:
     ("text", "message"),
     [
         ("sum(amount) ignore nulls", "1:13: `sum` does not take IGNORE NULLS; leave it out: NULLs do not count"),
-        ("count(*) ignore nulls", "1:10: `count` does not take IGNORE NULLS; leave it out, or write count(x)"),
+        ("count(*) ignore nulls", "1:10: `count` does not take IGNORE NULLS; leave it out, or write `count(x)`"),
         (
             "max_by(name, qty) ignore nulls",
-            "1:19: `max_by` does not take IGNORE NULLS; write max_by(x, y) filter (where x is not null)",
+            "1:19: `max_by` does not take IGNORE NULLS; write `max_by(x, y) filter (where x is not null)`",
         ),
         (
             "array_agg(name) respect nulls",
             "1:17: `array_agg` with RESPECT NULLS is not supported: it never has NULLs; leave it out, or collect",
         ),
-        ("last(name, 1)", "1:12: `last` needs true or false here: whether it ignores NULLs; write last(x, true)"),
-        ("last(name, null)", "1:12: `last` needs true or false here: whether it ignores NULLs; write last(x, true)"),
-        ("last(name, paid)", "1:12: `last` needs true or false here: whether it ignores NULLs; write last(x, true)"),
+        ("last(name, 1)", "1:12: `last` needs true or false here: whether it ignores NULLs; write `last(x, true)`"),
+        ("last(name, null)", "1:12: `last` needs true or false here: whether it ignores NULLs; write `last(x, true)`"),
+        ("last(name, paid)", "1:12: `last` needs true or false here: whether it ignores NULLs; write `last(x, true)`"),
         ("last(name, true, 1)", "1:1: `last` takes 1 to 2 arguments, not 3; see `tidegate docs expressions`"),
         (
             "sum(qty) filter (where qty)",

@@ -72,15 +72,15 @@ def resolve_nulls(call: AggregateCall, name: str, start: int, *, ignore: bool) -
     if call.function in _COLLECTING:
         if ignore:
             return call
-        remedy = f"leave it out, or collect another value: {name}(coalesce(x, 'none'))"
+        remedy = f"leave it out, or collect another value: `{name}(coalesce(x, 'none'))`"
         raise Refusal(start, f"`{name}` with RESPECT NULLS is not supported: it never has NULLs", remedy)
     if not ignore:
         return call
     if call.function in _PICKING:
         return msgspec.structs.replace(call, ignore_nulls=True)
-    remedy = "leave it out: NULLs do not count" if call.argument is not None else "leave it out, or write count(x)"
+    remedy = "leave it out: NULLs do not count" if call.argument is not None else "leave it out, or write `count(x)`"
     if call.function in ("min_by", "max_by"):
-        remedy = f"write {name}(x, y) filter (where x is not null)"
+        remedy = f"write `{name}(x, y) filter (where x is not null)`"
     raise Refusal(start, f"`{name}` does not take IGNORE NULLS", remedy)
 
 
@@ -183,7 +183,7 @@ def _pick(name: str) -> Resolve:
         for flag in flags:
             if not (flag.is_literal and flag.type == BOOLEAN):
                 problem = f"`{site.function}` needs true or false here: whether it ignores NULLs"
-                raise Refusal(flag.start, problem, f"write {site.function}(x, true)")
+                raise Refusal(flag.start, problem, f"write `{site.function}(x, true)`")
             assert isinstance(flag.expression, Literal)
             call = msgspec.structs.replace(call, ignore_nulls=bool(flag.expression.value))
         return call
