@@ -114,6 +114,17 @@ def test_what_the_file_does_not_have_is_reported_at_the_checkpoint_directory(
     assert "dropped" in capsys.readouterr().out
 
 
+def test_what_the_message_about_an_aggregate_offers_is_taken_on_the_command_line(
+    directory: Directory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = directory.file(TOTALS.replace(", net: sum(amount)", ""))
+    for command in (["upgrade"], ["validate"], ["validate", "--drop", "sums.nett"]):
+        assert run_command([*command, file]) == 4
+        assert "or for once --drop sums.net;" in capsys.readouterr().out
+    assert run_command(["upgrade", "--drop", "sums.net", "--migrate-dry-run", file]) == 0
+    assert run_command(["validate", "--drop", "sums.net", file]) == 0
+
+
 def test_validate_looks_at_the_checkpoints_that_are_there(
     directory: Directory, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -259,6 +270,8 @@ def test_a_wrong_file_ends_with_2(directory: Directory, capsys: pytest.CaptureFi
         (["--keep", "sums=\udce9"], "is not UTF-8 text"),
         (["--drop", "\udce9"], "is not UTF-8 text"),
         (["--drop", "sums=x"], "and nothing else"),
+        (["--drop", "sums."], "or STEP.COLUMN"),
+        (["--drop", ".net"], "or STEP.COLUMN"),
         (["--drop", "sums", "--keep", "sums"], "is for a step that the file no longer has"),
     ],
 )

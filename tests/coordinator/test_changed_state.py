@@ -180,8 +180,8 @@ def test_an_aggregate_that_is_gone_from_a_state_that_is_there_is_given_up_by_nam
     assert refused(decide_upgrade(HELD, identity(x="1", y="1"), new, stored(old))) == Refusal(
         A,
         "step 'a' has no `y` any more, which its state holds",
-        "Put it back; or give it up by name, `state: {drop: [y]}`; or say what it is called now, "
-        "`was: {columns: {new_name: y}}`",
+        "Put it back; or give it up by name, `state: {drop: [y]}` in the file, or for once --drop a.y; or say what it "
+        "is called now, `was: {columns: {new_name: y}}`",
         changes=("y",),
     )
 

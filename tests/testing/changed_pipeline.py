@@ -26,6 +26,7 @@ from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.words import give_up_columns
 from tidegate.task.messages import Deploy
 from tidegate.testing.harness import Harness, Snapshot
 from tidegate.testing.log import Log
@@ -80,7 +81,7 @@ class Life:
         size: int = 500,
     ) -> None:
         """Raises RestoreRefused and others, as a start."""
-        self.plan = build_plan(parse_pipeline(HEAD + text, "shop.yaml", {}))
+        self.plan = give_up_columns(build_plan(parse_pipeline(HEAD + text, "shop.yaml", {})), spoken.columns)
         self.state: JournalState = EMPTY if before is None else before.state
         self.storage = MemoryStorage()
         topics = {topic for source in self.plan.operators(SourceOperator) for topic in source.topics}

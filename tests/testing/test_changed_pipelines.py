@@ -363,6 +363,8 @@ def test_words_about_what_is_not_there_are_refused(begun: Life) -> None:
         (Spoken(keep={OperatorName("sum"): ""}), r"--keep sum: there is no step.*[Dd]id you mean `sums`"),
         (Spoken(drop=(OperatorName("sum"),)), r"--drop sum: checkpoint 1 holds nothing of it"),
         (Spoken(drop=(OperatorName("sums"),)), r"--drop sums gives up what the file still has"),
+        (Spoken(columns=((OperatorName("sums"), "net"),)), r"--drop sums.net: there is still a `net` in that step"),
+        (Spoken(columns=((OperatorName("sum"), "net"),)), r"--drop sum.net: there is no step with state of that name"),
         (Spoken(drop=(OperatorName("orders"),)), r"--drop orders gives up what the file still has"),
     ):
         with pytest.raises(RestoreRefused, match=told):
@@ -476,3 +478,15 @@ def test_the_last_extreme_of_changes_can_only_be_given_up_with_the_whole_state()
     reset = Life(emptied, begun)
     reset.produce("lines", {"op": "c", "after": {"id": 9, "item": "ink", "price": 1}})
     assert last(reset.checkpoint().output("out"), "item", "n") == {"ink": 1}
+
+
+def test_an_aggregate_is_given_up_once_by_the_command_line(begun: Life) -> None:
+    text = changed(TOTALS, (", net: sum(amount)", ""))
+    with pytest.raises(RestoreRefused, match=r"`state: \{drop: \[net\]\}` in the file, or for once --drop sums.net;"):
+        Life(text, begun)
+    spoken = Spoken(columns=((OperatorName("sums"), "net"),))
+    life = Life(text, begun, spoken)
+    assert went_on(life) == {"customer": "c0", "n": N_OF_C0 + 1}
+    life = life.checkpoint()
+    assert went_on(Life(text, life)) == {"customer": "c0", "n": N_OF_C0 + 2}
+    assert went_on(Life(text, life, spoken)) == {"customer": "c0", "n": N_OF_C0 + 2}, "commands are repeated"

@@ -5,18 +5,24 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.words import add_place, add_words, read_start, read_words
 from tidegate.config.errors import render_problems
-from tidegate.config.load import read_pipeline
+from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.daemon.start.expression_check import check_file, plan_file
 from tidegate.daemon.start.schemas import Ask
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
+from tidegate.plan.graph import Plan
+from tidegate.plan.words import give_up_columns
 from tidegate.registry.errors import RegistryAway
+
+if TYPE_CHECKING:
+    from tidegate.daemon.choosing import StartOptions
 
 
 @click.command()
@@ -55,12 +61,12 @@ def validate(
     if connect and not code and loaded is not None:
         from tidegate.cli.connect import find_problems
 
-        found, code = find_problems(loaded, build_plan(loaded), options)
+        found, code = find_problems(loaded, _plan(loaded, options), options)
         problems = tuple(sorted((*problems, *found)))
     elif not code and loaded is not None:
         from tidegate.cli.upgrade import find_state_problems
 
-        refused = find_state_problems(loaded, build_plan(loaded), options)
+        refused = find_state_problems(loaded, _plan(loaded, options), options)
         code = 4 if refused else 0
         problems = tuple(sorted((*problems, *refused)))
     if problems or style == "json":
@@ -71,6 +77,10 @@ def validate(
             f"{file}: {errors} error{'s' if errors != 1 else ''}" if errors else f"{file}: valid", err=bool(errors)
         )
     return code
+
+
+def _plan(loaded: LoadedPipeline, options: StartOptions) -> Plan:
+    return give_up_columns(build_plan(loaded), options.spoken.columns)
 
 
 @click.command()

@@ -92,6 +92,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     from tidegate.daemon.start.schemas import Ask
     from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
     from tidegate.daemon.tracing import find_header_secrets, start_tracing
+    from tidegate.plan.words import give_up_columns
     from tidegate.process.limits import raise_descriptor_limit
     from tidegate.process.logs import configure_logging, set_secrets
 
@@ -99,6 +100,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
         loaded, plan = plan_file(file, os.environ, Ask.EITHER)
     except ConfigErrors as errors:
         return _report_problems([str(problem) for problem in errors.problems], errors.exit_code)
+    plan = give_up_columns(plan, options.spoken.columns if options is not None else ())
     settings = loaded.settings
     set_secrets([*loaded.secrets.values, *find_header_secrets(os.environ)])
     console = open_console()

@@ -26,6 +26,7 @@ from tidegate.daemon.start.upgrade_check import Report, Target, check_upgrade, f
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
 from tidegate.plan.graph import Plan
+from tidegate.plan.words import give_up_columns
 from tidegate.settings.counts import render_count
 from tidegate.settings.state_words import KEEP
 from tidegate.state.fit import Fit
@@ -70,6 +71,7 @@ def upgrade(
     except ConfigErrors as errors:
         click.echo(render_problems(errors.problems, style), err=style == "text")
         return errors.exit_code
+    plan = give_up_columns(plan, spoken.columns)
     report = find_upgrade(loaded.settings, plan, target, spoken, migrate=migrate)
     problems = derive_problems(loaded, report)
     if style == "json":

@@ -20,7 +20,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _KEEP = "Once: the state of STEP is kept, although another definition has made it."
 _RESET = "Once: STEP begins with empty state; the other steps continue."
-_DROP = "Once: give up what the checkpoint has of a step or source that the file no longer has."
+_DROP = (
+    "Once: give up what the checkpoint has of a step, a source, or an aggregate or column of a step that the file no "
+    "longer has."
+)
 _RESTORE = "Continue from this retained checkpoint or savepoint, once."
 _REPEAT_OUTPUT = "With --restore: output after it may be written again."
 _BEGIN_ANEW = "Begin with an empty checkpoint directory although Kafka knows the pipeline."
@@ -36,7 +39,7 @@ def require_utf8(what: str, text: str) -> str:
 def add_words(command: Command) -> Command:
     """The three options, each as often as there are steps."""
     for word, shown, text in (
-        ("drop", "NAME", _DROP),
+        ("drop", "NAME[.COLUMN]", _DROP),
         ("reset", "STEP[=NOTE]", _RESET),
         ("keep", "STEP[=NOTE]", _KEEP),
     ):
@@ -73,15 +76,20 @@ def read_start(
 
 def read_words(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, ...]) -> Spoken:
     """What was said, `STEP` or `STEP=NOTE`. Raises UsageError for what contradicts itself."""
-    said = Spoken(_with_notes("keep", keep), _with_notes("reset", reset), tuple(map(OperatorName, drop)))
+    whole = tuple(OperatorName(text) for text in drop if "." not in text)
+    parts = [text.partition(".") for text in drop if "." in text]
+    columns = tuple((OperatorName(name), column) for name, _, column in parts)
+    said = Spoken(_with_notes("keep", keep), _with_notes("reset", reset), whole, columns)
     for name in said.keep.keys() & said.reset.keys():
         raise click.UsageError(f"--keep {name} and --reset {name}: a state continues or begins empty, choose one")
     for name in {*said.keep, *said.reset} & {*said.drop}:
         raise click.UsageError(f"--drop {name} is for a step that the file no longer has: remove the other option")
     for text in drop:
         require_utf8("--drop", text)
-        if "=" in text or not text:
-            raise click.UsageError(f"--drop {text}: write the name of a step or source, and nothing else")
+        if "=" in text or not all(text.split(".", 1)):
+            raise click.UsageError(
+                f"--drop {text}: write the name of a step or source, or STEP.COLUMN, and nothing else"
+            )
     return said
 
 

@@ -29,11 +29,15 @@ class Outcome(StrEnum):
 
 
 class Spoken(msgspec.Struct, frozen=True):
-    """What the command line says: `--keep STEP[=NOTE]`, `--reset STEP[=NOTE]`, `--drop STEP`."""
+    """What the command line says: `--keep STEP[=NOTE]`, `--reset STEP[=NOTE]`, `--drop STEP` and
+    `--drop STEP.COLUMN`.
+    """
 
     keep: dict[OperatorName, str] = {}
     reset: dict[OperatorName, str] = {}
     drop: tuple[OperatorName, ...] = ()
+    columns: tuple[tuple[OperatorName, str], ...] = ()
+    """Of a step's state, given up as by `state: {drop: [...]}`; the plan has them in its words (`give_up_columns`)."""
 
 
 class Definition(msgspec.Struct, frozen=True):

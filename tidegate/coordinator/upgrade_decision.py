@@ -228,11 +228,12 @@ class _Decision:
             )
         elif changes.gone:
             listed = ", ".join(changes.gone)
+            once = " ".join(f"--drop {name}.{column}" for column in changes.gone)
             self._refuse(
                 name,
                 f"step {str(name)!r} has no {_quoted(changes.gone)} any more, which its state holds",
-                f"Put it back; or give it up by name, `state: {{drop: [{listed}]}}`; or say what it is called now, "
-                f"`was: {{columns: {{new_name: {changes.gone[0]}}}}}`",
+                f"Put it back; or give it up by name, `state: {{drop: [{listed}]}}` in the file, or for once {once}; "
+                f"or say what it is called now, `was: {{columns: {{new_name: {changes.gone[0]}}}}}`",
                 changes=changes.gone,
             )
         elif unfit:
@@ -379,6 +380,12 @@ class _Decision:
                     remedy = derive_suggestion(name, now.meanings, otherwise="name a step with state")
                     message = f"--{word} {name}: there is no step with state of that name (there are: {there})"
                     self._refuse(name, message, remedy[0].upper() + remedy[1:])
+        for name, column in spoken.columns:
+            declared = now.states.get(name)
+            if declared is None or column in state_columns(one.shape for one in declared):
+                there = "no step with state of that name" if declared is None else f"still a `{column}` in that step"
+                remedy = "Remove it from the command, or from the file"
+                self._refuse(name, f"--drop {name}.{column}: there is {there}", remedy)
         known = {*self._sources, *self._held}
         for name in spoken.drop:
             if name in known or name in self._identity.words:

@@ -7,7 +7,7 @@ declarations that the slots open (`evolving.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -18,7 +18,7 @@ from tidegate.datatypes import DataType
 from tidegate.ids import OperatorName
 from tidegate.operators.calls.spec import IN_FLIGHT
 from tidegate.plan.evolving import find_unfit, state_columns
-from tidegate.plan.graph import StepWords
+from tidegate.plan.graph import Plan, StepWords
 from tidegate.plan.logical import LogicalGraph
 from tidegate.settings.suggest import derive_suggestion
 
@@ -41,6 +41,15 @@ def derive_words(loaded: LoadedPipeline) -> dict[OperatorName, StepWords]:
             )
         found[OperatorName(step.name)] = words
     return found
+
+
+def give_up_columns(plan: Plan, columns: Iterable[tuple[OperatorName, str]]) -> Plan:
+    """The plan as if the file gave up these columns of its steps' states as well."""
+    words = dict(plan.words)
+    for name, column in columns:
+        own = words.get(name, StepWords())
+        words[name] = msgspec.structs.replace(own, drop=tuple(dict.fromkeys((*own.drop, column))))
+    return msgspec.structs.replace(plan, words=words)
 
 
 def find_word_problems(loaded: LoadedPipeline, graph: LogicalGraph) -> Iterator[Problem]:
