@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, Self, cast
@@ -301,3 +302,4 @@ def test_a_replay_that_another_one_has_ended_says_so(
         LettersRefused, match="another replay of the letters of shop is running, and has ended this one"
     ):
         replay.replay(SHOP, replay.Order(lambda _: True))
+    assert not replay.CLIENT_LOG.isEnabledFor(logging.CRITICAL), "the client calls it a fatal error, on the terminal"

@@ -32,7 +32,7 @@ OPEN_S: Final = 60.0
 BATCH: Final = 500
 WAIT_S: Final = 0.2
 CLIENT_LOG: Final = logging.getLogger("tidegate.daemon.letters.librdkafka")
-CLIENT_LOG.setLevel(logging.CRITICAL)  # what matters of it is in the error that ends the command
+CLIENT_LOG.setLevel(logging.CRITICAL + 1)  # what matters of it is in the error that ends the command
 
 
 class LettersRefused(TidegateError):
