@@ -102,6 +102,14 @@ def test_states_mean_the_same_with_and_without_them() -> None:
     assert derive_meanings(plan_of(check())) == derive_meanings(plan_of(check(text=without, others="skip")))
 
 
+def test_what_letters_must_not_have_travels_beside_the_operators_and_only_where_there_are_letters() -> None:
+    login = "security.protocol: sasl_ssl, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: opensesame"
+    secret = TEXT.replace("broker:9092}", f"broker:9092, {login}}}")
+    assert plan_of(check(text=secret)).masked == ("opensesame",)
+    without = secret.replace("dead_letters: {topic: dead}", "").replace("dead-letter", "skip")
+    assert plan_of(check(text=without, others="skip")).masked == ()
+
+
 def test_a_topic_that_nobody_uses_is_a_warning() -> None:
     checked = check(text=TEXT.replace("bad_records: dead-letter", "bad_records: skip"), others="skip")
     assert any("nothing is written" in one.message for one in checked.warnings)

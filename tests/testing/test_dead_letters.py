@@ -168,3 +168,15 @@ def test_a_case_counts_dead_letters_as_bad_records() -> None:
         PIPELINE,
     )
     assert result.passed, messages(result)
+
+
+def test_a_letter_has_the_typed_row_and_no_secret_of_the_file() -> None:
+    """The record itself is as it was."""
+    login = "security.protocol: sasl_ssl, sasl.mechanism: PLAIN, sasl.username: me, sasl.password: opensesame"
+    pipeline = PIPELINE.replace('"127.0.0.1:9092"', f'"127.0.0.1:9092", {login}')
+    value = order(1, n=0, customer="says opensesame")
+    written, _ = play({PARTS[0]: [(None, value, ())]}, pipeline)
+    (letter,) = map(letter_of, written[DEAD_LETTERS])
+    assert (letter.step, letter.value, letter.row_masked) == ("shares", value, 1)
+    assert json.loads(letter.row or "") == {"id": 1, "n": 0, "customer": "says ***", "at": "2026-01-01T00:00:00Z"}
+    assert json.loads(letter.row_types or "") == {"id": "bigint", "n": "int", "customer": "string", "at": "timestamp"}

@@ -107,6 +107,7 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         vertices=vertices,
         edges=edges,
         secrets=builder.secrets,
+        masked=() if settings.dead_letters is None else tuple(sorted(loaded.secrets.values)),
         words=derive_words(loaded),
     )
     return Checked(plan, (), tuple(sorted(warnings)), tuple(builder.expressions))

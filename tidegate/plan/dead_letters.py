@@ -25,8 +25,7 @@ def add_dead_letters(graph: LogicalGraph, loaded: LoadedPipeline) -> LogicalGrap
     sources = _sources(graph)
     origins = tuple(Origin(source.topics, source.kafka, source.pattern) for source in sources)
     kafka = reveal(derive_client_properties(dict(loaded.settings.kafka), "producer"))
-    secrets = tuple(sorted(loaded.secrets.values))
-    sink = make_sink(settings.topic, loaded.settings.name, settings.per_minute_max, kafka, secrets)
+    sink = make_sink(settings.topic, loaded.settings.name, settings.per_minute_max, kafka)
     several = len(sources) > 1 or any(len(source.topics) != 1 for source in sources)
     return {
         **{name: _naming_topics(node) if several else node for name, node in graph.items()},

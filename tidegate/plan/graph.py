@@ -98,6 +98,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Source texts of the user's modules, see `operators/calls/user_code.py`. Not part of what a plan means."""
     secrets: dict[str, str] = {}
     """Keys of `secret(...)` in expressions, by name. Not part of what a plan means, and never shown."""
+    masked: tuple[str, ...] = ()
+    """What dead letters must not have, where there are any: all secrets of the file. As `secrets`."""
     words: dict[OperatorName, StepWords] = {}
     """By the names of now. Not part of what a plan means either."""
 

@@ -28,11 +28,12 @@ _Parts = tuple[list[tuple[int, OutputRecords]], list[Raising]]
 
 
 class SinkRuntime(KafkaSink, Runtime):
-    """See ports.Sink. Takes what KafkaSink takes."""
+    """See ports.Sink. Takes what KafkaSink takes, and the secrets that dead letters must not have."""
 
-    def __init__(self, operator: SinkOperator, *arguments: Any, **options: Any) -> None:
+    def __init__(self, operator: SinkOperator, *arguments: Any, masked: Iterable[str] = (), **options: Any) -> None:
         super().__init__(operator, *arguments, **options)
         self.operator = operator
+        self._redactor = Redactor(masked)
         self.records = 0
         self.bytes = 0
         self._encoder = self._make_encoder()
@@ -40,7 +41,7 @@ class SinkRuntime(KafkaSink, Runtime):
     def _make_encoder(self) -> RecordEncoder | LetterEncoder:
         operator = self.operator
         if isinstance(operator, DeadLetterOperator):
-            return LetterEncoder(operator.pipeline, self._attempt, Redactor(operator.secrets))
+            return LetterEncoder(operator.pipeline, self._attempt, self._redactor)
         return RecordEncoder(operator.format, operator.columns, operator.parts, operator.options)
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input

@@ -124,6 +124,7 @@ class SlotParts:
             interval_ms=deploy.settings.checkpoint_interval_ms,
             max_concurrent=deploy.settings.max_concurrent,
             tools=self.tools,
+            masked=deploy.plan.masked,
         )
 
     def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:

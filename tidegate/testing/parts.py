@@ -345,7 +345,8 @@ class BenchParts(SlotParts):
 
     def make_sink(self, spec: SinkOperator, deploy: Deploy, wake: Callable[[], None]) -> SinkRuntime:
         """See SlotParts."""
-        sink = Collector(spec, deploy.plan.pipeline, deploy.slot, deploy.attempt, 0, wake, tools=self.tools)
+        slot, masked = (deploy.slot, deploy.attempt), deploy.plan.masked
+        sink = Collector(spec, deploy.plan.pipeline, *slot, 0, wake, tools=self.tools, masked=masked)
         sink.numbers = self._numbers
         self.sinks.append(sink)
         return sink

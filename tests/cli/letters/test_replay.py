@@ -12,7 +12,7 @@ import pytest
 
 from tidegate.cli.letters import replay
 from tidegate.cli.letters.replay import OWN, derive_replay_properties
-from tidegate.cli.letters.topic import LettersRefused, letter_of
+from tidegate.cli.letters.topic import CLIENT_LOG, LettersRefused, letter_of
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.formats import letters
 from tidegate.formats.letters.letter import Letter, read_letter
@@ -302,4 +302,4 @@ def test_a_replay_that_another_one_has_ended_says_so(
         LettersRefused, match="another replay of the letters of shop is running, and has ended this one"
     ):
         replay.replay(SHOP, replay.Order(lambda _: True))
-    assert not replay.CLIENT_LOG.isEnabledFor(logging.CRITICAL), "the client calls it a fatal error, on the terminal"
+    assert not CLIENT_LOG.isEnabledFor(logging.CRITICAL), "the client calls it a fatal error, on the terminal"

@@ -88,8 +88,6 @@ class DeadLetterOperator(SinkOperator, frozen=True, tag="dead-letters"):
     pipeline: str = ""
     per_minute_max: int | None = None
     """More of them in a minute stop the pipeline; None: as many as there are."""
-    secrets: tuple[str, ...] = ()
-    """Of the file, in order: letters have none of them. Never shown."""
 
     def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
         """See Operator. Bytes, and the row once as text."""
@@ -130,9 +128,7 @@ def make_read_back(origins: tuple[Origin, ...]) -> ReadBackOperator:
     )
 
 
-def make_sink(
-    topic: str, pipeline: str, per_minute_max: int | None, kafka: dict[str, str], secrets: tuple[str, ...] = ()
-) -> DeadLetterOperator:
+def make_sink(topic: str, pipeline: str, per_minute_max: int | None, kafka: dict[str, str]) -> DeadLetterOperator:
     """The second one."""
     return DeadLetterOperator(
         name=DEAD_LETTERS,
@@ -145,5 +141,4 @@ def make_sink(
         kafka=kafka,
         pipeline=pipeline,
         per_minute_max=per_minute_max,
-        secrets=secrets,
     )
