@@ -7,6 +7,7 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from polars.exceptions import PanicException
 
@@ -79,3 +80,23 @@ def test_a_slot_that_restores_for_long_is_not_taken_for_a_stuck_loop() -> None:
     slot._clock = cast("Any", SimpleNamespace(monotonic=lambda: time.monotonic() + 1000))
     assert slot._heartbeat().loop_age_ms >= 500_000
     selector.close()
+
+
+def test_a_slot_reports_that_what_it_was_forked_from_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it has been as long as a slot may be silent; after a short stop nothing is reported."""
+    states = iter("S" + "T" * 9 + "S" + "T" * 10)
+    monkeypatch.setattr("tidegate.slot.worker.read_state", lambda _pid: next(states))
+    selector = selectors.DefaultSelector()
+    settings = msgspec.structs.replace(SETTINGS, heartbeat_interval_ms=1000, lease_ms=10_000)
+    deploy = Deploy(ATTEMPT, SlotIndex(0), "", PLAN, (), settings, {}, (), ())
+    link = Nothing()
+    slot = SlotProcess(deploy, cast("Any", link), cast("Any", Nothing()), selector, Waker(selector))
+    for _ in range(20):
+        slot._heartbeat()
+        assert link.sent == []
+    slot._heartbeat()
+    selector.close()
+    (failed,) = link.sent
+    assert isinstance(failed, SlotFailed)
+    assert (failed.code, failed.retriable) == ("fork-server-frozen", True)
+    assert failed.message.endswith("has been frozen (SIGSTOP) for 10 s (runtime.heartbeat_timeout): it is replaced")

@@ -343,6 +343,7 @@ class Daemon:
             self._work_dir.path,
             self._attempt_settings.start_timeout_s,
             encrypted=decide_encryption(runtime.encryption, master),
+            frozen_s=runtime.heartbeat_timeout_ms / 1000,
         )
         server = ControlServer(
             _control_bind(address),

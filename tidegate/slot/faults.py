@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import Final
 
-from tidegate.errors import PipelineStopped, TidegateError
+from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.formats.failures import RecordPlace
 from tidegate.operators.calls.user_code import UserCodeProblem
 from tidegate.task.messages import SlotFailed
@@ -31,6 +31,12 @@ class ExecutorLacksModule(PipelineStopped):
 
     code = "executor-lacks-module"
     exit_code = 2
+
+
+class ForkServerFrozen(AttemptFailed):
+    """The process that slots are forked from is stopped by a signal: no slot could be started."""
+
+    code = "fork-server-frozen"
 
 
 def lacking_module(what: str, error: str) -> ExecutorLacksModule:

@@ -8,13 +8,20 @@ It must load where nothing else does: an interpreter that is too old or lacks a 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
+import subprocess
 import sys
 import warnings
+from pathlib import Path
+from typing import Final
 
 from tidegate.slot import POLARS_THREADS
+
+FROZEN_S: Final = "TIDEGATE_FROZEN_S"
+"""In the environment: for so many seconds this process may be frozen, as a slot may be silent."""
 
 
 def import_slots() -> None:
@@ -30,14 +37,33 @@ def import_slots() -> None:
     gc.freeze()
 
 
+def start_guard() -> subprocess.Popen[bytes] | None:
+    """Start what kills this process when it is frozen. It ends with the last process that has the other end of its
+    standard input: this one, and the slots that are forked from it. Standard output is Spark's.
+    """
+    limit_s = os.environ.get(FROZEN_S)
+    if limit_s is None:
+        return None
+    guard = str(Path(__file__).with_name("fork_guard.py"))
+    with contextlib.suppress(OSError):
+        return subprocess.Popen(
+            [sys.executable, "-IS", guard, str(os.getpid()), limit_s],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        )
+    return None
+
+
 def serve() -> None:
     """Fork slots until the executor ends."""
+    guard = start_guard()
     from pyspark.daemon import manager
 
     # Threads of libraries that do nothing yet (jemalloc's, Polars' sweeper) do not live on in slots; none is missed.
     warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
     import_slots()
     manager()
+    del guard  # its pipe was open until here
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ from tidegate.process.parent import die_with_parent
 from tidegate.slot import POLARS_THREADS
 from tidegate.slot.channel_sockets import EncryptedSockets
 from tidegate.slot.control_link import ControlLink
-from tidegate.slot.faults import derive_failure, is_of_the_work
+from tidegate.slot.faults import ForkServerFrozen, derive_failure, is_of_the_work
+from tidegate.slot.fork_guard import FROZEN, read_state
 from tidegate.slot.transport import SOCKETS, DataTransport
 from tidegate.slot.worker_logs import SlotLogHandler
 from tidegate.state.local_directory import sweep
@@ -130,6 +131,7 @@ class SlotProcess:
         """None while subtasks are built and state is restored: the daemon has a time limit of its own for that."""
         self._deployment: Deployment | None = None
         self._stopping = False
+        self._frozen_looks = 0
 
     def serve(self) -> None:
         """Run until Stop. Whatever goes wrong is reported to the daemon, which ends the attempt."""
@@ -239,10 +241,26 @@ class SlotProcess:
     def _heartbeat(self) -> Heartbeat:
         from tidegate.task.report import SlotReport
 
+        self._check_parent()
         age_ms = 0 if self._turned_at is None else int((self._clock.monotonic() - self._turned_at) * 1000)
         if self._deployment is None:
             return Heartbeat(age_ms, SlotReport(), {})
         return Heartbeat(age_ms, self._deployment.report(), self._deployment.open_transactions())
+
+    def _check_parent(self) -> None:
+        """What slots are forked from does nothing while they run. Where it is frozen, the next attempt could not begin:
+        it will be killed (`fork_guard.py`), and this process with it, so the daemon hears of the reason before.
+        """
+        parent, settings = os.getppid(), self._deploy.settings
+        self._frozen_looks = self._frozen_looks + 1 if read_state(parent) == FROZEN else 0
+        if self._frozen_looks * settings.heartbeat_interval_ms >= settings.lease_ms:
+            self._frozen_looks = 0
+            self._report(
+                ForkServerFrozen(
+                    f"process {parent}, from which slots are forked, has been frozen (SIGSTOP) for "
+                    f"{settings.lease_ms / 1000:g} s (runtime.heartbeat_timeout): it is replaced"
+                )
+            )
 
     def _report(self, error: BaseException) -> None:
         self._link.send(derive_failure(error))

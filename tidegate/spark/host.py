@@ -23,6 +23,7 @@ from tidegate.errors import PipelineStopped
 from tidegate.settings.counts import render_count
 from tidegate.settings.secrets import Text, is_secret_key, reveal
 from tidegate.slot.bootstrap import SlotBootstrap
+from tidegate.slot.fork_server import FROZEN_S
 from tidegate.spark.channel_key import make_key
 from tidegate.spark.class_archive import spark_archive
 from tidegate.spark.java import find_java, java_home
@@ -41,6 +42,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 START_TIMEOUT_S: Final = 120.0
+FROZEN_S_MAX: Final = 10.0
 POLL_S: Final = 0.1
 REHEARSAL_S_MAX: Final = 120.0
 KUBERNETES: Final = "k8s://"
@@ -135,7 +137,10 @@ class SparkHost:
         start_timeout_s: float = START_TIMEOUT_S,
         *,
         encrypted: bool = False,
+        frozen_s: float = FROZEN_S_MAX,
     ) -> None:
+        """`frozen_s`: for so long the process that slots are forked from may be frozen."""
+        self._frozen_s = frozen_s
         self.channel_key = ""
         """See channel_key.py. Once the session is open; empty when nothing is encrypted."""
         self._encrypted = encrypted
@@ -166,7 +171,9 @@ class SparkHost:
             ("spark.executor.extraJavaOptions", here if self._is_local else []),
         ):
             self._properties[name] = derive_java_options(self._properties.get(name, ""), log4j, more)
-        settings = derive_settings(self._application, self._master, self._properties, encrypted=self._encrypted)
+        settings = derive_settings(
+            self._application, self._master, self._properties, encrypted=self._encrypted, frozen_s=self._frozen_s
+        )
         launched, conf = SparkConf(loadDefaults=False), SparkConf(loadDefaults=False)
         launched.setAll([(name, value) for name, value in settings.items() if not self._is_secret(name)])
         conf.setAll(list(settings.items()))
@@ -414,9 +421,12 @@ def _ask(call: Callable[[], None], name: str) -> threading.Thread:
     return thread
 
 
-def derive_settings(application: str, master: str, given: Mapping[str, str], *, encrypted: bool) -> dict[str, str]:
+def derive_settings(
+    application: str, master: str, given: Mapping[str, str], *, encrypted: bool, frozen_s: float = FROZEN_S_MAX
+) -> dict[str, str]:
     """All of a session; what the pipeline file says wins."""
     own = {"spark.master": master, "spark.app.name": f"tidegate-{application}", **ENGINE_SETTINGS}
+    own[f"spark.executorEnv.{FROZEN_S}"] = f"{frozen_s:g}"
     if encrypted:
         own |= ENCRYPTED_SPARK
         if master.startswith("local-cluster"):  # all of it is ours, so we have to make the secret
