@@ -53,3 +53,21 @@ Connection refused
 """
     said = "the daemon at 10.0.0.7:9200 cannot be reached from this executor: [Errno 111] Connection refused"
     assert describe_failure(text) == said
+
+
+FROZEN_AT_ITS_START = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: ResultStage 0 (collect at host.py:395) has failed \
+the maximum allowable number of times: 1. Most recent failure reason: Stage failed because barrier task ResultTask(0, 0) \
+finished unsuccessfully.
+org.apache.spark.SparkException: EOFException occurred while reading the port number from \
+tidegate.slot.fork_server's stdout.
+\tat org.apache.spark.errors.SparkCoreErrors$.eofExceptionWhileReadPortNumberError(SparkCoreErrors.scala:55)
+\tat org.apache.spark.api.python.PythonWorkerFactory.startDaemon(PythonWorkerFactory.scala:382)
+"""
+
+
+def test_what_spark_says_of_a_fork_server_that_was_killed_while_it_started_is_told_in_our_words() -> None:
+    """By its guard, because it was frozen: Spark says only that a barrier task finished unsuccessfully."""
+    assert describe_failure(FROZEN_AT_ITS_START).startswith(
+        "the process that slots are forked from ended before it was ready"
+    )

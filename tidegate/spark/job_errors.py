@@ -15,6 +15,8 @@ NOT_FOUND: Final = re.compile(r"finding module specification for .* \((ModuleNot
 """What an interpreter says that lacks the module which executors fork slots from, or a package above it."""
 OURS: Final = re.compile(r"tidegate(?:\.\w+)+: (.+)")
 """The last line of a traceback that ends with an error of ours."""
+SERVER_GONE: Final = "EOFException occurred while reading the port number"
+"""What Spark says when the process that slots are forked from has ended while it was starting."""
 CAUSE: Final = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 
 
@@ -62,6 +64,11 @@ def describe_failure(text: str) -> str:
         head = line.split(":", 1)[0]
         if head.endswith(("Error", "Exception")) and " " not in head and "." not in head:
             return line
+    if any(SERVER_GONE in line for line in lines):
+        return (
+            "the process that slots are forked from ended before it was ready: it was killed (memory?), or had been "
+            "frozen (SIGSTOP) for longer than runtime.heartbeat_timeout"
+        )
     crashed = [line for line in lines if "worker exited unexpectedly" in line]
     interesting = [line for line in lines if "ExecutorLostFailure" in line or "Could not recover" in line]
     found = (crashed or interesting or lines or ["unknown Spark failure"])[0]
