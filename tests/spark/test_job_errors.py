@@ -57,8 +57,8 @@ Connection refused
 
 FROZEN_AT_ITS_START = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure: ResultStage 0 (collect at host.py:395) has failed \
-the maximum allowable number of times: 1. Most recent failure reason: Stage failed because barrier task ResultTask(0, 0) \
-finished unsuccessfully.
+the maximum allowable number of times: 1. Most recent failure reason: Stage failed because barrier task ResultTask(0, \
+0) finished unsuccessfully.
 org.apache.spark.SparkException: EOFException occurred while reading the port number from \
 tidegate.slot.fork_server's stdout.
 \tat org.apache.spark.errors.SparkCoreErrors$.eofExceptionWhileReadPortNumberError(SparkCoreErrors.scala:55)
