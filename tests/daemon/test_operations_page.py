@@ -58,7 +58,7 @@ def test_the_table_of_metrics_is_the_catalogue() -> None:
 
 
 def test_expressions_name_metrics_that_exist() -> None:
-    named = set(re.findall(r"tidegate_[a-z_]+", section("Metrics")))
+    named = set(re.findall(r"tidegate_[a-z0-9_]+", section("Metrics")))
     assert {name.removesuffix("_bucket") for name in named} - {"tidegate_"} <= set(CATALOGUE)
 
 
@@ -146,5 +146,5 @@ def test_all_fields_of_a_log_line_are_documented() -> None:
     ],
 )
 def test_all_fields_of_an_answer_are_documented(title: str, answers: tuple[type[msgspec.Struct], ...]) -> None:
-    documented = set(re.findall(r"`([a-z_]+)`", section(title)))
+    documented = set(re.findall(r"`([a-z0-9_]+)`", section(title)))
     assert {field for answer in answers for field in answer.__struct_fields__} - documented == set()

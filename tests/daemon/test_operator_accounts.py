@@ -116,5 +116,5 @@ def test_event_times_before_1971_are_counted_shown_and_reported_once(caplog: pyt
         metrics.slot_report(attempt, slot, early(count))
     (found, _) = metrics.snapshot().operators
     assert (found.before_1971, found.before_1971_remedy) == (8, "do this")
-    assert value(metrics, "operator_rows_before_1971_total", step="orders") == 8
+    assert value(metrics, "source_rows_before_1971_total", step="orders") == 8
     assert caplog.messages == ["source orders: 3 records have event times before 1971; do this"]

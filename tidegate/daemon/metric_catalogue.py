@@ -160,7 +160,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             ("step", "subtask"),
         ),
         MetricSpec(
-            "tidegate_operator_rows_before_1971_total",
+            "tidegate_source_rows_before_1971_total",
             _C,
             "Rows of a source whose event time is before 1971: mostly another unit, or a default of the producer.",
             ("step",),

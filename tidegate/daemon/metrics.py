@@ -29,7 +29,7 @@ from tidegate.daemon.checkpoint_summary import PHASES, derive_duration_s, derive
 from tidegate.daemon.commit_account import CommitAccount
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
-from tidegate.daemon.operator_accounts import NO_REMEDIES, OperatorAccounts
+from tidegate.daemon.operator_accounts import NO_REMEDIES, OPERATOR_COUNTERS, OperatorAccounts
 from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
 from tidegate.daemon.record_times import RecordTimes
 from tidegate.daemon.status import PipelineState, Status, decide_state
@@ -200,13 +200,10 @@ class PipelineMetrics:
     def _add_operators(self, counts: ReportCounts, subtask: int, report: SlotReport) -> None:
         for name, new in self._operators.take(subtask, report, counts).items():
             step = self._steps.of(name)
-            for rows, added in (("in", new.rows_in), ("out", new.rows_out), ("late", new.late)):
-                self._counter(f"tidegate_operator_rows_{rows}_total", step, str(subtask)).inc(added)
-            for rows, added in (("filtered", new.filtered), ("failed", new.failed), ("before_1971", new.before_1971)):
-                self._counter(f"tidegate_operator_rows_{rows}_total", step).inc(added)
-            self._counter("tidegate_operator_busy_seconds_total", step, str(subtask)).inc(new.busy_ms / 1000)
-            self._counter("tidegate_operator_blocked_seconds_total", step, str(subtask)).inc(new.blocked_ms / 1000)
-            self._counter("tidegate_operator_watermarks_total", step, str(subtask)).inc(new.watermarks)
+            for metric, by_slot, read in OPERATOR_COUNTERS:
+                self._counter(metric, step, *([str(subtask)] if by_slot else [])).inc(read(new))
+            if self._operators.is_source(name):
+                self._counter("tidegate_source_rows_before_1971_total", step).inc(new.before_1971)
             for kind, held in new.gauges.items():
                 self._gauge("tidegate_operator_entries", step, str(subtask), kind).set(held)
 

@@ -6,7 +6,7 @@ over the last few seconds, so that the step that is slow now can be named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tidegate.daemon.event_time import Stall, StallWatch, as_shown, derive_watermark
@@ -18,6 +18,17 @@ from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts, SlotReport
 
+OPERATOR_COUNTERS: Final[tuple[tuple[str, bool, Callable[[OperatorCounts], float]], ...]] = (
+    ("tidegate_operator_rows_in_total", True, lambda new: new.rows_in),
+    ("tidegate_operator_rows_out_total", True, lambda new: new.rows_out),
+    ("tidegate_operator_rows_filtered_total", False, lambda new: new.filtered),
+    ("tidegate_operator_rows_failed_total", False, lambda new: new.failed),
+    ("tidegate_operator_rows_late_total", True, lambda new: new.late),
+    ("tidegate_operator_busy_seconds_total", True, lambda new: new.busy_ms / 1000),
+    ("tidegate_operator_blocked_seconds_total", True, lambda new: new.blocked_ms / 1000),
+    ("tidegate_operator_watermarks_total", True, lambda new: new.watermarks),
+)
+"""Metrics of every operator: whether they have a label for the slot, and what new counts add to them."""
 NO_REMEDIES: Final[Mapping[OperatorName, str]] = {}
 
 
@@ -78,10 +89,14 @@ class OperatorAccounts:
         """Whether a source's watermark stands although rows arrive, for every source; after every report."""
         found: dict[OperatorName, Stall | None] = {}
         for name, account in self._operators.items():
-            if self._kinds.get(name) == "source":
+            if self.is_source(name):
                 self._stalls.observe(name, account.slots, now)
                 found[name] = self._stalls.find(name, account.slots, now)
         return found
+
+    def is_source(self, name: OperatorName) -> bool:
+        """Whether the plan has it as a source."""
+        return self._kinds.get(name) == "source"
 
     def take_early(self) -> list[str]:
         """A line for each source that has its first event times before 1971: once for each."""
