@@ -34,10 +34,10 @@ class Compared:
 
     def __init__(self, declared: Columns, read: Columns | None = None, *, strict: bool = False) -> None:
         options = FormatOptions(unknown_fields=UnknownFields.FAIL if strict else UnknownFields.SKIP)
-        self.careful = JsonDecoder(declared, read, options=options)
+        self.careful = JsonDecoder(declared, read, options=options, needs_field=True)
         wanted = {name for name, _ in (declared if read is None else read)}
         record = DataType("struct", fields=tuple(declared))
-        self.certain = RecordDecoder(compiled_library(), record, wanted, strict=strict)
+        self.certain = RecordDecoder(compiled_library(), record, wanted, strict=strict, needs_field=True)
         self.both = MemoryDecoder(self.certain, self.careful.decode_values)
 
     def check(self, values: Sequence[bytes | None]) -> Fates:

@@ -53,7 +53,7 @@ def insert(row: Any) -> bytes:
 
 def reason(value: bytes | None, table: dict[str, DataType] = TABLE, options: FormatOptions = NO_OPTIONS) -> str:
     """Why a record among good ones is bad."""
-    good = insert({"id": 7})
+    good = insert({"id": 7, next(iter(table)): None})
     found = decode([good, value, good], table, options=options)
     assert found.frame["_op"].to_list() == ["c", "c"]
     (failure,) = found.failures

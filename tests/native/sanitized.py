@@ -89,7 +89,7 @@ def main() -> None:
     for _ in range(0, given.records, ROWS):
         there = NativeValues(draw_values(rnd))
         wanted = {name for name, _ in COLUMNS if rnd.random() < rnd.choice((0.3, 1))}
-        decoder = RecordDecoder(library, record, wanted, strict=rnd.random() < 0.3)
+        decoder = RecordDecoder(library, record, wanted, strict=rnd.random() < 0.3, needs_field=rnd.random() < 0.5)
         rows = decoder.decode(there.addresses, there.lengths, len(there))
         copies = arrow.view_column("v", there.addresses, there.lengths, len(there), rnd.choice((1_000_000, 2**31 - 1)))
         assert copies.len() == len(there)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from operator import attrgetter
+from typing import Final
 
 import msgspec
 
@@ -28,6 +29,7 @@ class FailureKind(StrEnum):
     TOO_DEEP = "TOO_DEEP"
     WRONG_TYPE = "WRONG_TYPE"
     UNKNOWN_FIELD = "UNKNOWN_FIELD"
+    NO_DECLARED_FIELD = "NO_DECLARED_FIELD"
     INCOMPLETE_CHANGE = "INCOMPLETE_CHANGE"
     UNSUPPORTED_CHANGE = "UNSUPPORTED_CHANGE"
     INCONSISTENT_CHANGE = "INCONSISTENT_CHANGE"
@@ -89,6 +91,22 @@ class BadRecordPolicy(StrEnum):
     FAIL = "fail"
     SKIP = "skip"
     DEAD_LETTER = "dead-letter"
+
+
+def describe_undeclared(fields: Iterable[str], declared: Iterable[str], hint: str = "") -> str:
+    """Why a record or a schema with these fields is refused, of which none is declared. `hint`: what it looks like."""
+    names = list(fields)
+    shown = ", ".join(f"`{name[:_NAME_SHOWN_MAX]}`" for name in names[:_NAMES_SHOWN_MAX])
+    more = ", ..." if len(names) > _NAMES_SHOWN_MAX else ""
+    if not hint:
+        written = {name.lower(): name for name in names}
+        other = next((one for one in declared if one.lower() in written), None)
+        hint = "" if other is None else f"`{written[other.lower()]}` is not `{other}`: names have to match exactly"
+    return f"it has none of the declared fields, but {shown}{more}" + (f"; {hint}" if hint else "")
+
+
+_NAMES_SHOWN_MAX: Final = 5
+_NAME_SHOWN_MAX: Final = 60
 
 
 def combine_policies(policies: Iterable[BadRecordPolicy]) -> BadRecordPolicy:

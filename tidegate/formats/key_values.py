@@ -7,6 +7,7 @@ the key.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,6 +21,7 @@ from tidegate.formats.expressions import key_bytes
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.json_text import json_text
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, decode_json
+from tidegate.formats.kinds.json.strangers import describe_stranger
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import KEY, KeySchemas, record_options
 from tidegate.formats.schemas import FormatOptions, Schemas
@@ -45,7 +47,8 @@ def key_reader(name: str, key_format: str, kind: DataType, options: FormatOption
     if key_format in AS_THEY_ARE:
         return lambda found: read_as_they_are(name, key_format, pl.Series(found, dtype=pl.Binary))
     decoder = JsonDecoder([(name, kind)], None, lambda record: _wrapped(name, record))
-    return lambda found: _json_keys(decoder, name, found)
+    fields = [field for field, _ in kind.fields]
+    return lambda found: _json_keys(decoder, name, fields, found)
 
 
 def read_as_they_are(name: str, key_format: str, found: pl.Series) -> ReadKeys:
@@ -82,15 +85,30 @@ def _wrapped(name: str, record: type[msgspec.Struct]) -> Decode:
     return read
 
 
-def _json_keys(decoder: JsonDecoder, name: str, found: Sequence[bytes | None]) -> ReadKeys:
+def _json_keys(decoder: JsonDecoder, name: str, fields: Sequence[str], found: Sequence[bytes | None]) -> ReadKeys:
     frame, failures = decoder.decode_values(found)
     column = frame[name]
-    if not failures:
+    if failures:
+        bad = {failure.row for failure in failures}
+        places = iter(range(column.len()))
+        spread = pl.Series([None if row in bad else next(places) for row in range(len(found))], dtype=pl.UInt32)
+        column = column.gather(spread)
+    strangers = _find_strangers(column, fields, found) if fields else []
+    if not failures and not strangers:
         return ReadKeys(column)
-    bad = {failure.row for failure in failures}
-    places = iter(range(column.len()))
-    spread = pl.Series([None if row in bad else next(places) for row in range(len(found))], dtype=pl.UInt32)
-    return ReadKeys(column.gather(spread), _named(failures, range(len(found))))
+    everything = sorted([*failures, *strangers], key=attrgetter("row"))
+    return ReadKeys(column, _named(everything, range(len(found))))
+
+
+def _find_strangers(column: pl.Series, fields: Sequence[str], found: Sequence[bytes | None]) -> list[RecordFailure]:
+    """Objects with none of the fields of a struct: only where all of them are NULL."""
+    parts = [column.struct.field(field) for field in fields]
+    if any(part.null_count() == 0 for part in parts):
+        return []
+    whole = column.is_not_null()
+    nulls = pl.select(pl.all_horizontal(whole, *(part.is_null() for part in parts))).to_series()
+    texts = ((row, describe_stranger(found[row] or b"{}", fields)) for row in nulls.arg_true())
+    return [RecordFailure(row, FailureKind.NO_DECLARED_FIELD, text) for row, text in texts if text]
 
 
 class _Values:

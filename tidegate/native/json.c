@@ -10,6 +10,11 @@
 
 enum { SKIP_DEPTH_MAX = 64 };
 
+enum flag {
+    STRICT = 1,      /* records with fields that are not declared are left over */
+    NEEDS_FIELD = 2, /* and those that have fields, of which none is declared */
+};
+
 /* Halfway between the largest float and 2^128: nearest to smaller doubles is a float that is finite. */
 static const double FLOAT_END = 0x1.ffffffp127;
 
@@ -310,8 +315,9 @@ static const uint8_t *read_member(column *object, const name *of, const uint8_t 
     return read_value(to, at, end);
 }
 
-/* From after the opening bracket. Each child has grown by one afterwards. */
-static const uint8_t *read_members(column *object, const uint8_t *at, const uint8_t *end)
+/* From after the opening bracket. Each child has grown by one afterwards. `needs_field`: members of which none is
+ * declared are left over. */
+static const uint8_t *read_members(column *object, const uint8_t *at, const uint8_t *end, bool needs_field)
 {
     name *before = &object->words->start;
     int32_t seen = 0;
@@ -346,14 +352,18 @@ static const uint8_t *read_members(column *object, const uint8_t *at, const uint
             return NULL;
         before = here;
     }
-    return seen == object->type->count || column_put_missing(object) ? at + 1 : NULL;
+    if (LIKELY(seen == object->type->count))
+        return at + 1;
+    if (UNLIKELY(seen == 0 && needs_field && !empty))
+        return NULL;
+    return column_put_missing(object) ? at + 1 : NULL;
 }
 
 static const uint8_t *read_struct(column *to, const uint8_t *at, const uint8_t *end)
 {
     if (*at != '{' || !column_room(to))
         return NULL;
-    at = read_members(to, at + 1, end);
+    at = read_members(to, at + 1, end, false);
     to->length += at != NULL; /* its children are not complete otherwise */
     return at;
 }
@@ -476,12 +486,12 @@ static bool begin_all_names(column *of)
     return of->type->kind != STRUCT || begin_names(of);
 }
 
-static bool read_record(column *record, const uint8_t *at, const uint8_t *end)
+static bool read_record(column *record, const uint8_t *at, const uint8_t *end, bool needs_field)
 {
     at = skip_space(at, end);
     if (at == end || *at != '{')
         return false;
-    at = read_members(record, at + 1, end);
+    at = read_members(record, at + 1, end, needs_field);
     if (at == NULL || skip_space(at, end) != end)
         return false;
     record->length++;
@@ -489,11 +499,11 @@ static bool read_record(column *record, const uint8_t *at, const uint8_t *end)
 }
 
 static bool read_records(column *record, const uint8_t *const *values, const int32_t *lengths, int64_t count,
-                         int64_t *left, int64_t *left_count)
+                         bool needs_field, int64_t *left, int64_t *left_count)
 {
     *left_count = 0;
     for (int64_t i = 0; i < count; i++)
-        if (lengths[i] <= 0 || !read_record(record, values[i], values[i] + lengths[i])) {
+        if (lengths[i] <= 0 || !read_record(record, values[i], values[i] + lengths[i], needs_field)) {
             if (record->run->out_of_memory)
                 return false;
             column_truncate(record, record->length);
@@ -505,14 +515,15 @@ static bool read_records(column *record, const uint8_t *const *values, const int
 /* Decodes the records that it is certain of into the rows of a struct, in order, with the fields that are wanted;
  * the places of all others are in `left`, which has room for `count`. Returns 0 where memory is missing.
  */
-int32_t tg_json_decode(const field *record, int32_t strict, const uint8_t *const *values, const int32_t *lengths,
+int32_t tg_json_decode(const field *record, int32_t flags, const uint8_t *const *values, const int32_t *lengths,
                        int64_t count, int64_t *left, int64_t *left_count, struct ArrowArray *array,
                        struct ArrowSchema *schema)
 {
-    run of = {arena_new(columns_bytes(record, count)), arena_new(0), strict != 0, false};
+    run of = {arena_new(columns_bytes(record, count)), arena_new(0), (flags & STRICT) != 0, false};
+    bool needs_field = (flags & NEEDS_FIELD) != 0;
     column rows;
     bool done = of.owner != NULL && of.scratch != NULL && columns_begin(&rows, record, &of, count) &&
-                begin_all_names(&rows) && read_records(&rows, values, lengths, count, left, left_count) &&
+                begin_all_names(&rows) && read_records(&rows, values, lengths, count, needs_field, left, left_count) &&
                 columns_export(&rows, array, schema);
     if (of.scratch != NULL)
         arena_release(of.scratch);

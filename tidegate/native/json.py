@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection
+from typing import Final
 
 from tidegate.datatypes import STRING, DataType
 from tidegate.native.columns import KINDS, DeclaredColumns, Rows
+
+_STRICT: Final = 1
+_NEEDS_FIELD: Final = 2
+"""One number each with `enum flag` in `json.c`."""
 
 
 def is_supported(kind: DataType) -> bool:
@@ -26,8 +31,18 @@ def _is_plain(name: str) -> bool:
 class RecordDecoder:
     """Decodes values of the type `record`, a struct, to columns of the fields in `wanted`. Keeps nothing of a batch."""
 
-    def __init__(self, library: ctypes.CDLL, record: DataType, wanted: Collection[str], *, strict: bool) -> None:
-        """`strict`: records with fields that `record` does not have are left over."""
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        record: DataType,
+        wanted: Collection[str],
+        *,
+        strict: bool,
+        needs_field: bool = False,
+    ) -> None:
+        """`strict`: records with fields that `record` does not have are left over; `needs_field`: those that have
+        fields, and none that `record` has.
+        """
         assert is_supported(record)
         self.library = library
         self._decode = library.tg_json_decode
@@ -35,9 +50,9 @@ class RecordDecoder:
         address, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32
         self._decode.argtypes = [address, flag, address, address, number, address, address, address, address]
         self._columns = DeclaredColumns(record, wanted)
-        self._strict = strict
+        self._flags = (_STRICT if strict else 0) | (_NEEDS_FIELD if needs_field else 0)
 
     def decode(self, addresses: int, lengths: int, count: int) -> Rows:
         """The values are at so many addresses, of these lengths (int32; -1: none). Raises MemoryError."""
-        given = self._strict, addresses, lengths, count
+        given = self._flags, addresses, lengths, count
         return self._columns.fill(count, lambda record, *out: self._decode(record, *given, *out))

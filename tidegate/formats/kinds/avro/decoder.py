@@ -13,12 +13,12 @@ from polars.exceptions import PanicException
 
 from tidegate.formats.columns import Part, merge_parts
 from tidegate.formats.contract import Columns, Decoded, Messages, WaitingForSchema
-from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.failures import FailureKind, RecordFailure, describe_undeclared
 from tidegate.formats.in_memory import Certain, MemoryDecoder
 from tidegate.formats.kinds.avro.fast import FastReader
 from tidegate.formats.kinds.avro.in_memory import CertainReader, NotInC
-from tidegate.formats.kinds.avro.resolution import align, fit_columns
-from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType, parse_schema
+from tidegate.formats.kinds.avro.resolution import align, find_field, fit_columns
+from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType, NoDeclaredField, parse_schema
 from tidegate.formats.kinds.avro.values import ReferenceReader
 from tidegate.formats.kinds.avro.wire import NotVectorised
 from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, refuse_schema, schema_id_of
@@ -265,6 +265,16 @@ class SchemaDecoder:
             return msgspec.structs.replace(failure, kind=refusal.kind)
 
 
+def _require_field(writer: AvroType, fitted: AvroType) -> None:
+    """Raises NoDeclaredField for a writer's record with fields, of which no column is read: all of it would be NULL."""
+    if not writer.fields or any(find_field(writer, field) for field in fitted.fields):
+        return
+    names = [field.name for field in writer.fields]
+    is_change = "op" in names and ("before" in names or "after" in names)
+    hint = "it looks like that of change events: use `format: debezium-avro`" if is_change else ""
+    raise NoDeclaredField("", describe_undeclared(names, (field.name for field in fitted.fields), hint))
+
+
 class AvroDecoder(SchemaDecoder):
     """Without a schema in `options` the columns that are declared are looked for in the writer's."""
 
@@ -290,4 +300,5 @@ class AvroDecoder(SchemaDecoder):
             declared = {name for name, _ in self._declared}
             fields = tuple(field for field in self._reader.fields if field.name in declared)
             fitted = align(writer, msgspec.structs.replace(self._reader, fields=fields))
+        _require_field(writer, fitted)
         return WriterReader(writer, writer if fitted == writer else fitted, self._output, prefix, self._rows_min)

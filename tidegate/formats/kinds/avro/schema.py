@@ -55,6 +55,12 @@ class AvroRefusal(ValueError):
         super().__init__(f"at `{place}`: {message}" if place else message)
 
 
+class NoDeclaredField(AvroRefusal):
+    """The schema of records with none of the columns."""
+
+    kind = FailureKind.NO_DECLARED_FIELD
+
+
 class AvroField(msgspec.Struct, frozen=True):
     """Of a record."""
 

@@ -131,7 +131,8 @@ class ChangeDecoder:
         return found
 
     def _made(self, said: Mapping[str, Said]) -> JsonDecoder:
-        return JsonDecoder(self._declared, self._read_columns, own=own_types(self._options, said))
+        own = own_types(self._options, said)
+        return JsonDecoder(self._declared, self._read_columns, own=own, needs_field=True)
 
     def _read(self, row: int, value: bytes | None) -> Change | RecordFailure:
         try:

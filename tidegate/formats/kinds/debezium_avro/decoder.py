@@ -14,10 +14,11 @@ import polars as pl
 from tidegate.datatypes import TINYINT, DataType
 from tidegate.formats.columns import Part, polars_type
 from tidegate.formats.contract import Columns
-from tidegate.formats.failures import RecordFailure
+from tidegate.formats.failures import RecordFailure, describe_undeclared
 from tidegate.formats.in_memory import Certain
 from tidegate.formats.kinds.avro.columns import column_type
 from tidegate.formats.kinds.avro.decoder import FAST_ROWS_MIN, SchemaDecoder, WriterReader
+from tidegate.formats.kinds.avro.schema import NoDeclaredField
 from tidegate.formats.kinds.debezium import ADDED, DELETED, OP
 from tidegate.formats.kinds.debezium.decoder import KINDS
 from tidegate.formats.kinds.debezium.envelopes import (
@@ -77,6 +78,9 @@ class ChangeReader:
         event = parse_event(schema)
         row = find_row(event)
         own = [(name, kind) for name, kind in declared if name not in ADDED]
+        names = [name for name, _ in own]
+        if row.fields.keys().isdisjoint(names):
+            raise NoDeclaredField("", f"a row: {describe_undeclared(row.fields, names)}")
         self._table = TableRows(row, own, output, options)
         self._output = [name for name, _ in output]
         self._before = [

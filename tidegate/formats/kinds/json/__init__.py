@@ -23,6 +23,10 @@ fields must match exactly. A value of another type makes the record bad, nothing
 bigint, `5` is no string. That holds for every field of the schema at any depth, whether a step reads it or not, so
 which records are bad depends on the schema alone; each field costs a little time: leave out what needs no check.
 
+A record that has fields, but none of the schema's, is bad (`NO_DECLARED_FIELD`), and the message says what it looks
+like: a change event of Debezium, Connect's wrapper, names in another case. `{}` is a row of NULLs, and so is a record
+without declared fields where `unknown_fields` keeps the others.
+
 | type | in | out |
 | --- | --- | --- |
 | `boolean` | `true`, `false` | the same |
@@ -56,7 +60,7 @@ source says otherwise.
         """See Format."""
         from tidegate.formats.kinds.json.reader import JsonDecoder
 
-        return JsonDecoder(declared, output, options=options)
+        return JsonDecoder(declared, output, options=options, needs_field=True)
 
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:  # noqa: ARG002 - as above
         """See Format."""

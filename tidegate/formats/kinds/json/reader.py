@@ -35,6 +35,7 @@ from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.json.in_memory import find_memory_decoder
+from tidegate.formats.kinds.json.strangers import FRAMED, describe_framed, describe_stranger
 from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnTypes, convert, in_words, keep_rest, record_type
 from tidegate.formats.nested import make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
@@ -68,8 +69,12 @@ class JsonDecoder:
         make: MakeDecode | None = None,
         options: FormatOptions = NO_OPTIONS,
         own: OwnTypes | None = None,
+        *,
+        needs_field: bool = False,
     ) -> None:
-        """`make` gives what turns a value into a record where values are no JSON texts; `own` as in `record_type`."""
+        """`make` gives what turns a value into a record where values are no JSON texts; `own` as in `record_type`.
+        `needs_field`: a text with fields is bad where it has no declared one, unless others are kept.
+        """
         strict, rest = options.unknown_fields is UnknownFields.FAIL, options.rest
         record = record_type("Record", declared, strict=strict, rest=rest, own=own)
         decode = (decode_json if make is None else make)(record)
@@ -78,8 +83,12 @@ class JsonDecoder:
         wanted = {name for name, _ in (declared if output is None else output)}
         self._read = [one for one in fields if one.name in wanted]
         self._schema = pl.Schema([(one.name, one.type) for one in self._read])
-        self._plain = None if rest or make is not None or own is not None else (declared, wanted, strict)
+        self._strict = strict
+        self._plain = None if rest or make is not None or own is not None else (declared, wanted)
         """What values are read by, where they are JSON and nothing else is made of them."""
+        self._needed = [name for name, _ in declared] if needs_field and not rest else []
+        """Of these a text with fields has one at least."""
+        self._empty = record()
         self._moments = [one for one in fields if one.outside is not None]
         """Fields that hold timestamps."""
 
@@ -92,7 +101,10 @@ class JsonDecoder:
 
     @cached_property
     def _in_memory(self) -> MemoryDecoder[Decoded] | None:
-        return None if self._plain is None else find_memory_decoder(*self._plain, self.decode_values)
+        if self._plain is None:
+            return None
+        needs_field = bool(self._needed)
+        return find_memory_decoder(*self._plain, self.decode_values, strict=self._strict, needs_field=needs_field)
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded:
         """Rows of the good values in order, and the bad ones. Never raises for what a value contains."""
@@ -108,7 +120,30 @@ class JsonDecoder:
                 row = len(records) + len(failures)
                 failures.append(explain_failure(row, values[row], error))
         frame = self._frame(records)
+        if self._needed and self._refuse_strangers(frame, values, records, failures):
+            frame = self._frame(records)
         return self._within_calendar(frame, records, failures) if self._moments else Decoded(frame, failures)
+
+    def _refuse_strangers(
+        self, frame: pl.DataFrame, values: Sequence[bytes | None], records: list[Any], failures: list[RecordFailure]
+    ) -> bool:
+        """Moves records without any declared field from `records` to `failures`; whether there are some.
+
+        Only rows of NULLs are looked at, and there are none where a column has no NULL: that costs nothing per record.
+        """
+        if any(column.null_count() == 0 for column in frame.get_columns()):
+            return False
+        nulls = frame.select(pl.all_horizontal(pl.all().is_null())).to_series().arg_true() if frame.width else None
+        suspects = [at for at in (range(len(records)) if nulls is None else nulls) if records[at] == self._empty]
+        if not suspects:
+            return False
+        failed = {failure.row for failure in failures}
+        places = [row for row in range(len(values)) if row not in failed]
+        found = {at: why for at in suspects if (why := describe_stranger(values[places[at]] or b"", self._needed))}
+        failures += [RecordFailure(places[at], FailureKind.NO_DECLARED_FIELD, why) for at, why in found.items()]
+        failures.sort(key=attrgetter("row"))
+        records[:] = [record for at, record in enumerate(records) if at not in found]
+        return bool(found)
 
     def _within_calendar(self, frame: pl.DataFrame, records: list[Any], failures: list[RecordFailure]) -> Decoded:
         """Without the rows whose timestamp an offset has moved out of the years 1 to 9999: nobody could read it."""
@@ -259,6 +294,8 @@ def explain_failure(row: int, value: bytes | None, error: Exception) -> RecordFa
     if not isinstance(error, msgspec.ValidationError):
         if value.startswith(BOM_UTF8):
             text = "the value begins with a byte order mark, and JSON has none"
+        elif value.startswith(FRAMED):
+            text = f"the value begins with a zero byte: {describe_framed(value)}"
         elif text == _TRUNCATED and _HALF.search(value):
             text = "a string has half of a surrogate pair"
         return RecordFailure(row, FailureKind.MALFORMED_JSON, text)

@@ -86,7 +86,7 @@ subject to `FORWARD`, with which columns can be added but not taken away, or to 
         from tidegate.formats.kinds.json.reader import JsonDecoder
         from tidegate.formats.kinds.json_schema.rows import PrefixedDecoder
 
-        plain = JsonDecoder(declared, output)
+        plain = JsonDecoder(declared, output, needs_field=True)
         return PrefixedDecoder(plain, schemas) if prefix_of(options) else plain
 
     def schema_mark(self, options: FormatOptions) -> bytes:

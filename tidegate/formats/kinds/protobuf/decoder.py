@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from operator import attrgetter, methodcaller
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 from google.protobuf.message import DecodeError
 
 from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import Part, merge_parts
 from tidegate.formats.contract import Columns, Decoded, FormatRefusal, Messages, WaitingForSchema
-from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.failures import FailureKind, RecordFailure, describe_undeclared
 from tidegate.formats.kinds.protobuf.fit import Unfit, check_columns, check_compatible
-from tidegate.formats.kinds.protobuf.schema import MessageType, describe, find_message
+from tidegate.formats.kinds.protobuf.schema import Descriptor, MessageType, describe, find_message
 from tidegate.formats.kinds.protobuf.strict import Strict, has_required
 from tidegate.formats.kinds.protobuf.values import NotUtf8, OutOfRange, make_readers
 from tidegate.formats.kinds.protobuf.wire import split_place
@@ -184,11 +185,27 @@ class ProtobufDecoder:
                 return RecordFailure(0, FailureKind.MALFORMED_PROTOBUF, what)
             if self._own is None:
                 check_columns(writer.descriptor, self._declared)
+            else:
+                check_compatible(writer.descriptor, self._type.descriptor)
+            strange = self._find_strange(writer.descriptor)
+            if strange:
+                found = refuse_schema(self._schemas, schema_id, self._options, strange)
+                return msgspec.structs.replace(found, kind=FailureKind.NO_DECLARED_FIELD)
+            if self._own is None:
                 return self._reader(writer)
-            check_compatible(writer.descriptor, self._type.descriptor)
         except (Unfit, FormatRefusal) as refusal:
             return refuse_schema(self._schemas, schema_id, self._options, str(refusal))
         return self._own
+
+    def _find_strange(self, writer: Descriptor) -> str:
+        """Why no column is read from a message with fields, and all of it would be NULL; empty where some are."""
+        own, names = writer.fields_by_name, [name for name, _ in self._declared]
+        if self._own is not None:  # a field is found by its number, whatever its name is
+            read = (self._type.descriptor.fields_by_name.get(name) for name in names)
+            some = any(field is not None and field.number in writer.fields_by_number for field in read)
+        else:
+            some = any(name in own for name in names)
+        return "" if some or not own else describe_undeclared(own.keys(), names)
 
     def _reader(self, one: MessageType) -> MessageReader:
         return MessageReader(one, self._declared, self._output, strict=self._strict)
