@@ -47,7 +47,8 @@ header `__value_schema_id`. With `schema_id: none` values are bare records of th
 `schema` is
 
 - columns: `{id: bigint, at: timestamp}`. They are looked for by name in the schema of each record; what it does not
-  have is NULL. A record whose schema has the field in another type is bad (`INCOMPATIBLE_SCHEMA`).
+  have is NULL. A record whose schema has the field in another type is bad (`INCOMPATIBLE_SCHEMA`), and so is one whose
+  schema has none of the columns (`NO_DECLARED_FIELD`).
 - `{file: order.avsc}` or `{registry: orders-value}`: the reader's schema, whose fields are the columns. Records are
   read by Avro's rules of resolution: defaults, aliases, promotions, default symbols. A default of a union is of the
   first type whose value it is. Where a type of a union cannot be read, only records that have it are bad

@@ -114,7 +114,8 @@ Records with values outside the years 1 to 9999, `infinity` among them, are bad,
 is no number; but where decimals are bytes Debezium itself writes NULL for `NaN`, and a warning into its log.
 
 A record is bad that is no object with an `op` (`INCOMPLETE_CHANGE`: a flattened record is read with `json`), lacks
-the row that its `op` is about, or is a delete with a row in `after`. So is one whose declared column holds
+the row that its `op` is about, or is a delete with a row in `after`. So is one whose row has fields, but none that is
+declared (`NO_DECLARED_FIELD`), and one whose declared column holds
 `__debezium_unavailable_value`: a large value of PostgreSQL that the update, or the change of the key, did not touch and
 that is not in its log (`REPLICA IDENTITY FULL` puts it there). Places are from the top of the record:
 `$.payload.after.name`. Topics beside those of tables have no rows: of transactions (`provide.transaction.metadata`),

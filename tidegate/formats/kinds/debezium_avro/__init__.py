@@ -42,7 +42,8 @@ sources:
 
 - columns of the table's row: `{id: bigint, name: string}`. They are looked for by name in the records `before` and
   `after` of each record's schema; what it does not have is NULL. A record whose schema has the field in another type is
-  bad (`INCOMPATIBLE_SCHEMA`), and the message has its place in the event: `after.name`.
+  bad (`INCOMPATIBLE_SCHEMA`), and the message has its place in the event: `after.name`. So is one whose schema has none
+  of the columns (`NO_DECLARED_FIELD`).
 - `{registry: shop.public.customers-value}` or `{file: envelope.avsc}`: the schema of an event. The fields of its row
   are the columns, by their names and types alone: defaults and aliases in it are not used.
 

@@ -27,7 +27,8 @@ message type in its file, and the message. With `schema_id: none` values are bar
 names. `schema` is
 
 - columns: `{id: bigint, at: timestamp}`. They are looked for by name in the message type of each record; what it does
-  not have is NULL. A record whose field is of another type is bad (`INCOMPATIBLE_SCHEMA`).
+  not have is NULL. A record whose field is of another type is bad (`INCOMPATIBLE_SCHEMA`), and so is one whose message
+  has none of the columns (`NO_DECLARED_FIELD`).
 - `{file: order.desc}` or `{registry: orders-value}`, and `message: shop.Order` where it is not the first of the file:
   the reader's message, whose fields are the columns. Fields are found by their numbers. A record of a message of
   another name, or with a type that the reader's would read as something else, is bad (`INCOMPATIBLE_SCHEMA`).
