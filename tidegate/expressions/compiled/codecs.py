@@ -37,21 +37,37 @@ def _encode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return by_row(call, arguments[:1], each, *_CODING_FAILURES)
 
 
+_MARKS = {
+    "utf-16": ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")),
+    "utf-32": ((b"\xff\xfe\0\0", "utf-32-le"), (b"\0\0\xfe\xff", "utf-32-be")),
+}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 @compiles("decode")
 def _decode(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     name = str(arguments[1].constant)
-    marks = {"utf-16": ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))}.get(name, ())
+    plain = (b"", _PYTHON_NAMES.get(name, name))
+    errors = "surrogatepass" if name == "utf-32" else "strict"
 
     def each(data: bytes) -> str:
-        chosen = next((one for mark, one in marks if data.startswith(mark)), "")
+        mark, chosen = next((one for one in _MARKS.get(name, ()) if data.startswith(one[0])), plain)
         try:
-            found = data[2:].decode(chosen) if chosen else data.decode(_PYTHON_NAMES.get(name, name))
+            found = data[len(mark) :].decode(chosen, errors)
+            if _SURROGATE.search(found):
+                found = _without_surrogates(found)
         except UnicodeDecodeError:
             raise RowFailed(FailureKind.MALFORMED_CHARACTER_CODING) from None
         text_within_limit(found)
         return found
 
     return by_row(call, arguments[:1], each, *_CODING_FAILURES)
+
+
+def _without_surrogates(text: str) -> str:
+    """What Java makes of surrogates in UTF-32: a pair is one character, any other one a question mark."""
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return _SURROGATE.sub("?", joined)
 
 
 @compiles("unbase64")

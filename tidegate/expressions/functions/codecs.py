@@ -88,8 +88,20 @@ def _parse_url(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 
 FUNCTIONS = (
-    Function("encode", "text", "encode(s, 'character set')", "The bytes of the text.", _encode),
-    Function("decode", "text", "decode(b, 'character set')", "The text of the bytes.", _decode),
+    Function(
+        "encode",
+        "text",
+        "encode(s, 'character set')",
+        f"The bytes of the text in {', '.join(CHARACTER_SETS)}; a character that is not in the set fails its record.",
+        _encode,
+    ),
+    Function(
+        "decode",
+        "text",
+        "decode(b, 'character set')",
+        "The text of the bytes; bytes that are no text in the set fail their record.",
+        _decode,
+    ),
     Function(
         "unbase64",
         "text",
