@@ -29,7 +29,12 @@ BARRIERS: Final = (
         "self._queue.append(waiting)",
         "(self._queue.append if waiting.barrier is None else self._queue.appendleft)(waiting)",
     ),
-    Mutant("F06", f"{VERTEX}._checkpoint", "sink.prepare(checkpoint)", "sink.prepare(CheckpointId(checkpoint + 1))"),
+    Mutant(
+        "F06",
+        f"{VERTEX}._checkpoint",
+        "sink.prepare(checkpoint, final=notify.barrier.final)",
+        "sink.prepare(CheckpointId(checkpoint + 1), final=notify.barrier.final)",
+    ),
     Mutant(
         "F07",
         f"{LOOP}.begin_snapshot",

@@ -28,6 +28,7 @@ from tidegate.storage.names import STATE_PREFIX, state_name
 from tidegate.storage.shared import StorageNotShared
 from tidegate.task.barriers.aligner import Aligner
 from tidegate.task.messages import Abandoned, Begin, Completed, Deploy, Trigger
+from tidegate.task.stop_limits import derive_return_limit_s
 
 ROWS = {partition: [(number % 3, number) for number in range(6)] for partition in range(2)}
 COUNTED = sorted((key, count) for key in range(3) for count in range(1, 5))
@@ -387,3 +388,22 @@ def test_nothing_is_written_before_all_slots_run() -> None:
             await world.until(life.done, "the end")
 
     asyncio.run(run())
+
+
+def test_slots_may_take_as_long_to_return_as_their_sinks_took_to_prepare(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[float] = []
+
+    def derive(measured_s: float) -> float:
+        measured.append(measured_s)
+        return derive_return_limit_s(measured_s)
+
+    monkeypatch.setattr("tidegate.daemon.attempt.derive_return_limit_s", derive)
+
+    async def scene(world: Loopback) -> None:
+        await world.drain()
+        world.attempts.stop()
+        await world.until(lambda: world.over, "the end")
+
+    play(Loopback(plan_of("totals"), ROWS), scene)
+    (measured_s,) = measured
+    assert measured_s > 0

@@ -19,7 +19,7 @@ OF_A_SLOW_MACHINE = (
     "no broker answers at",  # in time: the same attempt continues
     "answer again, after",
     "not all slots returned within",
-    "helper threads still run after",
+    "helper threads still run",
 )
 ONE_BROKER = "the cluster has one broker"
 USER, PASSWORD = "tidegate", "opensesame-512"

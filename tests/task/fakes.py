@@ -211,7 +211,7 @@ class FakeSink(Runtime):
     def turn(self) -> bool:
         return False
 
-    def prepare(self, checkpoint: CheckpointId) -> None:
+    def prepare(self, checkpoint: CheckpointId, *, final: bool = False) -> None:
         self._trace.add("prepare", checkpoint)
         producer = 1000 * self.slot + self._trace.next_producer()
         self.transactions[producer], self.open = self.open, []

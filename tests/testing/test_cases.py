@@ -11,6 +11,7 @@ from tests.testing.pipelines import ORDERS, messages, run, run_one
 from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
 from tidegate.state.errors import StateUnreadable
 from tidegate.state.memory import MemoryState
+from tidegate.testing.parts import Collector
 
 ANN = "{id: 1, customer: ann, amount: 150}"
 
@@ -211,3 +212,14 @@ def test_a_restart_is_not_compared_when_the_case_fails_anyway(monkeypatch: pytes
 def test_cases_do_not_see_each_other() -> None:
     results = run(f"  - {{name: one, {THREE}}}\n  - {{name: two, {THREE}}}\n")
     assert all(result.passed for result in results.values())
+
+
+def test_all_sinks_of_a_slot_begin_to_close_before_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each would wait for its own calls on a slow link, one sink after the other."""
+    seen: list[str] = []
+    monkeypatch.setattr(Collector, "begin_close", lambda self: seen.append("begin"))
+    monkeypatch.setattr(Collector, "close", lambda self: seen.append("close"))
+    run_one("given: {}, expect: {out: []}")
+    count = len(seen) // 2
+    assert count > 1
+    assert seen[:6] == ["begin"] * 3 + ["close"] * 3

@@ -69,12 +69,12 @@ from tidegate.task.messages import (
     Stop,
     Stopped,
 )
+from tidegate.task.stop_limits import derive_return_limit_s
 
 logger = logging.getLogger(__name__)
 
 CAUSE_GRACE_S: Final = 0.3
 """After a first failure: time for the real cause to arrive, since a lost slot makes its peers complain too."""
-RETURN_TIMEOUT_S: Final = 6.0
 CANCEL_TIMEOUT_S: Final = 20.0
 
 
@@ -134,6 +134,8 @@ class AttemptRunner:
         self._starting: set[asyncio.Task[None]] = set()
         self._proof = Proof(services.storage, self.attempt, services.make_token(), services.clock)
         self._open_since_ms: dict[tuple[VertexId, SlotIndex], int | None] = {}
+        self._prepare_s = 0.0
+        """The longest time that a sink took to prepare a checkpoint."""
         self._timer: asyncio.TimerHandle | None = None
         self._begun = False
         self._ending = False
@@ -299,18 +301,17 @@ class AttemptRunner:
         """Ask the slots to return (a few hundred ms); only what does not is left to Spark's slower kill."""
         for slot in self._slots:
             slot.send(Stop())
-        done, _ = await asyncio.wait([self._job_ended], timeout=RETURN_TIMEOUT_S)
+        limit_s = derive_return_limit_s(self._prepare_s)
+        done, _ = await asyncio.wait([self._job_ended], timeout=limit_s)
         if not done:
-            logger.warning(
-                "attempt %d: not all slots returned within %.0f s, cancelling", self.attempt, RETURN_TIMEOUT_S
-            )
+            logger.warning("attempt %d: not all slots returned within %.0f s, cancelling", self.attempt, limit_s)
             await asyncio.to_thread(cancel)
             done, _ = await asyncio.wait([self._job_ended], timeout=CANCEL_TIMEOUT_S)
             if not done:
                 logger.error("attempt %d: Spark has not ended the job; its slots are fenced off", self.attempt)
         # A failed barrier job ends at once in Spark's eyes, while slots that were asked to stop are still closing.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._server.wait_closed(self._slots), RETURN_TIMEOUT_S / 2)
+            await asyncio.wait_for(self._server.wait_closed(self._slots), limit_s / 2)
 
     # -- slots -----------------------------------------------------------------------------------------------------
 
@@ -354,6 +355,7 @@ class AttemptRunner:
             case Heartbeat():
                 self._on_heartbeat(slot.index, message, now_ms)
             case Acknowledged(ack=ack):
+                self._prepare_s = max(self._prepare_s, ack.prepare_ms / 1000)
                 self.feed(AckReceived(ack, now_ms))
             case Declined(decline=decline):
                 self.feed(DeclineReceived(decline, now_ms))

@@ -425,8 +425,10 @@ class Writer:
             raise self._failure(error.args[0] if error.args else error) from error
 
     def _patiently(self, call: Callable[[], T], deadline: float, stopping: Callable[[], bool]) -> T:
-        """Repeat what a broker restart makes fail."""
+        """Repeat what a broker restart makes fail. Nothing is asked any more for a sink that is closed."""
         while True:
+            if stopping():
+                raise self._failure("the sink is closed")
             try:
                 return call()
             except KafkaException as error:

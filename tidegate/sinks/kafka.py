@@ -40,17 +40,17 @@ from tidegate.sinks.partition_counts import PartitionCounts
 from tidegate.sinks.pool import POOL_SIZE_MAX, IdPool, derive_pool_size
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
 from tidegate.task.ports import Prepared
+from tidegate.task.stop_limits import derive_close_limit_s
+from tidegate.threads import HelperThread
 
 logger = logging.getLogger(__name__)
 
 WARM_AHEAD: Final = 2
 PREPARE_TIMEOUT_S: Final = 120.0
-CLOSE_TIMEOUT_S: Final = 5.0
 DRAIN_POLL_S: Final = 0.002
 DRAIN_S_MAX: Final = 1.0
 PROOF_AGE_S_MAX: Final = 600.0
 """A first sequence is proven again after so long: brokers forget idle producers (by default after a day)."""
-
 REOPEN_S: Final = 3600.0
 """A warm producer that is not used for so long is reopened, or for a quarter of the time after which its coordinator
 forgets its id (7 days by default), where that is shorter."""
@@ -112,9 +112,10 @@ class KafkaSink:
         self._warm_since: dict[TransactionalId, float] = {}
         self._reopen_s = REOPEN_S
         self._opening = 0
-        self._flushing = False
-        self._draining = False
+        self._flushing = self._draining = False
+        self._ending = False  # no rows follow, so no transaction is opened for them
         self._closing = False
+        self._close_by = self._opened_in_s = 0.0
         self._opened: deque[Writer] = deque()
         self._flushed: deque[Writer] = deque()
         self._results: deque[Prepared] = deque()
@@ -185,8 +186,9 @@ class KafkaSink:
             self._watch_drain(self._writer)
         return progressed
 
-    def prepare(self, checkpoint: CheckpointId) -> None:
+    def prepare(self, checkpoint: CheckpointId, *, final: bool = False) -> None:
         """The barrier: rows written so far belong to `checkpoint`; flushed and counted in the background."""
+        self._ending |= final
         self._backlog.add_barrier(QueuedBarrier(checkpoint, self._clock.monotonic()))
 
     def poll_prepared(self) -> Sequence[Prepared]:
@@ -214,12 +216,11 @@ class KafkaSink:
             del self._unconfirmed[older]
             self._open_since.pop(older, None)
         freed = [self._pool.released(transactional_id, checkpoint) for transactional_id in released]
-        if any(freed):
+        if any(freed) and not self._ending:
             self._open_ahead()
 
     def aborted(self, checkpoint: CheckpointId) -> None:
         """The checkpoint was given up. What was prepared for it stays prepared and unconfirmed for a later one."""
-        logger.debug("sink %s: checkpoint %d was given up", self._operator.name, checkpoint)
 
     @property
     def oldest_age_ms(self) -> int | None:
@@ -233,34 +234,38 @@ class KafkaSink:
             starts.append(writer.first_record_at)
         return int((self._clock.monotonic() - min(starts)) * 1000) if starts else None
 
-    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+    def begin_close(self, timeout_s: float | None = None) -> None:
+        """Let the threads end, which several sinks can wait for together. A second call changes nothing."""
+        if not self._closing:
+            self._closing = True
+            limit_s = derive_close_limit_s(self._opened_in_s) if timeout_s is None else timeout_s
+            self._close_by = self._clock.monotonic() + limit_s
+            for helper in (self._openers, self._preparers, self._drainers):
+                helper.stop()
+
+    def close(self, timeout_s: float | None = None) -> None:
         """Drop the producers, join the threads. Prepared transactions stay prepared, open ones are left to fencing."""
-        self._closing = True
-        deadline = self._clock.monotonic() + timeout_s
-        self._openers.stop()
-        self._preparers.stop()
-        self._drainers.stop()
-        ended = [
-            helper.join(max(0.0, deadline - self._clock.monotonic()))
-            for helper in (self._openers, self._preparers, self._drainers)
-        ]
+        self.begin_close(timeout_s)
+        ended = [self._joined(helper) for helper in (self._openers, self._preparers, self._drainers)]
         writers = [*self._warm, *self._opened, *self._flushed]
-        self._warm.clear()
-        self._opened.clear()
-        self._flushed.clear()
+        for each in (self._warm, self._opened, self._flushed):
+            each.clear()
         if self._writer is not None:
             writers.append(self._writer)
             self._writer = None
         while writers:
             self._drop(writers.pop())
         self._droppers.stop()
-        ended.append(self._droppers.join(max(0.0, deadline - self._clock.monotonic())))
+        ended.append(self._joined(self._droppers))
         for client in {self._client, self._looker}:
             if client is not None:
                 client.close()
         self._outage.close()
         if not all(ended):
-            logger.warning("sink %s: helper threads still run after %g s", self._operator.name, timeout_s)
+            logger.warning("sink %s: helper threads still run after their time limit", self._operator.name)
+
+    def _joined(self, helper: HelperThread) -> bool:
+        return helper.join(max(0.0, self._close_by - self._clock.monotonic()))
 
     # -- inside the loop thread ------------------------------------------------------------------------------------
 
@@ -302,7 +307,7 @@ class KafkaSink:
 
     def _open_ahead(self) -> None:
         """Open producers until enough are warm or no id is free."""
-        wanted = WARM_AHEAD if self._exactly_once else int(self._writer is None)
+        wanted = WARM_AHEAD if self._exactly_once and not self._ending else int(self._writer is None)
         while self._opening + len(self._warm) < wanted and not self._closing:
             transactional_id = self._pool.take() if self._exactly_once else None
             if self._exactly_once and transactional_id is None:
@@ -395,8 +400,10 @@ class KafkaSink:
             self._looker = self._client or self._tools.connect_again(self._operator.kafka, OPEN_TIMEOUT_S)
         properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
         writer = self._tools.writer(self._operator.name, self._limits, properties)
+        began = self._clock.monotonic()
         with self._dropped_on_failure(writer):
             writer.open(self._client, self._stopping)
+        self._opened_in_s = self._clock.monotonic() - began
         self._partitions.learn(writer.partitions)
         self._opened.append(writer)
         self._wake()

@@ -296,7 +296,11 @@ class Deployment:
                 closing.callback(state.close)
             closing.callback(self._copies.close)
             closing.callback(self.uploads.close, CLOSE_TIMEOUT_S)
-            for one in (*self._sinks, *self._operators, *self._sources):
+            for sink in self._sinks:
+                closing.callback(sink.close)
+            for sink in self._sinks:
+                closing.callback(sink.begin_close)
+            for one in (*self._operators, *self._sources):
                 closing.callback(one.close)
 
     def _answer(self, message: SlotMessage) -> None:

@@ -81,8 +81,10 @@ class Sink(OperatorRuntime, Protocol):
     def turn(self) -> bool:
         """Hand queued rows to the client and look for delivery errors; True when something moved."""
 
-    def prepare(self, checkpoint: CheckpointId) -> None:
-        """The barrier: what was written so far belongs to `checkpoint`; flush and count it in the background."""
+    def prepare(self, checkpoint: CheckpointId, *, final: bool = False) -> None:
+        """The barrier: what was written so far belongs to `checkpoint`; flush and count it in the background. No rows
+        follow a final one.
+        """
 
     def poll_prepared(self) -> Sequence[Prepared]:
         """Finished prepares, in the order of their barriers. Raises AttemptFailed when one failed."""

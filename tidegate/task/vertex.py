@@ -448,7 +448,7 @@ class VertexTask:
         full = notify.barrier.savepoint
         captures = {one: state.capture(checkpoint, full=full) for one, state in self.states.items()}
         for sink in self.sinks.values():
-            sink.prepare(checkpoint)
+            sink.prepare(checkpoint, final=notify.barrier.final)
         recording = self._record(notify)
         if recording is not None:
             self._recordings[checkpoint] = recording

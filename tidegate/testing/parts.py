@@ -264,7 +264,7 @@ class Collector(SinkRuntime):
         """See KafkaSink."""
         return False
 
-    def prepare(self, checkpoint: CheckpointId) -> None:
+    def prepare(self, checkpoint: CheckpointId, *, final: bool = False) -> None:  # noqa: ARG002  # as KafkaSink
         """See KafkaSink."""
         self._before += self.take()
         self._prepared.append(Prepared(checkpoint, (), 0.0))
@@ -283,7 +283,10 @@ class Collector(SinkRuntime):
         written, self._written = self._written, []
         return written
 
-    def close(self, timeout_s: float = 0.0) -> None:
+    def begin_close(self, timeout_s: float | None = None) -> None:
+        """See KafkaSink."""
+
+    def close(self, timeout_s: float | None = None) -> None:
         """See KafkaSink."""
 
 

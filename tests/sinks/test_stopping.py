@@ -1,0 +1,122 @@
+"""A sink that ends: it opens nothing for rows that will not come, and asks nothing more once it is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.sinks.driving import sink_operator
+from tidegate.clock import SystemClock
+from tidegate.ids import Attempt, CheckpointId, SlotIndex
+from tidegate.kafka.errors import SinkFailed
+from tidegate.kafka.facts import TopicLimits
+from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.tools import KafkaTools
+from tidegate.kafka.writer import Writer
+from tidegate.sinks.kafka import WARM_AHEAD, KafkaSink
+from tidegate.threads import HelperThread
+
+SERVERS = "127.0.0.1:1"
+
+
+class Held(HelperThread):
+    """Jobs are not run: they wait as on a slow link. Joining takes all the time that it may."""
+
+    def __init__(self, tools: HeldTools, name: str, on_error: Callable[[BaseException], None]) -> None:
+        super().__init__(name, on_error)
+        self.jobs: list[Callable[[], None]] = []
+        self.stopped = False
+        self._tools = tools
+
+    def submit(self, job: Callable[[], None]) -> None:
+        self.jobs.append(job)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def join(self, timeout_s: float) -> bool:
+        self._tools.clock.now += timeout_s if self.jobs else 0.0
+        return not self.jobs
+
+
+class HeldClock(SystemClock):
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class HeldTools(KafkaTools):
+    """See Held."""
+
+    clock: HeldClock
+
+    def __init__(self) -> None:
+        self.clock = HeldClock()
+        self.helpers: dict[str, Held] = {}
+
+    def helper(self, name: str, on_error: Callable[[BaseException], None]) -> Held:
+        role = name.split("-")[1]
+        self.helpers[role] = Held(self, name, on_error)
+        return self.helpers[role]
+
+
+def sink_of(tools: HeldTools) -> KafkaSink:
+    return KafkaSink(sink_operator(SERVERS, "t"), "p", SlotIndex(0), Attempt(1), 60_000, lambda: None, tools=tools)
+
+
+def test_no_transaction_is_opened_ahead_once_no_rows_follow() -> None:
+    tools = HeldTools()
+    sink = sink_of(tools)
+    sink.open()
+    assert len(tools.helpers["open"].jobs) == WARM_AHEAD
+    ending = HeldTools()
+    sink = sink_of(ending)
+    sink.prepare(CheckpointId(1), final=True)
+    sink.open()
+    assert len(ending.helpers["open"].jobs) == 1, "for rows that wait, if there are any"
+
+
+@pytest.mark.parametrize(("opened_in_s", "limit_s"), [(0.05, 5.0), (6.0, 12.0)])
+def test_a_sink_waits_as_long_as_its_link_asks_for_and_says_so_beyond(
+    opened_in_s: float, limit_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools = HeldTools()
+    sink = sink_of(tools)
+    sink._opened_in_s = opened_in_s
+    sink.open()
+    sink.begin_close()
+    assert [name for name, one in tools.helpers.items() if one.stopped] == ["open", "prepare", "drain"]
+    tools.clock.now += 1.0  # another sink is closed first
+    sink.close()
+    assert tools.clock.now == limit_s
+    assert "sink out: helper threads still run after their time limit" in caplog.text
+
+
+def test_a_sink_whose_threads_end_in_time_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    tools = HeldTools()
+    sink = sink_of(tools)
+    sink.close()
+    assert (tools.clock.now, caplog.text) == (0.0, "")
+
+
+def test_an_opening_asks_nothing_more_once_its_sink_is_closed() -> None:
+    asked: list[str] = []
+
+    def list_topics(*_: object, **__: object) -> None:
+        asked.append("topics")
+
+    producer: Any = SimpleNamespace(list_topics=list_topics, init_transactions=lambda _: asked.append("init"))
+
+    class OneProducer(HeldTools):
+        def producer(self, config: Mapping[str, Any]) -> Any:  # as KafkaTools
+            return producer
+
+    properties = derive_producer_properties({"bootstrap.servers": SERVERS}, None, 60_000)
+    writer = Writer("out", {"t": TopicLimits()}, properties, OneProducer())
+    with pytest.raises(SinkFailed, match="the sink is closed"):
+        writer.open(SimpleNamespace(), lambda: bool(asked))  # type: ignore[arg-type]  # it is not asked
+    assert asked == ["topics"]
