@@ -71,7 +71,9 @@ def any_bytes(dice: random.Random) -> bytes | None:
 
 
 def fill(bootstrap: str, topics: list[str]) -> None:
-    """Records as they may be, some with a header whose name is not UTF-8, which only the other client writes."""
+    """Records as they may be, some with a header whose name is not UTF-8 or has a NUL, which only the other client
+    writes.
+    """
     dice = random.Random(SEED)
     now_ms = round(time.time() * 1000)  # older ones are deleted, newer ones refused
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 0}
@@ -80,8 +82,9 @@ def fill(bootstrap: str, topics: list[str]) -> None:
     for number in range(RECORDS):
         topic, partition = dice.choice(topics), dice.randrange(3)
         headers = any_headers(dice)
-        if number % 97 == 5:
-            strange = [*((name, value or b"") for name, value in headers), (_NotUtf8("x"), b"1")]
+        if number % 97 in (5, 7):
+            name = _NotUtf8("x") if number % 97 == 5 else "cut\0off"
+            strange = [*((name, value or b"") for name, value in headers), (name, b"1")]
             with_strange_names.send(topic, b"v", b"k", headers=strange, partition=partition)
             continue
         if number % 97 == 6:
@@ -138,6 +141,9 @@ def test_both_ways_give_the_same_records(broker: SessionBroker, topics: TopicMak
             rows = rows_of(records)
             assert sum(row[2] is None for row in rows.values()) == len(range(5, RECORDS, 97)), "names are not UTF-8"
             assert sum(row[3] is None for row in rows.values()) == len(range(6, RECORDS, 97)), "no negative time is one"
+            cut = [row for row in rows.values() if ("cut", b"1") in (row[2] or ())]  # type: ignore[operator]  # a list
+            assert len(cut) == len(range(7, RECORDS, 97)), "the client ends names at a NUL"
+            assert records.cut_names == (len(cut) if way == NATIVE else 0)
             check_parts(records)
             check_flat(records, way)
             if isinstance(records, NativeMessages):
@@ -203,7 +209,9 @@ def check_flat(records: Records, way: str) -> None:
 
 
 def check_headers_in_place(records: NativeMessages) -> None:
-    """The client is asked for headers of no record but those with an empty part, however they were compressed."""
+    """The client is asked for headers of no record but those with an empty part, or a name with a NUL, however they
+    were compressed.
+    """
     asked = 0
 
     def find(message: int, found: int) -> int:
@@ -212,7 +220,8 @@ def check_headers_in_place(records: NativeMessages) -> None:
         return ck.KafkaError._NOENT
 
     get = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(find)
-    expected = sum(not value or key == b"" for key, value in zip(records.keys, records.values, strict=True))
+    empty = sum(not value or key == b"" for key, value in zip(records.keys, records.values, strict=True))
+    expected = empty + records.cut_names  # one in each record
     records._address = {**records._address, "message_headers": ctypes.cast(get, ctypes.c_void_p).value or 0}
     assert sum(map(len, filter(None, records.headers))) > 0
     assert 0 < asked == expected

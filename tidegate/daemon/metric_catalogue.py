@@ -48,6 +48,13 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
             "tidegate_bytes_in_total", _C, "Bytes of keys, values and headers read by a source.", ("step", "subtask")
         ),
         MetricSpec(
+            "tidegate_header_names_cut_total",
+            _C,
+            "Names of headers with a NUL character, which the Kafka client cuts off there, as far as a source reads "
+            "headers and can see it: not without the compiled part, nor of a record without value.",
+            ("step", "subtask"),
+        ),
+        MetricSpec(
             "tidegate_records_out_total",
             _C,
             "Records produced by a sink, those of transactions that were aborted later included.",

@@ -170,6 +170,7 @@ class PipelineMetrics:
         for name, per_step in (
             ("records_in", report.records_in),
             ("bytes_in", report.bytes_in),
+            ("header_names_cut", report.header_names_cut),
             ("records_out", report.records_out),
             ("bytes_out", report.bytes_out),
         ):

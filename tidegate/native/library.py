@@ -23,7 +23,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, int, int]]] = {
     "tg_run_ends": (_COUNT, 1, 2),
     "tg_keys": (None, 0, 2),
     "tg_timestamps": (_COUNT, 0, 3),
-    "tg_count_headers": (_COUNT, 0, 4),
+    "tg_count_headers": (_COUNT, 0, 5),
     "tg_headers": (None, 2, 5),
     "tg_record_bytes": (_COUNT, 0, 3),
     "tg_destroy": (None, 0, 1),

@@ -27,8 +27,11 @@ _WORDS_REMEDY: Final = "write all, none, or a list of names: [trace, source]"
 
 
 def _name(value: object) -> str:
-    """Of a header: any text, the empty one as well."""
-    return "" if value == "" else require_text(value, "the name of a header")
+    """Of a header: any text, the empty one as well, that the Kafka client does not cut off."""
+    name = "" if value == "" else require_text(value, "the name of a header")
+    if "\0" in name:
+        raise refusal("the name of the header has a NUL character", "remove it: the Kafka client ends the name there")
+    return name
 
 
 def _list(value: object) -> tuple[str, ...]:
@@ -101,7 +104,8 @@ class MetadataSettings(Settings):
         Column | None,
         Field(
             description="`array<struct<key: string, value: binary>>`: all headers in their order, with repeated ones; "
-            "the value may be NULL. A name that is not UTF-8 makes the record bad."
+            "the value may be NULL. A name that is not UTF-8 makes the record bad. The Kafka client cuts a name off "
+            "at a NUL character."
         ),
     ] = None
     timestamp: Annotated[

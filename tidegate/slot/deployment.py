@@ -231,6 +231,7 @@ class Deployment:
         return SlotReport(
             records_in={source.operator.name: source.records for source in self._sources},
             bytes_in={source.operator.name: source.bytes for source in self._sources},
+            header_names_cut={source.operator.name: source.header_names_cut for source in self._sources},
             records_out={sink.operator.name: sink.records for sink in self._sinks},
             bytes_out={sink.operator.name: sink.bytes for sink in self._sinks},
             bad_records=bad,

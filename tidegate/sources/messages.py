@@ -60,6 +60,9 @@ class Records(Messages, Protocol):
     def flat_headers(self) -> FlatHeaders | None:
         """`headers`; None where they are at hand as lists only."""
 
+    cut_names: int
+    """Names of headers that the client has cut off at a NUL, as far as it can be seen, once headers were asked for."""
+
     @property
     def timestamp_column(self) -> pl.Series:
         """`timestamps_ms` as Int64."""
@@ -109,6 +112,7 @@ class KafkaMessages:
 
     memory = None
     flat_headers = None
+    cut_names = 0
 
     def __init__(self, messages: Sequence[ck.Message]) -> None:
         self._messages = messages

@@ -113,6 +113,8 @@ class NativeMessages:
         self._kept = kept
         self._all = columns
         self._size_bytes = size_bytes
+        self.cut_names = 0
+        """See Records."""
 
     def __len__(self) -> int:
         return len(self._all.messages)
@@ -191,7 +193,7 @@ class NativeMessages:
     def _find_headers(self) -> tuple[array[int], array[int], array[int], array[int], array[int]]:
         """How many each message has; addresses and lengths of all names, and of all values."""
         count, address = len(self), self._address
-        lists, counts = room_of("Q", count), room_of("q", count)
+        lists, counts, cut = room_of("Q", count), room_of("q", count), room_of("q", 1)
         messages = address_of(self._columns.messages)
         number = self._library.free.tg_count_headers(
             messages,
@@ -200,7 +202,9 @@ class NativeMessages:
             address["header_cnt"],
             address_of(lists),
             address_of(counts),
+            address_of(cut),
         )
+        self.cut_names = cut[0]
         parts = room_of("Q", number), room_of("i", number), room_of("Q", number), room_of("i", number)
         if number:
             get = address["header_get_all"]

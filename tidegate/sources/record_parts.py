@@ -64,6 +64,8 @@ class PartsDecoder:
         self._reads = [(_reader(one, operator, schemas), one.name in self._columns) for one in operator.checked]
         """And whether anybody reads the column; else the records are only looked at."""
         self._tombstones = operator.on_null == TOMBSTONE
+        self.cut_names = 0
+        """See Records; of all batches."""
         if operator.headers:
             self._reads.append((lambda messages: read_headers(CARRIED_HEADERS, messages), True))
             self._columns.append(CARRIED_HEADERS)
@@ -78,6 +80,7 @@ class PartsDecoder:
         if waiting is not None:
             return waiting
         assert isinstance(decoded, Decoded)
+        self.cut_names += messages.cut_names
         parts = [one for one in found if isinstance(one, ReadKeys)]
         columns = [part.column for part, (_, wanted) in zip(parts, self._reads, strict=True) if wanted]
         if not decoded.failures and not any(part.failures for part in parts):

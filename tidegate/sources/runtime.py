@@ -14,6 +14,7 @@ from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import Out, Runtime
 from tidegate.operators.spec import DEAD
 from tidegate.sources.kafka import KafkaSource, SourceBatch
+from tidegate.sources.record_parts import PartsDecoder
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ class SourceRuntime(KafkaSource, Runtime):
         """See ports.Source."""
         self._clock_at_ms = 0
         self._bad_record = bad_record
+
+    @property
+    def header_names_cut(self) -> int:
+        """See SlotReport."""
+        return self._decoder.cut_names if isinstance(self._decoder, PartsDecoder) else 0
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # the contract's signature
         """Nothing arrives at a source."""

@@ -57,6 +57,8 @@ class SlotReport(msgspec.Struct, frozen=True, kw_only=True):
     """Counter: records returned by each source subtask, bad ones included."""
     bytes_in: dict[OperatorName, int] = {}
     """Counter: bytes of the keys and values of those records."""
+    header_names_cut: dict[OperatorName, int] = {}
+    """Counter: names of their headers that the Kafka client has cut off at a NUL, as far as it can be seen."""
     records_out: dict[OperatorName, int] = {}
     """Counter: records produced by each sink subtask, committed or not."""
     bytes_out: dict[OperatorName, int] = {}
