@@ -259,7 +259,10 @@ def test_X34_with_a_key_of_the_daemon_control_connections_are_encrypted_and_othe
         await asyncio.wait_for(reader.read(), DEADLINE_S)  # in clear: until it is closed
         with pytest.raises(ControlLost, match=r"cannot be reached|no deployment|closed"):
             other = await asyncio.to_thread(dial, server.port, make_channel_key("another"))
-            await asyncio.to_thread(other.exchange, hello(), 60)
+            try:
+                await asyncio.to_thread(other.exchange, hello(), 60)
+            finally:
+                other.close(0)
         assert not heard.slots
         link = await asyncio.to_thread(dial, server.port, key)
         exchanged = asyncio.create_task(asyncio.to_thread(link.exchange, hello(), 60))

@@ -60,8 +60,15 @@ def test_what_is_open_at_the_end_of_an_attempt_does_not_wait_for_a_partition_wit
         assert listed.is_set() is not beside
         answers.set()
         await asyncio.gather(lag, fence)
+        await close(edge)
 
     asyncio.run(scene())
+
+
+async def close(edge: KafkaEdge) -> None:
+    """Its threads; the clients are not real."""
+    edge._commit_client = edge._other_client = None
+    await edge.close()
 
 
 class Forbidding:
@@ -81,7 +88,14 @@ def begin(source: SourceOperator, *topics: str, known: Iterable[str] = ()) -> li
     edge = edge_of(Forbidding("orders-a", "orders-b"))
     parts = tuple(TopicPartition(topic, 0) for topic in topics)
     unplaced = Unplaced(source.name, parts, known_topics=frozenset(known))
-    return asyncio.run(edge.read_beginnings([(source, unplaced)], dt.datetime.now(dt.UTC)))
+
+    async def scene() -> list[SourcePositions]:
+        try:
+            return await edge.read_beginnings([(source, unplaced)], dt.datetime.now(dt.UTC))
+        finally:
+            await close(edge)
+
+    return asyncio.run(scene())
 
 
 def test_a_topic_that_a_pattern_has_found_and_that_may_not_be_read_gets_no_position() -> None:

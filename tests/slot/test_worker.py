@@ -50,19 +50,19 @@ class Failing(SlotProcess):
         raise self.error
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a bug"), PanicException("a bug"), SystemExit("a bug")])
-def test_whatever_ends_a_slot_is_reported(error: BaseException) -> None:
+@pytest.mark.parametrize("kind", [RuntimeError, PanicException, SystemExit])
+def test_whatever_ends_a_slot_is_reported(kind: type[BaseException]) -> None:
     """Polars panics, and a module of the user's may call `sys.exit`: neither is an Exception."""
     link = Nothing()
     selector = selectors.DefaultSelector()
     deploy = Deploy(ATTEMPT, SlotIndex(0), "", PLAN, (), SETTINGS, {}, (), ())
     slot = Failing(deploy, cast("Any", link), cast("Any", Nothing()), selector, Waker(selector))
-    slot.error = error
+    slot.error = kind("a bug")
     slot.serve()
     selector.close()
     failed, stopped = link.sent
     assert isinstance(failed, SlotFailed)
-    assert failed.message == f"{type(error).__name__}: a bug"
+    assert failed.message == f"{kind.__name__}: a bug"
     assert stopped == Stopped()
 
 

@@ -146,6 +146,8 @@ class Seat:
         self.over = True
         self._closing = True
         self.connection.closed.set()
+        if self.slot is not None:
+            self.slot.release()
         if all(seat.over for seat in self._world.seats):
             self._world.job_ended(None)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -26,8 +28,7 @@ class LoopbackServer:
     def __init__(self, handler: type[LoopbackHandler]) -> None:
         self.closed = threading.Event()
         """Set at the end, for what holds answers back."""
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type(handler.__name__, (handler,), {"owner": self}))
-        self._http.daemon_threads = True
+        self._http = _Server(type(handler.__name__, (handler,), {"owner": self}))
         self.port: int = self._http.server_address[1]
 
     @property
@@ -43,3 +44,32 @@ class LoopbackServer:
         self.closed.set()
         self._http.shutdown()
         self._http.server_close()
+        self._http.hang_up()
+
+
+class _Server(ThreadingHTTPServer):
+    """Closes the connections that clients keep, so that their threads end with it."""
+
+    daemon_threads = True
+
+    def __init__(self, handler: type[LoopbackHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        """Ends all connections."""
+        with self._lock:
+            for connection in self._open:
+                with suppress(OSError):  # the client was faster
+                    connection.shutdown(socket.SHUT_RDWR)

@@ -222,6 +222,11 @@ class LoopSlot(SlotProcess):
         """Close everything."""
         self._close()
 
+    def release(self) -> None:
+        """What the kernel does when a process ends: it unlocks the copies."""
+        if self._deployment is not None:
+            self._deployment._copies.close()
+
     def _make_deployment(self) -> Deployment:
         parts = LoopParts(self._storage)
         return LoopDeployment(self._deploy, self._clock, self._link.send, self._kafka, parts)

@@ -7,7 +7,6 @@ must not go on writing (facts: a frozen executor's workers live on for up to ten
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import selectors
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.errors import AttemptFailed
+from tidegate.slot.wake_pipe import WakePipe
 from tidegate.task.messages import (
     LENGTH,
     MESSAGE_BYTES_MAX,
@@ -61,8 +61,7 @@ class ControlLink:
         self.orders: queue.SimpleQueue[DriverMessage | None] = queue.SimpleQueue()
         self._wake = wake
         self._outbox: queue.SimpleQueue[SlotMessage] = queue.SimpleQueue()
-        self._poke_read, self._poke_write = os.pipe()
-        os.set_blocking(self._poke_write, False)
+        self._pipe = WakePipe()
         self._closing = False
         self._thread: threading.Thread | None = None
 
@@ -89,7 +88,7 @@ class ControlLink:
     def send(self, message: SlotMessage) -> None:
         """Queue an answer; returns at once. Safe from any thread."""
         self._outbox.put(message)
-        self._poke()
+        self._pipe.wake()
 
     def waiting(self) -> int:
         """Messages that are queued and not sent yet."""
@@ -99,18 +98,14 @@ class ControlLink:
         """Send what is queued and end the thread."""
         self._closing = True
         if self._thread is not None:
-            self._poke()
+            self._pipe.wake()
             self._thread.join(timeout_s)
         self._sock.close()
-
-    def _poke(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # the pipe is full of pokes: the thread is awake anyway
-            os.write(self._poke_write, b"!")
 
     def _serve(self, heartbeat: Callable[[], Heartbeat], interval_s: float, lease_s: float) -> None:
         watched = selectors.DefaultSelector()
         watched.register(self._sock, selectors.EVENT_READ)
-        watched.register(self._poke_read, selectors.EVENT_READ)
+        watched.register(self._pipe, selectors.EVENT_READ)
         heard = time.monotonic()
         beat_at = heard
         try:
@@ -123,8 +118,8 @@ class ControlLink:
                     beat_at = now + interval_s
                 wait = 0.0 if self._decrypted else max(0.0, min(beat_at, heard + lease_s) - now)
                 readable = [key.fileobj for key, _ in watched.select(wait)]
-                if self._poke_read in readable:
-                    os.read(self._poke_read, 4096)
+                if self._pipe in readable:
+                    self._pipe.drain()
                 self._drain_outbox()
                 if self._closing:
                     return

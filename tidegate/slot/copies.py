@@ -20,6 +20,7 @@ import os
 import shutil
 import stat
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -102,7 +103,7 @@ class LocalCopies(Copies):
             root = _own_root(base)
             sweep_copies(base, clock)
             self._folder = root / hashlib.sha256(owner.encode()).hexdigest()[:32]
-            self._lock = _take_folder(self._folder)
+            self._release = weakref.finalize(self, os.close, _take_folder(self._folder))
         except OSError as failure:
             raise describe_failure(self.location, "make", "a folder for copies of state", failure) from failure
 
@@ -160,7 +161,7 @@ class LocalCopies(Copies):
         """See Copies."""
         with suppress(OSError):
             os.utime(self._folder)
-        os.close(self._lock)
+        self._release()
 
     def _path(self, name: str) -> Path:
         """Names sort by checkpoint."""

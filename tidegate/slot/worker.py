@@ -29,6 +29,7 @@ from tidegate.slot.control_link import ControlLink
 from tidegate.slot.faults import ForkServerFrozen, derive_failure, is_of_the_work
 from tidegate.slot.fork_guard import FROZEN, read_state
 from tidegate.slot.transport import SOCKETS, DataTransport
+from tidegate.slot.wake_pipe import WakePipe
 from tidegate.slot.worker_logs import SlotLogHandler
 from tidegate.state.local_directory import sweep
 from tidegate.task.messages import (
@@ -58,20 +59,15 @@ class Waker:
     """Ends the selector's wait from any thread."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(self._write, False)
-        selector.register(self._read, selectors.EVENT_READ, self._on_readable)
+        self._pipe = WakePipe()
+        selector.register(self._pipe, selectors.EVENT_READ, self._on_readable)
 
     def wake(self) -> None:
-        """Make the pipe readable; a full pipe is readable already."""
-        try:
-            os.write(self._write, b"!")
-        except BlockingIOError:
-            return
+        """Make the selector return."""
+        self._pipe.wake()
 
     def _on_readable(self, _mask: int) -> None:
-        os.read(self._read, 65536)
+        self._pipe.drain()
 
 
 def run_slot(bootstrap: SlotBootstrap, partition: int) -> int:

@@ -34,20 +34,21 @@ class JvmOutput:
     """The read end. `writer()` gives the descriptor for the JVM's stdout and stderr, once."""
 
     def __init__(self) -> None:
-        self._read, self._write = os.pipe()
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._ending = False
         self._hushed = False
-        self._thread = threading.Thread(target=self._run, name="jvm-output", daemon=True)
+        self._thread: threading.Thread | None = None
 
     @contextmanager
     def writer(self) -> Iterator[int]:
         """For the time in which the JVM is started; closed afterwards, so that its end is our end of file."""
+        read, write = os.pipe()
+        self._thread = threading.Thread(target=self._run, args=(read,), name="jvm-output", daemon=True)
         self._thread.start()
         try:
-            yield self._write
+            yield write
         finally:
-            os.close(self._write)
+            os.close(write)
 
     @property
     def tail(self) -> str:
@@ -60,11 +61,12 @@ class JvmOutput:
 
     def wait_end(self, timeout_s: float) -> None:
         """Until everything has been read, when the JVM has ended."""
-        self._thread.join(timeout_s)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
 
-    def _run(self) -> None:
+    def _run(self, read: int) -> None:
         rest = b""
-        while chunk := os.read(self._read, READ_BYTES):
+        while chunk := os.read(read, READ_BYTES):
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 self._tell(line)
@@ -72,7 +74,7 @@ class JvmOutput:
                 self._tell(rest)
                 rest = b""
         self._tell(rest)
-        os.close(self._read)
+        os.close(read)
 
     def _tell(self, line: bytes) -> None:
         text = line[:LINE_BYTES_MAX].decode(errors="replace").rstrip()

@@ -71,6 +71,8 @@ class Daemon:
         self.stopped.set_result(None)
 
     def close(self) -> None:
+        if self.work is not None:
+            self.work.remove()
         if self.loop.is_closed():
             return
         self.loop.call_soon_threadsafe(self.loop.stop)

@@ -13,7 +13,7 @@ _EPHEMERAL_FIRST_DEFAULT = 32_768
 _TRIES_MAX = 200
 
 
-_reserved: list[int] = []
+reserved: list[int] = []
 """Descriptors of sockets that are bound and never listen, until the process ends: other processes that look for a port
 pass these by, also while their broker is down."""
 
@@ -46,7 +46,7 @@ def _reserve(port: int) -> bool:
         held.close()
         return False
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    _reserved.append(held.detach())
+    reserved.append(held.detach())
     return True
 
 

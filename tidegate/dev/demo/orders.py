@@ -60,7 +60,7 @@ def write_orders(bootstrap: str, topic: str, orders: Iterator[Order], rate: floa
         "queue.buffering.max.messages": 500_000,
         "delivery.report.only.error": True,
         "message.timeout.ms": 120_000,
-        "log_level": 3,
+        "log_level": 0,
         "on_delivery": lambda error, _message: failures.append(error) if error is not None else None,
     }
     producer = Producer(dict(settings))
