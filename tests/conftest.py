@@ -21,6 +21,7 @@ from hypothesis import settings
 
 from tests.scheduling import ByRoom, derive_rank
 from tests.support.formatting import formatted_once
+from tests.support.leaks import LeakCheck
 from tests.support.trying import tried_here
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.server import create_topics
@@ -42,6 +43,10 @@ CONTAINER_SETTINGS = {
 
 KEPT = {"retention.ms": "-1"}
 """Of topics whose records have old timestamps: by default brokers delete them, in the middle of a test."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(LeakCheck())
 
 
 @pytest.hookimpl(tryfirst=True)  # after the shuffling, whose order remains within a room

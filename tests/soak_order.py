@@ -17,10 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 
 from tests.sinks.driving import NO_IDS, Cluster, DrivenSink, permit, sink_operator
+from tests.support import clients
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.formats.records import OutputRecords
 from tidegate.ids import CheckpointId
@@ -76,7 +76,7 @@ class Check:
 
 def read(bootstrap: str, topic: str, partitions: int, count: int, check: Check) -> None:
     """Everything committed in the topic, partition by partition in their own order."""
-    reader = Consumer(
+    reader = clients.consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "soak",

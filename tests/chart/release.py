@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from confluent_kafka import Consumer, Producer
 
 from tests.chart.api import free_port
 from tests.chart.cluster import Cluster
 from tests.chart.pod import Pod
 from tests.chart.programs import CHART
+from tests.support import clients
 from tests.waiting import wait_until
 
 PIPELINE = """# Copies numbers; what is odd goes elsewhere.
@@ -74,7 +74,7 @@ class Release:
 
     def write(self, count: int) -> None:
         """More numbers."""
-        producer = Producer({"bootstrap.servers": self._bootstrap})
+        producer = clients.producer({"bootstrap.servers": self._bootstrap})
         for n in range(self._written, self._written + count):
             producer.produce(self._source, json.dumps({"n": n, "text": "no"}), str(n))
         assert producer.flush(60) == 0
@@ -102,7 +102,7 @@ class Release:
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
         }
-        consumer = Consumer(settings)
+        consumer = clients.consumer(settings)
         values: list[bytes] = []
         try:
             consumer.subscribe([self._sink])

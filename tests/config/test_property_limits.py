@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import re
 from collections.abc import Iterator, Mapping
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaException
 
 from tests.depth import DEPTH
+from tests.support import clients
 from tidegate.config.load import parse_pipeline
 from tidegate.config.login import decide_login_problems
 from tidegate.config.properties import (
@@ -27,8 +27,6 @@ from tidegate.sources.consumer_properties import derive_consumer_properties
 
 BOOTSTRAP = {"bootstrap.servers": "127.0.0.1:1"}
 TRANSACTION_MS = 60_000
-SILENT = logging.getLogger("tests.silent")
-SILENT.setLevel(logging.CRITICAL + 1)
 FILES = re.compile(r"\.location|\.pem|^ssl\.(curves|sigalgs)")
 """Properties that depend on the files and the OpenSSL of a machine."""
 
@@ -40,11 +38,11 @@ def refusals(properties: Mapping[str, str]) -> list[str]:
     own = reveal(derive_client_properties(properties, "producer"))
     theirs = derive_producer_properties(own, TransactionalId("t"), TRANSACTION_MS)
     try:
-        Consumer({**mine, "group.id": "g"}, logger=SILENT).close()
+        clients.consumer({**mine, "group.id": "g"}).close()
     except (KafkaException, ValueError) as error:
         found.append(str(error))
     try:
-        Producer(theirs, logger=SILENT)
+        clients.producer(theirs)
     except (KafkaException, ValueError) as error:
         found.append(str(error))
     return found

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # not in their __all__
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # not in their __all__
 
 from tests.conftest import SessionBroker, TopicMaker
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.discovery import TopicFound, TopicGone, TopicReplaced
 from tidegate.coordinator.entries import Identity
@@ -84,14 +85,14 @@ async def _steps(once: Callable[[], Awaitable[None]], steps: tuple[Callable[[], 
 
 
 def grow(broker: SessionBroker, topic: str, partitions: int) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = clients.admin({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
         future.result(30)
     wait_until(lambda: len(admin.list_topics(topic, timeout=30).topics[topic].partitions) == partitions, "partitions")
 
 
 def delete(broker: SessionBroker, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = clients.admin({"bootstrap.servers": broker.bootstrap})
     for future in admin.delete_topics([topic]).values():
         future.result(30)
     # The controller has answered; the broker that is asked next may be behind it.

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Partition
 from kafka import KafkaAdminClient
 
 from tests.conftest import BrokerMaker, SessionBroker, TopicMaker
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.dev.broker import BrokerFailed, DevelopmentBroker, server
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.slow
 def write(bootstrap: str, topic: str, values: list[bytes]) -> None:
     """Produce these values to partition 0, all of them acknowledged."""
     errors: list[object] = []
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "log_level": 0})
+    producer = clients.producer({"bootstrap.servers": bootstrap, "acks": "all"})
     for value in values:
         producer.produce(
             topic, value, partition=0, on_delivery=lambda error, _: errors.append(error) if error else None
@@ -35,7 +36,7 @@ def write(bootstrap: str, topic: str, values: list[bytes]) -> None:
 
 def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     """The first `count` values of partition 0."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "read", "log_level": 0})
+    consumer = clients.consumer({"bootstrap.servers": bootstrap, "group.id": "read"})
     try:
         consumer.assign([Partition(topic, 0, 0)])
         messages: list[Message] = []

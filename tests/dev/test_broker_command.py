@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka.admin import AdminClient
 
+from tests.support import clients
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.command import broker
 from tidegate.dev.broker.server import PORTS_FILE
@@ -64,7 +64,7 @@ def test_given_directory_is_kept_and_topics_may_exist_already(tmp_path: Path) ->
     addresses = set()
     for _ in range(2):
         with running(tmp_path, *arguments) as (process, address):
-            found = AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).topics
+            found = clients.admin({"bootstrap.servers": address}).list_topics(timeout=30).topics
             assert {name: len(found[name].partitions) for name in ("orders", "totals")} == {"orders": 3, "totals": 1}
             addresses.add(address)
             process.send_signal(signal.SIGTERM)

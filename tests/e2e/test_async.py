@@ -6,11 +6,11 @@ import json
 import os
 from pathlib import Path
 
-import confluent_kafka as ck
 import msgspec
 import pytest
 
 from tests.conftest import SessionBroker, TopicMaker
+from tests.support import clients
 from tests.support.daemon_process import DaemonProcess
 from tests.support.lookup_server import lookup_server
 from tidegate.dev.demo.verify import read_topic
@@ -70,7 +70,7 @@ def answered(number: int) -> dict[str, object]:
 
 
 def produce(bootstrap: str, topic: str) -> None:
-    producer = ck.Producer({"bootstrap.servers": bootstrap})
+    producer = clients.producer({"bootstrap.servers": bootstrap})
     for number in range(PARTITIONS * COUNT):
         producer.produce(topic, json.dumps({"n": number}), partition=number // COUNT)
     assert producer.flush(60) == 0

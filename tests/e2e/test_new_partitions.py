@@ -7,9 +7,9 @@ import signal
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
 
 from tests.e2e.conftest import RigMaker
+from tests.support import clients
 from tests.support.daemon_process import DaemonProcess
 from tests.support.processes import frozen, kill
 from tests.support.rig import PARTITIONS, Rig, read_journal
@@ -24,7 +24,7 @@ FOUND = r"reads new partitions from their start: "
 
 def mirrored(rig: Rig) -> dict[int, int]:
     """Offsets of the consumer group by partition."""
-    admin = AdminClient({"bootstrap.servers": rig.broker.bootstrap})
+    admin = clients.admin({"bootstrap.servers": rig.broker.bootstrap})
     group = rig.pipeline.name
     (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
     return {part.partition: part.offset for part in future.result(30).topic_partitions or []}
@@ -88,7 +88,7 @@ def check_read_and_survived(rig: Rig, daemon: DaemonProcess, partition: int) -> 
 
 def replace_topic(rig: Rig, daemon: DaemonProcess) -> None:
     """By another one of its name, while it is read."""
-    admin = AdminClient({"bootstrap.servers": rig.broker.bootstrap})
+    admin = clients.admin({"bootstrap.servers": rig.broker.bootstrap})
     with frozen(daemon.slots()):  # readers that look while there is no such topic report that
         for future in admin.delete_topics([rig.topic["orders"]]).values():
             future.result(30)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka as ck
 import fastavro
 import msgspec
 import pytest
@@ -17,6 +16,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.formats.protobuf.any_protobuf import file_of, text_of
+from tests.support import clients
 from tests.support.apicurio import Apicurio
 from tests.support.command import tidegate
 from tests.support.daemon_process import DaemonProcess
@@ -99,7 +99,7 @@ class Payments:
     def __init__(self, registry: Apicurio, bootstrap: str, source: str, target: str) -> None:
         self.source, self.target = source, target
         self._registry, self._bootstrap = registry, bootstrap
-        self._producer = ck.Producer({"bootstrap.servers": bootstrap})
+        self._producer = clients.producer({"bootstrap.servers": bootstrap})
         fields: list[tuple[Any, ...]] = [("id", "int64"), ("who", "t.Customer")]
         customer = file_of({"Customer": [("name", "string")]}, name="customer.proto")
         self._refers = {"name": "customer.proto", "subject": "customer", "version": 1}
@@ -168,7 +168,7 @@ class Writer:
 
     def __init__(self, bootstrap: str, topic: str, key_id: int) -> None:
         self._key_id = key_id
-        self._producer = ck.Producer({"bootstrap.servers": bootstrap})
+        self._producer = clients.producer({"bootstrap.servers": bootstrap})
         self._topic = topic
 
     def write(self, partition: int, schema_id: int, schema: dict[str, Any], rows: list[dict[str, Any]]) -> None:

@@ -6,11 +6,11 @@ import re
 
 import confluent_kafka as ck
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from tests.conftest import BrokerMaker
 from tests.e2e.conftest import RigMaker
 from tests.e2e.test_crash_points import crash, listed_states, loaded
+from tests.support import clients
 from tests.support.rig import PARTITIONS, Rig
 from tests.waiting import wait_until
 from tidegate.kafka.facts import CoordinatorState
@@ -31,7 +31,7 @@ def wait_aborted(rig: Rig) -> None:
 
 def delete_outputs(rig: Rig) -> None:
     """All that both outputs have."""
-    admin = AdminClient({"bootstrap.servers": rig.broker.bootstrap})
+    admin = clients.admin({"bootstrap.servers": rig.broker.bootstrap})
     outputs = (rig.topic["paid"], rig.topic["totals"])
     everything = [ck.TopicPartition(topic, index, -1) for topic in outputs for index in range(PARTITIONS)]
     for future in admin.delete_records(everything).values():

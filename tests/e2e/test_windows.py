@@ -12,11 +12,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
 
-import confluent_kafka as ck
 import msgspec
 import pytest
 
 from tests.conftest import SessionBroker, TopicMaker
+from tests.support import clients
 from tests.support.daemon_process import DaemonProcess
 from tests.support.tables import SINKS, SOURCE, STEPS, draw_history, expected_view, make_sinks, newest
 from tests.waiting import wait_until
@@ -125,7 +125,7 @@ def read_windows(bootstrap: str, topic: str) -> Windows:
 
 
 def produce_changes(bootstrap: str, topic: str, events: list[tuple[int, dict[str, Any] | None]]) -> None:
-    producer = ck.Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000})
+    producer = clients.producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000})
     for key, event in events:
         value = None if event is None else json.dumps(event)
         producer.produce(topic, value, key=str(key), partition=key % PARTITIONS)
@@ -143,7 +143,7 @@ def run(directory: Path, name: str, path: Path) -> DaemonProcess:
 
 
 def produce(bootstrap: str, topic: str, records: list[list[Record]]) -> None:
-    producer = ck.Producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000})
+    producer = clients.producer({"bootstrap.servers": bootstrap, "queue.buffering.max.messages": 1_000_000})
     for partition, rows in enumerate(records):
         for row in rows:
             producer.produce(topic, json.dumps(row), partition=partition)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.image.container import Container
+from tests.support import clients
 from tests.support.processes import find_descendants, kill
 from tests.tidy.tree import ROOT
 from tests.waiting import wait_until
@@ -134,7 +134,7 @@ def test_a_pipeline_is_exact_and_ends_in_order(tmp_path: Path, broker: SessionBr
 
 
 def produce(broker: SessionBroker, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer = clients.producer({"bootstrap.servers": broker.bootstrap})
     for n in range(RECORDS):
         producer.produce(topic, json.dumps({"n": n}).encode(), partition=n % 2)
     assert producer.flush(60) == 0
@@ -144,7 +144,7 @@ def read(broker: SessionBroker, topic: str, process: Any, log: Path) -> list[dic
     """All records of the output, as a read-committed reader sees them."""
     rows: list[dict[str, Any]] = []
     settings = {"group.id": topic, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, **settings})
+    consumer = clients.consumer({"bootstrap.servers": broker.bootstrap, **settings})
     consumer.subscribe([topic])
 
     def complete() -> bool:

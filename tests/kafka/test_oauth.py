@@ -14,6 +14,7 @@ import confluent_kafka as ck
 import pytest
 from kafka.errors import KafkaConnectionError
 
+from tests.support import clients
 from tests.support.certificates import Authority
 from tests.support.loopback_http import LoopbackHandler, LoopbackServer
 from tests.support.secured_broker import Right
@@ -363,10 +364,10 @@ def test_both_clients_log_in_by_tokens_and_stay_in_when_the_first_ones_have_expi
 
 def _write_and_ask_for(kafka: dict[str, str], seconds: float) -> None:
     """A transaction again and again, and the other client beside it; every transaction has to succeed."""
-    producer = ck.Producer({**kafka, "transactional.id": "orders.t", "log_level": 0})
+    producer = clients.producer({**kafka, "transactional.id": "orders.t"})
     producer.init_transactions(60)
     client = connect(kafka, 60.0)
-    consumer = ck.Consumer({**kafka, "group.id": "orders", "isolation.level": "read_committed", "log_level": 0})
+    consumer = clients.consumer({**kafka, "group.id": "orders", "isolation.level": "read_committed"})
     consumer.assign([ck.TopicPartition("paid", 0, 0)])
 
     def is_answered() -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError
 
+from tests.support import clients
 from tidegate.config.properties import UNUSABLE_KAFKA
 from tidegate.config.property_limits import RECORD_BYTES
 from tidegate.ids import TransactionalId
@@ -48,7 +49,7 @@ def test_nothing_outlives_its_transaction(timeout_ms: int) -> None:
     properties = derive_producer_properties(SERVERS, IDENTITY, timeout_ms)
     assert int(properties["message.timeout.ms"]) == timeout_ms
     assert int(properties["socket.timeout.ms"]) == min(15_000, timeout_ms)
-    Producer({**properties, "bootstrap.servers": "127.0.0.1:1", "log_level": 0})  # librdkafka takes them together
+    clients.producer({**properties, "bootstrap.servers": "127.0.0.1:1"})  # librdkafka takes them together
 
 
 def test_a_record_may_be_as_large_as_a_topic_takes_it_by_default() -> None:
@@ -94,7 +95,7 @@ def test_without_transactions_one_request_is_in_flight() -> None:
 def test_a_producer_that_asks_for_a_topic_does_not_make_it(identity: TransactionalId | None) -> None:
     """Of librdkafka's producers that is the default, at its own mock cluster as at brokers, where it is theirs, too."""
     properties = derive_producer_properties({"bootstrap.servers": "none"}, identity, 60_000)
-    producer = Producer({**properties, "test.mock.num.brokers": 1, "log_level": 0})
+    producer = clients.producer({**properties, "test.mock.num.brokers": 1})
     found = producer.list_topics("nowhere", timeout=10).topics["nowhere"]
     assert found.error is not None and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert not producer.list_topics(timeout=10).topics

@@ -84,4 +84,6 @@ class Subtasks:
     def close(self) -> None:
         """Free what they hold."""
         for runtime in self.runtimes:
+            for state in runtime.states.values():
+                state.close()
             runtime.close()

@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as Position
 
 from tests.conftest import KEPT
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.types import Committable
@@ -180,7 +181,7 @@ class Cluster:
 
     def _ends(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """High watermarks."""
-        consumer = Consumer(
+        consumer = clients.consumer(
             {"bootstrap.servers": self.bootstrap, "group.id": "reader", "isolation.level": "read_uncommitted"}
         )
         try:
@@ -201,7 +202,7 @@ class Cluster:
 def read_committed(bootstrap: str, ends: Mapping[TopicPartition, int]) -> dict[int, list[int]]:
     """Numbers from the start of each partition up to its end offset."""
     found: dict[int, list[int]] = defaultdict(list)
-    consumer = Consumer(
+    consumer = clients.consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "reader",

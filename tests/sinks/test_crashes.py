@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.sinks.driving import Cluster, permit, rows
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, TransactionalId
@@ -159,7 +160,6 @@ def test_other_transactions_in_the_partition_do_not_decide(cluster: Cluster) -> 
 
 def test_X02_deleted_records_leave_nothing_to_decide_by(cluster: Cluster) -> None:
     from confluent_kafka import TopicPartition as Position
-    from confluent_kafka.admin import AdminClient
 
     topic = cluster.topic(1)
     driven = cluster.sink(topic)
@@ -168,7 +168,7 @@ def test_X02_deleted_records_leave_nothing_to_decide_by(cluster: Cluster) -> Non
     cluster.committer.commit(permit([committable]))
     cluster.client.fence(committable.transactional_id)
     assert cluster.values(topic) == list(range(10))
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin = clients.admin({"bootstrap.servers": cluster.bootstrap})
     for future in admin.delete_records([Position(topic, 0, 11)]).values():
         future.result(60)
     with pytest.raises(TransactionGone, match="nothing is left in Kafka"):
@@ -176,14 +176,13 @@ def test_X02_deleted_records_leave_nothing_to_decide_by(cluster: Cluster) -> Non
 
 
 def test_X02_a_deleted_topic_leaves_nothing_to_decide_by(cluster: Cluster) -> None:
-    from confluent_kafka.admin import AdminClient
 
     topic = cluster.topic(1)
     driven = cluster.sink(topic)
     driven.write(rows(range(10)))
     (committable,) = driven.prepared(1).committables
     cluster.client.fence(committable.transactional_id)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin = clients.admin({"bootstrap.servers": cluster.bootstrap})
     for future in admin.delete_topics([topic]).values():
         future.result(60)
     wait_until(lambda: not cluster.client.topics([topic]), "the broker has forgotten it", 60)

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient
 
 from tests.sinks.driving import Cluster, permit, rows
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
 from tidegate.dev.broker import DevelopmentBroker
@@ -50,7 +50,7 @@ def forgetful(forgetful_broker: DevelopmentBroker, unique_name: Callable[[str], 
 
 def remove_records(cluster: Cluster, committable: Committable, *, but: int = 0) -> None:
     """As retention does it: all partitions of the transaction but so many lose everything up to now."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin = clients.admin({"bootstrap.servers": cluster.bootstrap})
     parts = [part.partition for part in committable.written][but:]
     ends = cluster.client.stable_offsets(parts)
     for future in admin.delete_records([Position(p.topic, p.partition, ends[p]) for p in parts]).values():

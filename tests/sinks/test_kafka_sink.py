@@ -6,9 +6,10 @@ import time
 
 import msgspec
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # not in their __all__
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # not in their __all__
 
 from tests.sinks.driving import NO_IDS, Cluster, assert_order_per_key, permit, rows
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
 from tidegate.formats.records import OutputRecords
@@ -222,10 +223,9 @@ def test_record_timestamps_are_written(cluster_tv2: Cluster) -> None:
     driven = cluster_tv2.sink(topic)
     driven.write(stamped(rows(range(3)), [1_000, None, 3_000]))
     cluster_tv2.committer.commit(permit(driven.prepared(1).committables))
-    from confluent_kafka import Consumer
     from confluent_kafka import TopicPartition as Position
 
-    reader = Consumer({"bootstrap.servers": cluster_tv2.bootstrap, "group.id": "timestamps"})
+    reader = clients.consumer({"bootstrap.servers": cluster_tv2.bootstrap, "group.id": "timestamps"})
     try:
         reader.assign([Position(topic, 0, 0)])
         stamps = [message.timestamp()[1] for message in reader.consume(3, 60)]
@@ -247,10 +247,9 @@ def test_headers_partitions_and_topics_of_single_records_are_written_and_committ
     places = {part.partition for one in prepared.committables for part in one.written}
     assert places == {TopicPartition(own, 2), TopicPartition(own, 1), TopicPartition(other, 0)}
     cluster_tv2.committer.commit(permit(prepared.committables))
-    from confluent_kafka import Consumer
     from confluent_kafka import TopicPartition as Position
 
-    reader = Consumer(
+    reader = clients.consumer(
         {"bootstrap.servers": cluster_tv2.bootstrap, "group.id": "routed", "isolation.level": "read_committed"}
     )
     try:
@@ -271,7 +270,7 @@ def test_X12_a_partition_that_the_topic_was_given_meanwhile_is_written_to(
     topic = cluster_tv2.topic(1)
     driven = cluster_tv2.sink(topic, exactly_once=exactly_once)
     driven.turn_until(lambda: driven.sink.room > 0, "room in the sink")
-    admin = AdminClient({"bootstrap.servers": cluster_tv2.bootstrap})
+    admin = clients.admin({"bootstrap.servers": cluster_tv2.bootstrap})
     for future in admin.create_partitions([NewPartitions(topic, 2)]).values():
         future.result(30)
     wait_until(lambda: cluster_tv2.client.topics([topic])[topic].partitions == 2, "the topic has two partitions")
@@ -365,13 +364,12 @@ def test_an_unknown_topic_stops_the_pipeline_with_its_name(cluster_tv2: Cluster)
 
 
 def test_a_deleted_topic_fails_the_prepare(cluster_tv2: Cluster) -> None:
-    from confluent_kafka.admin import AdminClient
 
     topic = cluster_tv2.topic(1)
     driven = cluster_tv2.sink(topic, kafka={"message.timeout.ms": "3000"})
     driven.write(rows(range(10)))
     driven.written()
-    admin = AdminClient({"bootstrap.servers": cluster_tv2.bootstrap})
+    admin = clients.admin({"bootstrap.servers": cluster_tv2.bootstrap})
     for future in admin.delete_topics([topic]).values():
         future.result(60)
     wait_until(lambda: not cluster_tv2.client.topics([topic]), "the broker has forgotten it", 60)

@@ -7,10 +7,10 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import confluent_kafka as ck
 import pytest
 
 from tests.sinks.driving import DrivenSink, rows, sink_operator
+from tests.support import clients
 from tests.support.certificates import Authority
 from tests.support.secured_broker import Right, SecuredBroker
 from tidegate.cli.connect import find_problems
@@ -98,7 +98,7 @@ def test_both_clients_get_in_by_the_same_properties(
         ours = client.cluster_id()
     finally:
         client.close()
-    assert ck.Producer(given).list_topics(timeout=60).cluster_id == ours
+    assert clients.producer(given).list_topics(timeout=60).cluster_id == ours
     assert diagnose(given, 60) is None
 
 
@@ -107,7 +107,7 @@ def test_a_scram_user_whose_name_is_a_list_gets_in_and_is_refused_by_its_own_nam
     secured.add_scram_user(user, SCRAM_PASSWORD)
     given = {**scram(secured), "sasl.username": user}
     KAFKA_TOOLS.connect(given, 60).close()
-    assert ck.Producer(given).list_topics(timeout=60).brokers
+    assert clients.producer(given).list_topics(timeout=60).brokers
     obstacle = diagnose({**given, "sasl.password": "wrong-secret"}, 60)
     assert obstacle is not None and f"refuses the user `{user}` (SCRAM-SHA-512)" in obstacle.text
 

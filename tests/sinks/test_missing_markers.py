@@ -9,12 +9,12 @@ import uuid
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import confluent_kafka as ck
 import pytest
 
 from tests.daemon.small_pipeline import pipeline
 from tests.sinks.driving import Cluster, DrivenSink, permit, read_committed, rows
 from tests.sinks.leaping import LeapingClock
+from tests.support import clients
 from tests.support.lost_markers import lose_markers
 from tests.support.secured_broker import Right, SecuredBroker
 from tests.waiting import PATIENCE_S, wait_until
@@ -220,7 +220,7 @@ def test_a_marker_of_an_older_epoch_cannot_hurt_the_next_transaction(stage: Stag
     """And the other way round: without its marker a committed transaction shares the end of the next one of its id."""
     case = stage.cases["joined"]
     before = {one.partition: one for one in stage.opened("joined")}
-    producer = ck.Producer(
+    producer = clients.producer(
         {"bootstrap.servers": stage.cluster.bootstrap, "transactional.id": case.one.transactional_id, "linger.ms": 0}
     )
     producer.init_transactions(60)

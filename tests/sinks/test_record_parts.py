@@ -7,12 +7,13 @@ import json
 from collections.abc import Sequence
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message, TopicPartition
 
 from tests.operators.driven import drive
 from tests.plan.test_build import HEAD
 from tests.sinks.driving import Cluster, DrivenSink, permit
 from tests.sources.kafka_topics import Reading
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.config.load import parse_pipeline
 from tidegate.formats.records import RecordEncoder
@@ -70,7 +71,7 @@ sinks:
 
 
 def produce(bootstrap: str, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
+    producer = clients.producer({"bootstrap.servers": bootstrap})
     for partition, key, value, headers, at_ms in GIVEN:
         producer.produce(topic, value, key, partition, timestamp=at_ms, headers=list(headers))
     assert producer.flush(60) == 0
@@ -108,7 +109,9 @@ def run(cluster: Cluster, text: str) -> list[Record]:
 
 def read(bootstrap: str, topic: str, count: int) -> list[Record]:
     """In the order of their partitions and offsets."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed"})
+    consumer = clients.consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
+    )
     found: list[Message] = []
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])

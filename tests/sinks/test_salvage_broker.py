@@ -12,10 +12,10 @@ import confluent_kafka as ck
 import msgspec
 import pytest
 from confluent_kafka import admin
-from confluent_kafka.admin import AdminClient
 
 from tests.conftest import BrokerMaker
 from tests.sinks.driving import Cluster, assert_order_per_key, permit, rows
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.types import Committable
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
@@ -73,8 +73,8 @@ def send(producer: ck.Producer, topic: str, records: Sequence[Record]) -> None:
 def producer_of(cluster: Cluster, identity: str | None, settings: Mapping[str, str] | None = None) -> ck.Producer:
     config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": "5", **(settings or {})}
     if identity is None:
-        return ck.Producer(config)
-    producer = ck.Producer({**config, "transactional.id": identity, "transaction.timeout.ms": "60000"})
+        return clients.producer(config)
+    producer = clients.producer({**config, "transactional.id": identity, "transaction.timeout.ms": "60000"})
     producer.list_topics(timeout=60)
     producer.init_transactions(60)
     producer.begin_transaction()
@@ -129,7 +129,7 @@ def make_salvager(
 def committed(cluster: Cluster, topic: str) -> dict[int, list[Record]]:
     """What a read-committed reader finds, with everything, by partition."""
     ends = cluster.client.stable_offsets([TopicPartition(topic, index) for index in range(PARTITIONS)])
-    consumer = ck.Consumer(
+    consumer = clients.consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
             "group.id": "reader",
@@ -300,7 +300,7 @@ def test_deleted_records_are_missed_and_what_is_left_is_written_where_somebody_a
     lose(cluster, one)
     found = Committer(cluster.client).settle(permit([one]))
     part = one.written[-1]
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin = clients.admin({"bootstrap.servers": cluster.bootstrap})
     below = ck.TopicPartition(topic, part.partition.partition, part.start_offset + 1)
     for future in admin.delete_records([below]).values():
         future.result(60)
@@ -321,7 +321,7 @@ def allow_age(cluster: Cluster, topic: str, before_ms: int, *, of_2020: bool) ->
         "message.timestamp.before.max.ms", str(before_ms), incremental_operation=change.AlterConfigOpType.SET
     )
     wanted = change.ConfigResource(change.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    client = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    client = clients.admin({"bootstrap.servers": cluster.bootstrap})
     for future in client.incremental_alter_configs([wanted]).values():
         future.result(60)
     plain = producer_of(cluster, None)

@@ -16,6 +16,7 @@ import pytest
 from tests.support.certificates import make_channel_key
 from tests.support.descriptors import no_descriptors_left
 from tests.waiting import wait_until
+from tidegate.dev.broker.ports import reserve_ports
 from tidegate.errors import AttemptFailed
 from tidegate.ids import Attempt, CheckpointId, SlotIndex
 from tidegate.slot.channel_sockets import Channel, EncryptedSockets, Listening, Sockets
@@ -285,8 +286,7 @@ def test_a_peer_that_is_reset_is_lost(cluster: Callable[[int], Cluster]) -> None
 
 def test_a_peer_that_does_not_listen_is_lost_with_its_address() -> None:
     slot = Slot(0)
-    with socket.create_server((LOOPBACK, 0)) as closed:
-        port = closed.getsockname()[1]
+    (port,) = reserve_ports(1)
     try:
         with pytest.raises(PeerLost, match=f"slot 1 at {LOOPBACK}:{port} cannot be reached"):
             slot.open([slot.address, PeerAddress(LOOPBACK, port)], [1])

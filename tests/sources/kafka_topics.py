@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Iterable
 from typing import Any, Self
 
-import confluent_kafka as ck
 import polars as pl
 
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.beginning import Unplaced
 from tidegate.coordinator.types import SourcePositions
@@ -28,7 +28,7 @@ SCHEMA = (("id", BIGINT), ("name", STRING))
 
 def produce(bootstrap: str, topic: str, values: Iterable[bytes | None], partition: int = 0, **record: Any) -> None:
     """Plain records, acknowledged."""
-    producer = ck.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "message.max.bytes": 20_000_000})
+    producer = clients.producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "message.max.bytes": 20_000_000})
     for value in values:
         producer.produce(topic, value=value, partition=partition, **record)
     assert producer.flush(60) == 0
@@ -38,7 +38,7 @@ def produce_transaction(
     bootstrap: str, topic: str, values: Iterable[bytes], partition: int = 0, *, commit: bool = True
 ) -> None:
     """One transaction, ended, with its marker in the log."""
-    producer = ck.Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex})
+    producer = clients.producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(60)
     producer.begin_transaction()
     for value in values:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import confluent_kafka as ck
 import msgspec
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # not in their __all__
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # not in their __all__
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.sources.kafka_topics import Reading, orders, produce, source_operator
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import OperatorName, TopicPartition
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def grow(bootstrap: str, topic: str, partitions: int) -> None:
     """Grow to as many partitions in all; returns when their leader takes records."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = clients.admin({"bootstrap.servers": bootstrap})
     for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
         future.result(60)
     wait_until(lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == partitions, "partitions")
@@ -116,7 +117,7 @@ def test_a_partition_that_lost_its_first_records_stops_the_source(broker: Sessio
         reading.source.wait_ready(60)
         grow(broker.bootstrap, topic, 2)
         produce(broker.bootstrap, topic, orders(range(9)), 1)
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin = clients.admin({"bootstrap.servers": broker.bootstrap})
         for future in admin.delete_records([ck.TopicPartition(topic, 1, 5)]).values():
             future.result(60)
         reading.source.add_partitions([TopicPartition(topic, 1)])

@@ -12,6 +12,7 @@ import confluent_kafka as ck
 import pytest
 
 from tests.sources.ways import WAYS, Way
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.ids import TopicPartition
 from tidegate.native.library import Address
@@ -34,11 +35,11 @@ class MockCluster:
         if not isinstance(lib, Librdkafka):
             pytest.fail(f"the mock cluster is out of reach: {lib}")
         self._library = ctypes.CDLL(ck.cimpl.__file__)
-        self._owner = ck.Producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1, "log_level": 0})
+        self._owner = clients.producer({"bootstrap.servers": "none", "test.mock.num.brokers": 1})
         self._cluster = self._call("handle_mock_cluster", Address, Address(lib.handle_of(self._owner)))
         self.bootstrap = self._call("mock_cluster_bootstraps", ctypes.c_char_p, Address(self._cluster)).decode()
         self._call("mock_topic_create", ctypes.c_int, Address(self._cluster), b"orders", 1, 1)
-        self._producer = ck.Producer({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        self._producer = clients.producer({"bootstrap.servers": self.bootstrap})
 
     def _call(self, name: str, result: Any, *arguments: Any) -> Any:
         function = getattr(self._library, f"rd_kafka_{name}")
@@ -86,9 +87,8 @@ class Reading:
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "topic.metadata.propagation.max.ms": 0,
-            "log_level": 0,
         }
-        self.client = ck.Consumer(settings, error_cb=self.errors.append)
+        self.client = clients.consumer(settings, error_cb=self.errors.append)
         self.fetcher: Fetcher = Way(way).fetcher(self.client, self.errors.append)
         self.values: list[bytes | None] = []
         self.events: list[Event] = []

@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from typing import Any, Self
 
-import confluent_kafka as ck
 import polars as pl
 import pytest
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.operators.driven import Collected
 from tests.sources.kafka_topics import begin, orders, produce, source_operator
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
@@ -73,7 +73,7 @@ def test_empty_partitions_hold_nothing_back_open_transactions_do_and_a_restart_k
 ) -> None:
     topic = topics("orders", 3)
     produce(broker.bootstrap, topic, orders([1]), 0, timestamp=100_000)
-    producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": uuid.uuid4().hex})
+    producer = clients.producer({"bootstrap.servers": broker.bootstrap, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions(60)
     producer.begin_transaction()
     for value in orders([2]):
@@ -103,7 +103,7 @@ def test_an_idle_partition_is_passed_after_the_broker_was_asked_also_after_what_
         produce(broker.bootstrap, topic, orders([partition]), partition, timestamp=100_000)
     with Subtask(broker.bootstrap, topic, 2, until="never") as one:
         wait_until(lambda: one.seen(StreamStatus(idle=True)), "both are idle")
-        producer = ck.Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": uuid.uuid4().hex})
+        producer = clients.producer({"bootstrap.servers": broker.bootstrap, "transactional.id": uuid.uuid4().hex})
         producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce(topic, value=orders([2])[0], partition=1, timestamp=70_000)

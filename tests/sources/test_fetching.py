@@ -10,6 +10,7 @@ import confluent_kafka as ck
 import pytest
 
 from tests.sources.scripted import P0, P1, ScriptedClient
+from tests.support import clients
 from tidegate.ids import TopicPartition
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka
@@ -85,7 +86,7 @@ def forget(error: ck.KafkaError) -> None:
 def consumer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[ck.Consumer]:
     caplog.set_level(logging.INFO, "tidegate.sources")
     fetching._report.cache_clear()
-    made = ck.Consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "tests"})
+    made = clients.consumer({"bootstrap.servers": "127.0.0.1:9", "group.id": "tests"})
     monkeypatch.setattr(fetching, "find_library", lambda: LIBRARY)
     monkeypatch.setattr(fetching, "find_librdkafka", lambda: Handles(made, 7))
     yield made

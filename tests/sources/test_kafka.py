@@ -11,6 +11,7 @@ from kafka import KafkaProducer
 from tests.conftest import SessionBroker, TopicMaker
 from tests.sources.kafka_topics import NEW, Reading, orders, produce, produce_transaction, source_operator
 from tests.sources.ways import WAYS, Way
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.cli.letters.topic import Marks, letter_of
 from tidegate.coordinator.types import SourcePositions
@@ -360,7 +361,7 @@ def test_a_record_with_a_name_that_is_not_utf8_among_dead_letters_is_none(
 ) -> None:
     topic = topics()
     produce_names_that_are_not_utf8(broker.bootstrap, topic)
-    consumer = ck.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "tests"})
+    consumer = clients.consumer({"bootstrap.servers": broker.bootstrap, "group.id": "tests"})
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     messages = consumer.consume(200, 60)
     consumer.close()

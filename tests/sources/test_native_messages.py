@@ -17,6 +17,7 @@ from kafka import KafkaProducer
 from tests.conftest import SessionBroker, TopicMaker
 from tests.sources.kafka_topics import produce
 from tests.sources.ways import NATIVE, WAYS, Way, consumer_of
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.ids import TopicPartition
 from tidegate.sources.fetching import Event, Fetcher, NativeFetcher
@@ -77,7 +78,7 @@ def fill(bootstrap: str, topics: list[str]) -> None:
     dice = random.Random(SEED)
     now_ms = round(time.time() * 1000)  # older ones are deleted, newer ones refused
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 0}
-    producers = [ck.Producer({**settings, "compression.type": codec}) for codec in CODECS]
+    producers = [clients.producer({**settings, "compression.type": codec}) for codec in CODECS]
     with_strange_names = KafkaProducer(bootstrap_servers=bootstrap)
     for number in range(RECORDS):
         topic, partition = dice.choice(topics), dice.randrange(3)

@@ -7,13 +7,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the library
     AclBinding,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     ResourcePatternType,
     ResourceType,
 )
 
 from tests.conftest import BrokerMaker
 from tests.sources.kafka_topics import Reading, orders, produce, source_operator
+from tests.support import clients
 from tests.support.secured_broker import await_bindings
 from tests.waiting import wait_until
 from tidegate.dev.broker.server import create_topics
@@ -35,7 +35,7 @@ def test_a_topic_that_may_be_described_but_not_read_stops_the_pipeline(own_broke
     client = TransactionClient({"bootstrap.servers": broker.bootstrap})
     assert client.may_read("unreadable")
     produce(broker.bootstrap, "unreadable", orders(range(3)))
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = clients.admin({"bootstrap.servers": broker.bootstrap})
     described = _allow("unreadable", "User:*", AclOperation.DESCRIBE)
     for future in admin.create_acls([described]).values():
         future.result(60)

@@ -8,6 +8,7 @@ from unittest import SkipTest
 
 import confluent_kafka as ck
 
+from tests.support import clients
 from tidegate.native.library import Library, find_library
 from tidegate.native.librdkafka import Librdkafka, find_librdkafka
 from tidegate.sources.fetching import Client, Fetcher, MessageFetcher, NativeFetcher, open_fetcher
@@ -39,4 +40,4 @@ class Way(SourceTools):
 
 def consumer_of(bootstrap: str) -> ck.Consumer:
     """One that reads everything."""
-    return ck.Consumer({"bootstrap.servers": bootstrap, "group.id": "ways", "enable.partition.eof": True})
+    return clients.consumer({"bootstrap.servers": bootstrap, "group.id": "ways", "enable.partition.eof": True})

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from tests.waiting import wait_until
+from tidegate.dev.broker.ports import reserve_ports
 from tidegate.spark import master as spark_master
 from tidegate.spark.master import SparkUnavailable, derive_addresses, find_driver_host, wait_for_master
 
@@ -33,10 +34,8 @@ def test_only_standalone_masters_have_addresses(master: str, wanted: list[tuple[
 @pytest.fixture
 def closed() -> int:
     """A port at which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    (port,) = reserve_ports(1)
+    return port
 
 
 def test_one_master_of_several_is_enough(closed: int) -> None:

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.ports import reserve_ports
@@ -166,4 +167,4 @@ class BrokerCluster:
         return int(known[partition.partition].leader)
 
     def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        return clients.admin({"bootstrap.servers": self.bootstrap})

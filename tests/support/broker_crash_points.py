@@ -25,6 +25,7 @@ import kafka.protocol.consumer.fetch
 import kafka.protocol.producer.transaction  # noqa: F401  these make code when imported: here, not again in each child
 import msgspec
 
+from tests.support import clients
 from tests.support.broker_life import (
     EFFECTS,
     LONG_MS,
@@ -138,13 +139,13 @@ def _read(bootstrap: str, parts: Sequence[TopicPartition]) -> dict[TopicPartitio
         "enable.auto.commit": False,
         "fetch.wait.max.ms": 20,
     }
-    plain = ck.Consumer({**settings, "isolation.level": "read_uncommitted"})
+    plain = clients.consumer({**settings, "isolation.level": "read_uncommitted"})
     places = [ck.TopicPartition(part.topic, part.partition, 0) for part in parts]
     ends = {part: plain.get_watermark_offsets(place, timeout=60)[1] for part, place in zip(parts, places, strict=True)}
     plain.close()
     wait_until(lambda: client.stable_offsets(parts) == ends, "nothing is open")
     found: dict[TopicPartition, list[int]] = {part: [] for part in parts}
-    committed = ck.Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
+    committed = clients.consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
     try:
         committed.assign(places)
         left, deadline = set(parts), time.monotonic() + READ_LIMIT_S

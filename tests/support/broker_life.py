@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 import confluent_kafka as ck
 import msgspec
 
+from tests.support import clients
 from tests.support.crash_tracer import Child
 from tidegate.coordinator.entries import Writer as JournalWriter
 from tidegate.coordinator.journal import Journal
@@ -234,14 +235,13 @@ class Transactions:
         self, name: TransactionalName, numbers: Sequence[int], checkpoint: int, timeout_ms: int
     ) -> Committable:
         identity, topic = name.transactional_id, self._case.topic(name.sink)
-        producer = ck.Producer(
+        producer = clients.producer(
             {
                 "bootstrap.servers": self._case.bootstrap,
                 "transactional.id": identity,
                 "transaction.timeout.ms": timeout_ms,
                 "message.timeout.ms": min(timeout_ms, 60_000),
                 "linger.ms": 0,
-                "log_level": 0,
             }
         )
         self._alive.append(producer)

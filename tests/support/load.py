@@ -10,6 +10,7 @@ from typing import Self
 
 import msgspec
 
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.dev.demo.orders import Order, make_orders
 
@@ -84,7 +85,6 @@ class OrderWriter:
             self._errors.append(error)
 
     def _write_until_paused(self) -> None:
-        from confluent_kafka import Producer
 
         failures: list[object] = []
         settings = {
@@ -94,12 +94,11 @@ class OrderWriter:
             "queue.buffering.max.messages": 1_000_000,
             "delivery.report.only.error": True,
             "message.timeout.ms": 900_000,
-            "log_level": 0,
             "on_delivery": lambda error, _message: failures.append(error) if error is not None else None,
         }
         encode = msgspec.json.encode
         per_tick = max(1, int(self._rate * TICK_S))
-        producer = Producer(dict(settings))
+        producer = clients.producer(dict(settings))
         while not self._stop.is_set() and not self._pause.is_set():
             due = time.monotonic() + TICK_S
             for order in map(self.change, make_orders(per_tick, self._seed, first=len(self.orders))):
@@ -156,7 +155,7 @@ class OutputReader:
             self._thread.join(30)
 
     def _read(self) -> None:
-        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+        from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
         settings = {
             "bootstrap.servers": self._bootstrap,
@@ -166,10 +165,9 @@ class OutputReader:
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "fetch.queue.backoff.ms": 5,
-            "log_level": 0,
         }
         decode = msgspec.json.Decoder(_Row).decode
-        consumer = Consumer(dict(settings))
+        consumer = clients.consumer(dict(settings))
         try:
             parts = [
                 TopicPartition(topic, partition, OFFSET_BEGINNING)

@@ -10,7 +10,6 @@ import contextlib
 import json
 import random
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -21,6 +20,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.waiting import wait_until
+from tidegate.dev.broker.ports import reserve_ports
 
 
 class Lookup:
@@ -76,15 +76,15 @@ class Lookup:
 class LookupServer:
     """A handle on the process."""
 
-    def __init__(self, port: int = 0) -> None:
-        self.port = port or free_port()
+    def __init__(self) -> None:
+        (self.port,) = reserve_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self) -> None:
         self._process = subprocess.Popen([sys.executable, "-m", "tests.support.lookup_server", str(self.port)])
-        wait_until(self._answers, "the lookup server answers", 30)
+        wait_until(self._answers, "the lookup server answers")
 
     def kill(self) -> None:
         assert self._process is not None
@@ -109,13 +109,6 @@ class LookupServer:
         except OSError:
             return False
         return True
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-    return port
 
 
 @contextlib.contextmanager

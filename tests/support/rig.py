@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # not in their __all__
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # not in their __all__
 
+from tests.support import clients
 from tests.support.command import refused
 from tests.support.daemon_process import DaemonProcess
 from tests.support.load import OrderWriter, OutputReader
@@ -111,7 +112,7 @@ class Rig:
     def grow(self, partitions: int) -> None:
         """Give the input so many partitions in all. Keys move with that; a pause before it keeps their order."""
         self.pause()
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        admin = clients.admin({"bootstrap.servers": self.broker.bootstrap})
         for future in admin.create_partitions([NewPartitions(self.topic["orders"], partitions)]).values():
             future.result(30)
         self.writer.resume()

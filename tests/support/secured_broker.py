@@ -25,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the library
     UserScramCredentialUpsertion,
 )
 
+from tests.support import clients
 from tests.support.certificates import Authority
 from tests.waiting import wait_until
 from tidegate.dev.broker import DevelopmentBroker
@@ -122,7 +123,7 @@ class SecuredBroker(DevelopmentBroker):
     def start(self, timeout_s: float = START_S) -> Self:
         """As DevelopmentBroker."""
         super().start(timeout_s)
-        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        self._admin = clients.admin({"bootstrap.servers": self.bootstrap})
         return self
 
     def add_scram_user(self, user: str, password: str) -> None:

@@ -192,6 +192,26 @@ def check_test_habits(text: str) -> list[str]:
     return found
 
 
+CLIENTS = frozenset({"Producer", "Consumer", "AdminClient"})
+"""Of confluent_kafka."""
+
+
+def check_clients(text: str) -> list[str]:
+    """No client of librdkafka is made here: the one place that makes them keeps their log out of the output."""
+    if "confluent_kafka" not in text:
+        return []
+    tree = ast.parse(text)
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = {alias.asname or alias.name for alias in node.names if alias.name == "confluent_kafka"}
+            names |= {f"{module}.{kind}" for module in modules for kind in CLIENTS}
+        if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "confluent_kafka":
+            names |= {alias.asname or alias.name for alias in node.names if alias.name in CLIENTS}
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) in names)
+    return [f"line {node.lineno}: use tests.support.clients for {ast.unparse(node.func)}" for node in calls]
+
+
 def check_words(text: str, banned: Mapping[str, str]) -> list[str]:
     """None of these patterns; each comes with what to do instead."""
     found = []

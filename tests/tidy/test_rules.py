@@ -40,6 +40,9 @@ BROKEN: list[tuple[Callable[[str], list[str]], str]] = [
     (rules.check_test_habits, "from time import sleep\n"),
     (rules.check_test_habits, "@pytest.mark.skipif(True)\ndef test_x(): ...\n"),
     (rules.check_test_habits, "@pytest.mark.xfail\ndef test_x(): ...\n"),
+    (rules.check_clients, "import confluent_kafka as ck\ndef f(): return ck.Producer({})\n"),
+    (rules.check_clients, "import confluent_kafka\nwith confluent_kafka.Consumer({}): pass\n"),
+    (rules.check_clients, "def f():\n    from confluent_kafka.admin import AdminClient as A\n    return A({})\n"),
     (words, "# TO@DO: later\n"),
     (words, "see /ro@ot/x\n"),
 ]
@@ -54,6 +57,8 @@ KEPT: list[tuple[Callable[[str], list[str]], str]] = [
     (rules.check_silenced_tools, "x = f()  # type: ig@nore[attr-defined]  # no types\n"),
     (rules.check_silenced_tools, "x = f()  # no@qa: S603  our own list\n"),
     (rules.check_test_habits, "@pytest.mark.slow\ndef test_x(): wait_until(f, 'x')\n"),
+    (rules.check_clients, "import confluent_kafka as ck\ndef f(p: ck.Producer): p.flush()\n"),
+    (rules.check_clients, "from tidegate.kafka.facts import Producer\nx = Producer(7, 0)  # not confluent_kafka's\n"),
     (words, "methods, /tmp/x and rootless\n"),
 ]
 

@@ -79,6 +79,7 @@ WORDS = {
     r"(?<![\w.])/(?:root|work|home/\w+|Users/\w+)/": "no path of somebody's machine",
     r"(?i)--(?:extra-)?index-url\b": "the user's pip knows where packages are",
 }
+CLIENTS = TESTS / "support" / "clients.py"
 WRITERS = {
     r"\.write_(?:ipc|ipc_stream|parquet|avro|csv|ndjson|json)\(": "it is locked meanwhile: see formats/arrow.py",
 }
@@ -148,6 +149,10 @@ def test_frames_that_others_may_have_are_written_in_one_place() -> None:
 
 def test_tests_neither_sleep_nor_skip() -> None:
     report(complaints(python_files(TESTS), rules.check_test_habits))
+
+
+def test_tests_make_their_kafka_clients_in_one_place() -> None:
+    report(complaints([file for file in python_files(TESTS) if file != CLIENTS], rules.check_clients))
 
 
 def test_no_file_holds_a_banned_word() -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 
+from tests.support import clients
 from tests.support.daemon_process import DaemonProcess
 from tests.users.user import User, log_lines, numbers
 from tests.waiting import wait_until
@@ -208,7 +209,7 @@ def check_replay_to_its_topic(user: User, orders: str, capsys: pytest.CaptureFix
     assert f"failed in shown, and may be in sink copy (letters {user.name}-dead[" in capsys.readouterr().err
     assert letters_of(user) == before
     assert run_command([*arguments, "--whole-record"]) == 0
-    consumer = Consumer({"bootstrap.servers": user.bootstrap, "group.id": "test", "auto.offset.reset": "error"})
+    consumer = clients.consumer({"bootstrap.servers": user.bootstrap, "group.id": "test", "auto.offset.reset": "error"})
     try:
         _, end = consumer.get_watermark_offsets(TopicPartition(orders, 0), 30)
         consumer.assign([TopicPartition(orders, 0, end - 2)])  # after it is the marker of the transaction

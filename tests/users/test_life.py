@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support import clients
 from tests.support.daemon_process import DaemonProcess
 from tests.support.processes import kill
 from tests.users.user import User, log_lines, numbers
@@ -69,9 +70,8 @@ def test_probes_metrics_logs_and_the_mirrored_group_of_a_life_with_a_kill(user: 
 def mirrored(user: User, topic: str) -> dict[int, int]:
     """Offsets of the consumer group with the pipeline's name."""
     import confluent_kafka as ck
-    from confluent_kafka.admin import AdminClient
 
-    admin: Any = AdminClient({"bootstrap.servers": user.bootstrap, "log_level": 0})
+    admin: Any = clients.admin({"bootstrap.servers": user.bootstrap})
     wanted = [ck.ConsumerGroupTopicPartitions(user.name)]
     (future,) = admin.list_consumer_group_offsets(wanted).values()
     return {part.partition: part.offset for part in future.result(60).topic_partitions if part.topic == topic}
@@ -81,8 +81,8 @@ def ends(user: User, topic: str) -> dict[int, int]:
     """Ends of the partitions."""
     import confluent_kafka as ck
 
-    settings: dict[str, Any] = {"bootstrap.servers": user.bootstrap, "group.id": "ends", "log_level": 0}
-    consumer = ck.Consumer(settings)
+    settings: dict[str, Any] = {"bootstrap.servers": user.bootstrap, "group.id": "ends"}
+    consumer = clients.consumer(settings)
     try:
         found = {part: consumer.get_watermark_offsets(ck.TopicPartition(topic, part), 60) for part in (0, 1)}
         return {part: offsets[1] for part, offsets in found.items()}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient
 
+from tests.support import clients
 from tests.users.user import User, numbers
 from tests.waiting import wait_until
 from tidegate.dev.broker import DevelopmentBroker
@@ -39,7 +39,7 @@ def wait_forgotten(user: User) -> None:
 
 def empty(user: User, topic: str, end: int) -> None:
     """As retention does it."""
-    admin = AdminClient({"bootstrap.servers": user.bootstrap})
+    admin = clients.admin({"bootstrap.servers": user.bootstrap})
     for future in admin.delete_records([Position(topic, 0, end)]).values():
         future.result(60)
 

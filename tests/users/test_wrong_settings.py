@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import clients
 from tests.support.command import Ended, tidegate
 from tests.support.daemon_process import DaemonProcess
 from tests.support.processes import find_descendants
@@ -114,9 +115,8 @@ def test_input_removed_by_retention_stops_with_the_lost_range(user: User) -> Non
 def delete_before(user: User, topic: str, offset: int) -> None:
     """What retention does."""
     from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
 
-    admin: Any = AdminClient({"bootstrap.servers": user.bootstrap, "log_level": 0})
+    admin: Any = clients.admin({"bootstrap.servers": user.bootstrap})
     for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
         future.result(60)
 

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
+from tests.support import clients
 from tests.support.command import Ended, tidegate
 from tests.support.daemon_process import DaemonProcess
 from tests.waiting import PATIENCE_S
@@ -85,7 +86,7 @@ class User:
             "max.message.bytes", str(bytes_max), incremental_operation=change.AlterConfigOpType.SET
         )
         wanted = change.ConfigResource(change.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        client = change.AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        client = clients.admin({"bootstrap.servers": self.bootstrap})
         for future in client.incremental_alter_configs([wanted]).values():
             future.result(60)
 
@@ -95,16 +96,14 @@ class User:
 
     def produce_pairs(self, topic: str, pairs: Sequence[tuple[bytes | None, bytes | None]], **more: Any) -> None:
         """Write (key, value) in order and wait for their delivery."""
-        from confluent_kafka import Producer
 
         failed: list[object] = []
         settings: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap,
             "enable.idempotence": True,
             "message.max.bytes": 50_000_000,
-            "log_level": 0,
         }
-        producer = Producer(settings)
+        producer = clients.producer(settings)
         more["on_delivery"] = lambda error, _message: failed.append(error) if error is not None else None
         for key, value in pairs:
             producer.produce(topic, value, key, **more)

@@ -7,6 +7,8 @@ from typing import Final
 
 import confluent_kafka as ck
 
+from tests.support import clients
+
 POLL_S: Final = 0.5
 MANY: Final = 5000
 
@@ -23,7 +25,7 @@ class TopicTable:
             "auto.offset.reset": "earliest",
         }
         self.name = topic
-        self._consumer = ck.Consumer(settings)
+        self._consumer = clients.consumer(settings)
         known = self._consumer.list_topics(topic, timeout=30).topics[topic].partitions
         assert known, f"there is no topic {topic}"
         self._consumer.assign([ck.TopicPartition(topic, one, 0) for one in known])
@@ -63,7 +65,7 @@ def read_bytes(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | N
         "enable.auto.commit": False,
         "enable.partition.eof": True,
     }
-    consumer = ck.Consumer(settings)
+    consumer = clients.consumer(settings)
     consumer.assign([ck.TopicPartition(topic, 0, 0)])
     found: list[tuple[bytes | None, bytes | None]] = []
     try:

@@ -27,6 +27,7 @@ from tests.compatibility.debezium.kinds import (
 from tests.compatibility.debezium.settings import postgres_connector
 from tests.compatibility.debezium.tables import TopicTable, read_records
 from tests.night.story import TRACE, Night, Result
+from tests.support import clients
 from tests.support.connect import Connect
 from tests.support.daemon_process import DaemonProcess
 from tests.support.postgres import Postgres
@@ -61,7 +62,7 @@ def run(night: Night, *, record: bool = False) -> Result:
         for mode, one in MODES.items():
             more = {**one.connector, "skipped.operations": "none"}
             connect.put(mode, postgres_connector(database, mode, tables, more))
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin = clients.admin({"bootstrap.servers": broker.bootstrap})
         for mode in MODES:
             _wait_records(broker.bootstrap, admin, f"{mode}.public.outside", 7)
         database.run(*CHANGES)

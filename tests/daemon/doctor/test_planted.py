@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import confluent_kafka as ck
 import pytest
 
 from tests.conftest import SessionBroker, TopicMaker
+from tests.support import clients
 from tidegate.cli.connect import find_problems
 from tidegate.cli.doctor import find
 from tidegate.cli.main import run_command
@@ -97,7 +97,7 @@ def memory(unique_name: Callable[[str], str]) -> Iterator[Path]:
 @contextmanager
 def visit(bootstrap: str, topic: str, identity: str) -> Iterator[None]:
     """Another program writes a record, and another one in a transaction that is open inside."""
-    producer = ck.Producer({"bootstrap.servers": bootstrap, "transactional.id": identity})
+    producer = clients.producer({"bootstrap.servers": bootstrap, "transactional.id": identity})
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"{}")

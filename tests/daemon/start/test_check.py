@@ -21,11 +21,11 @@ from typing import Any
 import confluent_kafka as ck
 import msgspec
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from tests.conftest import TopicMaker
 from tests.daemon.start.shop import SPARK, Document, Shop, set_in
 from tests.sources.kafka_topics import produce_transaction
+from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.journal import Journal
 from tidegate.daemon.choosing import RestoreOption, StartOptions
@@ -71,7 +71,7 @@ def test_X17_another_topic_or_cluster_is_refused_alike_before_spark(shop: Shop, 
 def test_X17_input_that_retention_has_removed_is_told_alike_before_spark(shop: Shop) -> None:
     orders = shop.document["sources"]["orders"]["topic"]
     shop.checkpoint()
-    client = AdminClient({"bootstrap.servers": shop.bootstrap})
+    client = clients.admin({"bootstrap.servers": shop.bootstrap})
     produce_transaction(shop.bootstrap, orders, [b"{}"] * 7)
     (removed,) = client.delete_records([ck.TopicPartition(orders, 0, 5)]).values()
     removed.result(30)
@@ -88,7 +88,7 @@ def test_X17_input_that_is_gone_where_a_start_goes_back_to_is_told_alike_before_
     produce_transaction(shop.bootstrap, orders, [b"{}"] * 7)
     shop.checkpoint()
     shop.checkpoint(at=6)
-    client = AdminClient({"bootstrap.servers": shop.bootstrap})
+    client = clients.admin({"bootstrap.servers": shop.bootstrap})
     (removed,) = client.delete_records([ck.TopicPartition(orders, 0, 5)]).values()
     removed.result(30)
     journal = shop.directory / "checkpoints" / "journal"
@@ -111,7 +111,7 @@ def topic_id(shop: Shop, topic: str) -> str:
 
 def create_again(bootstrap: str, topic: str) -> None:
     """The broker may still be busy with the deletion for a moment."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = clients.admin({"bootstrap.servers": bootstrap})
     admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
 
     def created() -> bool:

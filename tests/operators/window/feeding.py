@@ -119,10 +119,20 @@ def make_window(windowing: Windowing, lateness: int = 0, late: Columns = ()) -> 
     return WindowOperator(OperatorName("w"), ("k",), calls, windowing, lateness, output, BadRecordPolicy.FAIL, late)
 
 
+_made: list[Subtasks] = []
+
+
+def close_all() -> None:
+    """Close all that have been made: their state may be in RocksDB."""
+    while _made:
+        _made.pop().close()
+
+
 class Subtasks:
     """The step at some parallelism, driven as the loop drives it; it can be stopped and restored at another one."""
 
     def __init__(self, spec: WindowOperator, parallelism: int = 1, backend: str = "memory") -> None:
+        _made.append(self)
         self.spec = spec
         self._open(parallelism, backend, [])
         self.out = Collected()
@@ -177,11 +187,17 @@ class Subtasks:
                 encode = state.capture(CheckpointId(self._checkpoint), full=True).encode
                 files[name] = [] if encode is None else list(encode())
             snapshots.append(files)
+        self._late = self.late
+        self.close()
+        self._open(parallelism, backend, snapshots)
+
+    def close(self) -> None:
+        """Free what the subtasks hold."""
+        for runtime in self.runtimes:
             for state in runtime.states.values():
                 state.close()
             runtime.close()
-        self._late = self.late
-        self._open(parallelism, backend, snapshots)
+        self.runtimes = []
 
     @property
     def results(self) -> list[tuple[Any, ...]]:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka import Message
-from confluent_kafka.admin import AdminClient
 
 from tests.simulation.broker.scripted_port import Fate, ScriptedPort
+from tests.support import clients
 from tests.support.kafka_proxy import PRODUCE, KafkaProxy, Request, Verdict
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.coordinator.types import Committable
@@ -351,9 +351,9 @@ class RealStage(Stage):
         self.kafka = {"bootstrap.servers": broker.bootstrap}
         self.client = self.another_client()
         self.source_tools = SOURCE_TOOLS
-        self._admin = AdminClient(dict(self.kafka))
+        self._admin = clients.admin(dict(self.kafka))
         self._bounds_readers = [
-            ck.Consumer({**self.kafka, "group.id": "bounds", "isolation.level": level})
+            clients.consumer({**self.kafka, "group.id": "bounds", "isolation.level": level})
             for level in ("read_committed", "read_uncommitted")
         ]
 
@@ -384,7 +384,7 @@ class RealStage(Stage):
         self._proxy.rule = rule
 
     def group_offsets(self, group: str, partitions: Sequence[TopicPartition]) -> list[int]:
-        reader = ck.Consumer({**self.kafka, "group.id": group})
+        reader = clients.consumer({**self.kafka, "group.id": group})
         try:
             places = [ck.TopicPartition(part.topic, part.partition) for part in partitions]
             return [place.offset for place in reader.committed(places, timeout=DEADLINE_S)]
@@ -407,7 +407,7 @@ class RealStage(Stage):
         return Writer("out", {topic: self.client.topic_limits(topic)}, {**properties, **self.kafka})
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
-        return ck.Consumer({**config, **self.kafka})
+        return clients.consumer({**config, **self.kafka})
 
     def close(self) -> None:
         super().close()

@@ -1,0 +1,37 @@
+"""Makes all clients of librdkafka that tests use: none of them writes its log to the output of the suite."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import confluent_kafka as ck
+    from confluent_kafka.admin import AdminClient
+
+QUIET: Final = {"log_level": 0}
+LOGGER: Final = logging.getLogger("tests.librdkafka")
+"""Gets what a level or `debug` among the settings lets pass, which is written to the standard error otherwise."""
+LOGGER.setLevel(logging.CRITICAL + 1)
+
+
+def producer(settings: Mapping[str, Any], **more: Any) -> ck.Producer:
+    """Closed by `with`, `close`, or its last reference."""
+    import confluent_kafka as ck
+
+    return ck.Producer({**QUIET, **settings}, logger=LOGGER, **more)
+
+
+def consumer(settings: Mapping[str, Any], **more: Any) -> ck.Consumer:
+    """Closed by `with` or `close`."""
+    import confluent_kafka as ck
+
+    return ck.Consumer({**QUIET, **settings}, logger=LOGGER, **more)
+
+
+def admin(settings: Mapping[str, Any]) -> AdminClient:
+    """Closed by its last reference; it has no other way."""
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient({**QUIET, **settings}, logger=LOGGER)

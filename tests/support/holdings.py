@@ -1,0 +1,199 @@
+"""What this process holds: open files, sockets, threads, those of Kafka clients among them, and processes it started.
+
+Cheap enough to be read after every test: some listings of /proc. Linux only.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import socket
+import stat
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tidegate.dev.broker.ports import reserved
+from tidegate.spark.processes import Process, read_processes
+
+MARK: Final = "PYTEST_STARTED_BY"
+"""The environment variable that identifies the processes of a run after their parent has ended."""
+TIMER: Final = "pytest_timeout "
+"""The first characters of the name of the thread that ends a hanging test. pytest-timeout stops it after the test."""
+CLIENT: Final = "rdk:main"
+"""The name of the thread that each client of librdkafka has once. It starts and ends others as it needs them."""
+
+
+class Descriptor(NamedTuple):
+    """An open file, socket or pipe. The inode distinguishes it from an earlier one with the same number."""
+
+    number: int
+    device: int
+    inode: int
+    is_file: bool
+    """And no pipe or socket."""
+
+    def describe(self) -> str:
+        """The ends of a socket, the path of a file."""
+        try:
+            with socket.socket(fileno=os.dup(self.number)) as twin:
+                return f"socket {twin.getsockname()} {_read_peer(twin)}"
+        except OSError:
+            return f"open file {_read_target(self.number)}"
+
+
+class ClientThread(NamedTuple):
+    """The main thread of a client of librdkafka, which Python does not know."""
+
+    number: int
+
+    def describe(self) -> str:
+        """All that is known."""
+        return "Kafka client of confluent_kafka"
+
+
+class Child(NamedTuple):
+    """A process that this one started, or a descendant of one whose parent has ended."""
+
+    pid: int
+
+    def describe(self) -> str:
+        """Its command line."""
+        process = read_processes().get(self.pid)
+        return f"process {self.pid}: {process.command if process and process.command else 'ended, not waited for'}"
+
+
+class PythonThread(NamedTuple):
+    """A thread that Python started."""
+
+    thread: threading.Thread
+
+    def describe(self) -> str:
+        """Its name, and where it is."""
+        frame = sys._current_frames().get(self.thread.ident or 0)
+        place = f", in {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})" if frame else ""
+        return f"thread {self.thread.name}{place}"
+
+
+Holding = Descriptor | ClientThread | Child | PythonThread
+Holdings = frozenset[Holding]
+NOTHING: Final[Holdings] = frozenset()
+
+
+class Observer:
+    """Reads what this process holds, and does not read again what cannot have changed."""
+
+    def __init__(self) -> None:
+        self._mark = uuid.uuid4().hex
+        self._names: dict[int, str] = {}
+        self._children: frozenset[Child] = frozenset()
+        self._started: object = None
+        os.environ[MARK] = self._mark
+
+    def read(self) -> Holdings:
+        """What is held now."""
+        return NOTHING.union(_read_descriptors(), _read_threads(), self._read_client_threads(), self._read_children())
+
+    def _read_client_threads(self) -> Iterator[ClientThread]:
+        numbers = _list_numbers("task")
+        self._names = {number: self._names.get(number) or _read_name(number) for number in numbers}
+        return (ClientThread(number) for number, name in self._names.items() if name == CLIENT)
+
+    def _read_children(self) -> frozenset[Child]:
+        """Reads the table of all processes only after one was started or has ended."""
+        pids = _read_pids()
+        started = (pids, resource.getrusage(resource.RUSAGE_CHILDREN))
+        if started != self._started or any(child.pid not in pids for child in self._children):
+            self._started = started
+            self._children = frozenset(map(Child, find_children(read_processes(), os.getpid(), self._is_marked)))
+        return self._children
+
+    def _is_marked(self, pid: int) -> bool:
+        try:
+            return f"{MARK}={self._mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:  # it has ended, or belongs to somebody else
+            return False
+
+
+def without_those_of_clients(holdings: Holdings) -> Holdings:
+    """Without pipes, and without sockets that Python does not know: a client that is not new may have opened them."""
+    sockets = {one.fileno() for one in gc.get_objects() if isinstance(one, socket.socket)}
+    return frozenset(one for one in holdings if not isinstance(one, Descriptor) or one.is_file or one.number in sockets)
+
+
+def find_children(table: Mapping[int, Process], own: int, is_marked: Callable[[int], bool]) -> Iterator[int]:
+    """The children of process `own`, and the marked processes that are not below it: their parent has ended."""
+    for pid, process in table.items():
+        if process.parent == own or (own not in _walk_up(table, pid) and is_marked(pid)):
+            yield pid
+
+
+def _walk_up(table: Mapping[int, Process], pid: int) -> Iterator[int]:
+    """The process, its parent and so on. A table that was read while processes ended may have circles."""
+    seen: set[int] = set()
+    while pid in table and pid not in seen:
+        seen.add(pid)
+        yield pid
+        pid = table[pid].parent
+
+
+def _list_numbers(kind: str) -> list[int]:
+    return [int(name) for name in os.listdir(f"/proc/self/{kind}")]  # noqa: PTH208  Path takes three times as long
+
+
+def _read_descriptors() -> Iterator[Descriptor]:
+    for number in _list_numbers("fd"):
+        try:
+            status = os.fstat(number)
+        except OSError:  # the one of the listing
+            continue
+        # An epoll or eventfd has no type: native libraries keep theirs for good, as the broker keeps its ports.
+        if stat.S_IFMT(status.st_mode) and number not in reserved:
+            other = stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
+            yield Descriptor(number, status.st_dev, status.st_ino, not other)
+
+
+def _read_threads() -> Iterator[PythonThread]:
+    for thread in threading.enumerate():
+        # A dummy stands for a native thread that called Python once, and stays when that has ended.
+        if not isinstance(thread, threading._DummyThread) and not thread.name.startswith(TIMER):
+            yield PythonThread(thread)
+
+
+def _read_name(thread: int) -> str:
+    try:
+        return Path(f"/proc/self/task/{thread}/comm").read_text().strip()
+    except OSError:  # it has ended
+        return ""
+
+
+def _read_pids() -> frozenset[int]:
+    """The children of all threads of Python; of one that has ended, the main thread has them."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return frozenset()
+    found: set[int] = set()
+    for thread in threading.enumerate():
+        with suppress(OSError):  # it has ended
+            found.update(map(int, Path(f"/proc/self/task/{thread.native_id}/children").read_text().split()))
+    return frozenset(found)
+
+
+def _read_target(descriptor: int) -> str:
+    try:
+        return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+    except OSError:
+        return "that was closed meanwhile"
+
+
+def _read_peer(connection: socket.socket) -> str:
+    try:
+        return f"connected to {connection.getpeername()}"
+    except OSError:
+        return "not connected"

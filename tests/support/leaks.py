@@ -1,0 +1,120 @@
+"""Fails the test that leaks a Kafka client, a thread, a socket, an open file or a process, and names what it leaked.
+
+Otherwise a leak fails another test: the collector closes a forgotten socket with a ResourceWarning wherever it happens
+to run. So after every test what this process holds is compared with what it held before. What appears while a fixture
+of a wider scope is set up belongs to that fixture, and must be gone when the fixture has ended.
+
+Only where something is left does a comparison wait for what is ending, and run the collector. A test that failed is
+not compared: its traceback holds its variables.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from tests.support.holdings import NOTHING, ClientThread, Holdings, Observer, without_those_of_clients
+from tests.waiting import wait_until
+
+ENDING_S: Final = 30.0
+"""How long what is ending may take: a stopped thread, a killed process."""
+COLLECT_S: Final = 0.2
+"""How long before the collector is run, which may take as long."""
+CLIENT_LOG: Final = re.compile(r"^%[0-7]\|[\d.]+\|[A-Z_]+\|.*", re.MULTILINE)
+"""A line that librdkafka writes to the standard error where nothing keeps its log away."""
+FAILED: Final = pytest.StashKey[bool]()
+
+
+class LeakCheck:
+    """A plugin of pytest."""
+
+    def __init__(self, ending_s: float = ENDING_S) -> None:
+        self.ending_s = ending_s
+        self._observer = Observer()
+        self._known: Holdings | None = None
+        self._of_fixtures: dict[Any, Holdings] = {}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
+        if self._known is None:
+            self._known = self._observer.read()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        """What appears while a fixture of a wider scope is set up is its own."""
+        if fixturedef.scope == "function":
+            return (yield)
+        fixturedef.addfinalizer(partial(self._release, fixturedef))  # the first that is added is the last that is run
+        before = self._observer.read()
+        made = yield
+        self._of_fixtures[fixturedef] = self._observer.read().difference(before, *self._of_fixtures.values())
+        return made
+
+    def _release(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        """Raises Failed: the fixture has ended, and what it held is still there."""
+        own = self._of_fixtures.pop(fixturedef, NOTHING)
+        self._require_nothing(f"fixture {fixturedef.argname} ({fixturedef.scope})", lambda: own & self._observer.read())
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None]:
+        """Around all other teardowns."""
+        before = self._known or NOTHING
+        try:
+            yield
+            if not item.stash.get(FAILED, False):
+                self._require_nothing(item.nodeid, lambda: self._read_new(before))
+        finally:
+            self._known = self._observer.read()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Remembers failures, and fails the test whose output has lines of librdkafka."""
+        report = yield
+        lines = CLIENT_LOG.findall(report.capstdout + report.capstderr) if call.when == "teardown" else []
+        if report.passed and lines:
+            report.outcome = "failed"
+            report.longrepr = "\n".join((f"{item.nodeid}: a Kafka client wrote its log to the output:", *lines))
+        item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+        return report
+
+    def _read_new(self, before: Holdings) -> Holdings:
+        held = before.union(*self._of_fixtures.values())
+        new = self._observer.read() - held
+        return without_those_of_clients(new) if new and any(isinstance(one, ClientThread) for one in held) else new
+
+    def _require_nothing(self, who: str, read: Callable[[], Holdings]) -> None:
+        """Raises Failed when something is left."""
+        if not read():
+            return
+        forgotten: list[str] = []
+        with suppress(AssertionError):
+            wait_until(lambda: not read(), "nothing leaks", COLLECT_S)
+        if read():
+            with collected(forgotten):
+                gc.collect()
+            with suppress(AssertionError):
+                wait_until(lambda: not read(), "nothing leaks", self.ending_s)
+        left = sorted({holding.describe() for holding in read()})
+        if left or forgotten:
+            pytest.fail("\n  ".join((f"{who} leaks:", *left, *forgotten)), pytrace=False)
+
+
+@contextmanager
+def collected(into: list[str]) -> Iterator[None]:
+    """What the collector warns of meanwhile is added to the list."""
+    kept = sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: into.append(str(unraisable.exc_value))
+    try:
+        yield
+    finally:
+        sys.unraisablehook = kept
