@@ -9,6 +9,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from tests.waiting import PATIENCE_S
 from tidegate.cli.completion import SHELLS, VARIABLE
 from tidegate.cli.main import COMMANDS, tidegate
 
@@ -38,7 +39,7 @@ def answers(words: str, *, check: str = "") -> list[str]:
     program = f"import sys; from tidegate.cli.main import main\ntry:\n    main()\nfinally:\n    {check or 'pass'}"
     environ = {**os.environ, VARIABLE: "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     command = [sys.executable, "-c", program]
-    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     return [line.partition(",")[2] for line in ran.stdout.splitlines()]
 
 

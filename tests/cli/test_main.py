@@ -15,6 +15,7 @@ from types import ModuleType
 import click
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tidegate import __version__
 from tidegate.__main__ import main as started
 from tidegate.cli import main as cli
@@ -39,7 +40,7 @@ def bad(tmp_path: Path) -> Path:
 
 def tidegate(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from tidegate.cli.main import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def children_cpu_s() -> float:
@@ -57,7 +58,9 @@ def test_help_is_quick_and_imports_no_engine() -> None:
         seconds.append(children_cpu_s() - begin)
     assert min(seconds) < 0.4
     code = "import sys, tidegate.cli.main; print(sorted(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    ).stdout
     assert not any(f"'{name}'" in loaded for name in ("polars", "pyspark", "kafka", "confluent_kafka", "pydantic"))
 
 
@@ -87,7 +90,9 @@ def test_looking_at_a_file_imports_no_engine(good: Path) -> None:
         "import sys; from tidegate.cli.main import run_command; "
         f"assert run_command(['validate', {str(good)!r}]) == 0; print(sorted(sys.modules))"
     )
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    ).stdout
     assert not any(f"'{name}'" in loaded for name in ("polars", "pyspark", "kafka", "confluent_kafka"))
 
 
@@ -246,7 +251,7 @@ def test_an_error_ends_with_its_exit_code(monkeypatch: pytest.MonkeyPatch, capsy
 def test_a_reader_that_goes_away_is_no_error(good: Path) -> None:
     code = "from tidegate.cli.main import main; main()"
     command = f"{sys.executable} -c '{code}' explain {good} | head -c 1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert "Traceback" not in done.stderr
     assert done.stdout in ("p0\n", "p141\n")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tidegate.cli.main import run_command
 from tidegate.cli.streams import READER_GONE
 
@@ -59,7 +60,7 @@ def test_no_file_gets_the_number_of_a_stream_that_is_closed(tmp_path: Path) -> N
         "os.write(2, b'by a library'); assert sys.stdin.read() == ''; file.write(str(file.fileno()))"
     )
     closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code]
-    subprocess.run(closed, timeout=60, check=True)
+    subprocess.run(closed, timeout=PATIENCE_S, check=True)
     assert int((tmp_path / "checkpoint").read_text()) > 2
 
 
@@ -68,5 +69,5 @@ def test_a_character_without_bytes_is_printed_as_its_escape(encoding: str) -> No
     """The second is what Python makes of LC_ALL=C where it may not take UTF-8."""
     code = "from tidegate.cli.streams import open_streams; open_streams(); print('caf\u00e9')"
     environ = {**os.environ, "PYTHONIOENCODING": encoding}
-    ran = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, timeout=PATIENCE_S, check=True)
     assert ran.stdout == b"caf\\xe9\n"

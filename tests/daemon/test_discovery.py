@@ -12,7 +12,7 @@ from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  #
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.support import clients
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 from tidegate.coordinator.discovery import TopicFound, TopicGone, TopicReplaced
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import RestorePlan, SlotRestore
@@ -201,7 +201,7 @@ def test_an_internal_error_ends_the_attempt() -> None:
         restore = RestorePlan(ATTEMPT, None, (), CheckpointId(1))
         found = Discovery(plan_of("orders", "never"), restore, services, lambda *_: None, failed.set_result, 0.0)
         found.start()
-        return await asyncio.wait_for(failed, 30)
+        return await asyncio.wait_for(failed, PATIENCE_S)
 
     error = asyncio.run(scene())
     assert error.retriable

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.housekeeping import Housekeeping
@@ -46,7 +47,7 @@ def test_a_turn_that_fails_is_told_once_and_followed_by_others(
         keeping = Housekeeping(cast("Any", plan), cast("Any", services), cast("Any", None), lambda _error: None)
         keeping._positions = {PART: 3}
         keeping.resume(Attempt(1))
-        await asyncio.wait_for(enough.wait(), 10)
+        await asyncio.wait_for(enough.wait(), PATIENCE_S)
         keeping.pause()
 
     asyncio.run(scene())

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from tests.coordinator.values import IDENTITY, ME, completed, handle
+from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.events import Event, SavepointFailed, SavepointWritten, TriggerRefusal, TriggerRequested
 from tidegate.coordinator.journal import Journal
@@ -77,7 +78,7 @@ def savepoint() -> CompletedCheckpoint:
 
 
 def run(coroutine: Coroutine[Any, Any, SavepointDone]) -> SavepointDone:
-    return asyncio.run(asyncio.wait_for(coroutine, 10))
+    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE_S))
 
 
 def test_C29_a_request_is_answered_with_the_path_when_the_files_are_written(made: Desk, tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ class SlowCopy:
 
         def slow(*arguments: Any) -> Any:
             self.begun.set()
-            assert self.may_end.wait(10)
+            assert self.may_end.wait(PATIENCE_S)
             return write(*arguments)
 
         monkeypatch.setattr("tidegate.daemon.savepoints.write_savepoint", slow)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.registry import FakeRegistry, answer_with
+from tests.waiting import PATIENCE_S
 from tidegate.daemon.schema_desk import PAUSE_S_MAX, SchemaDesk
 from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.registry import transport
@@ -38,7 +39,7 @@ class Desk:
             self.answers = asyncio.Queue()
             async with Registry(Transport(settings), SchemaCopies(self._directory, self.fake.url)) as registry:
                 desk = SchemaDesk(registry, self._tell, self._pause)
-                await asyncio.wait_for(use(desk), 30)
+                await asyncio.wait_for(use(desk), PATIENCE_S)
                 await desk.close()
 
         asyncio.run(inside())

@@ -12,6 +12,7 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed
+from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.discovery import TopicFound
 from tidegate.coordinator.history import FailureRecord, FollowedBy
@@ -105,7 +106,7 @@ def test_an_end_without_a_final_checkpoint_is_no_success(deploying: bool) -> Non
     """Exit code 6, not 0: a supervisor that asked for the end must learn that the last records are not committed."""
     attempts = Planned(deploying=deploying)
     with pytest.raises(ShutdownIncomplete, match=r"no final checkpoint.*the storage is full.*nothing is lost"):
-        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+        asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
     assert ShutdownIncomplete.exit_code == 6
     (failure,) = attempts.failures
     assert (failure.code, failure.cause, failure.attempt) == ("attempt-failed", "the storage is full", None)
@@ -119,7 +120,7 @@ def test_the_log_line_of_an_attempt_that_failed_has_the_code_and_the_fields_of_t
     attempts = Planned(deploying=True)
     attempts.error = SlotError("slot 1: the broker is away", code="broker-unavailable", fault="")
     with pytest.raises(ShutdownIncomplete):
-        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+        asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
     (record,) = [record for record in caplog.records if "attempt failed" in record.getMessage()]
     line = JsonFormatter(LogContext("shop")).format(record)
     assert '"code":"slot-failed"' in line
@@ -131,7 +132,7 @@ def test_a_new_topic_is_no_failure_that_counts_for_the_limit_of_a_crash_loop() -
     attempts.settings.restarts = RestartStrategy(7, 60_000, give_up_failures=1, give_up_window_ms=600_000)
     attempts.error = TopicFound("source orders: eu is new")
     with pytest.raises(ShutdownIncomplete):
-        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+        asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
     (failure,) = attempts.failures
     assert failure.followed_by is FollowedBy.RESTART
 
@@ -207,7 +208,7 @@ def test_an_end_before_anything_was_read_says_that_there_is_no_final_checkpoint(
     if not deploying:
         attempts.stop()
     with caplog.at_level("INFO"):
-        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+        asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
     assert "before anything was read, so there is no final checkpoint" in caplog.text
     assert attempts.looks == 1, "whoever ends well leaves no committed transaction without its marker"
 
@@ -219,7 +220,7 @@ def test_a_stop_before_the_first_recovery_is_incomplete_where_the_journal_lists_
     attempts.stop()
     text = r"transactions of checkpoint 1 are decided.*the next start commits them.*blocked in out"
     with pytest.raises(ShutdownIncomplete, match=text):
-        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+        asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
     assert attempts.number == 0
 
 
@@ -233,7 +234,7 @@ def test_a_stop_before_the_first_recovery_is_a_success_where_nothing_is_left(end
         other.append_ended(3)
     attempts = planned_with(journal)
     attempts.stop()
-    asyncio.run(asyncio.wait_for(attempts.run(), 10))
+    asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
     assert not attempts.unsaved
 
 
@@ -251,7 +252,7 @@ def test_a_journal_that_cannot_be_read_does_not_hide_the_stop(
     attempts.stop()
     caught = 0
     try:
-        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+        asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
     except ShutdownIncomplete as error:
         caught = error.exit_code
     assert caught == code
@@ -262,7 +263,7 @@ def test_a_failure_after_which_nothing_is_tried_is_kept_as_given_up() -> None:
     attempts = Planned(deploying=False)
     attempts.error = PipelineStopped("the topic is gone")
     with pytest.raises(PipelineStopped):
-        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+        asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
     (failure,) = attempts.failures
     assert (failure.code, failure.followed_by) == ("pipeline-stopped", FollowedBy.GAVE_UP)
     assert failure.restart_after_ms is None
@@ -281,7 +282,7 @@ def test_a_failure_once_the_end_was_asked_for_is_kept_as_stopped_with_attempt_an
 
     attempts._run_attempt = fail  # type: ignore[method-assign]  # of this one only
     with pytest.raises(ShutdownIncomplete):
-        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+        asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
     (failure,) = attempts.failures
     assert (failure.attempt, failure.followed_by) == (4, FollowedBy.STOPPED)
     assert failure.ran_ms >= 5000
@@ -317,7 +318,7 @@ def test_a_jvm_that_is_gone_hides_no_error_that_a_new_daemon_would_meet_again(er
     attempts._host.spark.jvm_alive = False  # type: ignore[misc]  # a property elsewhere
     attempts.error = error
     with pytest.raises(type(error)) as told:
-        asyncio.run(asyncio.wait_for(attempts.run(), 10))
+        asyncio.run(asyncio.wait_for(attempts.run(), PATIENCE_S))
     assert told.value.exit_code == code
     attempts = Planned(deploying=False)
     attempts._host.spark.jvm_alive = False  # type: ignore[misc]  # as above

@@ -165,7 +165,7 @@ def test_C14_C41_a_trigger_that_cannot_be_sent_gives_its_checkpoint_up_at_once()
     async def scene(world: Loopback) -> None:
         world.seats[1].close()  # nobody has noticed yet
         with pytest.raises(CheckpointUnavailable) as caught:
-            await asyncio.wait_for(world.runner.take_checkpoint(), 10)  # no slot has had a turn
+            await asyncio.wait_for(world.runner.take_checkpoint(), PATIENCE_S)  # no slot has had a turn
         assert "its trigger could not be sent (there is no connection to slot 1" in caught.value.message
         trigger, abandoned = world.seats[0].told[-2:]
         assert isinstance(trigger, Trigger)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tidegate.daemon import work_directory
 from tidegate.daemon.work_directory import MARK, WorkDirectory, find_work_directories, sweep_work_directories
 
@@ -116,6 +117,6 @@ def test_X36_a_program_that_fails_before_it_could_remove_its_directory_leaves_no
         "import sys, pathlib; from tidegate.daemon.work_directory import WorkDirectory\n"
         "kept = WorkDirectory(pathlib.Path(sys.argv[1])); (kept.path / 'spark').mkdir(); raise SystemExit(2)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=PATIENCE_S)
     assert done.returncode == 2
     assert list(tmp_path.iterdir()) == []

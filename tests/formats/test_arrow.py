@@ -8,6 +8,7 @@ import sys
 import polars as pl
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tidegate.formats.arrow import decode_frame, encode_frame
 
 LOOKED_AT_MEANWHILE = """
@@ -25,7 +26,6 @@ class Target(io.BytesIO):
 arrow.BytesIO = Target
 assert arrow.decode_frame(arrow.encode_frame(frame)).equals(frame)
 """
-DEADLINE_S = 15
 
 
 def test_a_frame_is_the_same_afterwards() -> None:
@@ -39,5 +39,5 @@ def test_a_frame_can_be_looked_at_while_it_is_written() -> None:
     the frame then, with that lock, hung for ever: in a process of its own, since not even a timeout ends that.
     """
     command = [sys.executable, "-c", LOOKED_AT_MEANWHILE]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr

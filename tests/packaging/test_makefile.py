@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.tidy.tree import ROOT
+from tests.waiting import PATIENCE_S
 
 
 @pytest.mark.parametrize(("version", "taken"), [((3, 10), False), ((3, 11), True), ((3, 13), True), ((3, 14), False)])
@@ -21,7 +22,7 @@ def test_a_python_that_the_locked_packages_have_no_wheels_for_is_refused(
     python.write_text(f'#!/bin/sh\ncase $2 in *ensurepip*) exit 1;; esac\nexec {sys.executable} -I -c "{says}" "$2"\n')
     python.chmod(0o755)
     command = ["make", f"PYTHON={python}", f"VENV={tmp_path}/venv", "setup"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ran.returncode == 2
     assert ("cannot make virtual environments" in ran.stderr) is taken
     assert ("Python 3.11, 3.12 or 3.13 is needed" in ran.stderr) is not taken

@@ -16,6 +16,7 @@ import pytest
 
 from tests.coordinator.test_stored_parts import NAMES, Ranges, expected, snapshot, stored
 from tests.state.driving import GROUPS, make_memory
+from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.ids import CheckpointId
@@ -243,7 +244,7 @@ def test_a_writer_that_was_killed_leaves_nothing_that_is_read(tmp_path: Path) ->
         copies.write_all = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         copies.LocalCopies(pathlib.Path({str(tmp_path)!r}), "shop", 1 << 40).keep({name(7)!r}, b"data")
     """
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False, timeout=60)
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False, timeout=PATIENCE_S)
     assert ended.returncode == -9
     assert len(files_of(tmp_path)) == 1, "the planned death left something"
     copies = opened(tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from polars.exceptions import PanicException
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId, VertexId
 from tidegate.slot.uploads import Uploads
 from tidegate.storage.base import StorageError
@@ -42,7 +42,7 @@ def test_F24_a_result_names_an_object_that_is_durable(tmp_path: Path) -> None:
     uploads = Uploads(storage, woken.set)
     uploads.submit(job(3))
     (result,) = take(uploads, 1)
-    assert woken.wait(30)  # a result is there before it wakes
+    assert woken.wait(PATIENCE_S)  # a result is there before it wakes
     (handle,) = result.handles
     assert unseal(handle.path, storage.get(handle.path)) == b"state"
     assert handle.size_bytes == len(storage.get(handle.path))
@@ -107,12 +107,12 @@ def test_F27_an_abandoned_upload_leaves_nothing_behind(tmp_path: Path) -> None:
 
     def slow() -> list[bytes]:
         started.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE_S)
         return [b"state"]
 
     uploads.submit(job(3, slow))
     uploads.submit(job(3, lambda: [b"never asked for"]))
-    assert started.wait(10)
+    assert started.wait(PATIENCE_S)
     uploads.abandon(CheckpointId(3))
     go_on.set()
     uploads.submit(job(4))

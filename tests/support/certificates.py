@@ -9,6 +9,8 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
+from tests.waiting import PATIENCE_S
+
 
 class Identity(msgspec.Struct, frozen=True):
     """A certificate with its key."""
@@ -53,7 +55,7 @@ class Authority:
 
     @staticmethod
     def _openssl(*arguments: str) -> None:
-        ran = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False, timeout=60)
+        ran = subprocess.run(["openssl", *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert ran.returncode == 0, ran.stderr
 
 

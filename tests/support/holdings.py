@@ -23,8 +23,10 @@ from tidegate.spark.processes import Process, read_processes
 
 MARK: Final = "PYTEST_STARTED_BY"
 """The environment variable that identifies the processes of a run after their parent has ended."""
-TIMER: Final = "pytest_timeout "
-"""The first characters of the name of the thread that ends a hanging test. pytest-timeout stops it after the test."""
+KEPT: Final = ("pytest_timeout ", "tidegate-broker-spawner")
+"""How the names of threads begin that are nobody's leak: pytest-timeout stops its own after the test, and the one that
+starts brokers lives as long as the process.
+"""
 CLIENT: Final = "rdk:main"
 """The name of the thread that each client of librdkafka has once. It starts and ends others as it needs them."""
 
@@ -161,7 +163,7 @@ def _read_descriptors() -> Iterator[Descriptor]:
 def _read_threads() -> Iterator[PythonThread]:
     for thread in threading.enumerate():
         # A dummy stands for a native thread that called Python once, and stays when that has ended.
-        if not isinstance(thread, threading._DummyThread) and not thread.name.startswith(TIMER):
+        if not isinstance(thread, threading._DummyThread) and not thread.name.startswith(KEPT):
             yield PythonThread(thread)
 
 

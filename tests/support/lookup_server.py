@@ -19,7 +19,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 from tidegate.dev.broker.ports import reserve_ports
 
 
@@ -99,7 +99,7 @@ class LookupServer:
         return found
 
     def _request(self, path: str, data: bytes | None = None) -> bytes:
-        with urllib.request.urlopen(self.url + path, data, timeout=10) as response:
+        with urllib.request.urlopen(self.url + path, data, timeout=PATIENCE_S) as response:
             body: bytes = response.read()
         return body
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import PATIENCE_S
 from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.commands import JSON
 from tidegate.daemon.http.server import HttpServer
@@ -76,13 +77,13 @@ class Daemon:
         if self.loop.is_closed():
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(5)
+        self._thread.join(PATIENCE_S)
         self.loop.close()
 
 
 def post(server: HttpServer, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
     """As a command does it, but for the headers (`content_type` is `Content-Type`); an empty one is left out."""
-    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=PATIENCE_S)
     given = {"Content-Type": JSON, "Authorization": SCHEME + TOKEN}
     given |= {name.replace("_", "-").title(): value for name, value in headers.items()}
     try:

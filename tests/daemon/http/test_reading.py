@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.http.orders import ORDER, TOKEN, Daemon, post
+from tests.waiting import PATIENCE_S
 from tidegate.cli.main import run_command
 from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.server import ALIASES, PATHS, PROBES, HttpServer
@@ -17,7 +18,7 @@ from tidegate.daemon.savepoints import SavepointUnavailable
 
 
 def get(server: HttpServer, path: str, token: str = "") -> int:
-    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=PATIENCE_S)
     try:
         connection.request("GET", path, headers={"Authorization": SCHEME + token} if token else {})
         return connection.getresponse().status

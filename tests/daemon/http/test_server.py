@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.coordinator.values import ATTEMPT, SOURCE, SUBTASKS, TOTALS, ack, running
+from tests.waiting import PATIENCE_S
 from tidegate.coordinator.events import AckReceived, DeclineReceived, Event, SubtaskRunning, TriggerRequested
 from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.types import Decline
@@ -77,7 +78,7 @@ def server(metrics: PipelineMetrics, clock: Clock) -> Iterator[HttpServer]:
 def get(server: HttpServer, path: str, accept: str = "*/*") -> tuple[int, str, str]:
     request = urllib.request.Request(server.address + path, headers={"Accept": accept})
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -248,14 +249,14 @@ def test_probes_do_not_wait_for_a_scrape(server: HttpServer, monkeypatch: pytest
 
     def slow() -> tuple[bytes, str]:
         rendering.set()
-        assert go_on.wait(10)
+        assert go_on.wait(PATIENCE_S)
         return b"late\n", "text/plain"
 
     monkeypatch.setattr(server, "_render_metrics", slow)
     answers: list[str] = []
     scrape = threading.Thread(target=lambda: answers.append(get(server, "/metrics")[2]))
     scrape.start()
-    assert rendering.wait(10)
+    assert rendering.wait(PATIENCE_S)
     assert get(server, "/livez")[0] == 200
     assert answers == []
     go_on.set()
@@ -307,7 +308,7 @@ def test_a_connection_that_arrives_at_the_very_end_is_closed(server: HttpServer)
             connected.set()
 
         loop.call_soon_threadsafe(connect)
-        assert connected.wait(10)
+        assert connected.wait(PATIENCE_S)
         late.settimeout(60)
         with contextlib.suppress(ConnectionResetError):  # closed as well
             assert late.recv(1) == b""

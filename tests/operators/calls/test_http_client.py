@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from tests.support.lookup_server import LookupServer, lookup_server
+from tests.waiting import PATIENCE_S
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.calls.attempts import Refused, Unavailable
 from tidegate.operators.calls.http_client import BODY_BYTES_MAX, HttpTarget, derive_retry_after_s
@@ -166,7 +167,7 @@ def test_a_row_whose_shared_request_ran_out_of_time_has_its_own_limit(monkeypatc
         return await asyncio.gather(*others, return_exceptions=True)
 
     monkeypatch.setattr(HttpTarget, "_fetch", fetch)
-    assert asyncio.run(asyncio.wait_for(scenario(), 30)) == [b"{}", b"{}"]
+    assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S)) == [b"{}", b"{}"]
     assert len(asked) == 2
 
 
