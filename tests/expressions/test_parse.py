@@ -132,7 +132,12 @@ def test_escapes_that_keep_their_meaning_are_taken(text: str) -> None:
             "`metadata: {partition: p, offset: o, topic: t}` of the source",
         ),
         ("hash(id)", 1, "no function `hash`", "`xxhash64(a, b)`"),
-        ("count_if(paid)", 1, "the aggregate function `count_if` cannot stand here", "`count(*) filter (where condition)`"),
+        (
+            "count_if(paid)",
+            1,
+            "the aggregate function `count_if` cannot stand here",
+            "`count(*) filter (where condition)`",
+        ),
         ("address['zip']", 1, "`[]` needs an array, not struct<", "write `.zip`: the fields of a struct have names"),
         (r"name rlike '\d+'", 12, r"`\d` in a text is no more than `d`", r"write `\\d`"),
         (r"name rlike '\bann'", 12, r"`\b` in a text is a backspace", r"write `\\b`"),

@@ -85,7 +85,14 @@ def test_random_floats_come_back_and_have_few_digits() -> None:
 
 def test_types_are_named_and_columns_of_the_engine_are_left_out_but_for_what_steps_use() -> None:
     frame = pl.DataFrame(
-        {"id": [1], "price": [Decimal("1.50")], "tags": [["a"]], "__tidegate_partition": [0], "__tidegate_offset": [7], "__tidegate_time": [5]},
+        {
+            "id": [1],
+            "price": [Decimal("1.50")],
+            "tags": [["a"]],
+            "__tidegate_partition": [0],
+            "__tidegate_offset": [7],
+            "__tidegate_time": [5],
+        },
         schema_overrides={"price": pl.Decimal(10, 2)},
     )
     assert render_rows(frame) == [('{"id":1,"price":"1.50","tags":["a"],"__tidegate_time":5}', None)]
