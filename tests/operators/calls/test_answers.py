@@ -93,7 +93,7 @@ def _deep() -> list[object]:
         (
             TIMESTAMP,
             {"name": "2026\ud83d"},
-            r"lookup.find gave {'name': '2026\ud83d', 'more': 'x'}: UnicodeEncodeError",
+            r"lookup.find gave '2026\ud83d' for `name`, which is timestamp: return a value of that type",
         ),
         (TIMESTAMP, {"name": dt.datetime(2026, 1, 1, tzinfo=_Zone())}, "lookup.find gave {'name': datetime."),
         (STRING, _Shy(), "lookup.find gave a value of type _Shy (its repr raises KeyError): return a dict"),

@@ -168,6 +168,8 @@ def read_moment(value: Any, kind: Any = dt.datetime) -> dt.datetime:
         return msgspec.convert(value, kind)  # type: ignore[no-any-return]  # msgspec makes what it is asked for
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from error  # to which msgspec adds the place
+    except UnicodeEncodeError as error:  # of the user's code: half of a surrogate pair
+        raise ValueError("Invalid RFC3339 encoded datetime") from error
 
 
 def read_local(value: Any) -> dt.datetime:
