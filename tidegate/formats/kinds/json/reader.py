@@ -5,9 +5,10 @@ others keep their rows. A columnar JSON reader of others would be no faster here
 All declared fields are checked; columns are made of those that the pipeline uses. Values that are no objects yet are
 decoded in C, those that it is certain of (`in_memory.py`); what it makes of them is what is made here.
 
-Rules: missing and null are NULL; unknown fields are skipped, kept as text, or fail their record; of a repeated field,
-or key of a map, the last counts; integers have bounds and no fraction (`1.0` is refused); a decimal takes any number,
-and the text of one, that it holds exactly; a double the nearest to any number; a timestamp is an RFC 3339 string
+Rules: missing and null are NULL; unknown fields are skipped, kept as text, or fail their record; a record of a source
+that has fields has a declared one, whatever the pipeline reads of them; of a repeated field, or key of a map, the last
+counts; integers have bounds and no fraction (`1.0` is refused); a decimal takes any number, and the text of one, that
+it holds exactly; a double the nearest to any number; a timestamp is an RFC 3339 string
 (without an offset: UTC), one without zone has no offset, a date is `YYYY-MM-DD`, binary base64; keys of maps are the
 texts of such values. Anything else fails its record with the path in the reason (`types.py`).
 """
