@@ -159,7 +159,6 @@ class Supervisor:
 
     async def _wait_for_brokers(self) -> None:
         """Or for the stop. Without brokers no attempt can begin, and one that tries only fills the log."""
-        logger.info("the next attempt begins when brokers answer")
         waiting = [
             asyncio.ensure_future(self._services.kafka.wait_answering()),
             asyncio.ensure_future(self._stop_requested.wait()),
@@ -341,11 +340,13 @@ class Supervisor:
         metrics.restarted(error.code)
         metrics.state(PipelineState.RESTARTING, error.message)
         logger.warning(
-            "attempt failed after %.1f s: %s%s; another one in %.1f s",
+            "attempt failed after %.1f s: %s%s; %s",
             now - started,
             error.message,
             UNCOUNTED if self._services.kafka.explains_failures else "",
-            delay_ms / 1000,
+            "the next one begins when they do"
+            if self._services.kafka.away
+            else f"another one in {delay_ms / 1000:.1f} s",
             extra={"error": error},
         )
         with contextlib.suppress(TimeoutError):
