@@ -22,7 +22,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test deep test-quick chart image-check lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing audit release-check
+.PHONY: help setup demo test deep test-quick chart chart-place image-check lint format bench chaos rolling night sim soak canaries mutants lock clean compatibility spark-sql stores tracing audit release-check
 
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,12 +42,15 @@ test-quick: setup ## run only the tests that take less than 0.25 s
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 # Go builds helm and a Kubernetes control plane once (ten minutes of CPU); Prometheus and promtool come from the package prometheus.
-chart: setup $(CHART_VENV)/.setup ## test the Helm chart with helm and a real API server: needs Linux, root, Go and promtool
-	@case $(CURDIR)/ in /tmp/*) echo "pods have a volume at /tmp and would not see $(CURDIR): run this in a checkout outside /tmp" >&2; exit 1;; esac
+chart: chart-place setup $(CHART_VENV)/.setup ## test the Helm chart with helm and a real API server: needs Linux, root, Go and promtool
 	@for program in promtool prometheus; do command -v $$program >/dev/null \
 	  || { echo "$$program is missing; on Debian: apt install prometheus" >&2; exit 1; }; done
 	TIDEGATE_KUBERNETES_VALIDATE=$(CURDIR)/$(CHART_VENV)/bin/kubernetes-validate \
 	  TIDEGATE_CHART_TOOLS=$$(tools/kubernetes/build.sh) $(BIN)/python -m pytest tests/chart $(ARGS)
+
+chart-place:
+	@case $$(pwd -P)/ in /tmp/*) echo "the checkout is below /tmp, which a volume covers in every pod of the tests: move it" >&2; \
+	  exit 1;; esac
 
 image-check: setup ## build the image without Docker and run a pipeline in it: needs Linux, root, buildah and mmdebstrap
 	image=$${TIDEGATE_IMAGE:-$$(tools/image/build.sh)} \

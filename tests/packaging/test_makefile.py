@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,14 @@ def test_a_python_that_the_locked_packages_have_no_wheels_for_is_refused(
     assert ("cannot make virtual environments" in ran.stderr) is taken
     assert ("Python 3.11, 3.12 or 3.13 is needed" in ran.stderr) is not taken
     assert not (tmp_path / "venv").exists()
+
+
+def test_a_checkout_below_tmp_is_refused_before_anything_is_built_for_the_chart() -> None:
+    """It was refused by the tests, after ten minutes of building."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        command = ["make", "-f", str(ROOT / "Makefile"), "chart"]
+        ran = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+        assert (ran.returncode, list(Path(place).iterdir())) == (2, [])
+        assert "the checkout is below /tmp" in ran.stderr
+    command = ["make", "-f", str(ROOT / "Makefile"), "chart-place"]
+    assert subprocess.run(command, cwd="/usr", capture_output=True, timeout=60, check=False).returncode == 0
