@@ -92,10 +92,9 @@ def grow(broker: SessionBroker, topic: str, partitions: int) -> None:
 
 
 def delete(broker: SessionBroker, topic: str) -> None:
-    admin = clients.admin({"bootstrap.servers": broker.bootstrap})
-    for future in admin.delete_topics([topic]).values():
-        future.result(30)
+    clients.delete_topics(broker.bootstrap, [topic])
     # The controller has answered; the broker that is asked next may be behind it.
+    admin = clients.admin({"bootstrap.servers": broker.bootstrap})
     wait_until(lambda: topic not in admin.list_topics(timeout=30).topics, "the broker has forgotten it", 60)
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Partition
-from kafka import KafkaAdminClient
 
 from tests.conftest import BrokerMaker, SessionBroker, TopicMaker
 from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.dev.broker import BrokerFailed, DevelopmentBroker, server
+from tidegate.kafka.connecting import connect
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +93,7 @@ def test_a_broker_has_the_transaction_version_and_listens_on_the_loopback_interf
     own_broker: BrokerMaker, version: int
 ) -> None:
     broker = own_broker(transaction_version=version)
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin = connect({"bootstrap.servers": broker.bootstrap}, 60)
     try:
         feature = admin.describe_features()["transaction.version"]
     finally:

@@ -168,9 +168,7 @@ def test_X02_deleted_records_leave_nothing_to_decide_by(cluster: Cluster) -> Non
     cluster.committer.commit(permit([committable]))
     cluster.client.fence(committable.transactional_id)
     assert cluster.values(topic) == list(range(10))
-    admin = clients.admin({"bootstrap.servers": cluster.bootstrap})
-    for future in admin.delete_records([Position(topic, 0, 11)]).values():
-        future.result(60)
+    clients.delete_records(cluster.bootstrap, [Position(topic, 0, 11)])
     with pytest.raises(TransactionGone, match="nothing is left in Kafka"):
         cluster.committer.commit(permit([committable]))
 
@@ -182,9 +180,7 @@ def test_X02_a_deleted_topic_leaves_nothing_to_decide_by(cluster: Cluster) -> No
     driven.write(rows(range(10)))
     (committable,) = driven.prepared(1).committables
     cluster.client.fence(committable.transactional_id)
-    admin = clients.admin({"bootstrap.servers": cluster.bootstrap})
-    for future in admin.delete_topics([topic]).values():
-        future.result(60)
+    clients.delete_topics(cluster.bootstrap, [topic])
     wait_until(lambda: not cluster.client.topics([topic]), "the broker has forgotten it", 60)
     with pytest.raises(TransactionGone, match="nothing is left in Kafka"):
         cluster.committer.commit(permit([committable]))

@@ -50,11 +50,9 @@ def forgetful(forgetful_broker: DevelopmentBroker, unique_name: Callable[[str], 
 
 def remove_records(cluster: Cluster, committable: Committable, *, but: int = 0) -> None:
     """As retention does it: all partitions of the transaction but so many lose everything up to now."""
-    admin = clients.admin({"bootstrap.servers": cluster.bootstrap})
     parts = [part.partition for part in committable.written][but:]
     ends = cluster.client.stable_offsets(parts)
-    for future in admin.delete_records([Position(p.topic, p.partition, ends[p]) for p in parts]).values():
-        future.result(60)
+    clients.delete_records(cluster.bootstrap, [Position(p.topic, p.partition, ends[p]) for p in parts])
 
 
 def test_X10_an_idle_sink_opens_its_producers_anew_before_their_ids_are_forgotten(forgetful: Cluster) -> None:

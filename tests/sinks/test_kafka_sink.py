@@ -369,9 +369,7 @@ def test_a_deleted_topic_fails_the_prepare(cluster_tv2: Cluster) -> None:
     driven = cluster_tv2.sink(topic, kafka={"message.timeout.ms": "3000"})
     driven.write(rows(range(10)))
     driven.written()
-    admin = clients.admin({"bootstrap.servers": cluster_tv2.bootstrap})
-    for future in admin.delete_topics([topic]).values():
-        future.result(60)
+    clients.delete_topics(cluster_tv2.bootstrap, [topic])
     wait_until(lambda: not cluster_tv2.client.topics([topic]), "the broker has forgotten it", 60)
     writer = driven.sink._writer
     with pytest.raises((SinkFailed, SinkRefused)):

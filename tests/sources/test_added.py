@@ -117,9 +117,7 @@ def test_a_partition_that_lost_its_first_records_stops_the_source(broker: Sessio
         reading.source.wait_ready(60)
         grow(broker.bootstrap, topic, 2)
         produce(broker.bootstrap, topic, orders(range(9)), 1)
-        admin = clients.admin({"bootstrap.servers": broker.bootstrap})
-        for future in admin.delete_records([ck.TopicPartition(topic, 1, 5)]).values():
-            future.result(60)
+        clients.delete_records(broker.bootstrap, [ck.TopicPartition(topic, 1, 5)])
         reading.source.add_partitions([TopicPartition(topic, 1)])
         with pytest.raises(SourceFailed, match=r"\[1\]: offset 0 is gone, the log now starts at 5: 5 offsets"):
             reading.read(9)

@@ -20,6 +20,7 @@ from tidegate.formats.contract import Decoded, Messages
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.raw.rows import RawDecoder
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.kafka.connecting import connect
 from tidegate.operators.kinds.kafka_source import PARTS, MetadataColumn
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.reader import Reader
@@ -269,12 +270,11 @@ def test_no_broker_at_the_address_is_told_in_time(monkeypatch: pytest.MonkeyPatc
 
 
 def test_input_lost_to_retention_stops_with_the_lost_range(broker: SessionBroker, topics: TopicMaker) -> None:
-    from kafka import KafkaAdminClient
     from kafka import TopicPartition as AdminPartition
 
     topic = topics()
     produce(broker.bootstrap, topic, orders(range(50)))
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    admin = connect({"bootstrap.servers": broker.bootstrap}, 60)
     admin.delete_records({AdminPartition(topic, 0): 30})
     admin.close()
     restored = SourcePositions(OperatorName("orders"), ((TopicPartition(topic, 0), 10),))

@@ -14,7 +14,6 @@ from typing import Final, Self
 
 import kafka
 from confluent_kafka.admin import AdminClient
-from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from tests.support import clients
@@ -24,6 +23,7 @@ from tidegate.dev.broker.ports import reserve_ports
 from tidegate.dev.broker.server import create_topics, make_cluster_id
 from tidegate.ids import TopicPartition
 from tidegate.kafka.channel import open_client_channel
+from tidegate.kafka.connecting import connect
 from tidegate.kafka.requests import topic_settings_request
 
 SIZE: Final = 3
@@ -105,7 +105,7 @@ class BrokerCluster:
 
     def controller(self) -> int:
         """The active controller."""
-        client = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","))
+        client = connect({"bootstrap.servers": self.bootstrap}, ADMIN_S)
         try:
             return int(client.describe_metadata_quorum()["topics"][0]["partitions"][0]["leader_id"])
         finally:
@@ -113,7 +113,7 @@ class BrokerCluster:
 
     def move_leader(self, partition: TopicPartition, node: int) -> None:
         """Let another broker lead a partition, as an operator does: no connection breaks."""
-        client = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","))
+        client = connect({"bootstrap.servers": self.bootstrap}, ADMIN_S)
         place = kafka.TopicPartition(partition.topic, partition.partition)
         try:
             client.alter_partition_reassignments({place: [node, *sorted(self.brokers.keys() - {node})]})
@@ -125,7 +125,7 @@ class BrokerCluster:
 
     def configure(self, topic: str, setting: str, value: str) -> None:
         """Change a setting of a topic, until every broker has heard of it."""
-        client = KafkaAdminClient(bootstrap_servers=self.bootstrap.split(","))
+        client = connect({"bootstrap.servers": self.bootstrap}, ADMIN_S)
         channel = open_client_channel({"bootstrap.servers": self.bootstrap}, ADMIN_S)
         request = topic_settings_request(topic, [setting])
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import confluent_kafka as ck
     from confluent_kafka.admin import AdminClient
 
+ADMIN_S: Final = 60.0
 QUIET: Final = {"log_level": 0}
 LOGGER: Final = logging.getLogger("tests.librdkafka")
 """Gets what a level or `debug` among the settings lets pass, which is written to the standard error otherwise."""
@@ -35,3 +36,15 @@ def admin(settings: Mapping[str, Any]) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
     return AdminClient({**QUIET, **settings}, logger=LOGGER)
+
+
+def delete_topics(bootstrap: str, topics: list[str]) -> None:
+    """Returns when the controller has answered."""
+    for future in admin({"bootstrap.servers": bootstrap}).delete_topics(topics).values():
+        future.result(ADMIN_S)
+
+
+def delete_records(bootstrap: str, places: list[ck.TopicPartition]) -> None:
+    """As retention does it: those before the offsets."""
+    for future in admin({"bootstrap.servers": bootstrap}).delete_records(places).values():
+        future.result(ADMIN_S)

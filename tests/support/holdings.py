@@ -13,8 +13,9 @@ import stat
 import sys
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,9 +24,13 @@ from tidegate.spark.processes import Process, read_processes
 
 MARK: Final = "PYTEST_STARTED_BY"
 """The environment variable that identifies the processes of a run after their parent has ended."""
-KEPT: Final = ("pytest_timeout ", "tidegate-broker-spawner")
-"""How the names of threads begin that are nobody's leak: pytest-timeout stops its own after the test, and the one that
-starts brokers lives as long as the process.
+LENT: Final = "for a peer: "
+"""The first characters of the names of threads that a server of a test runs for one connection, which its peer ends."""
+lent_sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()
+"""The sockets of such connections. A server that is not closed leaks the one that listens."""
+KEPT: Final = ("pytest_timeout ", "tidegate-broker-spawner", LENT)
+"""The first characters of the names of threads that no test leaks: pytest-timeout stops its own after the test, and the
+thread that starts brokers lives as long as the process.
 """
 CLIENT: Final = "rdk:main"
 """The name of the thread that each client of librdkafka has once. It starts and ends others as it needs them."""
@@ -42,11 +47,16 @@ class Descriptor(NamedTuple):
 
     def describe(self) -> str:
         """The ends of a socket, the path of a file."""
-        try:
-            with socket.socket(fileno=os.dup(self.number)) as twin:
-                return f"socket {twin.getsockname()} {_read_peer(twin)}"
-        except OSError:
-            return f"open file {_read_target(self.number)}"
+        with suppress(OSError), _opened(self.number) as twin:
+            return f"socket {twin.getsockname()} {_read_peer(twin)}"
+        return f"open file {_read_target(self.number)}"
+
+    def read_port(self, *, listening: bool = False) -> int | None:
+        """The port of its own end; None of what is no socket of TCP, or does not listen although it should."""
+        with suppress(OSError), _opened(self.number) as twin:
+            if twin.family in (socket.AF_INET, socket.AF_INET6) and (not listening or _listens(twin)):
+                return int(twin.getsockname()[1])
+        return None
 
 
 class ClientThread(NamedTuple):
@@ -122,10 +132,22 @@ class Observer:
             return False
 
 
-def without_those_of_clients(holdings: Holdings) -> Holdings:
-    """Without pipes, and without sockets that Python does not know: a client that is not new may have opened them."""
-    sockets = {one.fileno() for one in gc.get_objects() if isinstance(one, socket.socket)}
-    return frozenset(one for one in holdings if not isinstance(one, Descriptor) or one.is_file or one.number in sockets)
+def without_those_of(owners: Holdings, holdings: Holdings) -> Holdings:
+    """What of the holdings the owners cannot have opened since: neither connections to a socket that listens nor, where
+    there is a Kafka client, pipes and sockets that Python does not know.
+    """
+    ports = {one.read_port(listening=True) for one in owners if isinstance(one, Descriptor) and not one.is_file} - {
+        None
+    }
+    clients = any(isinstance(one, ClientThread) for one in owners)
+    known = {one.fileno() for one in gc.get_objects() if isinstance(one, socket.socket)} if clients else set()
+
+    def is_theirs(one: Holding) -> bool:
+        if not isinstance(one, Descriptor) or one.is_file:
+            return False
+        return one.read_port() in ports or (clients and one.number not in known)
+
+    return frozenset(one for one in holdings if not is_theirs(one))
 
 
 def find_children(table: Mapping[int, Process], own: int, is_marked: Callable[[int], bool]) -> Iterator[int]:
@@ -149,13 +171,14 @@ def _list_numbers(kind: str) -> list[int]:
 
 
 def _read_descriptors() -> Iterator[Descriptor]:
+    excepted = {*reserved, *(one.fileno() for one in lent_sockets)}
     for number in _list_numbers("fd"):
         try:
             status = os.fstat(number)
         except OSError:  # the one of the listing
             continue
         # An epoll or eventfd has no type: native libraries keep theirs for good, as the broker keeps its ports.
-        if stat.S_IFMT(status.st_mode) and number not in reserved:
+        if stat.S_IFMT(status.st_mode) and number not in excepted:
             other = stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
             yield Descriptor(number, status.st_dev, status.st_ino, not other)
 
@@ -192,6 +215,23 @@ def _read_target(descriptor: int) -> str:
         return str(Path(f"/proc/self/fd/{descriptor}").readlink())
     except OSError:
         return "that was closed meanwhile"
+
+
+@contextmanager
+def _opened(number: int) -> Iterator[socket.socket]:
+    """A second descriptor of a socket. Raises OSError for what is none."""
+    copy = os.dup(number)
+    try:
+        twin = socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
+    with twin:
+        yield twin
+
+
+def _listens(one: socket.socket) -> bool:
+    return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
 def _read_peer(connection: socket.socket) -> str:

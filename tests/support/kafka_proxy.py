@@ -16,6 +16,7 @@ from typing import Final, Self
 
 import msgspec
 
+from tests.support.holdings import LENT, lent_sockets
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.ports import reserve_ports
 
@@ -97,11 +98,13 @@ class KafkaProxy:
             server.settimeout(None)
             for one in (client, server):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            lent_sockets.update((client, server))
             with self._lock:
                 self._sockets = [one for one in self._sockets if one.fileno() >= 0] + [client, server]
             answering, unanswered = threading.Lock(), set[int]()
-            threading.Thread(target=self._requests, args=(client, server, answering, unanswered), daemon=True).start()
-            threading.Thread(target=self._answers, args=(client, server, answering, unanswered), daemon=True).start()
+            for forward in (self._requests, self._answers):
+                arguments = (client, server, answering, unanswered)
+                threading.Thread(target=forward, args=arguments, name=f"{LENT}kafka-proxy", daemon=True).start()
 
     def _requests(
         self, client: socket.socket, server: socket.socket, answering: threading.Lock, unanswered: set[int]

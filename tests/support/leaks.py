@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.holdings import NOTHING, ClientThread, Holdings, Observer, without_those_of_clients
+from tests.support.holdings import NOTHING, Holdings, Observer, without_those_of
 from tests.waiting import wait_until
 
 ENDING_S: Final = 60.0
@@ -40,6 +40,8 @@ class LeakCheck:
         self._observer = Observer()
         self._known: Holdings | None = None
         self._of_fixtures: dict[Any, Holdings] = {}
+        self._has_failed = False
+        """A test has: what the collector finds from now on may be its variables."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None]:
@@ -55,7 +57,7 @@ class LeakCheck:
         fixturedef.addfinalizer(partial(self._release, fixturedef))  # the first that is added is the last that is run
         before = self._observer.read()
         made = yield
-        self._of_fixtures[fixturedef] = self._observer.read().difference(before, *self._of_fixtures.values())
+        self._of_fixtures[fixturedef] = self._read_new(before)
         return made
 
     def _release(self, fixturedef: pytest.FixtureDef[Any]) -> None:
@@ -85,12 +87,13 @@ class LeakCheck:
             report.outcome = "failed"
             report.longrepr = "\n".join((f"{item.nodeid}: a Kafka client wrote its log to the output:", *lines))
         item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+        self._has_failed |= report.failed
         return report
 
     def _read_new(self, before: Holdings) -> Holdings:
         held = before.union(*self._of_fixtures.values())
         new = self._observer.read() - held
-        return without_those_of_clients(new) if new and any(isinstance(one, ClientThread) for one in held) else new
+        return without_those_of(held, new) if new else new
 
     def _require_nothing(self, who: str, read: Callable[[], Holdings]) -> None:
         """Raises Failed when something is left."""
@@ -105,6 +108,8 @@ class LeakCheck:
             with suppress(AssertionError):
                 wait_until(lambda: not read(), "nothing leaks", self.ending_s)
         left = sorted({holding.describe() for holding in read()})
+        if self._has_failed:
+            forgotten.clear()
         if left or forgotten:
             pytest.fail("\n  ".join((f"{who} leaks:", *left, *forgotten)), pytrace=False)
 

@@ -46,6 +46,7 @@ import pytest
 
 KEPT = []
 STARTED = []
+accepted = []
 WAITS = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
 
@@ -82,6 +83,14 @@ def holds_everything():
     event.set()
 
 
+@pytest.fixture(scope="module")
+def serves():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+        for one in accepted:
+            one.close()
+
+
 @pytest.fixture(scope="session")
 def made_late():
     with bound():
@@ -105,8 +114,17 @@ def test_clean_nothing(): pass
 def test_clean_first_that_asks(holds_everything): pass
 def test_clean_second_that_asks(holds_everything): pass
 def test_clean_asks_in_the_middle(request): request.getfixturevalue("made_late")
+
+def test_clean_connection_to_what_a_fixture_serves(serves):
+    with socket.create_connection(serves.getsockname()):
+        accepted.append(serves.accept()[0])
+
 def test_clean_ends_later(ends_later): pass
 def test_clean_client_without_references(): client()
+
+def test_socket_in_a_cycle():
+    circle = [bound()]
+    circle.append(circle)
 
 def test_socket(): KEPT.append(bound())
 def test_clean_after_a_leak(): pass
@@ -115,10 +133,6 @@ def test_connection():
     with socket.create_server(("127.0.0.1", 0)) as server:
         KEPT.append(socket.create_connection(server.getsockname()))
         server.accept()[0].close()
-
-def test_socket_in_a_cycle():
-    circle = [bound()]
-    circle.append(circle)
 
 def test_file(tmp_path): KEPT.append(open(tmp_path / "kept", "w"))
 def test_thread(): waiting_thread("forgotten")
