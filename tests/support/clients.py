@@ -40,11 +40,13 @@ def admin(settings: Mapping[str, Any]) -> AdminClient:
 
 def delete_topics(bootstrap: str, topics: list[str]) -> None:
     """Returns when the controller has answered."""
-    for future in admin({"bootstrap.servers": bootstrap}).delete_topics(topics).values():
+    client = admin({"bootstrap.servers": bootstrap})  # kept until the answer is there
+    for future in client.delete_topics(topics).values():
         future.result(ADMIN_S)
 
 
 def delete_records(bootstrap: str, places: list[ck.TopicPartition]) -> None:
     """As retention does it: those before the offsets."""
-    for future in admin({"bootstrap.servers": bootstrap}).delete_records(places).values():
+    client = admin({"bootstrap.servers": bootstrap})
+    for future in client.delete_records(places).values():
         future.result(ADMIN_S)

@@ -414,6 +414,7 @@ class RealStage(Stage):
         self.client.close()
         for reader in self._bounds_readers:
             reader.close()
+        del self._admin  # a refusal that was caught may hold the stage
 
 
 def _never() -> bool:
