@@ -15,6 +15,7 @@ import pytest
 from tests.expressions.compiled.like_spark import Case
 from tests.expressions.remedies import CHANGING, ELSEWHERE, IN_WORDS, REFUSED, TOTALS, Refused
 from tests.operators.aggregation.reducing import reduce_text
+from tidegate.config.errors import Problem
 from tidegate.config.load import parse_pipeline
 from tidegate.datatypes import STRING, TIMESTAMP, DataType
 from tidegate.expressions import parse
@@ -84,6 +85,11 @@ def test_the_remedy_gives_what_was_asked_for(refused: Refused) -> None:
         assert (type(found), found) == (type(wanted), wanted), text
 
 
+_HEAD = """name: remedy
+version: 1
+kafka: {bootstrap.servers: "127.0.0.1:9092"}
+checkpoints: {directory: /tmp/remedy}
+"""
 CALLED = {
     "parse.ELSEWHERE": (parse.ELSEWHERE, ELSEWHERE),
     "parse.CHANGING": (parse.CHANGING, CHANGING),
@@ -103,12 +109,7 @@ def test_every_remedy_of_a_table_is_run(table: str) -> None:
 def test_a_setting_in_a_remedy_is_one(text: str) -> None:
     setting = f"    {text}\n" if text.startswith("metadata") else ""
     step = "select: {x: id}" if setting else text
-    pipeline = f"""
-name: remedy
-version: 1
-kafka: {{bootstrap.servers: "127.0.0.1:9092"}}
-checkpoints: {{directory: /tmp/remedy}}
-sources:
+    pipeline = f"""{_HEAD}sources:
   rows:
     topic: rows
     schema: {{id: int, column: array<int>}}
@@ -118,6 +119,26 @@ sinks:
   out: {{from: made, topic: out}}
 """
     assert not check_pipeline(parse_pipeline(pipeline, "remedy.yaml", {})).problems
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "steps: [{name: made, from: rows, where: HERE}]\nsinks: {out: {from: made, topic: out}}",
+        "steps: [{name: made, from: rows, route: {big: HERE}}]\nsinks: {out: {from: made.big, topic: out}}",
+        "sinks: {out: {from: rows, topic: {expression: HERE, allow: [a]}}}",
+        "sinks: {out: {from: rows, topic: out, headers: {add: {kind: HERE}}}}",
+    ],
+)
+def test_what_is_advised_where_another_type_is_needed_is_accepted_there(place: str) -> None:
+    def problems_with(text: str) -> tuple[Problem, ...]:
+        sources = "sources: {rows: {topic: rows, schema: {id: int, x: double}}}\n"
+        return check_pipeline(parse_pipeline(f"{_HEAD}{sources}{place.replace('HERE', text)}\n", "p.yaml", {})).problems
+
+    [problem] = problems_with("id + x")
+    [code] = CODE.findall(problem.remedy)
+    assert code != "id + x"
+    assert problems_with(f'"{code}"') == ()
 
 
 class Sites:

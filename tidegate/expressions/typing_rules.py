@@ -129,6 +129,18 @@ def with_type(start: int, expression: Expression, target: DataType, *, attempt: 
     return Cast(expression, target, attempt)
 
 
+def derive_cast_remedy(expression: Expression, target: DataType | None) -> str:
+    """The cast to another type where there is one."""
+    if target is not None and can_cast(expression.type, target):
+        return f"write `cast({text_of(expression)} as {target})`"
+    return "use a value of another type"
+
+
+def derive_condition_remedy(expression: Expression) -> str:
+    """A condition on a value that is none itself."""
+    return f"compare it with something, for instance `{text_of(expression)} is not null`"
+
+
 def _fold(start: int, literal: Literal, target: DataType) -> Literal | None:
     """A literal of another type, None where it is left to the engine.
 

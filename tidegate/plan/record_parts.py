@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.models import SinkSettings, SourceSettings
-from tidegate.datatypes import BINARY, DataType, Kind, holds_kind
+from tidegate.datatypes import BINARY, STRING, DataType, Kind, holds_kind
 from tidegate.expressions.expression import Column, Expression
+from tidegate.expressions.typing_rules import derive_cast_remedy
 from tidegate.formats import keys
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.header_ids import KEY_HEADER, VALUE_HEADER
@@ -225,7 +226,7 @@ class SinkParts:
             if expression is None:
                 continue
             if expression.type.kind not in ("string", "binary"):
-                remedy = "cast it: `cast(... as string)`"
+                remedy = derive_cast_remedy(expression, STRING)
                 self._builder.problem(path, f"is {expression.type}, not a string or binary", remedy)
                 continue
             added.append((header, self._add(f"headers.{place}", expression)))
@@ -248,7 +249,7 @@ class SinkParts:
         if expression is None:
             return
         if expression.type.kind != "string":
-            self._builder.problem(path, f"is {expression.type}, not a string", "cast it: `cast(... as string)`")
+            self._builder.problem(path, f"is {expression.type}, not a string", derive_cast_remedy(expression, STRING))
             return
         self.topic = TopicChoice(self._add("topic", expression), words.allow, words.expression)
 

@@ -11,11 +11,10 @@ from tidegate.expressions.functions.core import (
     Resolve,
     Site,
     check_count,
-    derive_cast_remedy,
     unify,
 )
 from tidegate.expressions.functions.maps import map_key
-from tidegate.expressions.typing_rules import INTEGRAL, common_type, with_type
+from tidegate.expressions.typing_rules import INTEGRAL, common_type, derive_cast_remedy, with_type
 
 
 def _element(name: str) -> Resolve:

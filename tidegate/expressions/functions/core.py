@@ -21,7 +21,7 @@ from tidegate.datatypes import (
 )
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Lambda, Literal, text_of
-from tidegate.expressions.typing_rules import NUMERIC, can_cast, common_type, with_type
+from tidegate.expressions.typing_rules import NUMERIC, common_type, derive_cast_remedy, with_type
 
 _ATOMIC = (*NUMERIC, "decimal", "boolean", "string", "binary", "date", "timestamp", "timestamp_ntz", "void")
 _TARGETS = {
@@ -206,13 +206,6 @@ def check_count(site: Site, arguments: tuple[Argument, ...], least: int, most: i
         f"`{site.function}` takes {wanted} argument{'s' * (wanted != '1')}, not {len(arguments)}",
         "see `tidegate docs expressions`",
     )
-
-
-def derive_cast_remedy(expression: Expression, target: DataType | None) -> str:
-    """The cast to another type where there is one."""
-    if target is not None and can_cast(expression.type, target):
-        return f"write `cast({text_of(expression)} as {target})`"
-    return "use a value of another type"
 
 
 def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]:

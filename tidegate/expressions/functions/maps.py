@@ -13,10 +13,9 @@ from tidegate.expressions.functions.core import (
     Resolve,
     Site,
     check_count,
-    derive_cast_remedy,
     unify,
 )
-from tidegate.expressions.typing_rules import INTEGRAL, common_type, with_type
+from tidegate.expressions.typing_rules import INTEGRAL, common_type, derive_cast_remedy, with_type
 
 _NO_KEYS = ("float", "double", "array", "struct", "map", "void", *INTERVALS)
 

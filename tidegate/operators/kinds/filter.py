@@ -10,6 +10,7 @@ from pydantic import Field
 
 from tidegate.expressions.bounds import Bound, Bounds, derive_bound, sum_bounds
 from tidegate.expressions.expression import Expression, columns_of, text_of
+from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.meaning import Branches, derive_conjuncts, digest_expression
 from tidegate.operators.spec import Columns, Rest, Slot, StepOperator, keep_columns
@@ -105,7 +106,7 @@ class FilterKind(StepKind):
         if predicate is None:
             return
         if predicate.type.kind != "boolean":
-            remedy = "compare it with something, for instance `x > 0`"
+            remedy = derive_condition_remedy(predicate)
             context.problem(("where",), f"is {predicate.type}, not boolean", remedy)
             return
         context.add(FilterOperator(context.name, predicate, tuple(context.columns.items()), context.policy))

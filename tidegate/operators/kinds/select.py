@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field
 
-from tidegate.datatypes import INTERVALS
 from tidegate.expressions.bounds import Bound, Bounds, derive_value_bound, sum_bounds
 from tidegate.expressions.expression import Column, Expression, can_fail, columns_of, text_of
 from tidegate.expressions.parse import names_in
@@ -22,9 +21,6 @@ from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.selection import AllColumns, Selection
 from tidegate.settings.suggest import derive_suggestion
-
-UNWRITABLE = frozenset(["void", *INTERVALS])
-"""Types that exist inside expressions only."""
 
 
 class SelectSettings(Settings):
@@ -122,11 +118,7 @@ class SelectKind(StepKind):
             if _reports_new_name(step.select, path, text, context):
                 continue
             expression = context.expression(path, text)
-            if expression is not None and expression.type.kind in UNWRITABLE:
-                context.problem(
-                    path, f"is {expression.type}: no column has that type", "cast it, for instance as string"
-                )
-            elif expression is not None:
+            if expression is not None:
                 made[column] = expression
         kept = _kept_columns(step.select, context) if isinstance(step.select, AllColumns) else {}
         if kept is None or len(made) < len(texts):

@@ -12,6 +12,7 @@ from pydantic import Field
 from tidegate.datatypes import INT
 from tidegate.expressions.bounds import Bound, Bounds, derive_bound, sum_bounds
 from tidegate.expressions.expression import Call, Expression, Literal, columns_of, text_of
+from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.meaning import Branches, derive_conjuncts, digest, digest_expression
 from tidegate.operators.spec import DEAD, LATE, Columns, Rest, Slot, StepOperator, keep_columns, texts_of
@@ -178,7 +179,7 @@ class RouteKind(StepKind):
 def _condition(path: Path, text: str, context: StepContext) -> Expression | None:
     found = context.expression(path, text)
     if found is not None and found.type.kind != "boolean":
-        context.problem(path, f"is {found.type}, not boolean", "compare it with something, for instance `x > 0`")
+        context.problem(path, f"is {found.type}, not boolean", derive_condition_remedy(found))
         return None
     return found
 
