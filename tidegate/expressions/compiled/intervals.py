@@ -22,6 +22,8 @@ from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
+_MONTHS_MAX = 200_000
+"""More than lead out of the calendar from wherever."""
 _WIDE = pl.Int128
 _EXACT = Context(prec=60, rounding=ROUND_HALF_UP)
 _LIMITS = {"months": 1 << 31, "interval": 1 << 63}
@@ -172,7 +174,7 @@ def _moved(
     value, outside = within_calendar(arguments[0].value, arguments[0].type)
     found = value.to_physical().cast(pl.Int64)
     if months is not None:
-        found, left = _months_later(value, found, months, unit=1 if call.type == DATE else DAY)
+        found, left = _months_later(found, months, unit=1 if call.type == DATE else DAY)
         outside = outside | left
     if more is not None:
         found = found.cast(_WIDE) + more
@@ -181,16 +183,35 @@ def _moved(
     return strict(call, arguments, result.cast(polars_type(call.type)), *own, (FailureKind.DATETIME_OVERFLOW, outside))
 
 
-def _months_later(value: pl.Expr, physical: pl.Expr, months: pl.Expr, unit: int) -> tuple[pl.Expr, pl.Expr]:
-    """In 64 bits, and where it leaves the calendar. `unit`: what a day has in `physical`."""
-    total = value.dt.year().cast(_WIDE) * 12 + value.dt.month().cast(_WIDE) - 1 + months
-    left = (total < 12) | (total >= 120_000)
-    month_number = pl.when(~left).then(total).cast(pl.Int64)
-    year, month = month_number // 12, month_number % 12 + 1
-    after = month_number + 1
-    first, next_first = days_of(year, month, pl.lit(1)), days_of(after // 12, after % 12 + 1, pl.lit(1))
-    day = pl.min_horizontal(value.dt.day().cast(pl.Int64), next_first - first)
-    return (first + day - 1) * unit + physical % unit, left
+def _months_later(physical: pl.Expr, months: pl.Expr, unit: int) -> tuple[pl.Expr, pl.Expr]:
+    """In 64 bits, and where it leaves the calendar. `unit`: what a day has in `physical`.
+
+    Step by step in a frame of its own: as one expression it would be repeated hundreds of times.
+    """
+    bounded = months.clip(-_MONTHS_MAX, _MONTHS_MAX).cast(pl.Int64)
+    pairs = pl.struct(physical.alias("at"), bounded.alias("months"))
+    found = pairs.map_batches(partial(_later, unit=unit), return_dtype=pl.Int64, is_elementwise=True)
+    return found, found.is_null() & physical.is_not_null() & months.is_not_null()
+
+
+def _later(pairs: pl.Series, *, unit: int) -> pl.Series:
+    frame = pairs.struct.unnest()
+    date = (pl.col("at") // unit).cast(pl.Int32).cast(pl.Date)
+    parts = frame.select(
+        date.dt.day().cast(pl.Int64).alias("day"),
+        (pl.col("at") % unit).alias("clock"),
+        (date.dt.year().cast(pl.Int64) * 12 + date.dt.month().cast(pl.Int64) - 1 + pl.col("months")).alias("total"),
+    ).with_columns(pl.when(pl.col("total").is_between(12, 119_999)).then(pl.col("total")))
+    total, one = pl.col("total"), pl.lit(1, pl.Int64)
+    numbered = parts.with_columns(
+        year=total // 12, month=total % 12 + 1, last=(total + 1) // 12, after=(total + 1) % 12 + 1
+    )
+    first = days_of(pl.col("year"), pl.col("month"), one)
+    following = days_of(pl.col("last"), pl.col("after"), one)
+    counted = numbered.with_columns(first=first, following=following)
+    day = pl.min_horizontal("day", pl.col("following") - pl.col("first"))
+    moved = (pl.col("first") + day - 1) * unit + pl.col("clock")
+    return counted.select(pl.when(total.is_not_null()).then(moved).alias("found"))["found"]
 
 
 @compiles("timestampdiff")
