@@ -127,6 +127,7 @@ CASES = (
         (
             *(f"timestampdiff({unit}, a, b)" for unit in UNITS),
             "datediff(MINUTE, a, b)",
+            "timediff(HOUR, a, b)",
             "date_diff(month, a, b)",
             "datediff(b, a)",
             "(b - a) / 2 > interval 1 hour",
