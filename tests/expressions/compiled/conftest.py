@@ -6,8 +6,10 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tidegate.spark.class_archive import spark_archive
@@ -40,4 +42,9 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # failing queries are wanted here
     yield session
+    gateway: Any = session.sparkContext._gateway
     session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # else its JVM ends with this process
+    gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None
