@@ -171,11 +171,18 @@ def test_an_id_that_cannot_be_initialised_is_reported_with_what_its_coordinator_
     assert OPEN_TIMEOUT_S < tools.now < OPEN_TIMEOUT_S + 2 * CALL_TIMEOUT_S
 
 
-@pytest.mark.parametrize(("at_s", "producers"), [(0.0, 1), (OPEN_TIMEOUT_S / 2, 1), (OPEN_TIMEOUT_S * 0.75, 2)])
-def test_an_opening_that_is_stopped_asks_nobody_else(at_s: float, producers: int) -> None:
+@pytest.mark.parametrize(
+    ("at_s", "producers", "told"),
+    [
+        (0.0, 1, "the sink is closed"),
+        (OPEN_TIMEOUT_S / 2, 1, r"\(_TIMED_OUT\)$"),
+        (OPEN_TIMEOUT_S * 0.75, 2, r"\(_TIMED_OUT\)$"),
+    ],
+)
+def test_an_opening_that_is_stopped_asks_nobody_else(at_s: float, producers: int, told: str) -> None:
     tools = Tools()
     tools.stuck = 99
-    with pytest.raises(SinkFailed, match=r"\(_TIMED_OUT\)$"):
+    with pytest.raises(SinkFailed, match=told):
         begun(tools, ONGOING, stopping=lambda: tools.now >= at_s)
     assert len(tools.made) == producers
     assert at_s <= tools.now <= at_s + 2 * CALL_TIMEOUT_S

@@ -282,14 +282,14 @@ def computed(text: str, **more: Any) -> EventTime:
 def test_event_time_is_computed_from_columns_that_go_no_further(carried: bool) -> None:
     with Scripted(computed("timestamp_seconds(at)", carried=carried), output=(("id", BIGINT),)) as one:
         frame = one.read((P0, order(1, 7)), (P0, order(2, 1_767_225_600)))
-        assert frame.columns[:3] == ["id", "__partition", "__offset"]
-        assert not carried or frame["__time"].to_list() == [7_000, 1_767_225_600_000]
+        assert frame.columns[:3] == ["id", "__tidegate_partition", "__tidegate_offset"]
+        assert not carried or frame["__tidegate_time"].to_list() == [7_000, 1_767_225_600_000]
         assert one.bad == []
 
 
 def test_a_number_that_is_computed_is_in_ms() -> None:
     with Scripted(computed("at * 1000 + id", carried=True)) as one:
-        assert one.read((P0, order(1, 7)))["__time"].to_list() == [7_001]
+        assert one.read((P0, order(1, 7)))["__tidegate_time"].to_list() == [7_001]
 
 
 @pytest.mark.parametrize("carried", [True, False])
@@ -303,8 +303,8 @@ def test_a_record_whose_event_time_cannot_be_computed_is_bad_alone(carried: bool
             (P1, order(4, 0)),
             (P0, order(5, 1)),
         )
-        assert frame.select("id", "__partition", "__offset").rows() == [(1, 0, 0), (5, 0, 4)]
-        assert not carried or frame["__time"].to_list() == [1_000_000, 10_000_000]
+        assert frame.select("id", "__tidegate_partition", "__tidegate_offset").rows() == [(1, 0, 0), (5, 0, 4)]
+        assert not carried or frame["__tidegate_time"].to_list() == [1_000_000, 10_000_000]
         assert [(where.rpartition("orders")[2], failure.kind) for where, failure in one.bad] == [
             ("[0] offset 1", "MALFORMED_JSON"),
             ("[0] offset 2", "DIVIDE_BY_ZERO"),
@@ -318,7 +318,7 @@ def test_a_record_whose_event_time_cannot_be_computed_is_bad_alone(carried: bool
 def test_how_far_ahead_a_computed_time_is_goes_by_the_timestamp_of_its_own_record() -> None:
     with Scripted(computed("timestamp_seconds(id div at)", ahead_ms=1_000, carried=True)) as one:
         frame = one.read((P0, (order(1, 0), 1)), (P0, (order(9, 1), 9_000)), (P0, (order(9, 1), 1_000)))
-        assert frame["__offset"].to_list() == [1]
+        assert frame["__tidegate_offset"].to_list() == [1]
         assert [failure.kind for _, failure in one.bad] == ["DIVIDE_BY_ZERO", "EVENT_TIME_OUT_OF_RANGE"]
 
 

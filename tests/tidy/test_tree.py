@@ -89,7 +89,7 @@ OWN_FRAMES = ("formats/arrow.py", "formats/kinds/avro/wire.py", "formats/record_
 """What they write nobody else has."""
 
 CHECKED_EVERYWHERE: dict[str, Callable[[str], list[str]]] = {
-    "modules have at most 500 lines": rules.check_module_size,
+    "modules have at most 700 lines": rules.check_module_size,
     "functions have at most 60 lines": rules.check_function_sizes,
     "imports are absolute": rules.check_relative_imports,
     "errors are not swallowed": rules.check_swallowed_errors,

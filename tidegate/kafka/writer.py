@@ -425,10 +425,9 @@ class Writer:
             raise self._failure(error.args[0] if error.args else error) from error
 
     def _patiently(self, call: Callable[[], T], deadline: float, stopping: Callable[[], bool]) -> T:
-        """Repeat what a broker restart makes fail. Nothing is asked any more for a sink that is closed."""
-        while True:
-            if stopping():
-                raise self._failure("the sink is closed")
+        """Repeat what a broker restart makes fail. A sink that is closed makes no further request."""
+        reason: object = "the sink is closed"
+        while not stopping():
             try:
                 return call()
             except KafkaException as error:
@@ -442,6 +441,7 @@ class Writer:
                 if not passing or stopping() or self._clock.monotonic() > deadline:
                     raise self._failure(reason) from error
                 self._clock.sleep(RETRY_PAUSE_S)
+        raise self._failure(reason)
 
     def _size_remedy(self, reason: object, topic: str, key: bytes | None, value: bytes | None) -> str:
         """The record's size beside all limits, when it is too large for one of them."""

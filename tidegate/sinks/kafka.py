@@ -110,12 +110,11 @@ class KafkaSink:
         self._writer: Writer | None = None
         self._warm: deque[Writer] = deque()
         self._warm_since: dict[TransactionalId, float] = {}
-        self._reopen_s = REOPEN_S
-        self._opening = 0
+        self._reopen_s, self._opening = REOPEN_S, 0
         self._flushing = self._draining = False
         self._ending = False  # no rows follow, so no transaction is opened for them
-        self._closing = False
-        self._close_by = self._opened_in_s = 0.0
+        self._closing, self._close_by = False, 0.0
+        self._opened_in_s = 0.0
         self._opened: deque[Writer] = deque()
         self._flushed: deque[Writer] = deque()
         self._results: deque[Prepared] = deque()
