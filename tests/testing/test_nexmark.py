@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +47,8 @@ def database(bids: Sequence[Event]) -> sqlite3.Connection:
 
 
 def plain(column: str, value: Any) -> Any:
-    """As SQLite has it: times in milliseconds, numbers with a point as doubles."""
-    if column in TIMES:
-        return milliseconds(value)
-    return float(value) if isinstance(value, Decimal) else value
+    """As SQLite has it: times in milliseconds."""
+    return milliseconds(value) if column in TIMES else value
 
 
 def run(name: str, records: Sequence[Produced], columns: Sequence[str]) -> list[Row]:
@@ -59,7 +56,8 @@ def run(name: str, records: Sequence[Produced], columns: Sequence[str]) -> list[
     loaded = read_pipeline(FOLDER / f"{name}.yaml", {})
     assert not loaded.problems
     skipped: list[str] = []
-    values = [one.record["value"] for one in Preview(loaded, build_plan(loaded), skipped.append).run(records)]
+    shown = Preview(loaded, build_plan(loaded), skipped.append).run(records)
+    values = [json.loads(one.record["value"]) for one in shown]
     assert not skipped
     if name in UPDATED:
         values = list({tuple(value[column] for column in UPDATED[name]): value for value in values}.values())
