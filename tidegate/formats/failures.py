@@ -102,7 +102,7 @@ def describe_undeclared(fields: Iterable[str], declared: Iterable[str], hint: st
         written = {name.lower(): name for name in names}
         other = next((one for one in declared if one.lower() in written), None)
         hint = "" if other is None else f"`{written[other.lower()]}` is not `{other}`: names have to match exactly"
-    return f"it has none of the declared fields, but {shown}{more}" + (f"; {hint}" if hint else "")
+    return f"it has none of the declared fields; its fields are {shown}{more}" + (f"; {hint}" if hint else "")
 
 
 _NAMES_SHOWN_MAX: Final = 5

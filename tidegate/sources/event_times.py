@@ -141,7 +141,7 @@ class EventTimes:
             return RecordFailure(row, FailureKind.EVENT_TIME_OUT_OF_RANGE, text)
         if self._text:
             return RecordFailure(row, FailureKind.NO_EVENT_TIME, f"the event time, {name}, is NULL")
-        text = "the record has no Kafka timestamp, which is its event time without `event_time`"
+        text = "the record has no Kafka timestamp, and the source sets no `event_time`"
         return RecordFailure(row, FailureKind.NO_EVENT_TIME, text)
 
 
