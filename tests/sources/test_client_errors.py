@@ -46,6 +46,11 @@ class MockCluster:
         function.restype = result
         return function(*arguments)
 
+    def close(self) -> None:
+        """The cluster ends with its owner."""
+        self._producer.close()
+        self._owner.close()
+
     def put(self, *values: bytes) -> None:
         for value in values:
             self._producer.produce("orders", value)
@@ -126,8 +131,10 @@ class Reading:
 
 
 @pytest.fixture
-def cluster() -> MockCluster:
-    return MockCluster()
+def cluster() -> Iterator[MockCluster]:
+    made = MockCluster()
+    yield made
+    made.close()
 
 
 @pytest.fixture(params=WAYS)
