@@ -126,6 +126,11 @@ class SecuredBroker(DevelopmentBroker):
         self._admin = clients.admin({"bootstrap.servers": self.bootstrap})
         return self
 
+    def kill(self) -> None:
+        """As DevelopmentBroker; the client, which only its last reference closes, ends with the broker."""
+        self.__dict__.pop("_admin", None)
+        super().kill()
+
     def add_scram_user(self, user: str, password: str) -> None:
         """Or change the password; the broker lets the user in when this returns."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
