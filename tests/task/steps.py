@@ -98,12 +98,18 @@ class StepWorld(World):
     def start(self, parallelism: int) -> None:
         """A new attempt from the newest checkpoint."""
         parts = self._dealt(parallelism)
-        for slot in self.slots:
-            slot.operator.close()
+        self.close()
         self.slots = [StepSlot(self, index, parallelism) for index in range(parallelism)]
         for slot, part in zip(self.slots, parts, strict=True):
             share = Share(part.key_groups, part.slot, parallelism)
             restore_states(OPERATOR, slot.operator.states, part.states, lambda one: [self.files[one.path]], share)
+
+    def close(self) -> None:
+        """Close all slots, with the states that were opened for them."""
+        for slot in self.slots:
+            for state in slot.operator.states.values():
+                state.close()
+            slot.operator.close()
 
     def feed(self, *script: pl.DataFrame | int) -> None:
         """Rows to their slots, watermarks to all; nothing is processed yet."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
@@ -10,7 +12,21 @@ import pytest
 from tests.operators import test_dedup, test_keep, test_ttl
 from tests.task.steps import OPERATOR, StepWorld
 
+WorldMaker = Callable[[Any, list[str], str], StepWorld]
 BACKENDS = ("memory", pytest.param("rocksdb", marks=pytest.mark.slow))
+
+
+@pytest.fixture
+def make_world() -> Iterator[WorldMaker]:
+    """Closes the worlds that it has made: their states may be in RocksDB."""
+    with ExitStack() as made:
+
+        def make(spec: Any, keys: list[str], backend: str) -> StepWorld:
+            world = StepWorld(spec, keys, backend)
+            made.callback(world.close)
+            return world
+
+        yield make
 
 
 def spec_named(spec: Any) -> Any:
@@ -18,8 +34,10 @@ def spec_named(spec: Any) -> Any:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_F01_W22_duplicates_are_known_after_a_restore_at_another_parallelism(backend: str) -> None:
-    world, number = StepWorld(spec_named(test_dedup.SPEC), ["k", "day"], backend), 0
+def test_F01_W22_duplicates_are_known_after_a_restore_at_another_parallelism(
+    backend: str, make_world: WorldMaker
+) -> None:
+    world, number = make_world(spec_named(test_dedup.SPEC), ["k", "day"], backend), 0
     keys = [f"k{index}" for index in range(40)]
     for parallelism, at in ((3, 100), (2, 200), (1, 300)):
         world.feed(test_dedup.frame([(index, key, at, 0) for index, key in enumerate(keys)]), at - 50)
@@ -40,8 +58,8 @@ def test_F01_W22_duplicates_are_known_after_a_restore_at_another_parallelism(bac
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_F01_rankings_go_on_after_a_restore_at_another_parallelism(backend: str) -> None:
-    world, number = StepWorld(spec_named(test_keep.ranking()), ["k", "day"], backend), 0
+def test_F01_rankings_go_on_after_a_restore_at_another_parallelism(backend: str, make_world: WorldMaker) -> None:
+    world, number = make_world(spec_named(test_keep.ranking()), ["k", "day"], backend), 0
     for parallelism, best in ((3, 2.0), (2, 3.0), (1, 4.0)):
         for value, kept in ((best, True), (50.0, False)):
             rows = [(f"k{key}", value, None, 0, 0, 0, 100, 0) for key in range(20)]
@@ -60,8 +78,8 @@ def test_F01_rankings_go_on_after_a_restore_at_another_parallelism(backend: str)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_F01_W20_what_a_watermark_has_closed_stays_closed_after_a_restore(backend: str) -> None:
-    world, number = StepWorld(spec_named(test_keep.ranking(emit="on close")), ["k", "day"], backend), 0
+def test_F01_W20_what_a_watermark_has_closed_stays_closed_after_a_restore(backend: str, make_world: WorldMaker) -> None:
+    world, number = make_world(spec_named(test_keep.ranking(emit="on close")), ["k", "day"], backend), 0
     first = test_keep.frame([(f"k{key}", 1.0, None, 0, 0, 0, 100 + key, 0) for key in range(20)])
     world.feed(first, 109)
     world.settle()
@@ -87,8 +105,8 @@ def test_F01_W20_what_a_watermark_has_closed_stays_closed_after_a_restore(backen
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_F01_the_last_time_of_a_key_is_known_after_a_restore(backend: str) -> None:
-    world = StepWorld(spec_named(test_keep.LAST), ["k", "day"], backend)
+def test_F01_the_last_time_of_a_key_is_known_after_a_restore(backend: str, make_world: WorldMaker) -> None:
+    world = make_world(spec_named(test_keep.LAST), ["k", "day"], backend)
     rows = [(f"k{key}", 1.0, None, 0, 0, 0, 100, 0) for key in range(20)]
     world.feed(test_keep.frame(rows))
     world.settle()
@@ -100,8 +118,10 @@ def test_F01_the_last_time_of_a_key_is_known_after_a_restore(backend: str) -> No
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_F28_totals_that_have_ended_are_removed_with_checkpoints_and_stay_so(backend: str) -> None:
-    world, number = StepWorld(spec_named(test_ttl.SPEC), ["k"], backend), 0
+def test_F28_totals_that_have_ended_are_removed_with_checkpoints_and_stay_so(
+    backend: str, make_world: WorldMaker
+) -> None:
+    world, number = make_world(spec_named(test_ttl.SPEC), ["k"], backend), 0
     world.feed(test_ttl.frame([(key, 1, 0, 0) for key in range(40)]))
     world.settle()
     world.checkpoint(number := number + 1)
