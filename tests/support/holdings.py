@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import selectors
 import socket
 import stat
 import sys
@@ -133,19 +134,21 @@ class Observer:
 
 
 def without_those_of(owners: Holdings, holdings: Holdings) -> Holdings:
-    """What of the holdings the owners cannot have opened since: neither connections to a socket that listens nor, where
-    there is a Kafka client, pipes and sockets that Python does not know.
+    """What of the holdings the owners cannot have opened since: neither connections to a socket that listens, nor what
+    a thread of theirs selects from (a client of kafka-python connects again), nor, where there is another Kafka client,
+    pipes and sockets that Python does not know.
     """
     ports = {one.read_port(listening=True) for one in owners if isinstance(one, Descriptor) and not one.is_file} - {
         None
     }
     clients = any(isinstance(one, ClientThread) for one in owners)
+    awaited = {number for one in owners if isinstance(one, PythonThread) for number in _read_awaited(one.thread)}
     known = {one.fileno() for one in gc.get_objects() if isinstance(one, socket.socket)} if clients else set()
 
     def is_theirs(one: Holding) -> bool:
         if not isinstance(one, Descriptor) or one.is_file:
             return False
-        return one.read_port() in ports or (clients and one.number not in known)
+        return one.number in awaited or one.read_port() in ports or (clients and one.number not in known)
 
     return frozenset(one for one in holdings if not is_theirs(one))
 
@@ -188,6 +191,18 @@ def _read_threads() -> Iterator[PythonThread]:
         # A dummy stands for a native thread that called Python once, and stays when that has ended.
         if not isinstance(thread, threading._DummyThread) and not thread.name.startswith(KEPT):
             yield PythonThread(thread)
+
+
+def _read_awaited(thread: threading.Thread) -> Iterator[int]:
+    """The descriptors in the selectors of the objects whose methods the thread is in."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        for selector in (owner, getattr(owner, "_selector", None)):
+            if isinstance(selector, selectors.BaseSelector):
+                # None of one that is closed; the thread may change it meanwhile
+                yield from [key.fd for key in tuple((selector.get_map() or {}).values())]
+        frame = frame.f_back
 
 
 def _read_name(thread: int) -> str:

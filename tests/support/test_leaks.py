@@ -36,6 +36,7 @@ def pytest_runtest_logreport(report):
 """
 PLANTED: Final = r"""
 import os
+import selectors
 import signal
 import socket
 import subprocess
@@ -91,6 +92,37 @@ def serves():
             one.close()
 
 
+class Selecting(threading.Thread):
+    def __init__(self):  # as kafka-python's, which opens sockets when it needs them
+        super().__init__(daemon=True)
+        self._selector = selectors.DefaultSelector()
+        self._ends = [*socket.socketpair()]
+        self._selector.register(self._ends[0], selectors.EVENT_READ)
+
+    def run(self):
+        self._selector.select()
+
+    def connect(self):
+        for end in socket.socketpair():
+            self._ends.append(end)
+            self._selector.register(end, selectors.EVENT_READ)
+
+    def close(self):
+        self._ends[1].send(b"x")
+        self.join()
+        self._selector.close()
+        for end in self._ends:
+            end.close()
+
+
+@pytest.fixture(scope="module")
+def selects():
+    selecting = Selecting()
+    selecting.start()
+    yield selecting
+    selecting.close()
+
+
 @pytest.fixture(scope="session")
 def made_late():
     with bound():
@@ -119,6 +151,7 @@ def test_clean_connection_to_what_a_fixture_serves(serves):
     with socket.create_connection(serves.getsockname()):
         accepted.append(serves.accept()[0])
 
+def test_clean_thread_of_a_fixture_opens_another_socket(selects): selects.connect()
 def test_clean_ends_later(ends_later): pass
 def test_clean_client_without_references(): client()
 
@@ -136,6 +169,7 @@ def test_connection():
 
 def test_file(tmp_path): KEPT.append(open(tmp_path / "kept", "w"))
 def test_thread(): waiting_thread("forgotten")
+def test_socket_beside_the_thread(selects): KEPT.append(bound())
 def test_client(): KEPT.append(client())
 
 def test_process():
@@ -164,6 +198,7 @@ LEFT: Final = {
     "test_socket": r"test_socket leaks:\n  socket \('127\.0\.0\.1', \d+\) not connected",
     "test_connection": r"socket \('127\.0\.0\.1', \d+\) connected to \('127\.0\.0\.1', \d+\)",
     "test_socket_in_a_cycle": r"unclosed <socket\.socket .*'127\.0\.0\.1'",
+    "test_socket_beside_the_thread": r"socket \('127\.0\.0\.1', \d+\) not connected",
     "test_file": r"open file /.*/kept",
     "test_thread": r"thread forgotten, in Condition\.wait",
     "test_client": r"Kafka client of confluent_kafka",
