@@ -122,6 +122,7 @@ def _prepare(cluster: Cluster, subtask: int) -> Case:
     sink.write(rows(range(COUNT)))
     one = sink.prepared(1).committables[0]
     assert len(one.written) == 2
+    sink.turn_until(lambda: sink.sink._opening == 0, "the producers that it opens ahead are there")
     return Case(topic, sink, one)
 
 
@@ -265,4 +266,5 @@ def test_an_id_is_used_again_only_when_its_last_transaction_is_ended_in_its_part
         assert stage.cluster.client.end_transaction(released) is EndAnswer.ENDED
     assert released.producer.epoch == case.one.producer_epoch + 1
     wait_until(lambda: not stage.opened("reused"), "everything is ended")
+    driven.sink.close()  # with the producers that it has opened here
     assert stage.seen("reused") == [*range(COUNT), *range(1002, 1001 + checkpoint)]
