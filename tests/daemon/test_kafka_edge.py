@@ -160,3 +160,28 @@ class HandClock:
 
     def monotonic(self) -> float:
         return self.now
+
+
+def test_a_client_that_connects_while_all_are_closed_is_closed_as_well() -> None:
+    """To close does not wait for it: a broker that is away may be tried for minutes."""
+    asked, connected = threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    def connect(*_what: object) -> object:
+        asked.set()
+        assert connected.wait(PATIENCE_S)
+        return SimpleNamespace(close=lambda: ended.append("closed"))
+
+    edge = KafkaEdge({}, cast("Any", SimpleNamespace(connect=connect)))
+
+    async def scene() -> None:
+        opening = asyncio.create_task(edge.open())
+        await asyncio.to_thread(asked.wait, PATIENCE_S)
+        await edge.close()
+        assert ended == []
+        connected.set()
+        with pytest.raises(BrokerUnavailable, match="closed meanwhile"):
+            await opening
+
+    asyncio.run(scene())
+    assert ended == ["closed"]

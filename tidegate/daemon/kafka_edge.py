@@ -74,6 +74,7 @@ class KafkaEdge:
         self._commit_client: TransactionClient | None = None
         self._other_client: TransactionClient | None = None
         self._watch_client: TransactionClient | None = None
+        self._closed = False
         self._mender: Mender | None = None
         self.accept_gone: CheckpointId | None = None
         """See Committer."""
@@ -117,8 +118,17 @@ class KafkaEdge:
 
     async def open(self) -> None:
         """Connect both clients. Raises BrokerUnavailable."""
-        self._other_client = await self._on(self._other_thread, self._connect)
-        self._commit_client = await self._on(self._commit_thread, self._connect)
+
+        def open_other() -> None:
+            self._other_client = self._connect()
+            self._require_open(self._other_client)
+
+        def open_commit() -> None:
+            self._commit_client = self._connect()
+            self._require_open(self._commit_client)
+
+        await self._on(self._other_thread, open_other)
+        await self._on(self._commit_thread, open_commit)
 
     async def cluster_facts(self, topics: Collection[str]) -> tuple[str, dict[str, TopicFacts]]:
         """Cluster id and the topics' ids and partition counts. Raises TopicMissing with all that are missing."""
@@ -257,6 +267,7 @@ class KafkaEdge:
         def ask() -> None:
             if self._watch_client is None:
                 self._watch_client = self._connect()  # a new client's first answer takes longer, with TLS above all
+                self._require_open(self._watch_client)
             try:
                 self._watch_client.cluster_id(timeout_s)
             except BrokerUnavailable as silence:
@@ -266,7 +277,8 @@ class KafkaEdge:
         await self._on(self._watch_thread, ask)
 
     async def close(self) -> None:
-        """Close all clients; waits for the calls under way."""
+        """Close all clients; waits for the calls under way. The thread that still connects closes its client."""
+        self._closed = True
         for thread, client in (
             (self._watch_thread, self._watch_client),
             (self._commit_thread, self._commit_client),
@@ -275,6 +287,12 @@ class KafkaEdge:
             if client is not None:
                 await self._on(thread, client.close)
             thread.shutdown(wait=False, cancel_futures=True)
+
+    def _require_open(self, client: TransactionClient) -> None:
+        """After the new client is noted: so either `close` sees it, or it is seen here that nobody will."""
+        if self._closed:
+            client.close()
+            raise BrokerUnavailable("connecting: the clients were closed meanwhile")
 
     def _connect(self) -> TransactionClient:
         return self._tools.connect(self._kafka, self._connect_timeout_s)
