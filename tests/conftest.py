@@ -22,9 +22,12 @@ from hypothesis import settings
 from tests.scheduling import ByRoom, derive_rank
 from tests.support.formatting import formatted_once
 from tests.support.leaks import LeakCheck
+from tests.support.spark_session import spark
 from tests.support.trying import tried_here
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.dev.broker.server import create_topics
+
+__all__ = ["spark"]
 
 settings.register_profile("tidegate", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("tidegate")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.expressions.compiled.conftest import spark
 from tests.operators.driven import drive
 from tests.operators.rows import FUNCTIONS, make_aggregate, make_frame
 from tidegate.datatypes import (
@@ -36,8 +35,6 @@ from tidegate.operators.kinds.aggregate import AggregateOperator, derive_inputs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["spark"]
 
 pytestmark = pytest.mark.slow
 

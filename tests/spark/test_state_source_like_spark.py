@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.expressions.compiled.conftest import spark
 from tests.support.state_folder import PATH_OPTIONS, ROWS, SCHEMA, write_state
 from tidegate.spark.state_source import (
     PyarrowMissing,
@@ -31,8 +30,6 @@ from tidegate.spark.state_source import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["spark"]  # the session's fixture
 
 WITHIN = (("rome", Decimal("1.50"), 1), (None, None, None), (None, None, None))
 """Of each of ROWS: `place.city`, `m['x']`, `l[0]`."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.expressions.compiled.conftest import spark
 from tests.operators.aggregation.reducing import reduce_text
 from tests.operators.rows import make_frame
 from tests.operators.window.feeding import Record, Step, Subtasks, make_window
@@ -34,8 +33,6 @@ from tidegate.operators.runtime import END_OF_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["spark"]
 
 pytestmark = pytest.mark.slow
 

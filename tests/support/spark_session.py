@@ -1,4 +1,8 @@
-"""One Spark session for every conformance test."""
+"""One Spark session for every conformance test.
+
+The conftest of all tests imports it, and nobody else: each module that does gets a fixture of its own, and the first
+that ends would end the JVM of the others.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,24 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from tidegate.spark.class_archive import spark_archive
 from tidegate.spark.host import JVM_OPTIONS
 from tidegate.spark.java import find_java, java_home
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Spark SQL in ANSI mode and UTC, small and local."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
     os.environ["PYSPARK_PYTHON"] = sys.executable
     java = find_java()
     os.environ["JAVA_HOME"] = str(java_home(java))  # the machine may have no Java but that of a Python package
