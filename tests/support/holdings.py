@@ -17,8 +17,9 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tidegate.dev.broker.ports import reserved
 from tidegate.spark.processes import Process, read_processes
@@ -32,6 +33,10 @@ lent_sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()
 KEPT: Final = ("pytest_timeout ", "tidegate-broker-spawner", LENT)
 """The first characters of the names of threads that no test leaks: pytest-timeout stops its own after the test, and the
 thread that starts brokers lives as long as the process.
+"""
+HELPER: Final[Any] = resource_tracker._resource_tracker
+"""Of multiprocessing, which starts its process with the first pool or child and keeps it, and a pipe to it, as long as
+the interpreter lives.
 """
 CLIENT: Final = "rdk:main"
 """The name of the thread that each client of librdkafka has once. It starts and ends others as it needs them."""
@@ -123,7 +128,8 @@ class Observer:
         started = (pids, resource.getrusage(resource.RUSAGE_CHILDREN))
         if started != self._started or any(child.pid not in pids for child in self._children):
             self._started = started
-            self._children = frozenset(map(Child, find_children(read_processes(), os.getpid(), self._is_marked)))
+            found = find_children(read_processes(), os.getpid(), self._is_marked)
+            self._children = frozenset(Child(pid) for pid in found if pid != HELPER._pid)
         return self._children
 
     def _is_marked(self, pid: int) -> bool:
@@ -174,7 +180,7 @@ def _list_numbers(kind: str) -> list[int]:
 
 
 def _read_descriptors() -> Iterator[Descriptor]:
-    excepted = {*reserved, *(one.fileno() for one in lent_sockets)}
+    excepted = {HELPER._fd, *reserved, *(one.fileno() for one in lent_sockets)}
     for number in _list_numbers("fd"):
         try:
             status = os.fstat(number)

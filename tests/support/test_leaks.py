@@ -42,6 +42,7 @@ import socket
 import subprocess
 import sys
 import threading
+from multiprocessing import resource_tracker
 
 import pytest
 
@@ -154,6 +155,7 @@ def test_clean_connection_to_what_a_fixture_serves(serves):
 def test_clean_thread_of_a_fixture_opens_another_socket(selects): selects.connect()
 def test_clean_ends_later(ends_later): pass
 def test_clean_client_without_references(): client()
+def test_clean_helper_of_multiprocessing(): resource_tracker.ensure_running()
 
 def test_socket_in_a_cycle():
     circle = [bound()]
