@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,15 @@ from tests.support.kafka_proxy import KafkaProxy, proxied_broker
 from tidegate.dev.broker import DevelopmentBroker
 
 FAST_TIME_OUTS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+RESTARTED = frozenset({"a_broker_dies_and_remembers"})
+"""Scenarios that restart the broker: they have one of their own."""
+
+
+@pytest.fixture
+def own_proxied(tmp_path: Path) -> Iterator[tuple[DevelopmentBroker, KafkaProxy]]:
+    """As `proxied`, for one test."""
+    with proxied_broker(tmp_path, FAST_TIME_OUTS) as both:
+        yield both
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +47,10 @@ def test_the_model_plays_the_scenario(name: str, marker_delay_ms: int, unique_na
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_real_broker_plays_the_scenario(
-    name: str, proxied: tuple[DevelopmentBroker, KafkaProxy], unique_name: Callable[[str], str]
+    name: str, request: pytest.FixtureRequest, unique_name: Callable[[str], str]
 ) -> None:
-    _play(name, RealStage(unique_name("s"), *proxied))
+    broker, proxy = request.getfixturevalue("own_proxied" if name in RESTARTED else "proxied")
+    _play(name, RealStage(unique_name("s"), broker, proxy))
 
 
 def _play(name: str, stage: Stage) -> None:
