@@ -431,8 +431,9 @@ class Writer:
             try:
                 return call()
             except KafkaException as error:
-                reason = error.args[0]
-                passing = reason.retriable() or reason.code() in (
+                found: KafkaError = error.args[0]
+                reason = found
+                passing = found.retriable() or found.code() in (
                     KafkaError._TRANSPORT,
                     KafkaError._TIMED_OUT,
                     KafkaError._ALL_BROKERS_DOWN,
