@@ -188,8 +188,10 @@ class HttpServer:
             for _ in range(ACCEPT_TURNS):
                 await asyncio.sleep(0)
             server.close()
-            for task in self._shaking:
+            shaking = tuple(self._shaking)
+            for task in shaking:
                 task.cancel()
+            await asyncio.gather(*shaking, return_exceptions=True)
         finally:
             await runner.cleanup()
 

@@ -36,7 +36,7 @@ class TlsDoor(asyncio.Protocol):
         if self._place.enter(raw):
             task = asyncio.get_running_loop().create_task(self._shake(raw))
             self._shaking.add(task)
-            task.add_done_callback(self._shaking.discard)
+            task.add_done_callback(self._shaken)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
@@ -50,6 +50,12 @@ class TlsDoor(asyncio.Protocol):
     def connection_lost(self, _exc: Exception | None) -> None:
         """See asyncio."""
         self._ended = True
+
+    def _shaken(self, task: asyncio.Task[None]) -> None:
+        """Free the connection of a handshake that was cancelled, possibly before its first step."""
+        self._shaking.discard(task)
+        if task.cancelled():
+            self._place.close()
 
     async def _shake(self, raw: asyncio.Transport) -> None:
         try:
