@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
+from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.writer import Writer
 from tidegate.sinks.kafka import WARM_AHEAD, KafkaSink
 from tidegate.threads import HelperThread
@@ -120,3 +122,32 @@ def test_an_opening_asks_nothing_more_once_its_sink_is_closed() -> None:
     with pytest.raises(SinkFailed, match="the sink is closed"):
         writer.open(SimpleNamespace(), lambda: bool(asked))  # type: ignore[arg-type]  # it is not asked
     assert asked == ["topics"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_producer_that_is_opened_after_its_sink_was_closed_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """To close waits for a limited time, and then nobody takes what the thread opens, or drops what it could not."""
+    late: list[KafkaSink] = []
+    dropped: list[object] = []
+
+    def discard(writer: Writer) -> None:
+        dropped.append(writer)
+
+    def open_late(_writer: Writer, *_more: object) -> None:
+        late[0].close()
+        if fails:
+            raise SinkFailed("it was fenced")
+
+    monkeypatch.setattr(Writer, "open", open_late)
+    monkeypatch.setattr(Writer, "discard", discard)
+    tools = HeldTools()
+    sink = sink_of(tools)
+    late.append(sink)
+    sink._limits = {"t": TopicLimits()}
+    sink._client = TransactionClient({}, open_channel=lambda *_: cast("Any", SimpleNamespace(close=lambda: None)))
+    sink.open()
+    with pytest.raises(SinkFailed) if fails else nullcontext():
+        tools.helpers["open"].jobs[0]()
+    assert len(dropped) == 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -113,7 +113,7 @@ class KafkaSink:
         self._reopen_s, self._opening = REOPEN_S, 0
         self._flushing = self._draining = False
         self._ending = False  # no rows follow, so no transaction is opened for them
-        self._closing, self._close_by = False, 0.0
+        self._closing, self._closed, self._close_by = False, False, 0.0
         self._opened_in_s = 0.0
         self._opened: deque[Writer] = deque()
         self._flushed: deque[Writer] = deque()
@@ -246,14 +246,13 @@ class KafkaSink:
         """Drop the producers, join the threads. Prepared transactions stay prepared, open ones are left to fencing."""
         self.begin_close(timeout_s)
         ended = [self._joined(helper) for helper in (self._openers, self._preparers, self._drainers)]
-        writers = [*self._warm, *self._opened, *self._flushed]
+        self._closed = True  # from now on a thread that is late drops what it has itself
         for each in (self._warm, self._opened, self._flushed):
-            each.clear()
+            for writer in _taken(each):
+                self._droppers.submit(writer.discard)
         if self._writer is not None:
-            writers.append(self._writer)
+            self._droppers.submit(self._writer.discard)
             self._writer = None
-        while writers:
-            self._drop(writers.pop())
         self._droppers.stop()
         ended.append(self._joined(self._droppers))
         for client in {self._client, self._looker}:
@@ -348,8 +347,17 @@ class KafkaSink:
             self._drainers.submit(partial(self._drain, writer, writer.queued, hurried=self._backlog.has_barrier))
 
     def _drop(self, writer: Writer) -> None:
-        """Destroying a producer takes 10 to 100 ms, so it happens on a thread of its own."""
-        self._droppers.submit(writer.discard)
+        """Destroying a producer takes 10 to 100 ms, so it happens on a thread of its own, as long as there is one."""
+        if self._closed:
+            writer.discard()
+        else:
+            self._droppers.submit(writer.discard)
+
+    def _drop_late(self, posted: deque[Writer]) -> None:
+        """What was posted after `close`, which waits for its time only: nobody takes it any more."""
+        if self._closed:
+            for writer in _taken(posted):
+                writer.discard()
 
     # -- on the helper threads -------------------------------------------------------------------------------------
 
@@ -379,6 +387,9 @@ class KafkaSink:
             return
         if self._exactly_once and self._client is None:
             self._client = self._tools.connect_again(self._operator.kafka, OPEN_TIMEOUT_S)
+            if self._closed:
+                self._client.close()
+                return
             lifetime_ms = self._client.id_lifetime_ms(OPEN_TIMEOUT_S)
             self._reopen_s = REOPEN_S if lifetime_ms is None else min(REOPEN_S, lifetime_ms / 4000)
         last = None if transactional_id is None else self._last.get(transactional_id)
@@ -405,6 +416,7 @@ class KafkaSink:
         self._opened_in_s = self._clock.monotonic() - began
         self._partitions.learn(writer.partitions)
         self._opened.append(writer)
+        self._drop_late(self._opened)
         self._wake()
 
     def _read_limits(self) -> dict[str, TopicLimits]:
@@ -437,6 +449,7 @@ class KafkaSink:
         with self._dropped_on_failure(writer):
             flushed = self._flush(writer, barrier)
         self._flushed.append(writer)
+        self._drop_late(self._flushed)
         self._wake()
         client = self._client
         committables = () if client is None else (self._outage.wait_out(partial(self._prove, flushed, client)),)
@@ -504,3 +517,10 @@ class KafkaSink:
         self._draining = False
         self._outage.check_draining(writer)
         self._wake()
+
+
+def _taken(posted: deque[Writer]) -> Iterator[Writer]:
+    """Each to one of the threads that take at the same time."""
+    with suppress(IndexError):
+        while True:
+            yield posted.popleft()
