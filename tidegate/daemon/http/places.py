@@ -61,6 +61,11 @@ class Places:
         """It has ended."""
         self._taken.pop(place.protocol, None)
 
+    def close(self) -> None:
+        """End all connections at once: one whose other end does not answer the end of TLS would outlive the loop."""
+        for place in tuple(self._taken.values()):
+            place.close()
+
 
 class Place(asyncio.Protocol):
     """One connection, between asyncio and the protocol that answers."""

@@ -194,6 +194,8 @@ class HttpServer:
             await asyncio.gather(*shaking, return_exceptions=True)
         finally:
             await runner.cleanup()
+            self.places.close()
+            await asyncio.sleep(0)  # in which the loop closes what was ended
 
     def _application(self) -> web.Application:
         application = web.Application(client_max_size=REQUEST_BYTES_MAX, middlewares=[self._make_guard()])
