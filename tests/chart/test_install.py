@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,13 @@ ON_KUBERNETES = {"spark": {"mode": "kubernetes", "executor": {"cpuRequest": "100
 
 
 @pytest.fixture
-def release(cluster: Cluster, namespace: str, broker: SessionBroker, topics: TopicMaker, work: Path) -> Release:
-    return Release(cluster, namespace, broker.bootstrap, (topics("numbers", 2), topics("doubled", 2)), work)
+def release(
+    cluster: Cluster, namespace: str, broker: SessionBroker, topics: TopicMaker, work: Path
+) -> Iterator[Release]:
+    """Whatever the test leaves installed is removed, so that its daemon ends with it."""
+    made = Release(cluster, namespace, broker.bootstrap, (topics("numbers", 2), topics("doubled", 2)), work)
+    yield made
+    cluster.helm("uninstall", made.name, "-n", namespace, "--wait", "--timeout", "2m", "--ignore-not-found")
 
 
 def test_install_upgrade_failed_upgrade_rollback_and_uninstall(cluster: Cluster, release: Release) -> None:
