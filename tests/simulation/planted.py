@@ -40,6 +40,7 @@ from tidegate.sinks.hanging import FENCE_RAISES, MendReport, Verdict, Watch, dec
 from tidegate.sinks.kafka import KafkaSink
 from tidegate.sinks.mender import Mender
 from tidegate.sinks.outcome import Outcome, decide_from_answer
+from tidegate.sinks.preparation import Preparation
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences
 from tidegate.slot.deployment import Deployment
 from tidegate.slot.uploads import Uploads, derive_handle
@@ -114,16 +115,16 @@ def ack_before_the_upload_is_durable(patch: Patch) -> None:
 
 def producer_reused_after_a_timeout(patch: Patch) -> None:
     """A transaction that the broker has aborted meanwhile is taken for an empty one, and the sink goes on."""
-    real = KafkaSink._prepare
+    real = Preparation._prepare
 
-    def prepare_anyway(self: KafkaSink, writer: Any, barrier: Any) -> None:
+    def prepare_anyway(self: Preparation, writer: Any, barrier: Any) -> None:
         try:
             real(self, writer, barrier)
         except SinkFailed:
             self._flushed.append(writer)
             self._answer(barrier, ())
 
-    patch.setattr(KafkaSink, "_prepare", prepare_anyway)
+    patch.setattr(Preparation, "_prepare", prepare_anyway)
 
 
 def commit_from_a_stale_attempt(patch: Patch) -> None:
@@ -201,7 +202,7 @@ def empty_interval_answered_before_the_older_proof(patch: Patch) -> None:
 
     def begin(self: KafkaSink, barrier: Any) -> None:
         if self._writer is None or not self._writer.produced:
-            self._answer(barrier, ())
+            self._preparation._answer(barrier, ())
         else:
             real(self, barrier)
 
@@ -256,7 +257,7 @@ def first_sequence_proof_skips_a_partition(patch: Patch) -> None:
     def decide(flushed: Flushed, sequences: Mapping[TopicPartition, int | None]) -> None:
         decide_first_sequences(flushed, {part: sequences[part] for part in sorted(sequences)[1:]})
 
-    patch.setattr("tidegate.sinks.kafka.decide_first_sequences", decide)
+    patch.setattr("tidegate.sinks.preparation.decide_first_sequences", decide)
 
 
 def proof_accepts_fewer_records(patch: Patch) -> None:
@@ -264,7 +265,7 @@ def proof_accepts_fewer_records(patch: Patch) -> None:
         counted = sum(progress.records for progress in view.progress.values())
         return decide_committable(msgspec.structs.replace(flushed, produced=min(flushed.produced, counted)), view)
 
-    patch.setattr("tidegate.sinks.kafka.decide_committable", decide)
+    patch.setattr("tidegate.sinks.preparation.decide_committable", decide)
 
 
 def carried_transactions_of_a_final_entry_forgotten(patch: Patch) -> None:

@@ -24,7 +24,7 @@ from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.kafka import KafkaSink
+from tidegate.sinks.kafka import KafkaSink, SinkPlacement
 from tidegate.task.ports import Prepared
 
 DEADLINE_S = 60.0
@@ -65,12 +65,8 @@ class DrivenSink:
         self.woken = threading.Event()
         self.sink = KafkaSink(
             operator,
-            pipeline,
-            SlotIndex(subtask),
-            Attempt(attempt),
-            timeout_ms,
+            SinkPlacement(pipeline, SlotIndex(subtask), Attempt(attempt), timeout_ms, exactly_once=exactly_once),
             self.woken.set,
-            exactly_once=exactly_once,
         )
         self.sink.open()
 

@@ -59,7 +59,7 @@ def test_X10_an_idle_sink_opens_its_producers_anew_before_their_ids_are_forgotte
     """What nobody has used for as long is forgotten meanwhile, so the time was long enough."""
     topic = forgetful.topic()
     driven = forgetful.sink(topic)
-    driven.turn_until(lambda: len(driven.sink._warm) == 2, "two warm producers")
+    driven.turn_until(lambda: len(driven.sink._producers._warm) == 2, "two warm producers")
     unused = TransactionalId(f"{forgetful.pipeline}.unused")
     forgetful.client.fence(unused)
     driven.turn_until(lambda: forgetful.client.describe(unused) is None, "an unused id is forgotten")

@@ -424,4 +424,4 @@ def test_close_ends_its_threads_with_rows_in_flight(cluster_tv2: Cluster) -> Non
     driven = cluster_tv2.sink(cluster_tv2.topic())
     driven.write(rows(range(1000)))
     driven.sink.close(timeout_s=60)
-    assert not any(helper._thread.is_alive() for helper in (driven.sink._openers, driven.sink._droppers))
+    assert not any(helper._thread.is_alive() for helper in (driven.sink._threads.open, driven.sink._threads.drop))

@@ -122,7 +122,7 @@ def _prepare(cluster: Cluster, subtask: int) -> Case:
     sink.write(rows(range(COUNT)))
     one = sink.prepared(1).committables[0]
     assert len(one.written) == 2
-    sink.turn_until(lambda: sink.sink._opening == 0, "the producers that it opens ahead are there")
+    sink.turn_until(lambda: sink.sink._producers._opening == 0, "the producers that it opens ahead are there")
     return Case(topic, sink, one)
 
 
@@ -243,7 +243,7 @@ def test_a_marker_of_an_older_epoch_cannot_hurt_the_next_transaction(stage: Stag
 def test_an_id_is_used_again_only_when_its_last_transaction_is_ended_in_its_partitions(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.sinks.kafka.ENDED_TIMEOUT_S", 600.0)  # the test mends only later
+    monkeypatch.setattr("tidegate.sinks.producers.ENDED_TIMEOUT_S", 600.0)  # the test mends only later
     case, driven = stage.cases["reused"], stage.cases["reused"].sink
     used: list[Committable] = []
     released = case.one

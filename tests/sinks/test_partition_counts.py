@@ -16,6 +16,7 @@ from tidegate.ids import Attempt, OperatorName, SlotIndex
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TopicFacts, TopicLimits
 from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.sinks.kafka import SinkPlacement
 from tidegate.sinks.partition_counts import LOOK_S, PartitionCounts
 from tidegate.sinks.runtime import SinkRuntime
 
@@ -81,9 +82,8 @@ class GrowingTopic(Tools):
 
 
 def opened(topic: GrowingTopic, *, exactly_once: bool = False) -> SinkRuntime:
-    sink = SinkRuntime(
-        COPY, "p", SlotIndex(0), Attempt(1), 60_000, lambda: None, exactly_once=exactly_once, tools=topic
-    )
+    placement = SinkPlacement("p", SlotIndex(0), Attempt(1), 60_000, exactly_once=exactly_once)
+    sink = SinkRuntime(COPY, placement, lambda: None, tools=topic)
     sink.open()
     sink.turn()
     assert sink.room

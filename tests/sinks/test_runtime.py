@@ -15,6 +15,7 @@ from tidegate.formats.record_limits import RecordLimits, find_refused
 from tidegate.formats.records import OutputRecords
 from tidegate.ids import Attempt, OperatorName, SlotIndex
 from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
+from tidegate.sinks.kafka import SinkPlacement
 from tidegate.sinks.runtime import SinkRuntime
 
 OPERATOR = SinkOperator(OperatorName("out"), "out", "raw", (("value", BINARY),), None, None, BadRecordPolicy.SKIP, {})
@@ -24,7 +25,7 @@ class Kept(SinkRuntime):
     """Keeps what it would write."""
 
     def __init__(self, operator: SinkOperator = OPERATOR) -> None:
-        super().__init__(operator, "p", SlotIndex(0), Attempt(1), 60_000, lambda: None)
+        super().__init__(operator, SinkPlacement("p", SlotIndex(0), Attempt(1), 60_000), lambda: None)
         self.values: list[bytes | None] = []
         self.by_topic: dict[str | None, list[bytes | None]] = {}
 

@@ -18,7 +18,8 @@ from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.writer import Writer
-from tidegate.sinks.kafka import WARM_AHEAD, KafkaSink
+from tidegate.sinks.kafka import KafkaSink, SinkPlacement
+from tidegate.sinks.producers import WARM_AHEAD
 from tidegate.threads import HelperThread
 
 SERVERS = "127.0.0.1:1"
@@ -67,7 +68,8 @@ class HeldTools(KafkaTools):
 
 
 def sink_of(tools: HeldTools) -> KafkaSink:
-    return KafkaSink(sink_operator(SERVERS, "t"), "p", SlotIndex(0), Attempt(1), 60_000, lambda: None, tools=tools)
+    placement = SinkPlacement("p", SlotIndex(0), Attempt(1), 60_000)
+    return KafkaSink(sink_operator(SERVERS, "t"), placement, lambda: None, tools=tools)
 
 
 def test_no_transaction_is_opened_ahead_once_no_rows_follow() -> None:
@@ -88,7 +90,7 @@ def test_a_sink_waits_as_long_as_its_link_asks_for_and_says_so_beyond(
 ) -> None:
     tools = HeldTools()
     sink = sink_of(tools)
-    sink._opened_in_s = opened_in_s
+    sink._producers.opened_in_s = opened_in_s
     sink.open()
     sink.begin_close()
     assert [name for name, one in tools.helpers.items() if one.stopped] == ["open", "prepare", "drain"]
@@ -145,8 +147,10 @@ def test_a_producer_that_is_opened_after_its_sink_was_closed_is_dropped(
     tools = HeldTools()
     sink = sink_of(tools)
     late.append(sink)
-    sink._limits = {"t": TopicLimits()}
-    sink._client = TransactionClient({}, open_channel=lambda *_: cast("Any", SimpleNamespace(close=lambda: None)))
+    sink._topics.limits = {"t": TopicLimits()}
+    sink._producers.client = TransactionClient(
+        {}, open_channel=lambda *_: cast("Any", SimpleNamespace(close=lambda: None))
+    )
     sink.open()
     with pytest.raises(SinkFailed) if fails else nullcontext():
         tools.helpers["open"].jobs[0]()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import starmap
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,11 +13,12 @@ from tidegate.formats.bisection import Raising, evaluate_rows, internal_failure
 from tidegate.formats.failures import FailureKind, RecordFailure, gather_failures
 from tidegate.formats.letters.encoder import LetterEncoder
 from tidegate.formats.records import OutputRecords, RecordEncoder
+from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.operators.kinds.dead_letters import DeadLetterOperator
 from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
 from tidegate.operators.runtime import Out, Runtime
 from tidegate.settings.secrets import Redactor
-from tidegate.sinks.kafka import KafkaSink
+from tidegate.sinks.kafka import KafkaSink, SinkPlacement
 from tidegate.sinks.topics import split_rows
 
 if TYPE_CHECKING:
@@ -28,11 +29,20 @@ _Parts = tuple[list[tuple[int, OutputRecords]], list[Raising]]
 
 
 class SinkRuntime(KafkaSink, Runtime):
-    """See ports.Sink. Takes what KafkaSink takes, and the secrets that dead letters must not have."""
+    """A `Sink` of the slot loop. `masked`: secrets that dead letters must not contain."""
 
-    def __init__(self, operator: SinkOperator, *arguments: Any, masked: Iterable[str] = (), **options: Any) -> None:
-        super().__init__(operator, *arguments, **options)
+    def __init__(
+        self,
+        operator: SinkOperator,
+        placement: SinkPlacement,
+        wake: Callable[[], None],
+        *,
+        tools: KafkaTools = KAFKA_TOOLS,
+        masked: Iterable[str] = (),
+    ) -> None:
+        super().__init__(operator, placement, wake, tools=tools)
         self.operator = operator
+        self._attempt = placement.attempt
         self._redactor = Redactor(masked)
         self.records = 0
         self.bytes = 0

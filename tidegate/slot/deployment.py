@@ -34,6 +34,7 @@ from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.plan.growth import BatchLimits, derive_batch_limits
 from tidegate.plan.origins import derive_origins
 from tidegate.settings.counts import render_count
+from tidegate.sinks.kafka import SinkPlacement
 from tidegate.sinks.runtime import SinkRuntime
 from tidegate.slot.copies import NO_COPIES, Copies, open_copies
 from tidegate.slot.restored_files import RestoredFiles
@@ -112,20 +113,17 @@ class SlotParts:
 
     def make_sink(self, spec: SinkOperator, deploy: Deploy, wake: Callable[[], None]) -> SinkRuntime:
         """A sink subtask that writes to Kafka."""
-        return SinkRuntime(
-            spec,
-            deploy.plan.pipeline,
-            deploy.slot,
-            deploy.attempt,
-            deploy.settings.transaction_timeout_ms,
-            wake,
+        placement = SinkPlacement(
+            pipeline=deploy.plan.pipeline,
+            subtask=deploy.slot,
+            attempt=deploy.attempt,
+            transaction_timeout_ms=deploy.settings.transaction_timeout_ms,
             journal=deploy.journal,
             exactly_once=deploy.plan.exactly_once,
             interval_ms=deploy.settings.checkpoint_interval_ms,
             max_concurrent=deploy.settings.max_concurrent,
-            tools=self.tools,
-            masked=deploy.plan.masked,
         )
+        return SinkRuntime(spec, placement, wake, tools=self.tools, masked=deploy.plan.masked)
 
     def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:
         """What reads single records back."""

@@ -20,6 +20,7 @@ from tidegate.operators.kinds.dead_letters import Origin
 from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
+from tidegate.sinks.kafka import SinkPlacement
 from tidegate.sinks.runtime import SinkRuntime
 from tidegate.slot.deployment import SlotParts, reading_of
 from tidegate.slot.uploads import Uploads
@@ -348,8 +349,8 @@ class BenchParts(SlotParts):
 
     def make_sink(self, spec: SinkOperator, deploy: Deploy, wake: Callable[[], None]) -> SinkRuntime:
         """See SlotParts."""
-        slot, masked = (deploy.slot, deploy.attempt), deploy.plan.masked
-        sink = Collector(spec, deploy.plan.pipeline, *slot, 0, wake, tools=self.tools, masked=masked)
+        placement = SinkPlacement(deploy.plan.pipeline, deploy.slot, deploy.attempt, transaction_timeout_ms=0)
+        sink = Collector(spec, placement, wake, tools=self.tools, masked=deploy.plan.masked)
         sink.numbers = self._numbers
         self.sinks.append(sink)
         return sink

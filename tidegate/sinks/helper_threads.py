@@ -1,0 +1,112 @@
+"""The helper threads of one sink subtask, and how they end.
+
+What would block the slot loop runs here: opening producers, preparing transactions, dropping producers, and waiting
+until a full client has room again. Results are posted to the objects that submitted the jobs; errors are kept until the
+loop asks for them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from tidegate.errors import TidegateError
+from tidegate.ids import OperatorName
+from tidegate.kafka.errors import SinkFailed
+from tidegate.kafka.tools import KafkaTools
+from tidegate.threads import HelperThread
+
+if TYPE_CHECKING:
+    from tidegate.kafka.writer import Writer
+
+
+class SinkThreads:
+    """One thread for each kind of work. `stopping` becomes true with `begin_close`, `closed` when nothing is taken
+    any more.
+    """
+
+    def __init__(self, sink: OperatorName, subtask: int, tools: KafkaTools, wake: Callable[[], None]) -> None:
+        self._sink = sink
+        self._clock = tools.clock
+        self.wake = wake
+        self._failures: deque[BaseException] = deque(maxlen=8)
+        self._discarded: deque[Writer] = deque()
+        self._stopping = self.closed = False
+        self._close_by_s = 0.0
+        self.open, self.prepare, self.drop, self.drain = (
+            tools.helper(f"sink-{role}-{sink}-{subtask}", self._fail) for role in ("open", "prepare", "drop", "drain")
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        self._failures.append(error)
+        self.wake()
+
+    def raise_failure(self) -> None:
+        """Raise the first error of a thread, if there is one: a TidegateError as it is, others as SinkFailed."""
+        if not self._failures:
+            return
+        failure = self._failures[0]
+        if isinstance(failure, TidegateError):
+            raise failure
+        raise SinkFailed(f"sink {self._sink}: {failure!r}", sink=self._sink) from failure
+
+    def is_stopping(self) -> bool:
+        """Whether nobody needs the results of the threads any more."""
+        return self._stopping
+
+    def begin_close(self, timeout_s: float) -> None:
+        """Let all threads but the dropping one end. A second call changes nothing."""
+        if not self._stopping:
+            self._stopping = True
+            self._close_by_s = self._clock.monotonic() + timeout_s
+            for helper in (self.open, self.prepare, self.drain):
+                helper.stop()
+
+    def join_workers(self) -> bool:
+        """Wait for the threads that `begin_close` has stopped. Whether all ended in time."""
+        ended = [self._join(helper) for helper in (self.open, self.prepare, self.drain)]
+        return all(ended)
+
+    def join_dropping(self) -> bool:
+        """Stop the dropping thread after its last job and wait for it. Whether it ended in time."""
+        self.drop.stop()
+        return self._join(self.drop)
+
+    def _join(self, helper: HelperThread) -> bool:
+        return helper.join(max(0.0, self._close_by_s - self._clock.monotonic()))
+
+    def discard(self, writer: Writer) -> None:
+        """Destroy a producer. That takes 10 to 100 ms, so a thread does it as long as there is one."""
+        self._discarded.append(writer)
+        if not self.closed:
+            self.drop.submit(self._discard_next)
+        if self.closed:  # the thread may have taken its last job before this one was submitted
+            self.discard_late(self._discarded)
+
+    def _discard_next(self) -> None:
+        with suppress(IndexError):
+            self._discarded.popleft().discard()
+
+    def discard_late(self, posted: deque[Writer]) -> None:
+        """Destroy what was posted after `close` stopped waiting: nobody takes it any more."""
+        if self.closed:
+            for writer in taken(posted):
+                writer.discard()
+
+    @contextmanager
+    def discarding_on_failure(self, writer: Writer) -> Iterator[None]:
+        """Destroy the producer if the block raises: otherwise it would stay connected until the process ends."""
+        try:
+            yield
+        except BaseException:
+            self.discard(writer)
+            raise
+
+
+def taken(posted: deque[Writer]) -> Iterator[Writer]:
+    """Remove writers from a queue, each for one of the threads that take at the same time."""
+    with suppress(IndexError):
+        while True:
+            yield posted.popleft()

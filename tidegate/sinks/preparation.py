@@ -1,0 +1,134 @@
+"""Prepares the transactions of one sink subtask on a thread: flushes them, proves them whole (`proof.py`), answers."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tidegate.coordinator.types import Committable
+from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition
+from tidegate.sinks.backlog import QueuedBarrier
+from tidegate.sinks.helper_threads import SinkThreads, taken
+from tidegate.sinks.outage import SinkOutage
+from tidegate.sinks.producers import SinkProducers
+from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
+from tidegate.task.ports import Prepared
+
+if TYPE_CHECKING:
+    from tidegate.clock import Clock
+    from tidegate.ids import OperatorName
+    from tidegate.kafka.transactions import TransactionClient
+    from tidegate.kafka.writer import Writer
+
+PREPARE_TIMEOUT_S: Final = 120.0
+PROOF_AGE_S_MAX: Final = 600.0
+"""A first sequence is proven again after so long: brokers forget idle producers (by default after a day)."""
+
+
+class Preparation:
+    """Of one sink subtask. The loop submits barriers and takes what comes back; the thread does one after the other,
+    so answers leave in the order of their barriers.
+    """
+
+    def __init__(
+        self,
+        sink: OperatorName,
+        subtask: SlotIndex,
+        attempt: Attempt,
+        producers: SinkProducers,
+        outage: SinkOutage,
+        threads: SinkThreads,
+        clock: Clock,
+    ) -> None:
+        self._sink = sink
+        self._subtask = subtask
+        self._attempt = attempt
+        self._producers = producers
+        self._outage = outage
+        self._threads = threads
+        self._clock = clock
+        self._flushed: deque[Writer] = deque()
+        self._results: deque[Prepared] = deque()
+        self._proven: dict[tuple[int, TopicPartition], float] = {}
+
+    def submit(self, writer: Writer | None, barrier: QueuedBarrier) -> None:
+        """Prepare what a writer has produced for the barrier; None: nothing was produced.
+
+        Nothing takes its turn as well: an answer that overtook the proof of the transaction before it would be
+        acknowledged without that transaction.
+        """
+        job = partial(self._answer, barrier, ()) if writer is None else partial(self._prepare, writer, barrier)
+        self._threads.prepare.submit(job)
+
+    def take_flushed(self) -> list[Writer]:
+        """Writers whose records are all delivered since the last call."""
+        return list(taken(self._flushed))
+
+    def take_prepared(self) -> Prepared | None:
+        """The next answer, if there is one."""
+        return self._results.popleft() if self._results else None
+
+    def discard(self) -> None:
+        """Hand the producers that nobody has taken to the dropping thread."""
+        for writer in taken(self._flushed):
+            self._threads.discard(writer)
+
+    # -- on the preparing thread ---------------------------------------------------------------------------------------
+
+    def _prepare(self, writer: Writer, barrier: QueuedBarrier) -> None:
+        with self._threads.discarding_on_failure(writer):
+            flushed = self._flush(writer, barrier.checkpoint)
+        self._flushed.append(writer)
+        self._threads.discard_late(self._flushed)
+        self._threads.wake()
+        client = self._producers.client
+        committables = () if client is None else (self._outage.wait_out(partial(self._prove, flushed, client)),)
+        self._producers.remember(committables)
+        self._answer(barrier, committables)
+        if self._producers.pool is not None:
+            self._threads.discard(writer)
+
+    def _flush(self, writer: Writer, checkpoint: CheckpointId) -> Flushed:
+        """Deliver all records. Raises SinkFailed, SinkRefused."""
+        undelivered = self._outage.flush(writer)
+        flushed = Flushed(
+            sink=self._sink,
+            subtask=self._subtask,
+            attempt=self._attempt,
+            checkpoint=checkpoint,
+            transactional_id=writer.transactional_id,
+            producer=writer.producer,
+            produced=writer.produced,
+            undelivered=undelivered,
+            delivery_errors=writer.delivery_errors,
+            first_error=writer.first_error,
+            refused=writer.refused,
+        )
+        decide_flushed(flushed)
+        return flushed
+
+    def _answer(self, barrier: QueuedBarrier, committables: tuple[Committable, ...]) -> None:
+        prepare_ms = (self._clock.monotonic() - barrier.at_s) * 1000
+        self._results.append(Prepared(barrier.checkpoint, committables, prepare_ms))
+        self._threads.wake()
+
+    def _prove(self, flushed: Flushed, client: TransactionClient) -> Committable:
+        """Ask the broker whether the transaction is whole. Raises SinkFailed."""
+        view = client.prepared_view(flushed.transactional_id, flushed.producer, PREPARE_TIMEOUT_S)
+        committable = decide_committable(flushed, view)
+        now = self._clock.monotonic()
+        new = [
+            part
+            for part in committable.written
+            if now - self._proven.get((flushed.producer.id, part.partition), -PROOF_AGE_S_MAX) >= PROOF_AGE_S_MAX
+        ]
+        sequences = {
+            part.partition: client.first_sequence(
+                part.partition, part.start_offset, flushed.producer, PREPARE_TIMEOUT_S
+            )
+            for part in new
+        }
+        decide_first_sequences(flushed, sequences)
+        self._proven.update({(flushed.producer.id, partition): now for partition in sequences})
+        return committable

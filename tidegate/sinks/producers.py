@@ -1,0 +1,201 @@
+"""Producers of one sink subtask, opened ahead of need on a thread, each for one transaction.
+
+A transactional id is initialised again only after its last transaction has a marker in every partition: its
+coordinator may have left some out (`hanging.py`). The next transaction of the id would become one with it there, and
+take its committed records away when it is aborted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tidegate.coordinator.types import Committable
+from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
+from tidegate.kafka.errors import SinkFailed
+from tidegate.kafka.producer_properties import derive_producer_properties
+from tidegate.kafka.tools import KafkaTools
+from tidegate.kafka.writer import OPEN_TIMEOUT_S
+from tidegate.sinks.hanging import Blocked, derive_blocked, find_unended
+from tidegate.sinks.helper_threads import SinkThreads, taken
+from tidegate.sinks.outage import SinkOutage
+from tidegate.sinks.pool import IdPool
+from tidegate.sinks.topic_limits import SinkTopics
+
+if TYPE_CHECKING:
+    from tidegate.kafka.transactions import TransactionClient
+    from tidegate.kafka.writer import Writer
+    from tidegate.operators.kinds.kafka_sink import SinkOperator
+
+WARM_AHEAD: Final = 2
+"""Producers that are initialised and wait for records."""
+ASK_TIMEOUT_S: Final = 120.0
+REOPEN_S: Final = 3600.0
+"""A warm producer that is not used for so long is reopened, or for a quarter of the time after which its coordinator
+forgets its id (7 days by default), where that is shorter."""
+ENDED_TIMEOUT_S: Final = 30.0
+"""For a committed transaction to be ended in its partitions, before its id is used again; more than the daemon's
+longest time between two looks for missing markers (`daemon/housekeeping.py`)."""
+ENDED_PAUSE_S: Final = 0.05
+
+
+class SinkProducers:
+    """Of one sink subtask. `pool` is None where it writes without transactions: then one plain producer is opened.
+
+    The loop's thread calls everything but what is below "on the opening thread".
+    """
+
+    def __init__(
+        self,
+        operator: SinkOperator,
+        timeout_ms: int,
+        pool: IdPool | None,
+        topics: SinkTopics,
+        outage: SinkOutage,
+        threads: SinkThreads,
+        tools: KafkaTools,
+    ) -> None:
+        self._operator = operator
+        self._timeout_ms = timeout_ms
+        self.pool = pool
+        self._topics = topics
+        self._outage = outage
+        self._threads = threads
+        self._tools = tools
+        self._clock = tools.clock
+        self.client: TransactionClient | None = None
+        """Asks about transactions; None before the first producer is open, and without transactions."""
+        self._warm: deque[Writer] = deque()
+        self._warm_since: dict[TransactionalId, float] = {}
+        self._reopen_s = REOPEN_S
+        self._opening = 0
+        self._opened: deque[Writer] = deque()
+        self.opened_in_s = 0.0
+        """How long it took to open the last one."""
+        self._last: dict[TransactionalId, Committable] = {}
+        self.ending = False
+        """No rows follow, so no transaction is opened ahead for them."""
+
+    def take_opened(self) -> bool:
+        """Take over what the thread has opened. Whether there was anything."""
+        progressed = False
+        while self._opened:
+            writer = self._opened.popleft()
+            self._opening -= 1
+            if self.pool is not None:
+                self.pool.opened(writer.transactional_id)
+                self._warm_since[writer.transactional_id] = self._clock.monotonic()
+            self._warm.append(writer)
+            progressed = True
+        return progressed
+
+    def take(self) -> Writer | None:
+        """A warm producer, for records from now on; None while none is open."""
+        if not self._warm:
+            return None
+        writer = self._warm.popleft()
+        if self.pool is not None:
+            self.pool.begun(writer.transactional_id)
+        return writer
+
+    def open_ahead(self, *, writing: bool) -> None:
+        """Open producers until enough are warm or no id is free. `writing`: one is in use."""
+        wanted = WARM_AHEAD if self.pool is not None and not self.ending else int(not writing)
+        while self._opening + len(self._warm) < wanted and not self._threads.is_stopping():
+            transactional_id = None if self.pool is None else self.pool.take()
+            if self.pool is not None and transactional_id is None:
+                return
+            self._opening += 1
+            self._submit(transactional_id)
+
+    def reopen_idle(self) -> None:
+        """On an idle pipeline, before a coordinator forgets the ids: that would cost the attempt at the next record."""
+        if self.pool is None or not self._warm:
+            return
+        oldest = self._warm[0]
+        if self._clock.monotonic() - self._warm_since[oldest.transactional_id] < self._reopen_s:
+            return
+        self._warm.popleft()
+        self.pool.reopened(oldest.transactional_id)
+        self._opening += 1
+        self._threads.discard(oldest)
+        self._submit(oldest.transactional_id)
+
+    def release(self, ids: Iterable[TransactionalId], checkpoint: CheckpointId) -> bool:
+        """The checkpoint completed and does not list the ids' transactions any more. Whether an id got free."""
+        freed = [] if self.pool is None else [self.pool.released(one, checkpoint) for one in ids]
+        return any(freed)
+
+    def remember(self, committables: Iterable[Committable]) -> None:
+        """Keep the last transaction of each id. Called by the preparing thread."""
+        self._last.update({one.transactional_id: one for one in committables})
+
+    def discard(self) -> None:
+        """Hand all producers to the dropping thread."""
+        for posted in (self._warm, self._opened):
+            for writer in taken(posted):
+                self._threads.discard(writer)
+
+    def close(self) -> None:
+        """Close the connections, when no thread needs them any more."""
+        if self.client is not None:
+            self.client.close()
+        self._topics.close(self.client)
+
+    # -- on the opening thread -----------------------------------------------------------------------------------------
+
+    def _submit(self, transactional_id: TransactionalId | None, blocked: Blocked | None = None) -> None:
+        opening = partial(self._open, transactional_id, blocked)
+        self._threads.open.submit(partial(self._outage.wait_out, opening))
+
+    def _open(self, transactional_id: TransactionalId | None, blocked: Blocked | None) -> None:
+        """`blocked`: it was tried to use the id again before."""
+        if self._threads.is_stopping() or not self._connect():
+            return
+        last = None if transactional_id is None else self._last.get(transactional_id)
+        if last is not None and self.client is not None:
+            opened = self.client.open_transactions([part.partition for part in last.written], ASK_TIMEOUT_S)
+            unended = find_unended(last, opened)
+            if unended:
+                self._open_later(
+                    last, unended, derive_blocked(blocked, self._clock.monotonic(), self.client.interruptions)
+                )
+                return
+        self._topics.read(self.client)
+        properties = derive_producer_properties(self._operator.kafka, transactional_id, self._timeout_ms)
+        writer = self._tools.writer(self._operator.name, self._topics.limits, properties)
+        began = self._clock.monotonic()
+        with self._threads.discarding_on_failure(writer):
+            writer.open(self.client, self._threads.is_stopping)
+        self.opened_in_s = self._clock.monotonic() - began
+        self._topics.learn(writer.partitions)
+        self._opened.append(writer)
+        self._threads.discard_late(self._opened)
+        self._threads.wake()
+
+    def _connect(self) -> bool:
+        """Make the client for transactions, once. False when the sink was closed meanwhile."""
+        if self.pool is None or self.client is not None:
+            return True
+        self.client = self._tools.connect_again(self._operator.kafka, OPEN_TIMEOUT_S)
+        if self._threads.closed:
+            self.client.close()
+            return False
+        lifetime_ms = self.client.id_lifetime_ms(OPEN_TIMEOUT_S)
+        self._reopen_s = REOPEN_S if lifetime_ms is None else min(REOPEN_S, lifetime_ms / 4000)
+        return True
+
+    def _open_later(self, last: Committable, unended: Sequence[TopicPartition], blocked: Blocked) -> None:
+        """Try the id again after other openings. Raises SinkFailed after ENDED_TIMEOUT_S."""
+        if self._clock.monotonic() - blocked.since > ENDED_TIMEOUT_S:
+            raise SinkFailed(
+                f"sink {self._operator.name}: {last.transactional_id} was committed in checkpoint {last.checkpoint}, "
+                f"but {', '.join(map(str, unended))} had no marker of it {ENDED_TIMEOUT_S:g} s later; its id cannot be "
+                f"used again, so another attempt continues with new ones",
+                sink=self._operator.name,
+                transactional_id=last.transactional_id,
+            )
+        self._clock.sleep(ENDED_PAUSE_S)
+        self._submit(last.transactional_id, blocked)
