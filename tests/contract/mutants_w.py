@@ -63,11 +63,9 @@ MERGED: Final = (
     Mutant("W17", f"{VALVE}._resume", "return [StreamStatus(idle=False)]", "return []"),
     Mutant("W18", f"{VALVE}._take_watermark", "if resumed:", "if False:"),
     Mutant(
-        "W19",
-        "task.valve:Combined._update",
-        "min(waited_for, default=END_OF_TIME)",
-        "max(waited_for, default=END_OF_TIME)",
+        "W19", "task.valve:Inputs.take_questions", "for port, valve in enumerate(self._ports)", "for port, valve in ()"
     ),
+    Mutant("W19", "task.valve:Inputs._ask_ports", "self._ports[port].ask()", "pass"),
     Mutant("W19", "task.valve:Inputs.__init__", "ports[:index].count(port)", "0"),
 )
 

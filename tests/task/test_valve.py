@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.task.naive_valve import NaiveValve
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
-from tidegate.task.valve import Combined, Inputs, Valve
+from tidegate.task.valve import Inputs, Valve
 
 ACTIVE = StreamStatus(idle=False)
 IDLE = StreamStatus(idle=True)
@@ -44,7 +44,7 @@ class Answered(Valve):
         return joined
 
 
-def feed(valve: Valve | Combined, events: Iterable[Event]) -> list[TimeControl]:
+def feed(valve: Valve, events: Iterable[Event]) -> list[TimeControl]:
     """All that comes out of these."""
     out: list[TimeControl] = []
     for channel, what in events:
@@ -92,9 +92,8 @@ def test_W07_a_valve_starts_active_and_lowest_with_every_channel_aligned() -> No
 
 
 def test_W07_no_channels_are_refused() -> None:
-    for build in (Valve, Combined):
-        with pytest.raises(ValueError, match="at least one"):
-            build(0)
+    with pytest.raises(ValueError, match="at least one"):
+        Valve(0)
     with pytest.raises(ValueError, match="at least one"):
         Inputs([])
     with pytest.raises(ValueError, match="at least one"):
@@ -275,32 +274,94 @@ def test_a_channel_that_is_added_to_an_idle_valve_is_idle() -> None:
 # -- several inputs ----------------------------------------------------------------------------------------------------
 
 
+class Ports:
+    """Inputs with one channel each, whose answers come when they are told to."""
+
+    def __init__(self, ports: int) -> None:
+        self.inputs = Inputs([*range(ports)])
+        self.asked: dict[int, int] = {}
+
+    def feed(self, *events: Event) -> list[TimeElement]:
+        out: list[TimeElement] = []
+        for port, what in events:
+            control = StreamStatus(what) if isinstance(what, bool) else Watermark(what)
+            out += self._take(port, control)
+        return out
+
+    def answer(self, *ports: int) -> list[TimeElement]:
+        return [one for port in ports for one in self._take(port, StillIdle(self.asked.pop(port)))]
+
+    def answer_all(self) -> list[TimeElement]:
+        """Until nothing is asked any more."""
+        out: list[TimeElement] = []
+        while self.asked:
+            out += self.answer(*self.asked)
+        return out
+
+    def _take(self, port: int, control: TimeElement) -> list[TimeElement]:
+        out = self.inputs.on_control(port, control)
+        self.asked |= dict(self.inputs.take_questions())
+        return out
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
 def test_W19_the_lowest_of_all_inputs_is_handed_on_when_it_grows_and_no_input_is_special(order: Sequence[int]) -> None:
     first, second, third = order
-    combined = Combined(3)
-    assert feed(combined, [(first, 7), (second, 5)]) == []
-    assert combined.on_watermark(third, 6) == [Watermark(5)]
-    assert feed(combined, [(third, 9), (first, 8)]) == []
-    assert combined.on_watermark(second, 8) == [Watermark(8)]
-    assert combined.watermark_ms == 8
+    ports = Ports(3)
+    assert ports.feed((first, 7), (second, 5)) == []
+    assert ports.feed((third, 6)) == [Watermark(5)]
+    assert ports.feed((third, 9), (first, 8)) == []
+    assert ports.feed((second, 8)) == [Watermark(8)]
+
+
+def test_W19_a_watermark_passes_an_idle_input_when_that_has_answered_that_it_still_is() -> None:
+    ports = Ports(2)
+    assert ports.feed((1, True), (0, 900)) == []
+    assert ports.answer(1) == [Watermark(900)]
 
 
 def test_W19_an_idle_input_is_not_waited_for_and_all_idle_ones_are_idle() -> None:
-    combined = Combined(2)
-    feed(combined, [(0, 7), (1, 5)])
-    assert combined.on_status(1, idle=True) == [Watermark(7)]
-    assert combined.on_status(0, idle=True) == [IDLE]
-    assert combined.on_status(1, idle=False) == [ACTIVE]
-    assert feed(combined, [(1, 6)]) == []
-    assert feed(combined, [(1, 11)]) == [Watermark(11)]
+    ports = Ports(2)
+    ports.feed((0, 7), (1, 5))
+    assert ports.feed((1, True)) == []
+    assert ports.answer(1) == [Watermark(7)]
+    assert ports.feed((0, True)) == [IDLE]
+    assert ports.feed((1, False)) == [ACTIVE]
+    assert ports.feed((1, 11)) == []
+    assert ports.answer_all() == [Watermark(7), Watermark(11)]
+
+
+def test_W19_an_input_that_is_active_again_is_waited_for_until_its_first_watermark() -> None:
+    """Its rows were in the topic before those that the other one has read since."""
+    ports = Ports(2)
+    ports.feed((0, 7), (1, 5), (1, True), (1, False))
+    assert ports.feed((0, 900)) == []
+    assert ports.feed((1, 40)) == [Watermark(40)]
+
+
+def test_W19_an_answer_counts_when_all_channels_of_the_input_have_given_it() -> None:
+    inputs = Inputs([0, 1, 1])
+    for channel, control in ((1, IDLE), (2, IDLE), (0, Watermark(9))):
+        assert inputs.on_control(channel, control) == []
+    assert inputs.take_questions() == [(1, 1), (2, 1)]
+    assert inputs.on_control(2, StillIdle(1)) == []
+    assert inputs.on_control(1, StillIdle(1)) == [Watermark(9)]
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_W19_when_all_inputs_are_idle_the_highest_comes_out_whichever_was_the_last(last: int) -> None:
+    ports = Ports(2)
+    ports.feed((0, 5), (1, 4))
+    assert ports.feed((1 - last, True)) + ports.feed((last, True)) == []
+    assert [one for one in ports.answer_all() if one != Watermark(4)] == [Watermark(5), IDLE]
 
 
 def test_W19_an_input_that_has_ended_does_not_end_one_that_is_idle() -> None:
-    combined = Combined(2)
-    feed(combined, [(0, 7), (1, 5), (1, True)])
-    assert combined.on_watermark(0, END_OF_TIME) == [IDLE]
-    assert feed(combined, [(1, False), (1, 9), (1, END_OF_TIME)]) == [ACTIVE, Watermark(9), Watermark(END_OF_TIME)]
+    ports = Ports(2)
+    ports.feed((0, 7), (1, 5), (1, True))
+    assert ports.answer(1) == [Watermark(7)]
+    assert ports.feed((0, END_OF_TIME)) == [IDLE]
+    assert ports.feed((1, False), (1, 9), (1, END_OF_TIME)) == [ACTIVE, Watermark(9), Watermark(END_OF_TIME)]
 
 
 def test_W19_every_input_has_a_valve_of_its_own() -> None:
@@ -310,7 +371,10 @@ def test_W19_every_input_has_a_valve_of_its_own() -> None:
     assert inputs.on_control(0, IDLE) == []
     assert inputs.take_questions() == [(0, 1)]
     assert inputs.on_control(0, StillIdle(1)) == [Watermark(6)]
-    assert inputs.on_control(2, IDLE) == [Watermark(7)]
+    assert inputs.on_control(2, IDLE) == []
+    assert inputs.take_questions() == [(0, 2), (2, 1)]
+    assert inputs.on_control(0, StillIdle(2)) == []
+    assert inputs.on_control(2, StillIdle(1)) == [Watermark(7)]
     assert inputs.on_control(1, IDLE) == [IDLE]
     assert inputs.on_control(2, ACTIVE) == [ACTIVE]
 
@@ -338,26 +402,25 @@ def test_W08_to_W18_a_valve_does_what_the_rules_say(channels: int, events: list[
 def test_W11_W12_watermarks_only_grow_statuses_alternate_and_no_watermark_comes_while_idle(
     channels: int, events: list[Event]
 ) -> None:
-    for each in (Answered(channels), Combined(channels)):
-        idle, resumed, last_ms = False, False, LOWEST
-        for control in feed(each, within(channels, events)):
-            if isinstance(control, Watermark):
-                assert not idle
-                assert control.time_ms > last_ms or (resumed and control.time_ms == last_ms)
-                resumed, last_ms = False, control.time_ms
-            else:
-                assert isinstance(control, StreamStatus)
-                assert control.idle != idle
-                idle, resumed = control.idle, not control.idle
+    idle, resumed, last_ms = False, False, LOWEST
+    for control in feed(Answered(channels), within(channels, events)):
+        if isinstance(control, Watermark):
+            assert not idle
+            assert control.time_ms > last_ms or (resumed and control.time_ms == last_ms)
+            resumed, last_ms = False, control.time_ms
+        else:
+            assert isinstance(control, StreamStatus)
+            assert control.idle != idle
+            idle, resumed = control.idle, not control.idle
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 3), TIMES), max_size=40))
 def test_W11_without_idleness_what_comes_out_is_the_lowest_of_the_highest(channels: int, events: list[Event]) -> None:
     events = within(channels, events)
     highest = [max([LOWEST, *(what for other, what in events if other == channel)]) for channel in range(channels)]
-    for each in (Valve(channels), Combined(channels)):
-        feed(each, events)
-        assert each.watermark_ms == min(highest)
+    valve = Valve(channels)
+    feed(valve, events)
+    assert valve.watermark_ms == min(highest)
 
 
 @given(st.integers(1, 4), EVENTS)
@@ -420,8 +483,32 @@ def test_W14_whatever_has_been_where_a_channel_ends_comes_out_when_all_are_idle(
     assert (valve.watermark_ms, valve.idle, asked) == (99, True, {})
 
 
-@given(st.integers(1, 4), EVENTS, st.permutations(range(4)))
-def test_W19_inputs_are_interchangeable(ports: int, events: list[Event], order: list[int]) -> None:
-    places = [place for place in order if place < ports]
-    events = within(ports, events)
-    assert feed(Combined(ports), events) == feed(Combined(ports), [(places[port], what) for port, what in events])
+@given(st.integers(2, 4), ANSWERED)
+def test_W19_ports_with_a_channel_each_are_merged_as_the_channels_of_one_port(
+    ports: int, events: list[tuple[int, int | bool | None]]
+) -> None:
+    """What the operators are given when all questions are answered is the same."""
+    several, one = Inputs([*range(ports)]), Inputs([0] * ports)
+    asked: dict[Inputs, dict[int, int]] = {several: {}, one: {}}
+    reached: dict[Inputs, list[TimeElement]] = {several: [], one: []}
+    for place, what in [*events, *((port, None) for port in [*range(ports)] * 4 * (len(events) + 1))]:
+        channel = place % ports
+        for inputs, questions in asked.items():
+            control: TimeElement | None
+            if what is None:
+                control = StillIdle(questions.pop(channel)) if channel in questions else None
+            else:
+                control = StreamStatus(what) if isinstance(what, bool) else Watermark(what)
+            if control is not None:
+                reached[inputs] += inputs.on_control(channel, control)
+            questions |= dict(inputs.take_questions())
+    assert asked == {several: {}, one: {}}
+    assert _state(reached[several]) == _state(reached[one])
+
+
+def _state(out: Iterable[TimeElement]) -> tuple[int, bool]:
+    """The highest watermark, and whether it is idle."""
+    elements = [*out]
+    statuses = [one.idle for one in elements if isinstance(one, StreamStatus)]
+    marks = [one.time_ms for one in elements if isinstance(one, Watermark)]
+    return max(marks, default=LOWEST), bool(statuses and statuses[-1])

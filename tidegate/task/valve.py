@@ -274,100 +274,65 @@ class Valve:
         self._questions[channel] = None
 
 
-class Combined:
-    """The inputs of a vertex as one (W19): the lowest watermark of the ports that are not idle, which only grows.
-
-    It is idle when all of them are. A port at the end of time counts as in Valve.
-    """
-
-    def __init__(self, ports: int) -> None:
-        """Raises ValueError without ports."""
-        if ports < 1:
-            raise ValueError("event time needs at least one input")
-        self.watermark_ms = LOWEST
-        self.idle = False
-        self._watermarks = [LOWEST] * ports
-        self._idle = [False] * ports
-
-    def on_watermark(self, port: int, time_ms: int) -> list[TimeControl]:
-        """A valve let this out."""
-        self._watermarks[port] = max(self._watermarks[port], time_ms)
-        return self._update()
-
-    def on_status(self, port: int, idle: bool) -> list[TimeControl]:
-        """A valve let this out."""
-        self._idle[port] = idle
-        return self._update()
-
-    def _update(self) -> list[TimeControl]:
-        going_on = [port for port, watermark_ms in enumerate(self._watermarks) if watermark_ms != END_OF_TIME]
-        waited_for = [self._watermarks[port] for port in going_on if not self._idle[port]]
-        changed: list[TimeControl] = []
-        idle = bool(going_on) and not waited_for
-        if idle != self.idle:
-            self.idle = idle
-            changed.append(StreamStatus(idle))
-        lowest_ms = min(waited_for, default=END_OF_TIME)
-        if not idle and lowest_ms > self.watermark_ms:
-            self.watermark_ms = lowest_ms
-            changed.append(Watermark(lowest_ms))
-        return changed
-
-
 class Inputs:
-    """All input channels of a vertex: a valve for each port, and what they come to together."""
+    """All input channels of a vertex: a valve for each port, and a valve whose channels are the ports (W19).
+
+    A watermark passes an idle port as it passes an idle channel: when the port has answered that it is still idle,
+    which it does when all its channels have.
+    """
 
     def __init__(self, ports: Sequence[int]) -> None:
         """`ports[i]` is the port of channel i. Raises ValueError when there are none, or when a port has none."""
         count = len(set(ports))
-        self._combined = Combined(count)
-        self._valves = [Valve(ports.count(port)) for port in range(count)]
+        self._ports = [Valve(ports.count(port)) for port in range(count)]
+        self._across = Valve(count) if count != 1 else None
         self._places = [(port, ports[:index].count(port)) for index, port in enumerate(ports)]
         self._channels = {place: index for index, place in enumerate(self._places)}
-        self._unsure: set[int] = set()
-        """Ports that have not said yet that they are still idle."""
 
     def on_control(self, channel: int, control: TimeElement) -> list[TimeElement]:
-        """What the operators are given when a channel has delivered this; `StillIdle` is for who has asked."""
+        """Return what the operators are given when a channel has delivered this; `StillIdle` is for who has asked."""
         port, place = self._places[channel]
-        valve = self._valves[port]
-        out: Sequence[TimeElement]
-        if isinstance(control, Watermark):
-            out = valve.on_watermark(place, control.time_ms)
-        elif isinstance(control, StreamStatus):
-            out = valve.on_status(place, control.idle)
-        else:
+        valve = self._ports[port]
+        if isinstance(control, StillIdle):
             out = valve.on_still_idle(place, control.question)
-        if len(self._valves) == 1:
-            return [*out]
-        return [each for one in out for each in self._combine(port, one)]
+        else:
+            out = [*_forward(valve, place, control)]
+        if self._across is None:
+            return out
+        return [each for one in out for each in self._on_port(self._across, port, one)]
 
     def ask(self) -> None:
         """As `Valve.ask`, of all inputs."""
-        for port, valve in enumerate(self._valves):
-            if valve.watermark_ms != END_OF_TIME:
-                self._unsure.add(port)
-                valve.ask()
+        if self._across is None:
+            self._ports[0].ask()
+        else:
+            self._across.ask()
+            self._ask_ports(self._across)
 
     def take_questions(self) -> list[tuple[int, int]]:
         """As `Valve.take_questions`, of all channels."""
         return [
             (self._channels[port, place], question)
-            for port, valve in enumerate(self._valves)
+            for port, valve in enumerate(self._ports)
             for place, question in valve.take_questions()
         ]
 
-    def _combine(self, port: int, control: TimeElement) -> Sequence[TimeElement]:
-        if isinstance(control, Watermark):
-            out = self._combined.on_watermark(port, control.time_ms)
-            return [*out, *self._confirm(port)] if control.time_ms == END_OF_TIME else out
-        if isinstance(control, StreamStatus):
-            return self._combined.on_status(port, control.idle)
-        return self._confirm(port)
+    def _on_port(self, across: Valve, port: int, control: TimeElement) -> Sequence[TimeElement]:
+        """The valve of a port let this out. Its answer is to the newest question, since each one asks all channels."""
+        out: Sequence[TimeElement]
+        if isinstance(control, StillIdle):
+            out = across.on_still_idle(port, across.question_of(port))
+        else:
+            out = _forward(across, port, control)
+        self._ask_ports(across)
+        return out
 
-    def _confirm(self, port: int) -> Sequence[StillIdle]:
-        """The port is still idle, or has ended: nothing more comes of it. The answer, if it was the last one."""
-        if port not in self._unsure:
-            return []
-        self._unsure.discard(port)
-        return [] if self._unsure else [StillIdle()]
+    def _ask_ports(self, across: Valve) -> None:
+        for port, _ in across.take_questions():
+            self._ports[port].ask()
+
+
+def _forward(valve: Valve, channel: int, control: TimeControl) -> list[TimeControl]:
+    if isinstance(control, Watermark):
+        return valve.on_watermark(channel, control.time_ms)
+    return valve.on_status(channel, control.idle)
