@@ -30,7 +30,7 @@ from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
-from tidegate.task.barriers.choice import choose_handler
+from tidegate.task.barriers.choice import choose_handler, may_overtake
 from tidegate.task.barriers.handler import BarrierHandler
 from tidegate.task.channels import CREDIT_BYTES, QUEUE_BYTES_MAX, InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Barrier, Batch
@@ -224,8 +224,7 @@ class Rig:
         ]
         handler: BarrierHandler | None = None
         if source is None:
-            by_key = all(each.keys for each in self.plan.inputs_of(vertex.id))
-            unaligned = self._unaligned and by_key
+            unaligned = self._unaligned and may_overtake(self.plan.inputs_of(vertex.id))
             handler = choose_handler(exactly_once=self.plan.exactly_once, unaligned=unaligned, channels=len(inputs))
         return VertexTask(
             vertex,

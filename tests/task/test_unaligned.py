@@ -22,7 +22,7 @@ from tests.task.fakes import Row
 from tests.task.restarts import History, Start, committed_by, counted, order_violations
 from tests.task.rig import Rig
 from tests.task.test_exactly_once import join_plan
-from tests.task.topologies import shuffle_plan
+from tests.task.topologies import edge, filter_node, plan_of, shuffle_plan, sink_node, source_node, totals_node, vertex
 from tidegate.coordinator.types import StateKind
 from tidegate.ids import CheckpointId
 from tidegate.operators.runtime import ROWS_MAX
@@ -208,6 +208,31 @@ def by_owner(story: Story) -> list[list[Row]]:
 @given(seed=st.integers(0, 2**32))
 def test_B49_B50_two_exchanges_and_two_sources_restore_every_row_once(credit: int, seed: int) -> None:
     story = run(join_plan, seed, credit)
+    check(story)
+
+
+def mixed_plan(parallelism: int) -> Plan:
+    """An edge by key and a forward edge meet at one vertex."""
+    return plan_of(
+        parallelism,
+        [
+            vertex(source_node("read", edges=(0,))),
+            vertex(source_node("second", children=(1,)), filter_node("pass", edges=(1,))),
+            vertex(totals_node("total", edges=(2,))),
+            vertex(totals_node("again", children=(1,)), sink_node("write")),
+        ],
+        [edge(0, "read", "total", "k"), edge(1, "second", "total"), edge(2, "total", "again", "n")],
+    )
+
+
+@pytest.mark.slow
+@settings(max_examples=4 * DEPTH, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_B49_B50_rows_of_a_forward_edge_are_never_in_flight_and_those_by_key_beside_it_are_restored_once(
+    seed: int,
+) -> None:
+    """Nothing could say where the rows of a forward edge belong after a rescale."""
+    story = run(mixed_plan, seed, 600)
     check(story)
 
 

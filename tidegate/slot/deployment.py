@@ -47,7 +47,7 @@ from tidegate.state.base import Share
 from tidegate.state.local_directory import sweep
 from tidegate.storage.open import open_storage
 from tidegate.storage.shared import Proof
-from tidegate.task.barriers.choice import choose_handler
+from tidegate.task.barriers.choice import choose_handler, may_overtake
 from tidegate.task.channels import InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Batch
 from tidegate.task.inflight import derive_shapes, read_replay
@@ -351,10 +351,8 @@ class Deployment:
         inputs = self._inputs[vertex.id]
         handler = None
         if source is None:
-            # Rows between a union and its inputs have no key, so nothing could say where they belong after a restore
-            # with other partitions or slots: barriers are aligned there, whatever they are elsewhere.
-            by_key = any(edge.keys for edge in plan.inputs_of(vertex.id))
-            unaligned = by_key and self._deploy.settings.unaligned_after_ms is not None
+            allowed = self._deploy.settings.unaligned_after_ms is not None
+            unaligned = allowed and may_overtake(plan.inputs_of(vertex.id))
             handler = choose_handler(exactly_once=plan.exactly_once, unaligned=unaligned, channels=len(inputs))
         return VertexTask(
             vertex,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.task.topologies import edge
 from tidegate.ids import CheckpointId
 from tidegate.task.barriers.aligner import Aligner
 from tidegate.task.barriers.alternating import Alternating
-from tidegate.task.barriers.choice import choose_handler
+from tidegate.task.barriers.choice import choose_handler, may_overtake
 from tidegate.task.barriers.handler import AbortReason, start_delay_ms
 from tidegate.task.barriers.tracker import Tracker
 from tidegate.task.elements import Barrier
@@ -28,6 +29,13 @@ def test_B05_at_least_once_with_unaligned_is_refused() -> None:
 
 def test_B04_exactly_once_with_unaligned_gets_both_in_turn() -> None:
     assert isinstance(choose_handler(exactly_once=True, unaligned=True, channels=2), Alternating)
+
+
+def test_B43_barriers_overtake_only_where_every_edge_is_partitioned_by_key() -> None:
+    keyed, forward = edge(0, "left", "join", "k"), edge(1, "right", "join")
+    assert may_overtake([keyed, keyed])
+    assert not may_overtake([keyed, forward])
+    assert not may_overtake([forward])
 
 
 def test_a_handler_without_channels_is_refused() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tidegate.plan.graph import Edge
 from tidegate.task.barriers.aligner import Aligner
 from tidegate.task.barriers.alternating import Alternating
 from tidegate.task.barriers.handler import BarrierHandler
@@ -17,3 +20,12 @@ def choose_handler(*, exactly_once: bool, unaligned: bool, channels: int) -> Bar
     if unaligned:
         return Alternating(channels)
     return Aligner(channels) if exactly_once else Tracker(channels)
+
+
+def may_overtake(edges: Sequence[Edge]) -> bool:
+    """Decide whether unaligned barriers may overtake rows in front of the vertex that these edges lead to.
+
+    Rows in flight are stored by key. Those of a forward edge have none, so nothing could say where they belong after a
+    restore with other partitions or slots. One forward edge is enough to align the barriers of all edges.
+    """
+    return all(edge.keys for edge in edges)
