@@ -17,7 +17,7 @@ from tidegate.daemon.order_token import (
     provide_token,
     read_token,
 )
-from tidegate.daemon.work_directory import WorkDirectory
+from tidegate.spark.work_directory import WorkDirectory
 
 
 def test_X33_a_daemon_makes_a_token_that_only_its_user_can_read(tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ from tidegate.daemon.order_token import check_token_file
 from tidegate.daemon.start.check import check_start, open_checkpoints
 from tidegate.daemon.start.start_problems import StartProblem, StartRefused, derive_exit_code
 from tidegate.daemon.stores import Stores
-from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import TidegateError
 from tidegate.plan.graph import Plan
 from tidegate.settings.secrets import reveal
+from tidegate.spark.work_directory import WorkDirectory
 
 PATIENCE_S: Final = 10.0
 """For brokers that do not answer; a start has more, because they may be starting, too."""

@@ -16,8 +16,8 @@ from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.commands import JSON, Order, OrderRefused
 from tidegate.daemon.order_token import TokenFileRefused, find_token, read_token
 from tidegate.daemon.status import Status
-from tidegate.daemon.work_directory import temporary_directory
 from tidegate.errors import UNDECODABLE, TidegateError
+from tidegate.spark.work_directory import temporary_directory
 
 FORM: Final = click.option(
     "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."

@@ -13,8 +13,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from tidegate.daemon.work_directory import find_work_directories
 from tidegate.errors import TidegateError
+from tidegate.spark.work_directory import find_work_directories
 
 TOKEN_BYTES: Final = 32
 CHARACTERS_MIN: Final = 16

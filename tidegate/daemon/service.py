@@ -42,7 +42,6 @@ from tidegate.daemon.start.registry_access import open_registry
 from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
-from tidegate.daemon.work_directory import WorkDirectory, temporary_directory
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
 from tidegate.plan.graph import Plan
@@ -54,6 +53,7 @@ from tidegate.settings.secrets import reveal
 from tidegate.slot.copies import sweep_copies
 from tidegate.spark.host import SparkHost
 from tidegate.spark.master import find_driver_host
+from tidegate.spark.work_directory import WorkDirectory, temporary_directory
 from tidegate.storage.base import Storage
 
 logger = logging.getLogger(__name__)

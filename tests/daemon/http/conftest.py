@@ -12,8 +12,8 @@ from tests.daemon.http.orders import PIPELINE, TOKEN, Daemon
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.order_token import provide_token
-from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.ids import OperatorName
+from tidegate.spark.work_directory import WorkDirectory
 
 
 @pytest.fixture

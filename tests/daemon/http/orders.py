@@ -20,9 +20,9 @@ from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SavepointDone
 from tidegate.daemon.status import Status
-from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
+from tidegate.spark.work_directory import WorkDirectory
 
 PIPELINE = """
 version: 1

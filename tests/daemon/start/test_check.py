@@ -309,7 +309,7 @@ def test_X22_a_work_directory_that_cannot_be_made_is_2_and_a_full_one_1(
             raise OSError(number, os.strerror(number))
 
         with monkeypatch.context() as patch:
-            patch.setattr("tidegate.daemon.work_directory.tempfile.mkdtemp", fail)
+            patch.setattr("tidegate.spark.work_directory.tempfile.mkdtemp", fail)
             found, (problem,) = shop.validate()
             assert (found, shop.run()) == (code, code)
         assert "let TMPDIR name a directory" in problem

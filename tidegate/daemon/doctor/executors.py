@@ -16,11 +16,11 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener
 from tidegate.daemon.doctor.findings import Finding, Level
-from tidegate.daemon.work_directory import WorkDirectory
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.settings.counts import render_count
 from tidegate.spark.host import SparkHost
+from tidegate.spark.work_directory import WorkDirectory
 from tidegate.storage.base import StorageError
 from tidegate.storage.open import Opener
 from tidegate.storage.shared import REMEDY, Proof, StorageNotShared

@@ -10,8 +10,8 @@ from pathlib import Path as FilePath
 from typing import Final
 
 from tidegate.daemon.doctor.facts import MachineFacts, Room
-from tidegate.daemon.work_directory import temporary_directory
 from tidegate.settings.base import Path
+from tidegate.spark.work_directory import temporary_directory
 from tidegate.storage.base import StorageError
 from tidegate.storage.local import directory_of
 from tidegate.storage.open import StorageOpener, scheme_of

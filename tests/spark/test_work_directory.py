@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import PATIENCE_S
-from tidegate.daemon import work_directory
-from tidegate.daemon.work_directory import MARK, WorkDirectory, find_work_directories, sweep_work_directories
+from tidegate.spark import work_directory
+from tidegate.spark.work_directory import MARK, WorkDirectory, find_work_directories, sweep_work_directories
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_new_directory_carries_the_process_id_and_is_private(tmp_path: Path) -
 
 def test_X36_a_program_that_fails_before_it_could_remove_its_directory_leaves_none(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib; from tidegate.daemon.work_directory import WorkDirectory\n"
+        "import sys, pathlib; from tidegate.spark.work_directory import WorkDirectory\n"
         "kept = WorkDirectory(pathlib.Path(sys.argv[1])); (kept.path / 'spark').mkdir(); raise SystemExit(2)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=PATIENCE_S)
