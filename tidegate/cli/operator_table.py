@@ -7,10 +7,10 @@ from typing import Final
 
 from rich.table import Table
 
-from tidegate.daemon.checkpoint_summary import render_duration
 from tidegate.daemon.event_time import render_moment
 from tidegate.daemon.status import OperatorStatus
 from tidegate.operators.early_event_times import describe_early
+from tidegate.settings.counts import render_seconds
 
 NUMBERS: Final = ("in", "out", "filtered", "failed", "in/s", "busy")
 BUSY: Final = 0.005
@@ -51,7 +51,7 @@ def find_stalled(operators: Sequence[OperatorStatus]) -> Iterator[str]:
     """A line for every source whose watermark stands although rows arrive."""
     for one in operators:
         if one.stalled_seconds is not None:
-            age = render_duration(one.stalled_seconds)
+            age = render_seconds(one.stalled_seconds)
             yield f"{one.name}: its watermark has waited for {one.held_back_by} for {age}, although rows arrive"
 
 

@@ -20,9 +20,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.daemon.checkpoint_summary import render_duration, render_size
 from tidegate.daemon.status import PipelineState, Status
-from tidegate.settings.counts import render_count
+from tidegate.settings.counts import render_count, render_seconds, render_size
 
 REFRESH_S: Final = 0.5
 STOP_TIMEOUT_S: Final = 2.0
@@ -101,16 +100,16 @@ def render_status(status: Status) -> Table:
     state = Text(status.state.value, style=f"bold {STATE_STYLES[status.state]}")
     state.append(f"  attempt {status.attempt}, {render_count(status.restarts, 'restart')}", style="default not bold")
     if status.brokers_away_seconds and status.state is not PipelineState.WAITING:  # which says so itself
-        away = render_duration(status.brokers_away_seconds)
+        away = render_seconds(status.brokers_away_seconds)
         state.append(f"  no broker answers for {away}", style="bold red")
     if status.reason:
         state.append(f"  {status.reason.splitlines()[0]}", style="default not bold")
     grid.add_row(status.pipeline, state)
     lag = "unknown" if status.lag_records is None else f"{status.lag_records:,}"
     if status.lag_seconds:
-        lag += f", {render_duration(status.lag_seconds)}"
+        lag += f", {render_seconds(status.lag_seconds)}"
     if status.lag_age_seconds is not None and status.lag_age_seconds > STALE_S:
-        lag += f" ({render_duration(status.lag_age_seconds)} ago)"
+        lag += f" ({render_seconds(status.lag_age_seconds)} ago)"
     bad = f"   bad {status.bad_records:,}" if status.bad_records else ""
     bad += f" ({render_count(status.dead_letters, 'dead letter')})" if status.dead_letters else ""
     grid.add_row(
@@ -133,6 +132,6 @@ def _checkpoint_text(status: Status) -> str:
         return f"none yet{failed}"
     records = f"   {last.records_committed:,} records" if status.guarantee == "exactly-once" else ""
     return (
-        f"{last.id}   {render_duration(last.age_seconds)} ago   took {render_duration(last.duration_seconds)}   "
+        f"{last.id}   {render_seconds(last.age_seconds)} ago   took {render_seconds(last.duration_seconds)}   "
         f"{render_size(last.size_bytes)}{records}{failed}"
     )

@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
-from tidegate.settings.counts import render_count
+from tidegate.settings.counts import render_count, render_seconds, render_size
 
 PHASES: Final = ("total", "start_delay", "alignment", "snapshot", "upload", "prepare", "journal", "commit")
 """Values of the label `phase`; all but `total` are optional in `checkpoint_completed`."""
-
-MILLISECONDS_BELOW_S: Final = 10.0
-KIB: Final = 1024
 
 
 def derive_duration_s(checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> float:
@@ -33,11 +30,11 @@ def derive_state_bytes(checkpoint: CompletedCheckpoint) -> dict[str, int]:
 def checkpoint_line(checkpoint: CompletedCheckpoint, phases: Mapping[str, float]) -> str:
     """The one line a completed checkpoint writes: id, duration, phases (seconds), size, what it commits."""
     duration = derive_duration_s(checkpoint, phases)
-    parts = ", ".join(f"{name.replace('_', ' ')} {render_duration(seconds)}" for name, seconds in phases.items())
+    parts = ", ".join(f"{name.replace('_', ' ')} {render_seconds(seconds)}" for name, seconds in phases.items())
     own = [each for each in checkpoint.committables if each.checkpoint == checkpoint.id]
     carried = [each for each in checkpoint.committables if each.checkpoint != checkpoint.id]
     return (
-        f"checkpoint {checkpoint.id} completed in {render_duration(duration)}{f' ({parts})' if parts else ''}: "
+        f"checkpoint {checkpoint.id} completed in {render_seconds(duration)}{f' ({parts})' if parts else ''}: "
         f"state {render_size(checkpoint.size_bytes)}{_inflight(checkpoint)}, commits {_content(own)}"
         f"{f' and {_content(carried)} carried over' if carried else ''}{', final' if checkpoint.final else ''}"
     )
@@ -51,18 +48,3 @@ def _inflight(checkpoint: CompletedCheckpoint) -> str:
 def _content(committables: Sequence[Committable]) -> str:
     records = sum(each.records for each in committables)
     return f"{render_count(records, 'record')} in {render_count(len(committables), 'transaction')}"
-
-
-def render_duration(seconds: float) -> str:
-    """`seconds` for people: milliseconds below ten seconds."""
-    return f"{seconds * 1000:.0f} ms" if seconds < MILLISECONDS_BELOW_S else f"{seconds:.1f} s"
-
-
-def render_size(size_bytes: int) -> str:
-    """`size_bytes` for people, in binary units."""
-    value = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < KIB:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= KIB
-    return f"{value:.1f} TiB"

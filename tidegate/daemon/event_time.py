@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from tidegate.daemon.checkpoint_summary import render_duration
 from tidegate.ids import OperatorName
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
+from tidegate.settings.counts import render_seconds
 from tidegate.task.report import OperatorCounts
 
 STALL_S: Final = 30.0
@@ -32,7 +32,7 @@ class Stall(msgspec.Struct, frozen=True):
 
     def text(self, now_s: float) -> str:
         """For the log."""
-        age = render_duration(now_s - self.since_s)
+        age = render_seconds(now_s - self.since_s)
         what = "no watermark"
         if self.watermark_ms is not None:
             what = f"the watermark stands at {render_moment(self.watermark_ms)}"

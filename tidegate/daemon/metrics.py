@@ -25,7 +25,7 @@ from tidegate.coordinator.history import CheckpointHistory, CheckpointRecord, Fa
 from tidegate.coordinator.recovery import Offsets, merge_offsets
 from tidegate.coordinator.types import Committable, CompletedCheckpoint
 from tidegate.daemon.broker_watch import Sign
-from tidegate.daemon.checkpoint_summary import PHASES, derive_duration_s, derive_state_bytes, render_duration
+from tidegate.daemon.checkpoint_summary import PHASES, derive_duration_s, derive_state_bytes
 from tidegate.daemon.commit_account import CommitAccount
 from tidegate.daemon.freshness import Freshness, TimedCheckpoint
 from tidegate.daemon.metric_catalogue import CATALOGUE, MetricKind
@@ -34,6 +34,7 @@ from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
 from tidegate.daemon.record_times import RecordTimes
 from tidegate.daemon.status import PipelineState, Status, decide_state
 from tidegate.ids import Attempt, OperatorName, TopicPartition
+from tidegate.settings.counts import render_seconds
 from tidegate.task.report import SlotReport
 
 logger = logging.getLogger(__name__)
@@ -335,7 +336,7 @@ class PipelineMetrics:
         """State and reason of now; for probes, which wait for nobody."""
         (state, reason), silent = self._state, self._away_since is not None
         waits = silent and state is PipelineState.WAITING
-        return state, f"{reason} (for {render_duration(self._away_s())})" if waits else reason
+        return state, f"{reason} (for {render_seconds(self._away_s())})" if waits else reason
 
     def _away_s(self) -> float:
         since = self._away_since

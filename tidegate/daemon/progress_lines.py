@@ -13,10 +13,9 @@ from typing import Final
 import msgspec
 
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.checkpoint_summary import render_duration, render_size
 from tidegate.daemon.status import PipelineState, Status
 from tidegate.ids import CheckpointId
-from tidegate.settings.counts import render_count
+from tidegate.settings.counts import render_count, render_seconds, render_size
 
 PERIOD_S: Final = 60.0
 """At most one line in this time, of each of the two kinds."""
@@ -82,7 +81,7 @@ class CheckpointLines:
         if duration_s <= max(SLOW_S_MIN, SLOW_TIMES * usual_s):
             return ""
         self._slow_at = now_s
-        return f"usually {render_duration(usual_s)}"
+        return f"usually {render_seconds(usual_s)}"
 
 
 class ProgressLine(msgspec.Struct, frozen=True):
@@ -150,14 +149,14 @@ class ProgressLines:
         number, at_s, duration_s = self._last
         state = f"state {render_size(self._size_bytes)}"
         if not self._count:
-            ago, took = render_duration(now_s - at_s), render_duration(duration_s)
+            ago, took = render_seconds(now_s - at_s), render_seconds(duration_s)
             return f"last checkpoint {number} {ago} ago in {took}, {state}", {
                 "checkpoints": 0,
                 "state_bytes": self._size_bytes,
             }
         mean_s = self._sum_s / self._count
-        longest = f", {render_duration(self._longest_s)} at most" if self._count > 1 else ""
-        mean = f"{render_duration(mean_s)}{' on average' if self._count > 1 else ''}"
+        longest = f", {render_seconds(self._longest_s)} at most" if self._count > 1 else ""
+        mean = f"{render_seconds(mean_s)}{' on average' if self._count > 1 else ''}"
         return f"{render_count(self._count, 'checkpoint')} in {mean}{longest}, {state}", {
             "checkpoints": self._count,
             "checkpoint_seconds": round(mean_s, 3),
@@ -180,4 +179,4 @@ def _lag(status: Status) -> tuple[str, dict[str, float]]:
     text, fields = render_count(status.lag_records, "record"), {"lag_records": float(status.lag_records)}
     if not status.lag_seconds:
         return text, fields
-    return f"{text} ({render_duration(status.lag_seconds)})", fields | {"lag_seconds": round(status.lag_seconds, 3)}
+    return f"{text} ({render_seconds(status.lag_seconds)})", fields | {"lag_seconds": round(status.lag_seconds, 3)}

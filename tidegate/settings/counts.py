@@ -1,8 +1,28 @@
-"""How many of something, in words."""
+"""Counts, measured times and sizes for people. Settings are rendered by `units.py`, as the pipeline file has them."""
 
 from __future__ import annotations
+
+from typing import Final
+
+MILLISECONDS_BELOW_S: Final = 10.0
+KIB: Final = 1024
 
 
 def render_count(number: int, noun: str) -> str:
     """`1 restart`, `2 restarts`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def render_seconds(seconds: float) -> str:
+    """Render a measured time, in milliseconds below ten seconds."""
+    return f"{seconds * 1000:.0f} ms" if seconds < MILLISECONDS_BELOW_S else f"{seconds:.1f} s"
+
+
+def render_size(size_bytes: int) -> str:
+    """Render a size in binary units."""
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < KIB:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= KIB
+    return f"{value:.1f} TiB"

@@ -9,13 +9,13 @@ from typing import Final
 import msgspec
 
 from tidegate.config.models import PipelineSettings
-from tidegate.daemon import checkpoint_summary
 from tidegate.daemon.doctor.facts import ClusterFacts, Need, OtherWriter
 from tidegate.daemon.doctor.findings import Finding, Level
 from tidegate.daemon.doctor.outage import UNATTENDED, WEEKEND_MS, derive_unattended_ms
 from tidegate.daemon.start.survey import MAX_TIMEOUT
 from tidegate.kafka.facts import CoordinatorState
 from tidegate.settings.base import Path
+from tidegate.settings.counts import render_seconds
 from tidegate.settings.units import render_duration
 from tidegate.sinks.hanging import Hanging, Verdict
 from tidegate.sinks.naming import derive_name, is_replay
@@ -98,7 +98,7 @@ def _brokers(facts: ClusterFacts) -> Finding:
 
 def _measured(milliseconds: int) -> str:
     """As the log writes times that were measured; settings are written as the pipeline file has them, `1m30s`."""
-    return checkpoint_summary.render_duration(milliseconds / 1000)
+    return render_seconds(milliseconds / 1000)
 
 
 def _clock(facts: ClusterFacts) -> Finding:

@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from tidegate.config.models import PipelineSettings
-from tidegate.daemon.checkpoint_summary import render_size
 from tidegate.daemon.doctor.facts import MachineFacts, Room
 from tidegate.daemon.doctor.findings import Finding, Level
 from tidegate.plan.graph import Plan
 from tidegate.process.limits import DESCRIPTORS_MAX
 from tidegate.settings.base import Path
-from tidegate.settings.counts import render_count
+from tidegate.settings.counts import render_count, render_size
 from tidegate.storage.problems import is_lasting
 
 MIB: Final = 1 << 20
