@@ -14,7 +14,7 @@ from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import EntryMissing
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.daemon.choosing import RestoreOption, StartOptions
-from tidegate.daemon.stores import Stores
+from tidegate.daemon.start_target import StoredTarget
 from tidegate.ids import JournalSequence, OperatorName
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.names import journal_name
@@ -39,7 +39,9 @@ def test_connect_asks_with_the_options_of_the_run(
     asked = []
 
     async def check(*given: object) -> list[object]:
-        asked.append(given[3])
+        target = given[2]
+        assert isinstance(target, StoredTarget)
+        asked.append(target._options)
         return []
 
     monkeypatch.setattr("tidegate.cli.connect.check_start", check)
@@ -54,11 +56,9 @@ def test_connect_reads_a_journal_with_a_gap_as_its_run_does(tmp_path: Path, monk
     """The words that the refusal names led to the same refusal, though the run takes them."""
     refused = []
 
-    async def check(
-        _loaded: object, _plan: object, stores: Stores, _options: object, _patience_s: float
-    ) -> list[object]:
+    async def check(_loaded: object, _plan: object, target: StoredTarget, _patience_s: float) -> list[object]:
         try:
-            stores.journal.read()
+            await target.read_journal()
         except EntryMissing as error:
             refused.append(error.message)
         return []

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
@@ -24,13 +24,16 @@ from tidegate.daemon.http.server import HttpUnavailable, explain_unavailable
 from tidegate.daemon.http.tls import TlsRefused, make_context
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.order_token import check_token_file
-from tidegate.daemon.start.check import check_start, open_checkpoints
-from tidegate.daemon.start.start_problems import StartProblem, StartRefused, derive_exit_code
+from tidegate.daemon.start.check import check_start
+from tidegate.daemon.start.facts import StartTarget
+from tidegate.daemon.start.start_problems import StartProblem, derive_exit_code
+from tidegate.daemon.start_target import StoredTarget, open_checkpoints
 from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError
 from tidegate.plan.graph import Plan
 from tidegate.settings.secrets import reveal
 from tidegate.spark.work_directory import WorkDirectory
+from tidegate.storage.base import StorageError
 
 PATIENCE_S: Final = 10.0
 """For brokers that do not answer; a start has more, because they may be starting, too."""
@@ -39,40 +42,33 @@ NEIGHBOUR_S: Final = 2.0
 T = TypeVar("T")
 
 
-Ask = Callable[[Stores | None], Awaitable[T]]
-
-
 def find_problems(loaded: LoadedPipeline, plan: Plan, options: StartOptions = NO_OPTIONS) -> tuple[list[Problem], int]:
     """Every problem, and the exit code of a start with these options."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure is a problem with its place
 
-    def check(stores: Stores | None) -> Awaitable[list[StartProblem]]:
-        return check_start(loaded, plan, stores, options, PATIENCE_S)
+    def check(target: StartTarget | StorageError) -> Awaitable[list[StartProblem]]:
+        return check_start(loaded, plan, target, PATIENCE_S)
 
-    found, trouble = asyncio.run(with_stores(loaded, check, may_repeat=options.repeats_output))
-    problems = [*look_around(loaded), *trouble, *found]
+    problems = [*look_around(loaded), *asyncio.run(with_target(loaded, options, check))]
     return [one.problem for one in problems], derive_exit_code(problems)
 
 
-async def with_stores(
-    loaded: LoadedPipeline, ask: Ask[T], *, may_repeat: bool = False
-) -> tuple[T, Sequence[StartProblem]]:
-    """What is answered where journal and storage are open to be read, and what is in the way of opening them.
-
-    `may_repeat`: see Journal.
-    """
+async def with_target(
+    loaded: LoadedPipeline, options: StartOptions, ask: Callable[[StartTarget | StorageError], Awaitable[T]]
+) -> T:
+    """Answer `ask` about what a start with these options would continue from. The clients are closed afterwards."""
     settings = loaded.settings
-    kafka = KafkaEdge(reveal(settings.kafka), connect_timeout_s=PATIENCE_S)
     try:
         storage = open_checkpoints(loaded)
-    except StartRefused as refused:
-        return await ask(None), refused.problems
-    reader = Writer("reader", socket.gethostname(), os.getpid())
-    journal = Journal(storage, reader, retained=settings.checkpoints.retained, id_reserve=1, may_repeat=may_repeat)
+    except StorageError as error:
+        return await ask(error)
+    kafka = KafkaEdge(reveal(settings.kafka), connect_timeout_s=PATIENCE_S)
+    reader, retained = Writer("reader", socket.gethostname(), os.getpid()), settings.checkpoints.retained
+    journal = Journal(storage, reader, retained=retained, id_reserve=1, may_repeat=options.repeats_output)
     with ThreadPoolExecutor(1, "journal") as thread:
         try:
             stores = Stores(storage, journal, thread, kafka, open_storage=derive_opener(settings))
-            return await ask(stores), ()
+            return await ask(StoredTarget(stores, options))
         finally:
             await kafka.close()
 

@@ -9,20 +9,21 @@ from pathlib import Path
 
 import click
 
-from tidegate.cli.connect import PATIENCE_S, look_around, with_stores
+from tidegate.cli.connect import PATIENCE_S, look_around, with_target
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.config.errors import ConfigErrors, render_problems
 from tidegate.config.load import LoadedPipeline
-from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.choosing import NO_OPTIONS
 from tidegate.daemon.doctor.examine import examine, judge_start
 from tidegate.daemon.doctor.findings import Finding, is_kept
 from tidegate.daemon.doctor.render import render_findings
 from tidegate.daemon.start.check import look_at_start
 from tidegate.daemon.start.expression_check import plan_file
+from tidegate.daemon.start.facts import StartTarget
 from tidegate.daemon.start.schemas import Ask
 from tidegate.daemon.start.start_problems import StartLook
-from tidegate.daemon.stores import Stores
 from tidegate.plan.graph import Plan
+from tidegate.storage.base import StorageError
 
 
 @click.command()
@@ -55,9 +56,9 @@ def doctor(file: Path, style: str, spark: bool) -> int:
 def find(loaded: LoadedPipeline, plan: Plan) -> list[Finding]:
     """All findings, in the order of the checks."""
 
-    async def ask(stores: Stores | None) -> tuple[StartLook, list[Finding]]:
-        look = await look_at_start(loaded, plan, stores, StartOptions(), PATIENCE_S)
+    async def ask(target: StartTarget | StorageError) -> tuple[StartLook, list[Finding]]:
+        look = await look_at_start(loaded, plan, target, PATIENCE_S)
         return look, await examine(loaded, plan, look, PATIENCE_S)
 
-    (look, findings), trouble = asyncio.run(with_stores(loaded, ask))
-    return [*judge_start([*look_around(loaded), *trouble, *look.problems], findings), *findings]
+    look, findings = asyncio.run(with_target(loaded, NO_OPTIONS, ask))
+    return [*judge_start([*look_around(loaded), *look.problems], findings), *findings]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
 
+from tidegate.daemon.start.registrations import KEY, VALUE, WrittenSchemas
 from tidegate.errors import TidegateError
 from tidegate.formats.schemas import FormatOptions, SchemaText
 from tidegate.ids import OperatorName
@@ -36,12 +37,6 @@ Answer = Callable[[SchemaAnswer], object]
 TellRegistry = Callable[[str, int], None]
 """(why it does not answer, or nothing; how many ids are waited for)."""
 UNFIT_MAX: Final = 10_000
-
-
-VALUE: Final = "schema"
-KEY: Final = "key_schema"
-WrittenSchemas = Mapping[tuple[OperatorName, str], SchemaText]
-"""What sinks write with: their values (`VALUE`) and keys (`KEY`)."""
 
 
 class SchemaDesk:

@@ -36,10 +36,11 @@ from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
 from tidegate.daemon.schema_desk import SchemaDesk
 from tidegate.daemon.services import Services, SlotHost
-from tidegate.daemon.start.check import check_start, open_checkpoints
+from tidegate.daemon.start.check import check_start, storage_problem
 from tidegate.daemon.start.registrations import register_schemas
 from tidegate.daemon.start.registry_access import open_registry
 from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
+from tidegate.daemon.start_target import StoredTarget, open_checkpoints
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
 from tidegate.errors import TidegateError
@@ -54,7 +55,7 @@ from tidegate.slot.copies import sweep_copies
 from tidegate.spark.host import SparkHost
 from tidegate.spark.master import find_driver_host
 from tidegate.spark.work_directory import WorkDirectory, temporary_directory
-from tidegate.storage.base import Storage
+from tidegate.storage.base import Storage, StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,10 @@ class Daemon:
         self._metrics = metrics
         self._http = http
         self._log_context = log_context
-        storage = open_checkpoints(loaded)
+        try:
+            storage = open_checkpoints(loaded)
+        except StorageError as error:
+            raise StartRefused([storage_problem(loaded, error)]) from error
         registry = loaded.settings.registry
         self._registry = None if registry is None else open_registry(registry)
         self._opened = contextlib.AsyncExitStack()
@@ -247,7 +251,8 @@ class Daemon:
     async def _open(self) -> None:
         """Spark takes seconds, so whatever can refuse the start is asked before."""
         await self._host.server.start()
-        found = await check_start(self._loaded, self._plan, self._services, self._options, BROKERS_S)
+        target = StoredTarget(self._services, self._options)
+        found = await check_start(self._loaded, self._plan, target, BROKERS_S)
         for problem in found:
             if not problem.refuses:
                 logger.warning("%s", problem.problem)

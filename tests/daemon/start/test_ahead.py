@@ -22,6 +22,7 @@ from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.choosing import RestoreOption, StartOptions
 from tidegate.daemon.looking import read_facts
 from tidegate.daemon.start.check import _compare
+from tidegate.daemon.start_target import StoredTarget
 from tidegate.ids import TopicPartition
 from tidegate.kafka.facts import TopicFacts
 from tidegate.plan.build import build_plan
@@ -83,7 +84,7 @@ def refused(
         for one in checkpoints:
             journal.append_checkpoint(one)
     options = StartOptions(None if restore is None else RestoreOption(str(restore), repeat_output=True))
-    return [str(one.problem) for one in asyncio.run(_compare(loaded, plan, stores, options))]
+    return [str(one.problem) for one in asyncio.run(_compare(loaded, plan, StoredTarget(stores, options)))]
 
 
 @pytest.mark.parametrize(

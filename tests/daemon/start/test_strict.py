@@ -17,7 +17,6 @@ from tests.daemon.doctor.deployments import MACHINE
 from tests.daemon.small_pipeline import pipeline
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.coordinator.journal_state import EMPTY
-from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.doctor import examine
 from tidegate.daemon.doctor.facts import MachineFacts
 from tidegate.daemon.start import check
@@ -58,7 +57,7 @@ def problems_of(
     """Of a start for which all else is in order."""
     loaded = strict()
 
-    def probe() -> None:
+    async def probe() -> None:
         if storage is not None:
             raise storage
 
@@ -68,9 +67,6 @@ def problems_of(
     def read_cluster_facts(*_what: object) -> None:
         if brokers is not None:
             raise brokers
-
-    async def at_once(call: Callable[[], object]) -> object:
-        return call()
 
     for name, answer in (
         ("find_runtime_problems", returning([])),
@@ -88,9 +84,8 @@ def problems_of(
         ("judge_topics", returning([])),
     ):
         monkeypatch.setattr(examine, name, answer)
-    journal = SimpleNamespace(read=returning(EMPTY))
-    stores = SimpleNamespace(storage=SimpleNamespace(probe=probe), journal=journal, in_journal_thread=at_once)
-    look = check.check_start(loaded, build_plan(loaded), cast("Any", stores if openable else None), StartOptions(), 1.0)
+    target = SimpleNamespace(try_storage=probe, read_journal=awaiting(EMPTY)) if openable else storage
+    look = check.check_start(loaded, build_plan(loaded), cast("Any", target), 1.0)
     return asyncio.run(look)
 
 
@@ -112,8 +107,8 @@ def test_a_directory_that_fails_is_told_once_and_with_the_code_that_it_has_elsew
     assert derive_exit_code(found) == code
 
 
-def test_a_directory_that_could_not_be_opened_is_told_by_who_has_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert problems_of(monkeypatch, storage=failing(errno.EIO), openable=False) == []
+def test_a_directory_that_could_not_be_opened_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(problems_of(monkeypatch, storage=failing(errno.EIO), openable=False)) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What a start would be refused for, found out before anything is started: by `run`, and by `validate --connect`.
 
 Nothing is changed by asking, and a daemon that runs is not disturbed. Whatever refuses a start for a reason that can be
-known without Spark belongs here, or into `looking.look_first`, which is asked from here as well.
+known without Spark belongs here, or into `daemon/looking.py`, which its `target` asks.
 """
 
 from __future__ import annotations
@@ -13,23 +13,17 @@ from typing import Final
 
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.storages import derive_opener
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreRefused, merge_positions
 from tidegate.coordinator.types import LostRange
-from tidegate.coordinator.upgrade import Outcome, Refusal, Upgrade
-from tidegate.daemon.beginning import find_ahead
-from tidegate.daemon.choosing import StartOptions
+from tidegate.coordinator.upgrade import Refusal
 from tidegate.daemon.doctor.examine import examine, refuse_findings
-from tidegate.daemon.looking import look_first
-from tidegate.daemon.lost_input import find_lost_input
+from tidegate.daemon.start.facts import StartTarget
 from tidegate.daemon.start.registrations import check_registrations
 from tidegate.daemon.start.runtime_check import find_runtime_problems
-from tidegate.daemon.start.start_problems import StartLook, StartProblem, StartRefused
+from tidegate.daemon.start.start_problems import StartLook, StartProblem
 from tidegate.daemon.start.survey import Cluster, read_cluster
 from tidegate.daemon.start.survey_problems import derive_problems
-from tidegate.daemon.start.unfit_state import refuse_unfit_state
-from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
 from tidegate.kafka.client_properties import derive_login
@@ -44,7 +38,7 @@ from tidegate.settings.base import Path
 from tidegate.settings.secrets import reveal
 from tidegate.sources.beginning import AHEAD, AHEAD_REMEDY
 from tidegate.sources.positions import describe_out_of_range
-from tidegate.storage.base import Storage, StorageError
+from tidegate.storage.base import StorageError
 from tidegate.storage.problems import is_lasting
 
 logger = logging.getLogger(__name__)
@@ -54,43 +48,37 @@ QUIET_S: Final = 1.0
 _DIRECTORY: Final = ("checkpoints", "directory")
 
 
-def open_checkpoints(loaded: LoadedPipeline) -> Storage:
-    """The checkpoint directory. Raises StartRefused."""
-    try:
-        return derive_opener(loaded.settings)(str(loaded.settings.checkpoints.directory))
-    except StorageError as error:
-        raise StartRefused([_storage_problem(loaded, error)]) from error
-
-
 async def check_start(
-    loaded: LoadedPipeline, plan: Plan, stores: Stores | None, options: StartOptions, patience_s: float
+    loaded: LoadedPipeline, plan: Plan, target: StartTarget | StorageError, patience_s: float
 ) -> list[StartProblem]:
     """Everything that stands against a start now, and warnings; with `strict: true` also what `tidegate doctor` calls a
     problem. See `look_at_start`.
     """
-    look = await look_at_start(loaded, plan, stores, options, patience_s)
+    look = await look_at_start(loaded, plan, target, patience_s)
     if not loaded.settings.strict or look.cluster is None:
         return look.problems
     told = {one.problem.message for one in look.problems}
     findings = [
         one
         for one in await examine(loaded, plan, look, patience_s)
-        if one.found not in told and not (stores is None and one.check == "checkpoint-directory")
+        if one.found not in told and not (isinstance(target, StorageError) and one.check == "checkpoint-directory")
     ]
     return [*(one for one in look.problems if one.refuses or not one.examined), *refuse_findings(loaded, findings)]
 
 
 async def look_at_start(
-    loaded: LoadedPipeline, plan: Plan, stores: Stores | None, options: StartOptions, patience_s: float
+    loaded: LoadedPipeline, plan: Plan, target: StartTarget | StorageError, patience_s: float
 ) -> StartLook:
-    """What is seen before a start. `stores` is None where they cannot be opened.
+    """What is seen before a start. `target` is the error where the storage cannot be opened.
 
-    Brokers are waited for so long; a warning in the log says so. Opens `stores.kafka`, which the caller closes.
+    Brokers are waited for so long; a warning in the log says so.
     """
     problems = await asyncio.to_thread(find_runtime_problems, loaded)
     state = trouble = None
-    if stores is not None:
-        state, trouble = await _read_journal(loaded, stores, problems)
+    if isinstance(target, StorageError):
+        problems.append(storage_problem(loaded, target))
+    else:
+        state, trouble = await _read_journal(loaded, target, problems)
     problems += await check_registrations(loaded, plan, patience_s)
     cluster = await _survey(loaded, plan, patience_s, problems)
     if cluster is None:
@@ -98,8 +86,8 @@ async def look_at_start(
     problems += derive_problems(loaded, plan, cluster, _placed(plan, state))
     problems += await asyncio.to_thread(_other_logins, loaded, plan, patience_s)
     known = all(seen.facts is not None for seen in cluster.topics.values())
-    if stores is not None and state is not None and known:
-        problems += await _compare(loaded, plan, stores, options)
+    if not isinstance(target, StorageError) and state is not None and known:
+        problems += await _compare(loaded, plan, target)
     return StartLook(problems, cluster, state, trouble)
 
 
@@ -168,41 +156,32 @@ def _server_path(loaded: LoadedPipeline) -> Path:
 
 
 async def _read_journal(
-    loaded: LoadedPipeline, stores: Stores, problems: list[StartProblem]
+    loaded: LoadedPipeline, target: StartTarget, problems: list[StartProblem]
 ) -> tuple[JournalState | None, StorageError | None]:
     """What it says, and what a trial of its storage has ended with; why there is no answer goes to `problems`."""
     try:
-        await stores.in_journal_thread(stores.storage.probe)
+        await target.try_storage()
     except StorageError as error:
-        problems.append(_storage_problem(loaded, error))
+        problems.append(storage_problem(loaded, error))
         return None, error
     try:
-        return await stores.in_journal_thread(stores.journal.read), None
+        return await target.read_journal(), None
     except TidegateError as error:
         problems.append(_journal_problem(loaded, error))
         return None, None
 
 
-async def _compare(loaded: LoadedPipeline, plan: Plan, stores: Stores, options: StartOptions) -> Sequence[StartProblem]:
+async def _compare(loaded: LoadedPipeline, plan: Plan, target: StartTarget) -> Sequence[StartProblem]:
     """The pipeline as it is now against what its checkpoints hold, or what takes their place."""
     try:
-        await stores.kafka.open()
-        look = await look_first(plan, stores, options, first=True, verify=False)
-        newest, identity = look.before.newest_checkpoint, look.before.identity
-        if not look.goes_back and newest is not None and identity is not None:
-            upgrade = await stores.in_journal_thread(
-                lambda: refuse_unfit_state(stores.storage, newest, identity, look.facts)
-            )
-            _log_given_up(upgrade)
-        restore = look.decide_restore()
-        lost = await find_lost_input(plan, stores.kafka, restore, continuing=False)
-        ahead = find_ahead(plan, restore, stores.clock.now_ms())
-        remedy = "or restore a newer checkpoint or savepoint" if look.goes_back else ""
-        return [*(_lost_problem(loaded, one, remedy) for one in lost), *(_ahead_problem(loaded, one) for one in ahead)]
+        found = await target.compare(plan)
     except RestoreRefused as error:
         return [_refused_upgrade(loaded, error, one) for one in error.refusals] or [_journal_problem(loaded, error)]
     except TidegateError as error:
         return [_journal_problem(loaded, error)]
+    remedy = "or restore a newer checkpoint or savepoint" if found.goes_back else ""
+    lost = [_lost_problem(loaded, one, remedy) for one in found.lost]
+    return [*lost, *(_ahead_problem(loaded, one) for one in found.ahead)]
 
 
 def _lost_problem(loaded: LoadedPipeline, lost: LostRange, remedy: str) -> StartProblem:
@@ -214,21 +193,6 @@ def _lost_problem(loaded: LoadedPipeline, lost: LostRange, remedy: str) -> Start
 def _ahead_problem(loaded: LoadedPipeline, source: SourceOperator) -> StartProblem:
     path: Path = ("sources", source.name, "until")
     return StartProblem(loaded.problem(path, f"{source.until} {AHEAD}", AHEAD_REMEDY))
-
-
-def _log_given_up(upgrade: Upgrade) -> None:
-    """How much goes, before it does."""
-    for step in upgrade.steps:
-        if step.outcome in (Outcome.DROPPED, Outcome.RESET):
-            for state in step.states:
-                logger.warning(
-                    "step %s is %s: %s keys (at most) of its state %s, %s bytes, are given up with the next checkpoint",
-                    step.name,
-                    step.outcome,
-                    f"{state.keys or 0:,}",
-                    state.name,
-                    f"{state.size_bytes:,}",
-                )
 
 
 def _refused_upgrade(loaded: LoadedPipeline, error: RestoreRefused, refusal: Refusal) -> StartProblem:
@@ -259,13 +223,13 @@ def _placed(plan: Plan, state: JournalState | None) -> Collection[OperatorName]:
 
 def _journal_problem(loaded: LoadedPipeline, error: TidegateError) -> StartProblem:
     if isinstance(error, StorageError):
-        return _storage_problem(loaded, error)
+        return storage_problem(loaded, error)
     if isinstance(error, BrokerUnavailable | KafkaRefused):
         return _broker_problem(loaded, error)
     return StartProblem(loaded.problem(_place(loaded, error), error.message), error.exit_code, error)
 
 
-def _storage_problem(loaded: LoadedPipeline, error: StorageError) -> StartProblem:
+def storage_problem(loaded: LoadedPipeline, error: StorageError) -> StartProblem:
     """Its exit code is 2 where starting again would meet the same."""
     lasting = error.exit_code == 1 and is_lasting(error)
     problem = loaded.problem(_place(loaded, error), error.message)

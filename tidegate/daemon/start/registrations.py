@@ -7,13 +7,12 @@ Only of a second new schema for one subject nobody can be asked before the first
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
 from tidegate.config.load import LoadedPipeline
-from tidegate.daemon.schema_desk import KEY, VALUE, WrittenSchemas
 from tidegate.daemon.start.patience import patiently
 from tidegate.daemon.start.registry_access import open_registry
 from tidegate.daemon.start.start_problems import StartProblem
@@ -29,6 +28,11 @@ from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaMissin
 from tidegate.settings.base import Path
 
 logger = logging.getLogger(__name__)
+
+VALUE: Final = "schema"
+KEY: Final = "key_schema"
+WrittenSchemas = Mapping[tuple[OperatorName, str], SchemaText]
+"""What sinks write with: their values (`VALUE`) and keys (`KEY`)."""
 
 
 class Registering(NamedTuple):

@@ -1,0 +1,75 @@
+"""What a start would continue from, as the checks ask for it: by the journal, the checkpoint storage and Kafka."""
+
+from __future__ import annotations
+
+import logging
+
+from tidegate.config.load import LoadedPipeline
+from tidegate.config.storages import derive_opener
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.upgrade import Outcome, Upgrade
+from tidegate.daemon.beginning import find_ahead
+from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.looking import look_first
+from tidegate.daemon.lost_input import find_lost_input
+from tidegate.daemon.start.facts import Comparison
+from tidegate.daemon.start.unfit_state import refuse_unfit_state
+from tidegate.daemon.stores import Stores
+from tidegate.plan.graph import Plan
+from tidegate.storage.base import Storage
+
+logger = logging.getLogger(__name__)
+
+
+def open_checkpoints(loaded: LoadedPipeline) -> Storage:
+    """Open the checkpoint directory of a pipeline file. Raises StorageError."""
+    return derive_opener(loaded.settings)(str(loaded.settings.checkpoints.directory))
+
+
+class StoredTarget:
+    """Implements `StartTarget` for a start with these options. It opens `stores.kafka`, which the caller closes."""
+
+    def __init__(self, stores: Stores, options: StartOptions) -> None:
+        self._stores = stores
+        self._options = options
+
+    async def try_storage(self) -> None:
+        """See StartTarget."""
+        await self._stores.in_journal_thread(self._stores.storage.probe)
+
+    async def read_journal(self) -> JournalState:
+        """See StartTarget."""
+        return await self._stores.in_journal_thread(self._stores.journal.read)
+
+    async def compare(self, plan: Plan) -> Comparison:
+        """See StartTarget."""
+        stores = self._stores
+        await stores.kafka.open()
+        look = await look_first(plan, stores, self._options, first=True, verify=False)
+        newest, identity = look.before.newest_checkpoint, look.before.identity
+        if not look.goes_back and newest is not None and identity is not None:
+            upgrade = await stores.in_journal_thread(
+                lambda: refuse_unfit_state(stores.storage, newest, identity, look.facts)
+            )
+            _log_dropped_state(upgrade)
+        restore = look.decide_restore()
+        return Comparison(
+            await find_lost_input(plan, stores.kafka, restore, continuing=False),
+            tuple(find_ahead(plan, restore, stores.clock.now_ms())),
+            look.goes_back,
+        )
+
+
+def _log_dropped_state(upgrade: Upgrade) -> None:
+    """Log how much state the next checkpoint drops, before it does."""
+    for step in upgrade.steps:
+        if step.outcome in (Outcome.DROPPED, Outcome.RESET):
+            for state in step.states:
+                logger.warning(
+                    "step %s is %s: %s keys (at most) of its state %s, %s bytes, are given up with the next checkpoint",
+                    step.name,
+                    step.outcome,
+                    f"{state.keys or 0:,}",
+                    state.name,
+                    f"{state.size_bytes:,}",
+                )
