@@ -11,14 +11,14 @@ import pytest
 from tests.coordinator.values import ME
 from tests.testing.changed_pipeline import HEAD, Life
 from tests.testing.test_changed_pipelines import MEANT, ORDERS, RENAMED, TOTALS
+from tidegate.checks.expression_check import plan_file
+from tidegate.checks.upgrade_check import check_upgrade, find_target
 from tidegate.cli.main import run_command
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.savepoint import write_savepoint
 from tidegate.coordinator.upgrade import Spoken
-from tidegate.daemon.start.expression_check import plan_file
-from tidegate.daemon.start.upgrade_check import check_upgrade, find_target
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.names import journal_name

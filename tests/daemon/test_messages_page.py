@@ -20,7 +20,7 @@ from tidegate.errors import TidegateError
 PAGE = (Path(__file__).parents[2] / "docs" / "messages.md").read_text("utf-8")
 TOOLS = (
     *("tidegate.dev.", "tidegate.simulation.", "tidegate.tables.", "tidegate.testing.", "tidegate.expressions."),
-    *("tidegate.cli.letters.", "tidegate.cli.docs", "tidegate.cli.reach", "tidegate.daemon.start.dry_run"),
+    *("tidegate.cli.letters.", "tidegate.cli.docs", "tidegate.cli.reach", "tidegate.checks.dry_run"),
     *(
         "tidegate.spark.state_source",
         "tidegate.spark.class_archive",

@@ -16,9 +16,9 @@ from typing import Any, cast
 import pytest
 
 from tests.waiting import PATIENCE_S, wait_until
+from tidegate.checks.start_problems import StartProblem, StartRefused
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.service import Daemon
-from tidegate.daemon.start.start_problems import StartProblem, StartRefused
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.process.signals import ending_signals

@@ -18,9 +18,9 @@ from tests.support import clients
 from tests.support.lost_markers import lose_markers
 from tests.support.secured_broker import Right, SecuredBroker
 from tests.waiting import PATIENCE_S, wait_until
+from tidegate.checks.asking import read_cluster_facts
+from tidegate.checks.cluster import read_cluster
 from tidegate.coordinator.types import Committable
-from tidegate.daemon.doctor.asking import read_cluster_facts
-from tidegate.daemon.start.survey import read_cluster
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenTransaction

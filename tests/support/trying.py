@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Self
 from unittest import mock
 
-from tidegate.daemon.start import expression_check
-from tidegate.daemon.start.expression_check import ExpressionCheck
+from tidegate.checks import expression_check
+from tidegate.checks.expression_check import ExpressionCheck
 from tidegate.expressions.expression import Expression
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from tests.coordinator.values import ME
+from tidegate.checks.unfit_state import refuse_unfit_rows
+from tidegate.checks.upgrade_check import Report, Target, check_upgrade, derive_offline_facts
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.entries import CheckpointEntry, Identity
 from tidegate.coordinator.journal_state import EMPTY, JournalState
@@ -19,8 +21,6 @@ from tidegate.coordinator.recovery import RestorePlan, decide_restore, refuse_un
 from tidegate.coordinator.stored_shapes import read_stored
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import Spoken
-from tidegate.daemon.start.unfit_state import refuse_unfit_rows
-from tidegate.daemon.start.upgrade_check import Report, Target, check_upgrade, derive_offline_facts
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan

@@ -382,7 +382,7 @@ def test_the_check_reads_every_file_as_a_start_would_and_changes_nothing(
     (step,) = [step for step in report.upgrade.steps if not step.source]
     assert (step.name, step.was, step.states[0].keys, step.states[0].verdict) == ("totals", "sums", 3, "as is")
     assert report.forecast is None, "of some hundred bytes nothing can be foreseen"
-    monkeypatch.setattr("tidegate.daemon.start.upgrade_check.FORECAST_BYTES_MIN", 0)
+    monkeypatch.setattr("tidegate.checks.upgrade_check.FORECAST_BYTES_MIN", 0)
     report = begun.check(RENAMED, migrate="memory")
     assert report.forecast is not None
     assert report.forecast.state_bytes == step.states[0].size_bytes

@@ -11,10 +11,10 @@ from tests.packaging.test_chart_files import problems
 from tests.tidy.examples import find_examples, find_modules
 from tests.tidy.pages import USED
 from tests.tidy.tree import ROOT, report
+from tidegate.checks.expression_check import check_file
+from tidegate.checks.schemas import Ask
 from tidegate.cli.main import run_command
 from tidegate.config.errors import render_problems
-from tidegate.daemon.start.expression_check import check_file
-from tidegate.daemon.start.schemas import Ask
 
 WITH_CASES = [page for page in USED if "\ntests:" in page.read_text(encoding="utf-8")]
 ELSEWHERE = ("there is no copy here",)

@@ -45,9 +45,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "slot": CORE | EDGE | RUNTIME | {"process"},
     "testing": CORE | EDGE | RUNTIME | {"process", "slot"},
     "spark": CORE | EDGE | {"tables", "process", "slot"},
-    "daemon": DRIVER | {"__version__"},
-    "cli": DRIVER | {"testing", "daemon", "__version__"},
-    "dev": DRIVER | {"daemon", "cli"},
+    "checks": DRIVER | {"__version__"},
+    "daemon": DRIVER | {"checks", "__version__"},
+    "cli": DRIVER | {"testing", "checks", "daemon", "__version__"},
+    "dev": DRIVER | {"checks", "daemon", "cli"},
     "simulation": DRIVER | {"daemon", "__version__"},
     "__init__": frozenset(),
     "__main__": frozenset({"cli"}),
@@ -65,7 +66,7 @@ SINGLE = ["ids.py", "errors.py", "datatypes.py", "modules.py", "__init__.py"]
 LIGHT = [
     *("settings", "expressions", "operators", "config", "plan", "coordinator", "storage"),
     *("formats/contract.py", "formats/failures.py", "formats/registry.py"),
-    *("process", "registry", "slot", "spark", "daemon", "cli", "dev", *SINGLE),
+    *("process", "registry", "slot", "spark", "checks", "daemon", "cli", "dev", *SINGLE),
 ]
 RUNNING = (
     *("expressions/compiled/", "operators/aggregation/", "operators/rowwise.py", "operators/lateness.py"),

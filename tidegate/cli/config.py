@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidegate.checks.expression_check import check_file, plan_file
+from tidegate.checks.schemas import Ask
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.words import add_place, add_words, read_start, read_words
 from tidegate.config.errors import render_problems
 from tidegate.config.load import LoadedPipeline, read_pipeline
-from tidegate.daemon.start.expression_check import check_file, plan_file
-from tidegate.daemon.start.schemas import Ask
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan

@@ -12,6 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
+from tidegate.checks.check import check_start
+from tidegate.checks.start_problems import StartProblem, derive_exit_code
+from tidegate.checks.start_target import StartTarget
 from tidegate.cli.orders import ask_daemon, find_read_token
 from tidegate.cli.reach import Given, derive_reach
 from tidegate.config.errors import Problem
@@ -24,9 +27,6 @@ from tidegate.daemon.http.server import HttpUnavailable, explain_unavailable
 from tidegate.daemon.http.tls import TlsRefused, make_context
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.order_token import check_token_file
-from tidegate.daemon.start.check import check_start
-from tidegate.daemon.start.facts import StartTarget
-from tidegate.daemon.start.start_problems import StartProblem, derive_exit_code
 from tidegate.daemon.start_target import StoredTarget, open_checkpoints
 from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import click
 
+from tidegate.checks.check import look_at_start
+from tidegate.checks.examine import examine, judge_start
+from tidegate.checks.expression_check import plan_file
+from tidegate.checks.findings import Finding, is_kept
+from tidegate.checks.render import render_findings
+from tidegate.checks.schemas import Ask
+from tidegate.checks.start_problems import StartLook
+from tidegate.checks.start_target import StartTarget
 from tidegate.cli.connect import PATIENCE_S, look_around, with_target
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.config.errors import ConfigErrors, render_problems
 from tidegate.config.load import LoadedPipeline
 from tidegate.daemon.choosing import NO_OPTIONS
-from tidegate.daemon.doctor.examine import examine, judge_start
-from tidegate.daemon.doctor.findings import Finding, is_kept
-from tidegate.daemon.doctor.render import render_findings
-from tidegate.daemon.start.check import look_at_start
-from tidegate.daemon.start.expression_check import plan_file
-from tidegate.daemon.start.facts import StartTarget
-from tidegate.daemon.start.schemas import Ask
-from tidegate.daemon.start.start_problems import StartLook
 from tidegate.plan.graph import Plan
 from tidegate.storage.base import StorageError
 
@@ -46,7 +46,7 @@ def doctor(file: Path, style: str, spark: bool) -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure is a finding
     findings = find(loaded, plan)
     if spark:
-        from tidegate.daemon.doctor.executors import try_executors
+        from tidegate.checks.executors import try_executors
 
         findings += try_executors(loaded)
     click.echo(render_findings(loaded, findings, style))

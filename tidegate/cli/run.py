@@ -83,14 +83,14 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
 
     `on_ended` is called when the daemon has ended and listens to no signal any more.
     """
+    from tidegate.checks.expression_check import plan_file
+    from tidegate.checks.schemas import Ask
+    from tidegate.checks.start_problems import StartRefused, derive_exit_code
     from tidegate.cli.progress import ProgressDisplay, TerminalLines, open_console
     from tidegate.config.errors import ConfigErrors
     from tidegate.daemon.http.redaction import redact_status
     from tidegate.daemon.http.server import HttpServer
     from tidegate.daemon.order_token import provide_read_token
-    from tidegate.daemon.start.expression_check import plan_file
-    from tidegate.daemon.start.schemas import Ask
-    from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
     from tidegate.daemon.tracing import find_header_secrets, start_tracing
     from tidegate.plan.words import give_up_columns
     from tidegate.process.limits import raise_descriptor_limit

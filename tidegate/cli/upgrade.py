@@ -10,6 +10,10 @@ from pathlib import Path
 import click
 import msgspec
 
+from tidegate.checks.check import place_refusal
+from tidegate.checks.dry_run import Migrated
+from tidegate.checks.expression_check import plan_file
+from tidegate.checks.upgrade_check import Report, Target, check_upgrade, find_target, find_upgrade
 from tidegate.cli.output import render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.words import add_words, read_words
@@ -19,10 +23,6 @@ from tidegate.config.storages import derive_opener
 from tidegate.coordinator.upgrade import Outcome, Refusal, StateChange, StepChange
 from tidegate.coordinator.upgrade_decision import UNSAID
 from tidegate.daemon.choosing import StartOptions
-from tidegate.daemon.start.check import place_refusal
-from tidegate.daemon.start.dry_run import Migrated
-from tidegate.daemon.start.expression_check import plan_file
-from tidegate.daemon.start.upgrade_check import Report, Target, check_upgrade, find_target, find_upgrade
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
 from tidegate.plan.graph import Plan

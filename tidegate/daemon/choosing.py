@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.checks.unfit_state import refuse_unfit_rows
 from tidegate.coordinator.choice import (
     Fallback,
     Fate,
@@ -38,7 +39,6 @@ from tidegate.coordinator.stored_shapes import read_stored
 from tidegate.coordinator.stored_state import find_damage
 from tidegate.coordinator.upgrade import Spoken, StoredStates
 from tidegate.daemon.stages import Decided, Ended, Owned, Whole
-from tidegate.daemon.start.unfit_state import refuse_unfit_rows
 from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId, OperatorName, is_checkpoint_number
 from tidegate.kafka.errors import BrokerUnavailable

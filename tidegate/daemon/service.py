@@ -18,6 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NoReturn
 
+from tidegate.checks.check import check_start, storage_problem
+from tidegate.checks.registrations import register_schemas
+from tidegate.checks.registry_access import open_registry
+from tidegate.checks.start_problems import StartRefused, derive_exit_code
 from tidegate.config.encryption import decide_encryption
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
@@ -36,10 +40,6 @@ from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
 from tidegate.daemon.schema_desk import SchemaDesk
 from tidegate.daemon.services import Services, SlotHost
-from tidegate.daemon.start.check import check_start, storage_problem
-from tidegate.daemon.start.registrations import register_schemas
-from tidegate.daemon.start.registry_access import open_registry
-from tidegate.daemon.start.start_problems import StartRefused, derive_exit_code
 from tidegate.daemon.start_target import StoredTarget, open_checkpoints
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from tidegate.checks.start_target import Comparison
+from tidegate.checks.unfit_state import refuse_unfit_state
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.journal_state import JournalState
@@ -12,8 +14,6 @@ from tidegate.daemon.beginning import find_ahead
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.looking import look_first
 from tidegate.daemon.lost_input import find_lost_input
-from tidegate.daemon.start.facts import Comparison
-from tidegate.daemon.start.unfit_state import refuse_unfit_state
 from tidegate.daemon.stores import Stores
 from tidegate.plan.graph import Plan
 from tidegate.storage.base import Storage

@@ -11,6 +11,8 @@ from typing import Any, Final
 import click
 import msgspec
 
+from tidegate.checks.expression_check import plan_file
+from tidegate.checks.schemas import Ask
 from tidegate.cli.letters.replay import Holding, Order, Replayed, render_places, render_repeating
 from tidegate.cli.letters.replay import replay as replay_letters
 from tidegate.cli.letters.topic import LettersRefused, LetterTopic, Marks, letter_of
@@ -21,8 +23,6 @@ from tidegate.clock import describe_stamp
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import read_sections
 from tidegate.config.models import PipelineSettings
-from tidegate.daemon.start.expression_check import plan_file
-from tidegate.daemon.start.schemas import Ask
 from tidegate.formats.letters.letter import Letter
 from tidegate.plan.replays import Replays
 from tidegate.settings.counts import render_count

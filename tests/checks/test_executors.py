@@ -1,0 +1,44 @@
+"""What a slot sees of the checkpoint directory, and what is said of it. Spark itself is tests/spark's matter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.checks.executors import SlotLook, judge_executors, make_look
+from tidegate.checks.findings import Level
+from tidegate.clock import SYSTEM_CLOCK
+from tidegate.ids import Attempt, SlotIndex
+from tidegate.storage.local import LocalStorage
+from tidegate.storage.open import Opener
+from tidegate.storage.options import NO_OPTIONS
+from tidegate.storage.shared import Proof
+
+
+def test_a_slot_reads_what_the_daemon_has_written_and_the_daemon_what_it_writes(tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/shared"
+    proof = Proof(LocalStorage(address), Attempt(0), "secret", SYSTEM_CLOCK)
+    proof.write_daemons()
+    look = make_look(Opener(address, NO_OPTIONS), address, "secret")(3)
+    assert (look.slot, look.trouble) == (3, "")
+    proof.check(SlotIndex(3), look.host)
+    proof.remove()
+    assert LocalStorage(address).list("") == []
+
+
+def test_a_slot_with_a_disk_of_its_own_sees_another_directory(tmp_path: Path) -> None:
+    here, there = f"file://{tmp_path}/here", f"file://{tmp_path}/there"
+    Proof(LocalStorage(here), Attempt(0), "secret", SYSTEM_CLOCK).write_daemons()
+    look = make_look(Opener(there, NO_OPTIONS), there, "secret")(0)
+    assert "does not see what the daemon has written" in look.trouble
+    (one,) = judge_executors([look], look.version)
+    assert (one.check, one.level) == ("executors", Level.PROBLEM)
+    assert "mount it on that host" in one.mend
+
+
+def test_all_slots_are_one_finding_and_other_versions_of_tidegate_are_named() -> None:
+    looks = [SlotLook(slot, f"host-{slot % 2}", "1.0") for slot in range(4)]
+    (one,) = judge_executors(looks, "1.0")
+    assert (one.level, one.found) == (Level.OK, "4 slots on host-0, host-1, with the same checkpoint directory")
+    (other,) = judge_executors(looks, "1.1")
+    assert other.level is Level.PROBLEM
+    assert "1.0 on host-0" in other.found

@@ -1,0 +1,134 @@
+"""The exit code of a start with `strict: true`, without brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from kafka.errors import KafkaTimeoutError
+
+from tests.checks.deployments import MACHINE
+from tests.daemon.small_pipeline import pipeline
+from tidegate.checks import check, examine
+from tidegate.checks.cluster import Cluster
+from tidegate.checks.facts import MachineFacts
+from tidegate.checks.start_problems import StartProblem, derive_exit_code
+from tidegate.config.load import LoadedPipeline, parse_pipeline
+from tidegate.coordinator.journal_state import EMPTY
+from tidegate.errors import TidegateError
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
+from tidegate.plan.build import build_plan
+from tidegate.storage.base import StorageError
+from tidegate.storage.problems import describe_failure
+
+
+def returning(value: object) -> Callable[..., Any]:
+    return lambda *_what, **_more: value
+
+
+def awaiting(value: object) -> Callable[..., Awaitable[Any]]:
+    async def answer(*_what: object, **_more: object) -> object:
+        return value
+
+    return answer
+
+
+def strict() -> LoadedPipeline:
+    loaded = parse_pipeline(f"{pipeline().source}strict: true\n", "p.yaml", {})
+    assert loaded.settings.strict
+    return loaded
+
+
+def problems_of(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    storage: StorageError | None = None,
+    openable: bool = True,
+    brokers: Exception | None = None,
+    machine: MachineFacts = MACHINE,
+) -> list[StartProblem]:
+    """Of a start for which all else is in order."""
+    loaded = strict()
+
+    async def probe() -> None:
+        if storage is not None:
+            raise storage
+
+    def read_machine(_directory: str, _opener: object, known: StorageError | None) -> MachineFacts:
+        return msgspec.structs.replace(machine, storage_trouble=known if openable else storage)
+
+    def read_cluster_facts(*_what: object) -> None:
+        if brokers is not None:
+            raise brokers
+
+    for name, answer in (
+        ("find_runtime_problems", returning([])),
+        ("check_registrations", awaiting([])),
+        ("_survey", awaiting(Cluster("c", {}, 900_000))),
+        ("derive_problems", returning([])),
+        ("_other_logins", returning([])),
+        ("_compare", awaiting([])),
+    ):
+        monkeypatch.setattr(check, name, answer)
+    for name, answer in (
+        ("read_machine", read_machine),
+        ("read_cluster_facts", read_cluster_facts),
+        ("judge_cluster", returning([])),
+        ("judge_topics", returning([])),
+    ):
+        monkeypatch.setattr(examine, name, answer)
+    target = SimpleNamespace(try_storage=probe, read_journal=awaiting(EMPTY)) if openable else storage
+    look = check.check_start(loaded, build_plan(loaded), cast("Any", target), 1.0)
+    return asyncio.run(look)
+
+
+def failing(number: int) -> StorageError:
+    return describe_failure("/data", "write", "probe/1", OSError(number, os.strerror(number)))
+
+
+def test_a_start_that_nothing_stands_against_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert problems_of(monkeypatch) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.ESTALE, 1), (errno.EIO, 1), (errno.ENOSPC, 1), (errno.EACCES, 2)])
+def test_a_directory_that_fails_is_told_once_and_with_the_code_that_it_has_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    """With `strict` a hiccup of the network file system kept a pipeline down until a person came."""
+    found = problems_of(monkeypatch, storage=failing(number))
+    assert len(found) == 1
+    assert derive_exit_code(found) == code
+
+
+def test_a_directory_that_could_not_be_opened_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(problems_of(monkeypatch, storage=failing(errno.EIO), openable=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(BrokerUnavailable("no answer"), 1), (KafkaTimeoutError(), 1), (OSError("reset"), 1), (KafkaRefused("login"), 2)],
+)
+def test_brokers_that_stop_answering_may_come_back(
+    monkeypatch: pytest.MonkeyPatch, error: TidegateError | OSError, code: int
+) -> None:
+    (found,) = problems_of(monkeypatch, brokers=error)
+    assert "the brokers stopped answering" in found.text
+    assert derive_exit_code([found]) == code
+
+
+def test_a_disk_that_another_program_has_filled_may_be_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = msgspec.structs.replace(MACHINE.rooms[0], free_bytes=90 << 20)
+    found = problems_of(monkeypatch, machine=msgspec.structs.replace(MACHINE, rooms=(room, MACHINE.rooms[1])))
+    assert [one.problem.path for one in found] == ["checkpoints.directory"]
+    assert derive_exit_code(found) == 1
+
+
+def test_what_only_a_person_can_mend_is_2_beside_what_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = msgspec.structs.replace(MACHINE, open_files=1)
+    assert derive_exit_code(problems_of(monkeypatch, machine=machine, brokers=BrokerUnavailable("no answer"))) == 2

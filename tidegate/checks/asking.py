@@ -1,0 +1,217 @@
+"""Asks the brokers what the judges need. Changes nothing; a daemon that runs is not disturbed. Blocking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from tidegate.checks.cluster import OFFSETS_LOG, Cluster
+from tidegate.checks.facts import ClusterFacts, Need, OtherWriter, Wait
+from tidegate.checks.judge_cluster import ID_EXPIRATION
+from tidegate.checks.judge_topics import READ_SETTINGS
+from tidegate.checks.uses import derive_needs, derive_uses
+from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.config.load import LoadedPipeline
+from tidegate.ids import Attempt, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.kafka.client_properties import derive_login
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
+from tidegate.kafka.facts import OpenTransaction, TransactionListing
+from tidegate.kafka.inspection import ActiveProducer, Inspector
+from tidegate.kafka.transactions import TransactionClient
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
+from tidegate.settings.secrets import reveal
+from tidegate.sinks.hanging import RIPE_S, Hanging
+from tidegate.sinks.mender import Mender
+from tidegate.sinks.naming import TransactionalName, derive_name, replay_id
+
+ANSWER_S: Final = 15.0
+DAY_MS: Final = 24 * 3600 * 1000
+PARTITIONS_MAX: Final = 1000
+"""Of outputs that are looked at for producers and open transactions."""
+
+
+def read_cluster_facts(
+    loaded: LoadedPipeline, plan: Plan, cluster: Cluster, timeout_s: float, clock: Clock = SYSTEM_CLOCK
+) -> ClusterFacts:
+    """Raises BrokerUnavailable, KafkaRefused, KafkaError, OSError when the brokers do not answer any more."""
+    kafka = reveal(loaded.settings.kafka)
+    inspector = Inspector(kafka, timeout_s)
+    try:
+        there = [name for name, seen in {**cluster.topics, **cluster.internal}.items() if seen.facts is not None]
+        facts = ClusterFacts(
+            cluster,
+            tuple(inspector.versions()),
+            inspector.clock(),
+            inspector.topic_settings(there, READ_SETTINGS),
+            inspector.broker_settings([ID_EXPIRATION]),
+            tuple(_try_rights(loaded, plan, inspector, timeout_s)),
+        )
+        if not plan.exactly_once:
+            return facts
+        return _with_transactions(facts, kafka, plan, inspector, clock)
+    finally:
+        inspector.close()
+
+
+# -- rights ------------------------------------------------------------------------------------------------------------
+
+
+def _try_rights(
+    loaded: LoadedPipeline, plan: Plan, inspector: Inspector, timeout_s: float
+) -> Iterable[tuple[Need, bool]]:
+    needs, readable = derive_needs(loaded, plan), _any_topic(loaded, plan)
+    by_login: dict[str, list[Need]] = {}
+    for need in needs:
+        by_login.setdefault(need.login, []).append(need)
+    for login, found in by_login.items():
+        try:
+            asked = Inspector(_login(plan, login), timeout_s) if login else inspector
+        except (BrokerUnavailable, KafkaRefused):
+            continue  # a finding of `start`
+        try:
+            operations = asked.operations()
+            for need in found:
+                yield need, _has(asked, need, operations, plan, readable)
+        finally:
+            if asked is not inspector:
+                asked.close()
+
+
+def _any_topic(loaded: LoadedPipeline, plan: Plan) -> str:
+    return next((use.topic for use in derive_uses(loaded, plan)), OFFSETS_LOG)
+
+
+def _login(plan: Plan, owner: str) -> Mapping[str, str]:
+    owners = {one.name: one.kafka for one in plan.operators(SourceOperator)}
+    owners |= {one.name: one.kafka for one in plan.operators(SinkOperator)}
+    return derive_login(owners[OperatorName(owner)])
+
+
+def _has(inspector: Inspector, need: Need, operations: frozenset[str], plan: Plan, topic: str) -> bool:
+    match need.resource, need.operation:
+        case "topic", "Read":
+            return inspector.may_read(need.name)
+        case "topic", "Write":
+            return inspector.may_write(need.name)
+        case "topic", "Describe":
+            return inspector.may_see(need.name)
+        case "topic", "DescribeConfigs":
+            return inspector.may_see_settings(need.name)
+        case "group", _:
+            return inspector.may_mirror(need.name, topic)
+        case "transactional-id", _:
+            return inspector.may_transact(_unused_id(plan))
+        case _, "ClusterAction":
+            return bool({"CLUSTER_ACTION", "ALTER"} & operations)
+        case _, "Describe":
+            return "DESCRIBE" in operations
+        case _:
+            return "DESCRIBE_CONFIGS" in operations
+
+
+def _unused_id(plan: Plan) -> TransactionalId:
+    """Attempts begin at 1."""
+    sink = next((one.name for one in plan.operators(SinkOperator)), OperatorName("none"))
+    return TransactionalName(plan.pipeline, sink, SlotIndex(0), Attempt(0), 0).transactional_id
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+def _with_transactions(
+    facts: ClusterFacts, kafka: Mapping[str, str], plan: Plan, inspector: Inspector, clock: Clock
+) -> ClusterFacts:
+    """What this user may not see is left out: `permissions` says so."""
+    partitions = _partitions(plan, facts)
+    if not partitions:
+        return facts
+    client = TransactionClient(kafka, ANSWER_S)
+    try:
+        listings = client.list_transactions("", ANSWER_S)
+        own = [one for one in listings if one.transactional_id.startswith(f"{plan.pipeline}.")]
+        opened = client.open_transactions(partitions, ANSWER_S)
+        hanging = _find_hanging(client, plan.pipeline, opened, clock)
+        others = _others(plan.pipeline, listings, inspector.producers(partitions))
+        waits = _waits(client, plan.pipeline, listings, opened, hanging)
+        return msgspec.structs.replace(
+            facts,
+            transactions_seen=True,
+            listings=tuple(own),
+            others=tuple(others),
+            hanging=tuple(hanging),
+            waits=tuple(waits),
+        )
+    except (KafkaRefused, BrokerUnavailable):
+        return facts
+    finally:
+        client.close()
+
+
+def _partitions(plan: Plan, facts: ClusterFacts) -> list[TopicPartition]:
+    """Of outputs that are there and may be read: to ask for producers needs READ."""
+    refused = {
+        need.name for need, had in facts.rights if need.resource == "topic" and need.operation == "Read" and not had
+    }
+    found = []
+    for topic in sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics} - refused):
+        seen = facts.cluster.topics[topic]
+        if seen.facts is not None and not seen.leaderless:
+            found += [TopicPartition(topic, number) for number in range(seen.facts.partitions)]
+    return found[:PARTITIONS_MAX]
+
+
+def _find_hanging(
+    client: TransactionClient, pipeline: str, opened: Sequence[OpenTransaction], clock: Clock
+) -> list[Hanging]:
+    """By two looks some seconds apart, as a marker may be on its way."""
+    mender = Mender(client, pipeline, clock)
+    first = mender.judge(opened)
+    if not first:
+        return []
+    clock.sleep(RIPE_S)
+    again = {one.opened for one in mender.judge(opened)}
+    return [one for one in first if one.opened in again]
+
+
+def _others(
+    pipeline: str, listings: Sequence[TransactionListing], producers: Sequence[ActiveProducer]
+) -> Iterable[OtherWriter]:
+    names = {one.producer_id: one.transactional_id for one in listings}
+    since_ms = int(time.time() * 1000) - DAY_MS
+    found: dict[tuple[str, int], OtherWriter] = {}
+    for one in producers:
+        known = names.get(one.producer_id, "")
+        name = derive_name(known)
+        own = known == replay_id(pipeline) or (name is not None and name.pipeline == pipeline)
+        if not own and one.last_ms >= since_ms:
+            found[one.partition.topic, one.producer_id] = OtherWriter(
+                one.partition.topic, one.producer_id, known, one.last_ms
+            )
+    return found.values()
+
+
+def _waits(
+    client: TransactionClient,
+    pipeline: str,
+    listings: Sequence[TransactionListing],
+    opened: Sequence[OpenTransaction],
+    hanging: Sequence[Hanging],
+) -> Iterable[Wait]:
+    names = {one.producer_id: one.transactional_id for one in listings}
+    stuck = {one.opened for one in hanging}
+    now_ms = int(time.time() * 1000)
+    for one in opened:
+        known = names.get(one.producer.id)
+        if one in stuck or known is None:
+            continue
+        told = client.describe(known, ANSWER_S)
+        if told is None or told.opened_at_ms < 0:
+            continue  # ended meanwhile
+        name = derive_name(known)
+        own = name is not None and name.pipeline == pipeline
+        yield Wait(one.partition, one.start_offset, known, max(0, now_ms - told.opened_at_ms), own)

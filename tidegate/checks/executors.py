@@ -1,0 +1,120 @@
+"""Looks at the executors: a Spark session is started, and every slot tries the checkpoint directory. For `--spark`."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from tidegate import __version__
+from tidegate.checks.findings import Finding, Level
+from tidegate.clock import SYSTEM_CLOCK
+from tidegate.config.encryption import decide_encryption
+from tidegate.config.load import LoadedPipeline
+from tidegate.config.models import PipelineSettings
+from tidegate.config.storages import derive_opener
+from tidegate.errors import TidegateError
+from tidegate.ids import Attempt, SlotIndex
+from tidegate.settings.counts import render_count
+from tidegate.spark.host import SparkHost
+from tidegate.spark.work_directory import WorkDirectory
+from tidegate.storage.base import StorageError
+from tidegate.storage.open import Opener
+from tidegate.storage.shared import REMEDY, Proof, StorageNotShared
+
+_BEFORE_ALL: Final = Attempt(0)
+"""Attempts begin at 1, so none has written what this writes."""
+_WANTED: Final = "slots that start, and see what this machine has written"
+
+
+class SlotLook(msgspec.Struct, frozen=True):
+    """What one slot has seen."""
+
+    slot: int
+    host: str
+    version: str
+    trouble: str = ""
+
+
+def try_executors(loaded: LoadedPipeline) -> list[Finding]:
+    """Takes as long as a start does. Blocking."""
+    settings = loaded.settings
+    work = WorkDirectory()
+    host = _make_host(settings, work)
+    try:
+        host.start(settings.parallelism)
+        return judge_executors(_look_everywhere(host, settings), __version__)
+    except TidegateError as error:
+        return [_problem(error.message)]
+    finally:
+        host.stop()
+        work.remove()
+
+
+def judge_executors(looks: list[SlotLook], version: str) -> list[Finding]:
+    """One finding for each trouble, or one for all slots. Pure."""
+    troubles = list(dict.fromkeys(look.trouble for look in looks if look.trouble))
+    other = sorted({f"{look.version} on {look.host}" for look in looks if look.version != version})
+    if other:
+        troubles.append(f"Tidegate {version} here, and {', '.join(other)}: install the same")
+    if troubles:
+        return [_problem(trouble) for trouble in troubles]
+    hosts = sorted({look.host for look in looks})
+    found = f"{render_count(len(looks), 'slot')} on {', '.join(hosts)}, with the same checkpoint directory"
+    return [Finding("executors", Level.OK, found, _WANTED, path=("spark",))]
+
+
+def _problem(text: str) -> Finding:
+    found, _, mend = text.replace(f": {REMEDY}", f"; {REMEDY}").partition("; ")
+    return Finding("executors", Level.PROBLEM, found, _WANTED, mend, ("spark",))
+
+
+def _make_host(settings: PipelineSettings, work: WorkDirectory) -> SparkHost:
+    properties = {name: value for name, value in settings.spark.items() if name != "master"}
+    master = settings.spark_master
+    return SparkHost(
+        f"{settings.name}-doctor",
+        master,
+        properties,
+        work.path,
+        settings.runtime.start_timeout_ms / 1000,
+        encrypted=decide_encryption(settings.runtime.encryption, master),
+    )
+
+
+def _look_everywhere(host: SparkHost, settings: PipelineSettings) -> list[SlotLook]:
+    opener, address = derive_opener(settings), str(settings.checkpoints.directory)
+    proof = Proof(opener(address), _BEFORE_ALL, secrets.token_hex(16), SYSTEM_CLOCK)
+    proof.write_daemons()
+    try:
+        looks = host.collect(make_look(opener, address, proof.secret), settings.parallelism)
+        found = []
+        for look in looks:
+            try:
+                if not look.trouble:
+                    proof.check(SlotIndex(look.slot), look.host)
+            except StorageNotShared as unseen:
+                look = msgspec.structs.replace(look, trouble=unseen.message)  # noqa: PLW2901  the same look, with more
+            found.append(look)
+        return found
+    finally:
+        proof.remove()
+
+
+def make_look(opener: Opener, address: str, secret: str) -> Callable[[int], SlotLook]:
+    """What each slot does; it travels to the executors."""
+
+    def look(slot: int) -> SlotLook:
+        from tidegate import __version__ as version
+
+        name = os.uname().nodename
+        try:
+            Proof(opener(address), _BEFORE_ALL, secret, SYSTEM_CLOCK).answer(SlotIndex(slot), name)
+        except (StorageError, StorageNotShared) as error:
+            return SlotLook(slot, name, version, error.message)
+        return SlotLook(slot, name, version)
+
+    return look

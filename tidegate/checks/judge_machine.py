@@ -1,0 +1,118 @@
+"""Judges this machine, or container: the checkpoint directory, disks, open files, memory, processors. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tidegate.checks.facts import MachineFacts, Room
+from tidegate.checks.findings import Finding, Level
+from tidegate.config.models import PipelineSettings
+from tidegate.plan.graph import Plan
+from tidegate.process.limits import DESCRIPTORS_MAX
+from tidegate.settings.base import Path
+from tidegate.settings.counts import render_count, render_size
+from tidegate.storage.problems import is_lasting
+
+MIB: Final = 1 << 20
+FREE_BYTES_MIN: Final = 100 * MIB
+FREE_BYTES_GOOD: Final = 1024 * MIB
+FREE_INODES_MIN: Final = 1000
+TIMES: Final = 3
+"""A checkpoint is written whole before an older one is removed, and some are retained."""
+IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+OF_ONE_MACHINE: Final = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs"})
+
+DAEMON_FILES: Final = 300
+"""Spark's driver, 100 connections of HTTP, the journal, clients."""
+SLOT_FILES: Final = 80
+"""Its interpreter, its control link, uploads, and connections to the brokers."""
+ROCKS_FILES: Final = 300
+"""What a state of RocksDB keeps open."""
+DAEMON_BYTES: Final = 400 * MIB
+SLOT_BYTES: Final = 150 * MIB
+"""About, without state: 111 MiB were read, and 379 MiB for daemon, JVM and the process that slots are forked from."""
+_DIRECTORY: Final[Path] = ("checkpoints", "directory")
+
+
+def judge_machine(settings: PipelineSettings, plan: Plan, facts: MachineFacts) -> list[Finding]:
+    """In the order of CHECKS."""
+    here = settings.parallelism if settings.spark_master.startswith("local") else 0
+    findings = [*_directory(settings, facts)]
+    findings += [finding for room in facts.rooms for finding in _space(room)]
+    findings.append(_files(settings, plan, facts, here))
+    if here:
+        findings += [*_memory(facts, here), *_cpus(facts, here)]
+    return findings
+
+
+def _directory(settings: PipelineSettings, facts: MachineFacts) -> Iterator[Finding]:
+    wanted = "durable, and one directory for daemon and executors"
+    if (trouble := facts.storage_trouble) is not None:
+        passing = trouble.exit_code == 1 and not is_lasting(trouble)
+        yield Finding("checkpoint-directory", Level.PROBLEM, trouble.message, wanted, path=_DIRECTORY, passing=passing)
+        return
+    room = next((one for one in facts.rooms if one.path == _DIRECTORY), None)
+    kind = room.system if room is not None else ""
+    tried = f"written, read and deleted; {kind or 'an object store'}"
+    subject = room.directory if room is not None else ""
+    if kind in IN_MEMORY:
+        mend = "checkpoints: {directory: file:///a/directory/on/a/disk}"
+        found = f"{kind} is memory: everything is lost with the machine"
+        yield Finding("checkpoint-directory", Level.PROBLEM, found, wanted, mend, _DIRECTORY, subject)
+    elif kind in OF_ONE_MACHINE and not settings.spark_master.startswith("local"):
+        mend = f"mount it on every machine of {settings.spark_master}; tidegate doctor --spark tries that"
+        found = f"{tried}, a disk of this machine, and executors are on others"
+        yield Finding("checkpoint-directory", Level.WARNING, found, wanted, mend, _DIRECTORY, subject)
+    else:
+        yield Finding("checkpoint-directory", Level.OK, tried, wanted, path=_DIRECTORY, subject=subject)
+
+
+def _space(room: Room) -> Iterator[Finding]:
+    good = max(FREE_BYTES_GOOD, TIMES * room.used_bytes)
+    few = room.free_inodes is not None and room.free_inodes < FREE_INODES_MIN
+    found = f"{render_size(room.free_bytes)} free" + (f" and {room.free_inodes} inodes" if few else "")
+    level = Level.OK
+    if few or room.free_bytes < FREE_BYTES_MIN:
+        level = Level.PROBLEM
+    elif room.free_bytes < good:
+        level = Level.WARNING
+    mend = "" if level is Level.OK else f"free space on the file system of {room.directory}, or use another one"
+    passing = level is Level.PROBLEM  # whoever fills it may stop, or remove something
+    yield Finding("disk-space", level, found, render_size(good), mend, room.path, room.directory, passing)
+
+
+def derive_files_needed(settings: PipelineSettings, plan: Plan, slots_here: int) -> int:
+    """Descriptors that the process of the daemon needs, or that of a slot, whichever needs more. About."""
+    slots, vertices = settings.parallelism, len(plan.vertices)
+    rocks = ROCKS_FILES * vertices if settings.state.backend == "rocksdb" else 0
+    slot = SLOT_FILES + 2 * slots + rocks
+    return max(DAEMON_FILES + 2 * slots, slot if slots_here else 0)
+
+
+def _files(settings: PipelineSettings, plan: Plan, facts: MachineFacts, here: int) -> Finding:
+    needed = derive_files_needed(settings, plan, here)
+    limit = facts.open_files
+    found = "unlimited" if limit is None else str(limit)
+    wanted = f"{2 * needed} or more"
+    if limit is None or limit >= 2 * needed:
+        return Finding("open-files", Level.OK, found, wanted)
+    level = Level.PROBLEM if limit < needed else Level.WARNING
+    mend = f"ulimit -Hn {DESCRIPTORS_MAX}; LimitNOFILE={DESCRIPTORS_MAX} in a systemd unit"
+    return Finding("open-files", level, found, wanted, mend)
+
+
+def _memory(facts: MachineFacts, here: int) -> Iterator[Finding]:
+    if facts.memory_bytes is None:
+        return
+    needed = DAEMON_BYTES + here * SLOT_BYTES
+    found, wanted = f"{render_size(facts.memory_bytes)} left", f"{render_size(needed)}, and what state takes"
+    enough = facts.memory_bytes >= needed
+    mend = "" if enough else "lower parallelism, or give the machine or container more memory"
+    yield Finding("memory", Level.OK if enough else Level.WARNING, found, wanted, mend, ("parallelism",))
+
+
+def _cpus(facts: MachineFacts, here: int) -> Iterator[Finding]:
+    found, enough = f"{facts.cpus} for {render_count(here, 'slot')}", here <= 2 * facts.cpus
+    mend = "" if enough else f"parallelism: {2 * facts.cpus}"
+    yield Finding("cpus", Level.OK if enough else Level.WARNING, found, "a processor for each", mend, ("parallelism",))

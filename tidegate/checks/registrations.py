@@ -1,0 +1,174 @@
+"""The schemas of sinks and the registry: whether it takes them, found out before a start, and done at it.
+
+What `validate --connect` reports is what `run` is refused for: both ask `check_registrations`, which changes nothing.
+Only of a second new schema for one subject nobody can be asked before the first is registered: that is a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from tidegate.checks.patience import patiently
+from tidegate.checks.registry_access import open_registry
+from tidegate.checks.start_problems import StartProblem
+from tidegate.config.load import LoadedPipeline
+from tidegate.formats import keys
+from tidegate.formats.registry import FORMATS
+from tidegate.formats.schemas import IdPlace, Registration, SchemaText
+from tidegate.ids import OperatorName
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
+from tidegate.registry.client import Registry
+from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaMissing
+from tidegate.settings.base import Path
+
+logger = logging.getLogger(__name__)
+
+VALUE: Final = "schema"
+KEY: Final = "key_schema"
+WrittenSchemas = Mapping[tuple[OperatorName, str], SchemaText]
+"""What sinks write with: their values (`VALUE`) and keys (`KEY`)."""
+
+
+class Registering(NamedTuple):
+    """A schema that has to have an id, and does not have one yet."""
+
+    sink: OperatorName
+    word: str
+    """`schema`, or `key_schema`: in the file, below the sink."""
+    schema: SchemaText
+    how: Registration
+
+
+def registering(plan: Plan) -> Iterator[Registering]:
+    """Those of all sinks, for their values and their keys."""
+    for sink in plan.operators(SinkOperator):
+        for word, options, how in (
+            (VALUE, sink.options, sink.register),
+            (KEY, sink.key_options, sink.key_register),
+        ):
+            if how is not None and options.schema is not None:
+                yield Registering(sink.name, word, options.schema, how)
+
+
+async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list[StartProblem]:
+    """What the registry refuses, and that it does not answer; that is only a warning where there are copies of all that
+    a start needs. Where there are not, a registry that does not answer is waited for so long.
+    """
+    if loaded.settings.registry is None or not _names_schemas(plan):
+        return []
+    problems: list[StartProblem] = []
+    try:
+        async with open_registry(loaded.settings.registry) as registry:
+            copies = [registry.copy_of_text(one.schema.subject, one.schema) for one in registering(plan)]
+            away = await _wait(registry, patience_s if None in copies else 0.0)
+            new: dict[str, Registering] = {}
+            for one in registering(plan):
+                if away is not None and registry.copy_of_text(one.schema.subject, one.schema) is None:
+                    raise away
+                try:
+                    if away is None and await _check(registry, one):
+                        first = new.setdefault(one.schema.subject, one)
+                        problems += _unknown(loaded, one, first)
+                except RegistryRefused as error:
+                    problems.append(_refused(loaded, one, error))
+            if away is not None:
+                problems.append(_away(loaded, away))
+    except (RegistryAway, RegistryRefused) as error:
+        path: Path = ("registry", str(error.fields.get("setting", "")) or "url")
+        remedy = error.remedy if isinstance(error, RegistryRefused) else "is it running, and is this its address?"
+        problems.append(StartProblem(loaded.problem(path, error.message, remedy), error.exit_code, error))
+    return problems
+
+
+def _names_schemas(plan: Plan) -> bool:
+    """Whether records have ids of schemas."""
+    ends: list[SourceOperator | SinkOperator] = [*plan.operators(SourceOperator), *plan.operators(SinkOperator)]
+    return any(
+        (FORMATS[one.format].schema_kind is not None and one.options.ids is not IdPlace.NONE)
+        or (one.key_format == keys.AVRO and one.key_options.ids is not IdPlace.NONE)
+        for one in ends
+    )
+
+
+async def _wait(registry: Registry, patience_s: float) -> RegistryAway | None:
+    """Until it answers. Raises RegistryRefused."""
+    try:
+        await patiently(registry.ping, patience_s)
+    except RegistryAway as away:
+        return away
+    return None
+
+
+def _away(loaded: LoadedPipeline, away: RegistryAway) -> StartProblem:
+    remedy = "records whose schema has no copy here wait for it"
+    problem = loaded.problem(("registry", "url"), away.message, remedy)
+    return StartProblem(msgspec.structs.replace(problem, severity="warning"))
+
+
+async def register_schemas(registry: Registry, plan: Plan) -> WrittenSchemas:
+    """Does what the check has found to be possible. Raises RegistryAway, RegistryRefused."""
+    found = {}
+    for one in registering(plan):
+        schema = found[one.sink, one.word] = await _register(registry, one)
+        what = "keys" if one.word == KEY else "values"
+        logger.info("sink %s writes %s with schema %d of %s", one.sink, what, schema.id, one.schema.subject)
+    return found
+
+
+async def _check(registry: Registry, one: Registering) -> bool:
+    """Whether it is new, and its subject takes it. Raises RegistryAway, RegistryRefused."""
+    try:
+        await registry.look_up(one.schema.subject, one.schema)
+    except SchemaMissing:
+        if one.how is Registration.EXISTING:
+            raise
+        await registry.check(one.schema.subject, one.schema)
+        return True
+    return False
+
+
+async def _register(registry: Registry, one: Registering) -> SchemaText:
+    schema = one.schema
+    try:
+        found = await registry.look_up(schema.subject, schema)
+    except SchemaMissing:
+        if one.how is Registration.EXISTING:
+            raise
+        found = await registry.register(schema.subject, schema)
+    except RegistryAway as away:
+        copy = registry.copy_of_text(schema.subject, schema)
+        if copy is None:
+            raise
+        logger.warning("sink %s writes with schema %d, as at its last start: %s", one.sink, copy.id, away.message)
+        return copy
+    registry.keep_text(schema.subject, schema, found)
+    return found
+
+
+def _unknown(loaded: LoadedPipeline, one: Registering, first: Registering) -> list[StartProblem]:
+    """`first` is new in the same subject, and registered before."""
+    if (one.schema.text, one.schema.references) == (first.schema.text, first.schema.references):
+        return []
+    message = (
+        f"sink `{first.sink}` registers another schema under the subject `{one.schema.subject}`, and the registry "
+        "cannot be asked before that whether it takes this one, too"
+    )
+    remedy = "if the start is refused: write the same columns, or name another subject by `registry`"
+    problem = loaded.problem(("sinks", one.sink, one.word), message, remedy)
+    return [StartProblem(msgspec.structs.replace(problem, severity="warning"))]
+
+
+def _refused(loaded: LoadedPipeline, one: Registering, error: RegistryRefused) -> StartProblem:
+    path: Path = ("sinks", one.sink, one.word)
+    if isinstance(error, SchemaMissing):
+        message = f"the subject `{one.schema.subject}` does not have the schema of this sink: {error.message}"
+        problem = loaded.problem(path, message, "register it there, or write `register: auto`")
+    else:
+        problem = loaded.problem(path, error.message, error.remedy or "change the columns, or write another subject")
+    return StartProblem(problem, error.exit_code, error)

@@ -1,0 +1,96 @@
+"""What a pipeline needs of a cluster: its topics, each with how it is used, and its rights. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from tidegate.checks.facts import Need, Use
+from tidegate.checks.findings import Level
+from tidegate.config.load import LoadedPipeline
+from tidegate.formats.registry import FORMATS
+from tidegate.kafka.client_properties import derive_login
+from tidegate.kafka.facts import TRANSACTION_LOG
+from tidegate.kafka.producer_properties import largest_record
+from tidegate.operators.kinds.dead_letters import DEAD_LETTERS, DeadLetterOperator
+from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.kinds.kafka_source import TOMBSTONE, SourceOperator
+from tidegate.plan.graph import Plan
+from tidegate.settings.base import Path
+from tidegate.settings.secrets import reveal
+
+PRINCIPAL = "PRINCIPAL"
+"""Where only the broker knows the user's name: a client certificate, say."""
+
+
+def derive_uses(loaded: LoadedPipeline, plan: Plan) -> list[Use]:
+    """Of every topic that the plan names, in its order; a pattern's topics only as far as the plan has them."""
+    return [*_read(loaded, plan), *_written(plan)]
+
+
+def _read(loaded: LoadedPipeline, plan: Plan) -> Iterator[Use]:
+    for source in plan.operators(SourceOperator):
+        changes = FORMATS[source.format].is_changelog or source.on_null == TOMBSTONE
+        time = source.event_time
+        for index, topic in enumerate(source.topics):
+            words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
+            stamped = time is not None and time.carried and not time.text
+            yield Use(topic, ("sources", source.name, *words), tombstones=changes, stamped=stamped)
+
+
+def _written(plan: Plan) -> Iterator[Use]:
+    for sink in plan.operators(SinkOperator):
+        letters = isinstance(sink, DeadLetterOperator)
+        path: Path = (DEAD_LETTERS, "topic") if letters else ("sinks", sink.name, "topic")
+        for index, topic in enumerate(sink.topics):
+            yield Use(
+                topic,
+                path if isinstance(sink.topic, str) else (*path, "allow", index),
+                written=True,
+                keyed=letters or sink.key is not None,
+                tombstones=sink.deleted is not None,
+                stamped=sink.timestamp is not None,
+                client_bytes=largest_record(sink.kafka),
+            )
+
+
+def derive_needs(loaded: LoadedPipeline, plan: Plan) -> list[Need]:
+    """Every right, those of a source or sink with a login of its own for that one, and for the one at the top."""
+    top = derive_login(reveal(loaded.settings.kafka))
+    owners: dict[str, Mapping[str, str]] = {one.name: one.kafka for one in plan.operators(SourceOperator)}
+    owners |= {one.name: one.kafka for one in plan.operators(SinkOperator) if one.name != DEAD_LETTERS}
+    found: dict[Need, None] = {}
+    for need in _needs(plan, derive_uses(loaded, plan)):
+        owner = str(need.path[1]) if need.path[0] in ("sources", "sinks") else ""
+        found[_of(need, "", top)] = None
+        own = derive_login(owners[owner]) if owner else top
+        if own != top and need.resource != "cluster":
+            found[_of(need, owner, own)] = None
+    return list(found)
+
+
+def _of(need: Need, owner: str, login: Mapping[str, str]) -> Need:
+    return msgspec.structs.replace(need, login=owner, user=login.get("sasl.username", PRINCIPAL))
+
+
+def _needs(plan: Plan, uses: list[Use]) -> Iterator[Need]:
+    for use in uses:
+        if use.written:
+            yield Need("topic", use.topic, "Write", use.path, use="writing")
+            if plan.exactly_once:
+                yield Need("topic", use.topic, "Read", use.path, use="the proof that a transaction is complete")
+            yield Need("topic", use.topic, "DescribeConfigs", use.path, Level.WARNING, "the topic's limits on a record")
+        else:
+            yield Need("topic", use.topic, "Read", use.path, use="reading")
+            yield Need("topic", use.topic, "DescribeConfigs", use.path, Level.WARNING, "these checks")
+    name: Path = ("name",)
+    if plan.exactly_once:
+        yield Need("transactional-id", f"{plan.pipeline}.", "Write", name, use="transactions")
+    yield Need("group", plan.pipeline, "Read", name, Level.WARNING, "lag tools, and Kafka's record of who owns it")
+    servers: Path = ("kafka", "bootstrap.servers")
+    yield Need("cluster", "", "DescribeConfigs", servers, Level.WARNING, "the brokers' limits")
+    yield Need("cluster", "", "Describe", servers, Level.WARNING, "the cluster's clock")
+    if plan.exactly_once:
+        yield Need("cluster", "", "ClusterAction", servers, Level.WARNING, "writing markers that Kafka has lost")
+        yield Need("topic", TRANSACTION_LOG, "Describe", servers, Level.WARNING, "noticing coordinators that move")

@@ -1,1 +1,0 @@
-"""`tidegate doctor`: what the promise rests on in a real deployment, with a verdict. Start with `findings.py`."""
