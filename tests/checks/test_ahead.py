@@ -14,7 +14,7 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import ME, completed, positions
 from tests.daemon.small_pipeline import TEXT
-from tidegate.checks.check import _compare
+from tidegate.checks.survey import _compare
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.journal import Journal

@@ -15,7 +15,7 @@ from kafka.errors import KafkaTimeoutError
 
 from tests.checks.deployments import MACHINE
 from tests.daemon.small_pipeline import pipeline
-from tidegate.checks import check, examine
+from tidegate.checks import examine, survey
 from tidegate.checks.cluster import Cluster
 from tidegate.checks.facts import MachineFacts
 from tidegate.checks.start_problems import StartProblem, derive_exit_code
@@ -75,7 +75,7 @@ def problems_of(
         ("_other_logins", returning([])),
         ("_compare", awaiting([])),
     ):
-        monkeypatch.setattr(check, name, answer)
+        monkeypatch.setattr(survey, name, answer)
     for name, answer in (
         ("read_machine", read_machine),
         ("read_cluster_facts", read_cluster_facts),
@@ -84,7 +84,7 @@ def problems_of(
     ):
         monkeypatch.setattr(examine, name, answer)
     target = SimpleNamespace(try_storage=probe, read_journal=awaiting(EMPTY)) if openable else storage
-    look = check.check_start(loaded, build_plan(loaded), cast("Any", target), 1.0)
+    look = survey.check_start(loaded, build_plan(loaded), cast("Any", target), 1.0)
     return asyncio.run(look)
 
 

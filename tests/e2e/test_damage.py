@@ -1,6 +1,6 @@
 """Damaged checkpoint files, another cluster: the start is refused, with the place and the remedy.
 
-A topic that was deleted and created again: tests/checks/test_check.py.
+A topic that was deleted and created again: tests/checks/test_survey.py.
 """
 
 from __future__ import annotations

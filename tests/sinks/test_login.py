@@ -190,7 +190,7 @@ def test_a_sink_with_a_login_of_its_own_is_checked_as_well(
         """Only the wrong login has to fail soon."""
         return connect(kafka, 0.5 if "security.protocol" in kafka else 60)
 
-    monkeypatch.setattr("tidegate.checks.check.connect", connect_in_time)
+    monkeypatch.setattr("tidegate.checks.survey.connect", connect_in_time)
     secured.create_topics({"in": 1, "own": 1})
     document = {
         "version": 1,

@@ -18,8 +18,8 @@ from tests.support import clients
 from tests.support.lost_markers import lose_markers
 from tests.support.secured_broker import Right, SecuredBroker
 from tests.waiting import PATIENCE_S, wait_until
-from tidegate.checks.asking import read_cluster_facts
 from tidegate.checks.cluster import read_cluster
+from tidegate.checks.details import read_cluster_facts
 from tidegate.coordinator.types import Committable
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost

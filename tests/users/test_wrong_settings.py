@@ -32,7 +32,7 @@ def watch_until_the_end(daemon: DaemonProcess) -> set[int]:
 
 
 def test_X17_an_unknown_topic_is_told_by_both_with_its_place_and_nothing_is_started(user: User) -> None:
-    """What else is decided so, without a process of its own: tests/checks/test_check.py."""
+    """What else is decided so, without a process of its own: tests/checks/test_survey.py."""
     source, _ = user.numbers()
     user.document["sources"]["numbers"]["topic"] = source + "-typo"
     ended = user.command("validate", "--connect", str(user.write()))

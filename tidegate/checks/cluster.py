@@ -1,6 +1,6 @@
 """What the brokers say about everything that a pipeline takes for granted, collected before anything runs.
 
-Judged in `survey_problems.py` and `durability.py`. Nothing is changed by asking.
+Judged in `judge_start.py` and `durability.py`. Nothing is changed by asking.
 """
 
 from __future__ import annotations

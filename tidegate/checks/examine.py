@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from tidegate.checks.asking import read_cluster_facts
+from tidegate.checks.details import read_cluster_facts
 from tidegate.checks.findings import CHECKS, Finding, Level
 from tidegate.checks.judge_cluster import Commands, judge_cluster
 from tidegate.checks.judge_machine import judge_machine

@@ -1,6 +1,6 @@
 """What the judges are given: the pipeline's topics and needs, what the cluster and this machine are. Values only.
 
-Collected by `asking.py` (the cluster) and `machine.py`.
+Collected by `details.py` (the cluster) and `machine.py`.
 """
 
 from __future__ import annotations

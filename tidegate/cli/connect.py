@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from tidegate.checks.check import check_start
 from tidegate.checks.start_problems import StartProblem, derive_exit_code
 from tidegate.checks.start_target import StartTarget
+from tidegate.checks.survey import check_start
 from tidegate.cli.orders import ask_daemon, find_read_token
 from tidegate.cli.reach import Given, derive_reach
 from tidegate.config.errors import Problem

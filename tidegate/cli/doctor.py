@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from tidegate.checks.check import look_at_start
 from tidegate.checks.examine import examine, judge_start
 from tidegate.checks.expression_check import plan_file
 from tidegate.checks.findings import Finding, is_kept
@@ -17,6 +16,7 @@ from tidegate.checks.render import render_findings
 from tidegate.checks.schemas import Ask
 from tidegate.checks.start_problems import StartLook
 from tidegate.checks.start_target import StartTarget
+from tidegate.checks.survey import look_at_start
 from tidegate.cli.connect import PATIENCE_S, look_around, with_target
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.config.errors import ConfigErrors, render_problems

@@ -72,7 +72,7 @@ class Look(msgspec.Struct, frozen=True):
 async def look_first(plan: Plan, services: Stores, options: StartOptions, *, first: bool, verify: bool) -> Look:
     """Refuse before disturbing anybody, but not for what a daemon that still runs has changed or cleaned up meanwhile.
 
-    `checks/check.py` asks it, too: before Spark starts, and for `validate --connect`. `first`: what was agreed to in
+    `checks/survey.py` asks it, too: before Spark starts, and for `validate --connect`. `first`: what was agreed to in
     `options` holds. `verify`: read the newest checkpoint's state. A refusal that is repeated does not come from a
     journal that moves.
 

@@ -18,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tidegate.checks.check import check_start, storage_problem
 from tidegate.checks.registrations import register_schemas
 from tidegate.checks.registry_access import open_registry
 from tidegate.checks.start_problems import StartRefused, derive_exit_code
+from tidegate.checks.survey import check_start, storage_problem
 from tidegate.config.encryption import decide_encryption
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener

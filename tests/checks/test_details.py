@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from tidegate.checks import asking
+from tidegate.checks import details
 from tidegate.config.load import parse_pipeline
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.kafka.errors import LoginRefused
@@ -53,11 +53,11 @@ class Inspector:
 
 def test_a_login_that_is_refused_hides_no_other_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """The start says so; the brokers were said to have stopped answering, and nothing else was looked at."""
-    monkeypatch.setattr(asking, "Inspector", Inspector)
+    monkeypatch.setattr(details, "Inspector", Inspector)
     loaded = parse_pipeline(json.dumps(DOCUMENT), "p.yaml", {})
     plan = build_plan(loaded)
     at_the_top = cast("Any", Inspector({"sasl.username": "top"}, 1.0))
-    tried = dict(asking._try_rights(loaded, plan, at_the_top, 1.0))
+    tried = dict(details._try_rights(loaded, plan, at_the_top, 1.0))
     assert {need.name for need in tried if need.resource == "topic"} >= {"a", "b", "c", "d"}
     assert all(tried.values())
     assert not any(need.login for need in tried)
@@ -68,4 +68,4 @@ def test_a_replay_of_dead_letters_is_no_other_writer() -> None:
     listings = [TransactionListing(TransactionalId(name), one, CoordinatorState.EMPTY) for one, name in ids.items()]
     now_ms = int(time.time() * 1000)
     producers = [ActiveProducer(TopicPartition("dead", 0), one, now_ms) for one in ids]
-    assert [one.transactional_id for one in asking._others("shop", listings, producers)] == ["billing.dead-letters"]
+    assert [one.transactional_id for one in details._others("shop", listings, producers)] == ["billing.dead-letters"]

@@ -10,8 +10,8 @@ import pytest
 
 from tests.daemon.small_pipeline import TEXT, pipeline
 from tidegate.checks.cluster import Cluster, SeenTopic, _read_offsets
+from tidegate.checks.judge_start import derive_problems
 from tidegate.checks.start_problems import derive_exit_code
-from tidegate.checks.survey_problems import derive_problems
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.ids import OperatorName, TopicPartition

@@ -13,11 +13,11 @@ from typing import Final
 
 from tidegate.checks.cluster import Cluster, read_cluster
 from tidegate.checks.examine import examine, refuse_findings
+from tidegate.checks.judge_start import derive_problems
 from tidegate.checks.registrations import check_registrations
 from tidegate.checks.runtime_check import find_runtime_problems
 from tidegate.checks.start_problems import StartLook, StartProblem
 from tidegate.checks.start_target import StartTarget
-from tidegate.checks.survey_problems import derive_problems
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.coordinator.journal_state import JournalState
