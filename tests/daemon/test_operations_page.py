@@ -1,4 +1,4 @@
-"""docs/operations.md says what the code does: metrics, exit codes, paths, fields of a log line, states."""
+"""docs/operations describes what the code does: metrics, exit codes, paths, fields of a log line, states."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from tidegate.formats.failures import FailureKind
 from tidegate.ids import Attempt
 from tidegate.process.logs import FORMATS, MESSAGE_CHARACTERS_MAX, JsonFormatter, LogContext
 
-PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+PAGES = sorted((Path(__file__).parents[2] / "docs" / "operations").glob("*.md"))
+PAGE = "\n".join(page.read_text("utf-8") for page in PAGES)
 
 
 def test_every_kind_of_bad_record_is_explained() -> None:
@@ -36,7 +37,7 @@ def test_every_kind_of_bad_record_is_explained() -> None:
 
 
 def section(title: str) -> str:
-    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^## {title}\n(.*?)(?=^##? |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert found is not None
     return found[1]
 
@@ -58,7 +59,7 @@ def test_the_table_of_metrics_is_the_catalogue() -> None:
 
 
 def test_expressions_name_metrics_that_exist() -> None:
-    named = set(re.findall(r"tidegate_[a-z0-9_]+", section("Metrics")))
+    named = set(re.findall(r"tidegate_[a-z0-9_]+", section("Metrics") + section("Alerts")))
     assert {name.removesuffix("_bucket") for name in named} - {"tidegate_"} <= set(CATALOGUE)
 
 
@@ -115,7 +116,10 @@ def test_all_paths_and_aliases_are_documented() -> None:
     assert set(first_cells(text)) - {"path", "---", "/"} == set(PATHS) | commands
     assert all(f"`{alias}`" in text for alias in ALIASES)
     assert f"{BEAT_LIMIT_S:.0f} s" in text
-    assert all(f"`{state.value}`" in text for state in PipelineState)
+
+
+def test_all_states_are_documented() -> None:
+    assert first_cells(section("States"))[2:] == [state.value for state in PipelineState]
 
 
 def test_variables_of_our_own_are_documented() -> None:

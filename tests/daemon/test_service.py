@@ -66,7 +66,7 @@ def daemon() -> Iterator[Closing]:
 def test_a_signal_that_comes_when_nothing_is_left_to_save_changes_nothing(
     daemon: Closing, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:
-    """docs/operations.md: the code stays. The last line said that the final checkpoint was missing, with code 143."""
+    """The exit code stays 0 (docs/operations/running.md). It was 143, and a final checkpoint was reported missing."""
     caplog.set_level("INFO")
     daemon.saved = end == "final checkpoint"
     daemon._code = {"closing": 0, "failed": 4}.get(end)

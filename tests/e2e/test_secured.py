@@ -36,7 +36,7 @@ def secured(tmp_path: Path) -> Iterator[SecuredBroker]:
 
 
 def needed(rig: Rig) -> list[Right]:
-    """As docs/operations.md lists them."""
+    """As docs/operations/security.md lists them."""
     sinks = [rig.topic["paid"], rig.topic["totals"]]
     return [
         Right("TOPIC", rig.topic["orders"], "READ"),
@@ -91,7 +91,7 @@ def test_a_user_with_just_the_listed_rights_runs_a_pipeline_over_tls_exactly_onc
         "cluster",
         "topic __transaction_state",
         *(f"topic {topic}" for topic in rig.topic.values()),
-    }, "what is optional, see docs/operations.md"
+    }, "what is optional, see docs/operations/security.md"
     assert lacking["cluster"] == "missing: DescribeConfigs, Describe, ClusterAction"
     rig.writer.start()
     rig.outputs.start()

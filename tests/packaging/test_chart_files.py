@@ -27,7 +27,7 @@ SCHEMA: dict[str, Any] = json.loads(chart.SCHEMA.read_text(encoding="utf-8"))
 ALERTS = yaml.safe_load((chart.CHART / "files" / "alerts.yaml").read_text(encoding="utf-8"))
 ALERT_CASES = yaml.safe_load((chart.ROOT / "tests" / "chart" / "alerts.test.yaml").read_text(encoding="utf-8"))["tests"]
 DASHBOARD = json.loads((chart.CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))
-OPERATIONS = (chart.ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+METRICS_PAGE = (chart.ROOT / "docs" / "operations" / "metrics.md").read_text(encoding="utf-8")
 
 OF_THE_PROCESS = frozenset({"process_cpu_seconds_total", "process_resident_memory_bytes"})
 OF_PROMETHEUS = frozenset({"up"})
@@ -210,7 +210,7 @@ def test_every_alert_has_severity_summary_and_a_section_that_exists() -> None:
         names.add(rule["alert"])
         assert rule["labels"]["severity"] in ("critical", "warning"), rule["alert"]
         assert rule["annotations"]["summary"], rule["alert"]
-        named = re.findall(r"`tidegate docs ([a-z-]+)`, ([^);]+)", rule["annotations"]["description"])
+        named = re.findall(r"`tidegate docs ([a-z/-]+)`, ([^);]+)", rule["annotations"]["description"])
         assert named, f"{rule['alert']} names no page"
         for page, section in named:
             text = (chart.ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
@@ -220,7 +220,7 @@ def test_every_alert_has_severity_summary_and_a_section_that_exists() -> None:
 
 def test_every_row_of_the_runbook_has_its_alerts_and_every_alert_a_row() -> None:
     """And what the rows ask for is exported, in the alert as in the row."""
-    table = OPERATIONS.partition("What to watch first")[2].partition("\n## ")[0]
+    table = METRICS_PAGE.partition("What to watch first")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
     named = {row[0]: re.findall(r"`(Tidegate\w+)`", row[2]) for row in rows}
     assert sorted(alert for alerts in named.values() for alert in alerts) == sorted(

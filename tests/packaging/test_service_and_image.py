@@ -76,8 +76,8 @@ def run_entrypoint(tmp_path: Path, *arguments: str, environ: dict[str, str]) -> 
 
 
 def test_the_unit_does_not_restart_what_a_restart_cannot_cure() -> None:
-    operations = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-    sentence = re.search(r"A supervisor should restart on .* and not on ([\d, and]+)\.", operations)
+    page = (ROOT / "docs" / "operations" / "running.md").read_text(encoding="utf-8")
+    sentence = re.search(r"A supervisor should restart on .* and not on ([\d, and]+)\.", page)
     assert sentence is not None
     unit = service()
     assert unit["Restart"] == "on-failure"

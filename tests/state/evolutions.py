@@ -266,47 +266,48 @@ def _value(kind: DataType, value: Any) -> Any:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 HEAD: Final = """\
-# What becomes of state when a column changes
+# What happens to state when a column changes
 
-A step's state is restored into the definition that the pipeline file has now. Each state file says how it was
-written, so the two are compared before anything runs ([operations.md](operations.md), ADR 54). There are four
-verdicts:
+A restore reads a step's state into the definition that the pipeline file has now. Each state file records how it was
+written, so the two definitions are compared before anything runs
+([Changing a pipeline](operations/upgrades.md#changing-a-pipeline), ADR 54). There are four verdicts:
 
 | verdict | what happens |
 | --- | --- |
 | as is | nothing |
-| after reconfiguration | the bytes stay, what reads them knows of the wider type or the new name |
-| after migration | every entry is read as it was written, changed and written again, before the first record |
+| after reconfiguration | the bytes stay; the reader is told the wider type or the new name |
+| after migration | before the first record, every entry is read as it was written, converted, and written again |
 | incompatible | the pipeline does not start, and the message names the state, the columns and the choices |
 
-What can only be seen in an entry, a NULL where there may be none or a bigint that no double is equal to, is found
-while entries are migrated: the start fails then and names the key.
+Some problems show only in an entry: a NULL in a column that must not be NULL, or a bigint that no double represents
+exactly. They are found while entries are migrated. The start then fails and names the key.
 
 Each line below was written and restored by both backends, in all four combinations, with the same result. The last
-column is what [Avro's rules](https://avro.apache.org/docs/1.12.0/specification/#schema-resolution) make of it
-(fastavro); Avro has no answer where its type is an annotation, as for decimals and dates. A default that is written
-in the file is the default of the reader's schema there, a rename an alias.
+column shows the result of [Avro's rules](https://avro.apache.org/docs/1.12.0/specification/#schema-resolution)
+(fastavro). A dash stands for types that Avro expresses only as an annotation, such as decimals and dates. A default in
+the pipeline file corresponds to the default of the reader's schema in Avro, and a rename to an alias.
 
 """
 TAIL: Final = """
 Where this differs from Avro, and why:
 
-- Avro drops a field that the reader does not have. Here it has to be named (`state: {drop: [column]}`): a column
-  that held data is not lost by a typing error.
-- Avro widens a long to a float or double and an int to a float, whether that is exact or not. Here it has to be
-  exact, by the type or by each value.
+- Avro drops a field that the reader does not have. Here you have to name it (`state: {drop: [column]}`), so that a
+  typing error cannot delete a column with data.
+- Avro widens a long to a float or double and an int to a float, whether that is exact or not. Here the conversion has
+  to be exact, either for the whole type or for each value.
 - Avro reads a string as bytes and bytes as a string. Here they are different types.
-- Avro matches what may be NULL by value, too: a NULL for a reader that has none fails there at that value, as here.
+- Whether a column may be NULL is decided for each value, as in Avro: if the reader's column must not be NULL, a NULL
+  fails when it is read.
 
-Keys stay in their order and keep their key groups: a key column may be renamed, an integer may become a wider integer,
-and a decimal may get more digits with the same scale. A change of `key` beyond that begins with empty state
+Keys keep their order and their key groups. A key column may be renamed, an integer may become a wider integer, and a
+decimal may get more digits with the same scale. For any other change of `key`, the state starts empty
 (`state: reset`).
 
-A total that is added to a step begins with the first record after the change, for the keys and windows that are
-there already, too; those of changes (of Debezium) and `first` without a window cannot begin so, because what
-was before is not known. One that is removed has to be named. A total that becomes another kind (`sum` to `max`, or
-a sum of decimals of another scale) needs another name, or `state: reset`. Rows in flight and calls that wait for an
-answer are not changed: end the pipeline once with SIGTERM, whose final checkpoint has none.
+An aggregate that is added to a step starts with the first record after the change, also for existing keys and windows.
+Aggregates of changes (of Debezium) and `first` without a window cannot start in this way, because the rows before the
+change are not known. An aggregate that is removed has to be named. An aggregate that becomes another kind (`sum` to
+`max`, or a sum of decimals of another scale) needs another name, or `state: reset`. Rows in flight and calls that wait
+for an answer are not converted: stop the pipeline once with SIGTERM, whose final checkpoint contains neither.
 """
 
 

@@ -1,4 +1,4 @@
-"""What users change in a file, row by row of "Changing a pipeline" in docs/operations.md, with what has to be said."""
+"""Changes of a pipeline file for every row of the table in docs/operations/upgrades.md, with their directives."""
 
 from __future__ import annotations
 

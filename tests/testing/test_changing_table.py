@@ -1,4 +1,4 @@
-"""The table "Changing a pipeline" of docs/operations.md, row by row, as a user goes through it.
+"""Tests every row of the table "Changing a pipeline" in docs/operations/upgrades.md as a user would go through it.
 
 Each change is asked about with `tidegate upgrade`, first as it is, then with the words that the table names. A
 start does what was said, and what comes out after it is what the page promises.
@@ -22,7 +22,7 @@ from tidegate.cli.main import run_command
 from tidegate.coordinator.recovery import RestoreRefused
 from tidegate.coordinator.upgrade import Outcome, Spoken
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "operations" / "upgrades.md"
 ORDERS = [{"id": i, "customer": f"c{i % 3}", "amount": float(i), "city": "Bern"} for i in range(2, 20)]
 ONE_MORE = {"id": 99, "customer": "c0", "amount": 10.0, "city": "Bern"}
 TIMED = [{"id": i, "customer": f"c{i % 3}", "at": 1_000_000 + i * 1_000} for i in range(20)]

@@ -12,7 +12,10 @@ import click
 from tests.tidy.tree import ROOT, text_files
 
 PAGES: Final = tuple(file for file in text_files() if file.suffix == ".md")
-USED: Final = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+USED: Final = (
+    ROOT / "README.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "adr"),
+)
 """What users read, without the decisions."""
 
 _FENCE: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

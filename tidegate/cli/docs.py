@@ -1,8 +1,9 @@
-"""`tidegate docs [PAGE]`: the documentation of this version, which every installation brings."""
+"""`tidegate docs [PAGE]`: the documentation of this version, included in every installation."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -14,7 +15,8 @@ from tidegate.errors import TidegateError
 from tidegate.settings.suggest import derive_suggestion
 
 SUFFIX: Final = ".md"
-DECISIONS: Final = "adr"
+DECISIONS: Final = "adr/"
+INDEX: Final = "README"
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 _ADR: Final = re.compile(r"^(?:adr[/ ]?)?0*(\d{1,4})$", re.IGNORECASE)
 
@@ -30,9 +32,10 @@ class PageMissing(TidegateError):
 @click.command()
 @click.argument("page", required=False)
 def docs(page: str | None) -> None:
-    """Print PAGE of the documentation, as Markdown; without PAGE the list of pages.
+    """Print PAGE of the documentation as Markdown; without PAGE, list all pages.
 
-    A decision is found by its number: `tidegate docs 24` prints ADR 24.
+    `tidegate docs README` lists the pages by task, `tidegate docs adr` lists the architecture decisions, and
+    `tidegate docs 24` prints ADR 24.
     """
     pages = find_pages(_folder())
     if page is None:
@@ -42,33 +45,36 @@ def docs(page: str | None) -> None:
 
 
 def _folder() -> Traversable:
-    """Of the wheel, or of the working tree that is installed in its place."""
+    """Return the pages of the wheel, or of the working tree in an editable installation."""
     package = files("tidegate")
     installed = package / "pages"
     return installed if installed.is_dir() else Path(str(package)).parent / "docs"
 
 
 def find_pages(folder: Traversable) -> dict[str, Traversable]:
-    """Every page by its name, decisions by `adr/` and theirs."""
+    """Find all pages, by their paths without suffix, decisions last."""
     if not folder.is_dir():
         raise PageMissing("this installation has no documentation: install the wheel of this version again")
-    found = {one.name.removesuffix(SUFFIX): one for one in folder.iterdir() if one.name.endswith(SUFFIX)}
-    decisions = {
-        f"{DECISIONS}/{one.name.removesuffix(SUFFIX)}": one
-        for one in (folder / DECISIONS).iterdir()
-        if one.name.endswith(SUFFIX)
-    }
-    return dict(sorted(found.items())) | dict(sorted(decisions.items()))
+    return dict(sorted(_walk(folder, ""), key=lambda found: (found[0].startswith(DECISIONS), found[0])))
+
+
+def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    for one in folder.iterdir():
+        if one.is_dir():
+            yield from _walk(one, f"{prefix}{one.name}/")
+        elif one.name.endswith(SUFFIX):
+            yield prefix + one.name.removesuffix(SUFFIX), one
 
 
 def choose_page(asked: str, names: list[str]) -> str:
-    """The name of the page that somebody asks for. Raises PageMissing."""
+    """Resolve a page by its name, path, folder or ADR number. Raises PageMissing."""
     name = asked.removeprefix("docs/").removesuffix(SUFFIX)
-    if name in names:
-        return name
+    for one in (name, f"{name}/{INDEX}"):
+        if one in names:
+            return one
     number = _ADR.match(name)
     if number is not None:
-        beginning = f"{DECISIONS}/{int(number[1]):04d}-"
+        beginning = f"{DECISIONS}{int(number[1]):04d}-"
         for one in names:
             if one.startswith(beginning):
                 return one
@@ -82,4 +88,4 @@ def _print_list(pages: dict[str, Traversable]) -> None:
     for name, page in guides.items():
         title = _TITLE.search(page.read_text(encoding="utf-8"))
         click.echo(f"{name:<{width}}  {'' if title is None else title[1]}")
-    click.echo(f"\nand {len(pages) - len(guides)} decisions: `tidegate docs 24` prints ADR 24")
+    click.echo("\n`tidegate docs adr` lists the architecture decisions, `tidegate docs 24` prints ADR 24")

@@ -47,7 +47,7 @@ def run(
 ) -> None:
     """Run the pipeline of FILE until its input ends, or until SIGTERM, SIGINT or SIGHUP.
 
-    The run continues from the newest checkpoint. Exit codes: see `tidegate docs operations`.
+    The run continues from the newest checkpoint. Exit codes: see `tidegate docs operations/running`.
     """
     spoken = read_words(keep, reset, drop)
     options = read_start(restore, repeat_output, begin_anew, spoken, accept_gone=accept_gone)

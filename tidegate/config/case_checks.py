@@ -75,7 +75,7 @@ def _end(path: Path, case: CaseSettings) -> Iterator[PathProblem]:
         for kind in case.bad_records:
             if kind not in FailureKind.__members__:
                 remedy = derive_suggestion(
-                    kind, FailureKind.__members__, otherwise="`tidegate docs operations` lists them"
+                    kind, FailureKind.__members__, otherwise="`tidegate docs operations/bad-records` lists them"
                 )
                 message = f"`{kind[:60]}` is no kind of bad record"
                 yield PathProblem((*path, "bad_records", kind), message, remedy, at_key=True)

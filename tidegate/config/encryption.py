@@ -63,7 +63,7 @@ def decide_encryption_problems(wanted: str, master: str, spark: Mapping[str, Tex
                 ("master",),
                 f"passwords would be sent in clear text: a standalone cluster encrypts with a secret of its own, and "
                 f"`{SECRET}` is not set",
-                f"set it here and in the cluster (`tidegate docs operations`, Encryption), {way_out}",
+                f"set it here and in the cluster (`tidegate docs operations/security`, Encryption), {way_out}",
             )
         )
     return problems

@@ -1,4 +1,4 @@
-"""The names of all metrics, as one table: the registry and the page `docs/operations.md` are both made from it.
+"""The names of all metrics, as one table: the registry and the page `docs/operations/metrics.md` are both made from it.
 
 `python -m tidegate.daemon.metric_catalogue` prints the table of the page. Rules: one prefix, base units, `_total` on
 counters, every label from a bounded set. The registry is filled by tidegate.daemon.metrics.
@@ -288,7 +288,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
 
 
 def render_metrics_table() -> str:
-    """The table of `docs/operations.md`, one line per metric, without a newline at the end."""
+    """The table of `docs/operations/metrics.md`, one line per metric, without a newline at the end."""
     lines = ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
     for spec in CATALOGUE.values():
         labels = ", ".join(f"`{label}`" for label in ("pipeline", *spec.labels))

@@ -2,7 +2,7 @@
 
 One type from the decoder of a source through the operators to the encoder of a sink; `BadRecordPolicy` says what
 happens to such records. The kinds are labels of `tidegate_bad_records_total` and rows of a table in
-docs/operations.md: a new one is added here and there, and none is ever renamed.
+docs/operations/bad-records.md: a new one is added here and there, and none is ever renamed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Logs of the daemon: JSON lines or text, secrets taken out, records of the slots among its own.
 
 Every record may carry, as `extra`: `attempt`, `checkpoint`, `subtask`, `code`, `fields`, or `error` (a TidegateError,
-which gives code and fields). Nothing here needs a library that is not imported anyway. docs/operations.md lists the
-fields of a line. A thread writes the lines (log_lines.py). The slots' side is tidegate.slot.worker_logs.
+which gives code and fields). This module needs no library that is not imported anyway.
+docs/operations/monitoring.md lists the fields of a line. A thread writes the lines (log_lines.py). The slots' side is
+tidegate.slot.worker_logs.
 """
 
 from __future__ import annotations

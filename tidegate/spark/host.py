@@ -99,7 +99,7 @@ appender.stderr.layout.pattern = spark: %p %c{1}: %m%n
 
 _OF_THE_CLUSTER: Final = (
     "; if nothing in the cluster answers: it needs the pipeline's spark.authenticate.secret, and the settings "
-    "in `tidegate docs operations`, Encryption"
+    "in `tidegate docs operations/security`, Encryption"
 )
 
 

@@ -3,7 +3,7 @@
 The server has a thread and an event loop of its own and is started before any other work, with everything imported:
 importing a web stack beside a busy thread was seen to take seconds. Rendering the metrics happens on a helper thread,
 one at a time, so probes never wait for a scrape. Connections are bounded (`places.py`), and requests that a web
-page has sent are refused (`admission.py`). The paths are described in docs/operations.md.
+page has sent are refused (`admission.py`). The paths are described in docs/operations/monitoring.md.
 """
 
 from __future__ import annotations

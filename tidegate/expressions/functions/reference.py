@@ -96,7 +96,7 @@ Two clauses of Spark may follow a call:
   become whole rows: `aggregate: {firmware: last(firmware) ignore nulls}`.
 
 The state goes by both clauses: a changed condition is a changed expression of the aggregate
-([Changing a pipeline](operations.md#changing-a-pipeline)).
+([Changing a pipeline](operations/upgrades.md#changing-a-pipeline)).
 
 Running sums and averages of doubles are added in the order in which the rows of a key come, whatever the batches are,
 and rounded with each row. Rows of one key that come from several partitions may have another order after a restart, so

@@ -124,8 +124,8 @@ def _remedy(status: int, code: str) -> str:
         return "check the credentials that this process was given"
     if status in (401, 403):
         return (
-            "allow these credentials to read, write, delete and list below the prefix (`tidegate docs operations`, "
-            "Checkpoints in an object store)"
+            "allow these credentials to read, write, delete and list below the prefix "
+            "(`tidegate docs operations/object-stores`, Credentials)"
         )
     if status in (405, 501):
         return "the store does not do what checkpoints need: choose another one"

@@ -296,8 +296,8 @@ class ObjectStorage:
     def _unfit(self, problem: str) -> StorageError:
         return StorageError(
             f"{self.location}: the store cannot keep checkpoints: {problem}. Choose one with conditional writes and "
-            "consistent reads (`tidegate docs operations`, Checkpoints in an object store), or a directory that all "
-            "mount",
+            "consistent reads (`tidegate docs operations/object-stores`, What the store must do), or a directory that "
+            "all machines mount",
             location=self.location,
             lasting=True,
         )
