@@ -19,6 +19,7 @@ from tidegate.cli.run import run_pipeline
 from tidegate.config.load import read_pipeline
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal import Journal
+from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.daemon.choosing import NO_OPTIONS, StartOptions
 from tidegate.daemon.kafka_edge import KafkaEdge
@@ -108,7 +109,9 @@ class Shop:
             data = seal(encode_snapshot(operator.name, totals, {}))
             name = state_name(CheckpointId(number), operator.name, SlotIndex(0))
             storage.put(name, data)
-            states.append(StateHandle(operator.name, SlotIndex(0), name, len(data), hashlib.sha256(data).hexdigest()))
+            digest, head = hashlib.sha256(data).hexdigest(), derive_head(data)
+            handle = StateHandle(operator.name, SlotIndex(0), name, len(data), digest, *head, state=totals.name)
+            states.append(handle)
         positions = tuple(
             SourcePositions(source.name, tuple((TopicPartition(topic, 0), at) for topic in source.topics))
             for source in plan.operators(SourceOperator)

@@ -31,7 +31,7 @@ def listing(name: str, state: CoordinatorState = CoordinatorState.COMPLETE_COMMI
 
 def own(journal: str) -> str:
     """A transactional id of the pipeline `check`."""
-    return TransactionalName("check", OperatorName("out"), SlotIndex(0), Attempt(1), 0, journal).transactional_id
+    return TransactionalName("check", OperatorName("out"), SlotIndex(0), Attempt(1), journal, 0).transactional_id
 
 
 def hanging(verdict: Verdict, owner: str | None = "other") -> Hanging:

@@ -18,6 +18,7 @@ from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import RestoreFacts
+from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.formats.arrow import encode_frame
 from tidegate.formats.row_kinds import ROW_KIND, UPDATE_BEFORE
@@ -85,7 +86,9 @@ def written(storage: Storage, **more: object) -> CompletedCheckpoint:
         storage.put(path, data)
         digest = hashlib.sha256(data).hexdigest()
         slot = SlotIndex(subtask)
-        handles.append(StateHandle(OperatorName("priced"), slot, path, len(data), digest, state=IN_FLIGHT.name))
+        handles.append(
+            StateHandle(OperatorName("priced"), slot, path, len(data), digest, *derive_head(data), state=IN_FLIGHT.name)
+        )
     return completed(1, states=handles)
 
 

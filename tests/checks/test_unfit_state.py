@@ -12,6 +12,7 @@ from tests.coordinator.values import IDENTITY, completed
 from tests.task.topologies import edge, plan_of, source_node, totals_node, vertex
 from tidegate.checks.unfit_state import refuse_unfit_state
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused
+from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.ids import OperatorName, SlotIndex, StateName
 from tidegate.operators.kinds.aggregate import AggregateOperator
@@ -33,16 +34,16 @@ def declared(plan: Plan) -> StateDeclaration:
     return totals
 
 
-def written(storage: FakeStorage, *declarations: StateDeclaration, named: bool = True) -> CompletedCheckpoint:
-    """A checkpoint that lists a file of each of these states; older releases did not name them in the journal."""
+def written(storage: FakeStorage, *declarations: StateDeclaration) -> CompletedCheckpoint:
+    """A checkpoint that lists a file of each of these states."""
     handles = []
     for number, one in enumerate(declarations):
         data = seal(encode_snapshot("total", one, {}))
         path = f"state/000000000007/{number}.state"
         storage.put(path, data)
         digest = hashlib.sha256(data).hexdigest()
-        name = one.name if named else StateName("")
-        handles.append(StateHandle(OperatorName("total"), SlotIndex(0), path, len(data), digest, state=name))
+        head = derive_head(data)
+        handles.append(StateHandle(OperatorName("total"), SlotIndex(0), path, len(data), digest, *head, state=one.name))
     return completed(7, states=handles)
 
 
@@ -57,21 +58,19 @@ def reshaped(declaration: StateDeclaration, **fields: object) -> StateDeclaratio
     return StateDeclaration(declaration.name, shape)
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_state_that_the_pipeline_can_read_is_let_through(named: bool) -> None:
+def test_state_that_the_pipeline_can_read_is_let_through() -> None:
     plan, storage = one_total(), FakeStorage()
-    check(storage, plan, written(storage, declared(plan), named=named))
+    check(storage, plan, written(storage, declared(plan)))
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_state_of_another_shape_is_refused_by_its_name(named: bool) -> None:
+def test_state_of_another_shape_is_refused_by_its_name() -> None:
     plan, storage = one_total(), FakeStorage()
     other = reshaped(declared(plan), key_hash="hash v0")
     with pytest.raises(
         RestoreRefused,
         match=r"^the state of step 'total' cannot .*: state totals: keys were hashed by 'hash v0'.*--reset",
     ):
-        check(storage, plan, written(storage, other, named=named))
+        check(storage, plan, written(storage, other))
 
 
 def test_each_state_of_a_step_is_looked_at() -> None:

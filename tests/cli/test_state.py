@@ -20,7 +20,7 @@ from tidegate.datatypes import BIGINT, STRING, DataType
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 CHECKPOINTS = GOLDEN / "checkpoints"
-SAVEPOINT = GOLDEN / "savepoints" / "savepoint-simulated"
+SAVEPOINT = GOLDEN / "savepoints" / "savepoint-golden"
 PIPELINE = """\
 version: 1
 name: shop
@@ -46,27 +46,25 @@ def file(tmp_path: Path) -> Path:
 
 def test_list_shows_states_rows_in_flight_and_positions() -> None:
     done = tidegate("state", "list", CHECKPOINTS)
-    done.says(0, "checkpoint 62 of", "parallelism 3, 128 key groups", "7 and 1 changes", "sku string, orders bigint")
-    assert "rows in flight on totals.input -> totals: 25,980 bytes in 3 files" in done.text
-    listing = json.loads(tidegate("state", "list", f"{CHECKPOINTS}@62", "--format", "json").stdout)
-    totals = listing["states"][0]
-    assert (totals["step"], totals["state"], totals["keys"], totals["entries"], totals["changes"]) == (
-        *("totals", "totals", None),
-        *(7, 1),
-    )
-    assert {"name": "orders", "type": "bigint", "role": "result", "function": "count"} in totals["columns"]
-    assert {position["source"] for position in listing["positions"]} == {"orders"}
+    done.says(0, "checkpoint 14 of", "parallelism 2, 16 key groups", "12 and 3 changes", "day date, n bigint")
+    assert "rows in flight on totals.input -> totals: " in done.text
+    listing = json.loads(tidegate("state", "list", f"{CHECKPOINTS}@14", "--format", "json").stdout)
+    (totals,) = (one for one in listing["states"] if one["step"] == "totals")
+    assert (totals["state"], totals["keys"], totals["entries"], totals["changes"]) == ("totals", None, 12, 3)
+    assert {"name": "n", "type": "bigint", "role": "result", "function": "count"} in totals["columns"]
+    assert {position["source"] for position in listing["positions"]} == {"orders", "lines"}
 
 
 def test_read_prints_a_table_that_is_cut(tmp_path: Path) -> None:
     done = tidegate("state", "read", SAVEPOINT, "totals", "--limit", 2)
     lines = done.text.splitlines()
-    assert lines[0].split() == ["sku", "orders", "revenue_cents", "last_id", "customer", "__tidegate_key_group"]
-    assert lines[1].split() == ["s0", "25", "30629", "223", "c4", "6"]
+    columns = ["customer", "day", "n", "paid", "mean_price", "begun", "net", "added", "__tidegate_key_group"]
+    assert lines[0].split() == columns
+    assert lines[1].split()[:5] == ["null", "2026-01-02", "2", "32.50", "16.250000"]
     assert lines[3] == "... more rows: give --limit, or --format json or parquet"
     whole = tidegate("state", "read", SAVEPOINT, "totals", "--output", tmp_path / "all.txt")
     assert (whole.code, whole.stdout) == (0, "")
-    assert len((tmp_path / "all.txt").read_text().splitlines()) == 8
+    assert len((tmp_path / "all.txt").read_text().splitlines()) == 13
 
 
 def test_a_row_of_a_table_is_one_line_and_no_order_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +81,7 @@ def test_a_row_of_a_table_is_one_line_and_no_order_to_the_terminal(capsys: pytes
     ]
 
 
-@pytest.mark.parametrize("option", ["--key=sku=\udce9", "--where=sku = '\udce9'"])
+@pytest.mark.parametrize("option", ["--key=customer=\udce9", "--where=customer = '\udce9'"])
 def test_what_is_asked_for_is_utf_8(option: str) -> None:
     tidegate("state", "read", SAVEPOINT, "totals", option).says(2, "is not UTF-8 text")
 
@@ -91,7 +89,7 @@ def test_what_is_asked_for_is_utf_8(option: str) -> None:
 def test_read_takes_any_limit() -> None:
     done = tidegate("state", "read", SAVEPOINT, "totals", "--limit", 10**20)
     done.says(0)
-    assert len(done.stdout.splitlines()) == 8
+    assert len(done.stdout.splitlines()) == 13
 
 
 def test_a_parquet_file_that_cannot_be_written_is_told_and_so_is_a_damaged_state(tmp_path: Path) -> None:
@@ -106,14 +104,15 @@ def test_a_parquet_file_that_cannot_be_written_is_told_and_so_is_a_damaged_state
 
 
 def test_read_gives_lines_of_json_and_parquet(tmp_path: Path) -> None:
-    done = tidegate("state", "read", SAVEPOINT, "totals", "--where", "orders > 40", "--format", "json")
+    done = tidegate("state", "read", SAVEPOINT, "totals", "--where", "n > 2 and customer = 'bob'", "--format", "json")
     (row,) = map(json.loads, done.stdout.splitlines())
-    assert (row["sku"], row["orders"], row["__tidegate_key_group"]) == ("s6", 45, 21)
-    done = tidegate("state", "read", SAVEPOINT, "totals", "--key", "sku=s6", "--raw", "--format", "json")
-    assert json.loads(done.stdout)["orders.count"] == 45
+    assert (row["day"], row["n"], row["__tidegate_key_group"]) == ("2026-01-02", 3, 11)
+    key = ("--key", "customer=bob", "--key", "day=2026-01-02")
+    done = tidegate("state", "read", SAVEPOINT, "totals", *key, "--raw", "--format", "json")
+    assert json.loads(done.stdout)["n.count"] == 3
     target = tmp_path / "rows.parquet"
     tidegate("state", "read", SAVEPOINT, "totals", "--format", "parquet", "--output", target).says(0)
-    assert pl.read_parquet(target).height == 7
+    assert pl.read_parquet(target).height == 12
     tidegate("state", "read", SAVEPOINT, "totals", "--format", "parquet").says(2, "name a file with --output")
     tidegate("state", "read", SAVEPOINT, "totals", "--format", "json", "--output", tmp_path / "no" / "x").says(
         1, "cannot be written: No such file"
@@ -123,9 +122,9 @@ def test_read_gives_lines_of_json_and_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("read", SAVEPOINT, "sums"), "it has: totals, visits"),
-        (("read", SAVEPOINT, "totals", "--key", "sku"), "write COLUMN=VALUE"),
-        (("read", SAVEPOINT, "totals", "--key", "sku=a", "--key", "sku=b"), "is given twice"),
+        (("read", SAVEPOINT, "sums"), "it has: best, closing, early"),
+        (("read", SAVEPOINT, "totals", "--key", "customer"), "write COLUMN=VALUE"),
+        (("read", SAVEPOINT, "totals", "--key", "customer=a", "--key", "customer=b"), "is given twice"),
         (("list", GOLDEN / "nowhere"), "there is no such file or directory"),
         (("diff", SAVEPOINT, SAVEPOINT, "sums"), "has state of a step 'sums'"),
     ],
@@ -190,7 +189,7 @@ def test_a_savepoint_in_an_object_store_is_reached_as_a_pipeline_file_says(tmp_p
             ("savepoint", "list", f"s3://{BUCKET}/a"),
             ("state", "list", address),
             ("state", "diff", address, address),
-            ("state", "read", address, "totals", "--key", "sku=s0"),
+            ("state", "read", address, "totals", "--key", "customer=ann"),
         ):
             tidegate(*arguments, "--of", file).says(0)
-        tidegate("state", "read", address, "totals", "--of", file, "--limit", 1).says(0, "30629")
+        tidegate("state", "read", address, "totals", "--of", file, "--limit", 1).says(0, "32.50")

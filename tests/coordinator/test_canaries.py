@@ -209,7 +209,7 @@ def test_a_planted_bug_is_found(plant: Patch, monkeypatch: pytest.MonkeyPatch) -
         run_state_machine_as_test(
             World,
             settings=settings(
-                max_examples=200,
+                max_examples=1000,  # it stops at the first that finds the bug
                 stateful_step_count=60,
                 deadline=None,
                 derandomize=True,

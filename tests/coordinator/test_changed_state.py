@@ -341,7 +341,7 @@ def test_a_source_that_is_renamed_continues_and_one_that_is_new_begins() -> None
 @pytest.mark.parametrize(
     "meanings",
     [{}, {A: means(x="1")}, {A: means("elsewhere", x="1")}],
-    ids=["of an older release", "that it feeds", "that it does not feed"],
+    ids=["of a step without digests", "that it feeds", "that it does not feed"],
 )
 def test_whatever_the_checkpoint_has_can_be_renamed(meanings: dict[OperatorName, Meaning]) -> None:
     both = msgspec.structs.replace(FROM_S, states=HELD.states)

@@ -30,6 +30,7 @@ def common(sequence: int, floor: int, attempt: int = 1) -> dict[str, Any]:
         "reserved_to": CheckpointId(9),
         "identity": IDENTITY,
         "at_ms": 1,
+        "journal": "j",
     }
 
 

@@ -121,7 +121,7 @@ class World(WorldBase):
         else:
             path = state_name(checkpoint, OperatorName("out"), SlotIndex(who))
             self.storage.put(path, b"state")
-            handle = StateHandle(OperatorName("out"), SlotIndex(who), path, 5, "00")
+            handle = StateHandle(OperatorName("out"), SlotIndex(who), path, 5, "00", 0, "")
             ack = self.sinks[who].acknowledge(checkpoint, self.positions[checkpoint], handle)
             for one in ack.committables:
                 listed = self.journal.state.committables

@@ -69,8 +69,8 @@ def test_a_name_that_kafka_does_not_know_is_new() -> None:
         ),
         (Known(mirrored=True), "its consumer group has offsets"),
         (
-            Known(ids=(TransactionalId("shop.out.0.1.0"),), journals=("",)),
-            r"transactional ids of it \(shop.out.0.1.0\)",
+            Known(ids=(TransactionalId("shop.out.0.1-j.0"),), journals=("j",)),
+            r"transactional ids of it \(shop.out.0.1-j.0\)",
         ),
     ],
     ids=["record", "offsets", "ids"],
@@ -154,11 +154,11 @@ def test_while_running_only_a_stranger_or_a_newer_attempt_ends_it() -> None:
 def test_without_a_record_open_transactions_of_another_directory_are_a_running_daemon() -> None:
     """The consumer group may not be read: then nobody fences the other in turns."""
     state = after(3)
-    running = Known(open_journals=("", state.journal, "0a1b2c3d"), journals=("0a1b2c3d", state.journal))
+    running = Known(open_journals=(state.journal, "0a1b2c3d"), journals=("0a1b2c3d", state.journal))
     with pytest.raises(PipelineKnown, match=r"journal 0a1b2c3d.*does another daemon run\?"):
         decide_owner(state, running, place=PLACE, consent=False)
-    assert decide_owner(state, running, place=PLACE, consent=True) == ("", "0a1b2c3d")
-    mine = msgspec.structs.replace(running, open_journals=("", state.journal))
+    assert decide_owner(state, running, place=PLACE, consent=True) == ("0a1b2c3d",)
+    mine = msgspec.structs.replace(running, open_journals=(state.journal,))
     assert decide_owner(state, mine, place=PLACE, consent=False) == ()
 
 

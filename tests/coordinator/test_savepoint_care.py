@@ -36,7 +36,7 @@ from tidegate.coordinator.savepoint_care import (
 from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle, StateKind
 from tidegate.datatypes import BIGINT, STRING
-from tidegate.ids import StateName
+from tidegate.ids import OperatorName, SlotIndex, StateName
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.snapshot import encode_snapshot
 from tidegate.storage.base import ObjectCorrupt, Storage
@@ -52,9 +52,15 @@ TOTALS = StateDeclaration(StateName("totals"), SHAPE)
 def stored(storage: Storage, subtask: int, keys: int, operator: str = "totals") -> StateHandle:
     entries = [((f"key {number}",), (number,)) for number in range(keys)]
     data = seal(encode_snapshot(operator, TOTALS, {subtask: entries}))
-    made = handle(7, subtask=subtask, size=len(data))
-    storage.put(made.path, data)
-    return msgspec.structs.replace(made, sha256=hashlib.sha256(data).hexdigest(), state=TOTALS.name)
+    path = handle(7, subtask=subtask).path
+    storage.put(path, data)
+    return handle_of(path, subtask, data)
+
+
+def handle_of(path: str, subtask: int, data: bytes) -> StateHandle:
+    digest = hashlib.sha256(data).hexdigest()
+    where = (OperatorName("totals"), SlotIndex(subtask), path, len(data), digest)
+    return StateHandle(*where, *derive_head(data), state=TOTALS.name)
 
 
 def checkpoint_in(storage: Storage) -> CompletedCheckpoint:
@@ -118,7 +124,8 @@ def test_C29_every_damaged_file_is_named(path: Path, how: str) -> None:
 def forge(path: Path, old: StateHandle, data: bytes, **changes: object) -> None:
     """A savepoint whose checksums fit, and which is wrong all the same."""
     found = read_savepoint(folder_of(path))
-    new = msgspec.structs.replace(old, sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
+    digest, of_nothing = hashlib.sha256(data).hexdigest(), hashlib.sha256(b"").hexdigest()
+    new = msgspec.structs.replace(old, sha256=digest, size_bytes=len(data), head_bytes=0, head_sha256=of_nothing)
     states = tuple(new if one.path == old.path else one for one in found.checkpoint.states)
     forged = msgspec.structs.replace(found, checkpoint=msgspec.structs.replace(found.checkpoint, states=states))
     (path / old.path).write_bytes(data)
@@ -210,19 +217,16 @@ def test_a_head_with_another_checksum_than_the_metadata_has_is_found() -> None:
     """A restore of some key groups would refuse it."""
     storage = FakeStorage()
     one = stored(storage, 0, 3)
-    head_bytes, head_sha256 = derive_head(storage.get(one.path))
-    whole = msgspec.structs.replace(one, head_bytes=head_bytes, head_sha256=head_sha256)
-    assert examine_state(storage, whole) == 3
+    assert examine_state(storage, one) == 3
     with pytest.raises(ObjectCorrupt, match=r"its first .* are not those that the metadata has a checksum of"):
-        examine_state(storage, msgspec.structs.replace(whole, head_bytes=head_bytes + 1))
+        examine_state(storage, msgspec.structs.replace(one, head_bytes=one.head_bytes + 1))
 
 
 def test_a_state_without_entries_is_whole() -> None:
     storage = FakeStorage()
     data = seal(encode_snapshot("totals", TOTALS, {}))
     storage.put("state/f", data)
-    empty = handle(7, path="state/f", size=len(data))
-    assert examine_state(storage, msgspec.structs.replace(empty, sha256=hashlib.sha256(data).hexdigest())) == 0
+    assert examine_state(storage, handle_of("state/f", 0, data)) == 0
 
 
 @pytest.mark.parametrize(("location", "removed"), [("memory/savepoint-a/", True), ("memory/savepoint-a/X", False)])

@@ -45,7 +45,7 @@ def handle(
     checkpoint: int, operator: str = "totals", subtask: int = 0, path: str | None = None, size: int = 10
 ) -> StateHandle:
     name = path or state_name(CheckpointId(checkpoint), OperatorName(operator), SlotIndex(subtask))
-    return StateHandle(OperatorName(operator), SlotIndex(subtask), name, size, "00")
+    return StateHandle(OperatorName(operator), SlotIndex(subtask), name, size, "00", 0, "")
 
 
 def committable(
@@ -62,7 +62,7 @@ def committable(
         subtask=SlotIndex(0),
         attempt=ATTEMPT,
         checkpoint=CheckpointId(checkpoint),
-        transactional_id=TransactionalId(f"shop.out.0.{ATTEMPT}.{pool_slot}"),
+        transactional_id=TransactionalId(f"shop.out.0.{ATTEMPT}-j.{pool_slot}"),
         producer_id=producer_id,
         producer_epoch=epoch,
         written=(written,),

@@ -89,7 +89,7 @@ class SinkModel:
     def __init__(self, subtask: SubtaskId, attempt: Attempt, position: int, producers: list[int]) -> None:
         self.subtask, self.attempt, self.position, self.producers = subtask, attempt, position, producers
         self.last_acked = 0
-        self.free = deque(TransactionalId(f"shop.out.{subtask.index}.{attempt}.{slot}") for slot in range(POOL))
+        self.free = deque(TransactionalId(f"shop.out.{subtask.index}.{attempt}-j.{slot}") for slot in range(POOL))
         self.unconfirmed: list[Committable] = []
         self.inbox: deque[NotifyCompleted] = deque()
         self.base: tuple[StateHandle, ...] = ()
@@ -117,7 +117,7 @@ class SinkModel:
         note = self.inbox.popleft()
         self.base = tuple(state for state in note.checkpoint.states if state.subtask == self.subtask.index)
         self.unconfirmed = [one for one in self.unconfirmed if one.checkpoint > note.checkpoint.id]
-        mine = f"shop.out.{self.subtask.index}.{self.attempt}."
+        mine = f"shop.out.{self.subtask.index}.{self.attempt}-j."
         self.free.extendleft(sorted(name for name in note.released if name.startswith(mine)))
 
 

@@ -22,7 +22,7 @@ from tidegate.plan.graph import Node, Plan, Vertex
 from tidegate.sinks.hanging import RIPE_S, Hanging, Left, MendReport, Verdict
 
 OPENED = OpenTransaction(TopicPartition("out", 3), Producer(9, 5), 120, -1)
-OWN = TransactionalId("shop.out.0.1.2")
+OWN = TransactionalId("shop.out.0.1-j.2")
 
 
 def hanging(verdict: Verdict) -> Hanging:

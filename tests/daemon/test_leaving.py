@@ -156,7 +156,7 @@ def figure(metrics: PipelineMetrics, name: str, **labels: str) -> float | None:
 def test_transactions_that_the_end_of_an_attempt_commits_and_aborts_are_counted() -> None:
     journal, _ = journal_with()
     kafka, metrics = Kafka(Outcome.ENDED_NOW), PipelineMetrics("shop", "0")
-    kafka.open = (TransactionalId("shop.out.0.2.1"), TransactionalId("shop.out.0.2.2"))
+    kafka.open = (TransactionalId("shop.out.0.2-j.1"), TransactionalId("shop.out.0.2-j.2"))
     left_by(journal, kafka, metrics=metrics)
     assert figure(metrics, "transactions_total", result="committed") == 1
     assert figure(metrics, "transaction_commit_seconds_count") == 1

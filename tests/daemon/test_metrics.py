@@ -64,8 +64,8 @@ def committable(checkpoint: int, records: int) -> Committable:
 
 def completed(checkpoint: int, *committables: Committable) -> CompletedCheckpoint:
     states = (
-        StateHandle(TOTALS, SlotIndex(0), "a", 700, "x"),
-        StateHandle(TOTALS, SlotIndex(1), "b", 300, "y"),
+        StateHandle(TOTALS, SlotIndex(0), "a", 700, "x", 0, ""),
+        StateHandle(TOTALS, SlotIndex(1), "b", 300, "y", 0, ""),
     )
     positions = (SourcePositions(ORDERS, ((TopicPartition("orders", 0), 10),)),)
     return CompletedCheckpoint(CheckpointId(checkpoint), FIRST, 500_000, 500_250, positions, states, committables)

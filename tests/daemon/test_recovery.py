@@ -63,7 +63,7 @@ def test_what_is_left_of_an_exactly_once_run_is_aborted_in_at_least_once_mode_to
         fenced.append(what)
         if refused:
             raise KafkaRefused("not authorized; grant WRITE")
-        return ["shop.out.0.1.0"]
+        return ["shop.out.0.1-j.0"]
 
     old = Loopback(plan_of("stateless"), ROWS)
     play(old, read_and_save)

@@ -1,6 +1,6 @@
-"""Pipelines with one step of every kind that has state, played in one thread: records, restore, what comes out.
+"""A pipeline with one step of every kind that has state, played in one thread: records, restore, what comes out.
 
-The files of `format-2-steps` and `format-2-parts` were made with these records; the tests restore them and play on.
+`freeze.py` writes the golden files with these records; the tests restore them and play on.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ from tidegate.testing.harness import Harness, Snapshot
 from tidegate.testing.log import Log
 from tidegate.testing.parts import MemoryStorage, VirtualClock
 
-STEPS = Path(__file__).with_name("format-2-steps")
-PARTS = Path(__file__).with_name("format-2-parts")
+FILES = Path(__file__).with_name("format-1")
+PIPELINE = Path(__file__).with_name("pipeline.yaml").read_text(encoding="utf-8")
 ENDS = {TopicPartition(topic, number): 40 for topic in ("orders", "lines") for number in range(2)}
 CUSTOMERS = ("ann", "bob", None, "zoë")
 BEGINS_MS = 1_767_225_600_000
 
 
-def load_plan(parallelism: int, folder: Path = STEPS) -> Plan:
-    """The plan of the pipeline file."""
-    text = (folder / "pipeline.yaml").read_text(encoding="utf-8")
+def load_plan(parallelism: int, text: str = PIPELINE) -> Plan:
+    """The plan of a pipeline file."""
     loaded = parse_pipeline(text.replace("parallelism: 2", f"parallelism: {parallelism}"), "pipeline.yaml", {})
     assert not loaded.problems, loaded.problems
     return build_plan(loaded)

@@ -1,4 +1,4 @@
-"""What the pipeline of `format-2-steps` calls."""
+"""What the pipeline of `pipeline.yaml` calls."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Freezes what today's release writes: `python -m tests.golden.freeze tests/golden/format-2-parts` made that folder.
+"""Freezes what is written today: `python -m tests.golden.freeze tests/golden/format-1` makes that folder.
 
-A change of any persisted byte needs a further set, made before the release in which the change is; its name says what
-is new. Sets that are there never change, and are not made again: a folder that exists is refused.
+Until the first release a change of the format replaces the set: remove the folder and freeze it again. From then on a
+set never changes, and a change of the format needs a further one.
 
 A pipeline is played in two lives. In between an aggregate is added, and the meaning of another changes with a word. The
 last checkpoint has rows in flight, and builds on files of the one before it; so does the savepoint. Slot 0 keeps its
@@ -19,15 +19,14 @@ from typing import Any
 
 import msgspec
 
-from tests.golden.bench import BEGINS_MS, ENDS, contents, feed_some, load_plan, play_on, rows_in_flight
-from tidegate.checks.upgrade_check import derive_offline_facts
+from tests.golden.bench import BEGINS_MS, ENDS, PIPELINE, contents, feed_some, load_plan, play_on, rows_in_flight
 from tidegate.coordinator.entries import Identity, Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import RestorePlan, decide_restore
 from tidegate.coordinator.savepoint import write_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import Spoken
-from tidegate.errors import TidegateError
+from tidegate.checks.upgrade_check import derive_offline_facts
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
@@ -40,7 +39,6 @@ from tidegate.testing.harness import Harness, Snapshot
 from tidegate.testing.log import Log
 from tidegate.testing.parts import MemoryStorage, VirtualClock
 
-PIPELINE = Path(__file__).with_name("pipeline.yaml")
 BEFORE = (
     ("sum(amount * 2)", "sum(amount)"),
     ("      added: max(small)\n", ""),
@@ -52,13 +50,6 @@ BACKENDS = ("memory", "rocksdb")
 WRITER = Writer("a1b2c3d4e5f60718", "golden", 1)
 RETAINED = 2
 SAVEPOINT = "savepoint-golden"
-
-
-class FolderExists(TidegateError):
-    """Golden files are made once."""
-
-    code = "golden-exists"
-    exit_code = 2
 
 
 class Life(Harness):
@@ -113,21 +104,15 @@ class Life(Harness):
 
 
 def freeze(folder: Path) -> None:
-    """Write the set. Raises FolderExists, and writes nothing then."""
-    try:
-        folder.mkdir(parents=True)
-    except FileExistsError as failure:
-        message = f"{folder} is there: golden files never change; give a further set another name"
-        raise FolderExists(message, folder=str(folder)) from failure
-    text = PIPELINE.read_text(encoding="utf-8")
+    """Write the set. Raises FileExistsError, and writes nothing then."""
+    folder.mkdir(parents=True)
+    text = PIPELINE
     for now, former in BEFORE:
         assert now in text, now
-        (folder / "pipeline.yaml").write_text(text := text.replace(now, former), encoding="utf-8")
-    before = load_plan(2, folder)
-    (folder / "pipeline.yaml").write_bytes(PIPELINE.read_bytes())
-    plan = load_plan(2, folder)
+        text = text.replace(now, former)
+    plan = load_plan(2)
     files = LocalStorage(str(folder / "checkpoints"))
-    saved = _play(before, plan, files, LocalStorage(str(folder / "savepoints")))
+    saved = _play(load_plan(2, text), plan, files, LocalStorage(str(folder / "savepoints")))
     _write_expected(folder, plan, files, saved)
 
 
@@ -202,7 +187,7 @@ def _write_expected(folder: Path, plan: Plan, files: Storage, saved: CompletedCh
     """Read by today's code, of both backends, at another parallelism than that of the files."""
     newest = Journal(files, WRITER, retained=RETAINED, id_reserve=1).read().newest_checkpoint
     assert newest is not None
-    three = load_plan(3, folder)
+    three = load_plan(3)
     state = _content(three, newest, files)
     of_savepoint = _content(three, saved, LocalStorage(str(folder / "savepoints" / SAVEPOINT)))
     expected = {
@@ -238,7 +223,4 @@ def _fail(line: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        freeze(Path(sys.argv[1]))
-    except FolderExists as failure:
-        sys.exit(failure.message)
+    freeze(Path(sys.argv[1]))

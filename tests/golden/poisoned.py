@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.golden import test_format_1, test_format_2, test_format_2_parts, test_format_2_steps
+from tests.golden import test_restore
 from tests.golden.bench import close, load_plan, restore
 from tests.support.rig import read_journal
 from tests.task import test_inflight
@@ -55,32 +55,20 @@ def is_poisoned() -> bool:
 
 def do_all(folder: Path) -> Iterator[str]:
     """What was done; each part compares what it has read with what is expected."""
-    first, second, steps, parts = (folder / one for one in ("format-1", "format-2", "format-2-steps", "format-2-parts"))
     for backend in BACKENDS:
-        test_format_1.test_the_newest_checkpoint_is_restored(first, 3, backend)
-        yield f"format 1, checkpoint and rows in flight, {backend}"
-        test_format_2.test_the_checkpoint_is_restored(2, backend)
-        yield f"format 2, checkpoint, {backend}"
-        test_format_2_steps.test_states_of_every_step_are_restored(steps, 3, backend)
+        test_restore.test_states_of_every_step_are_restored(folder, 3, backend)
         yield f"every kind of step, checkpoint, {backend}"
-        test_format_2_parts.test_states_of_every_step_are_restored(parts, 3, backend)
-        yield f"files in parts, checkpoint, {backend}"
-    test_format_1.test_the_savepoint_is_restored(first, 2)
-    test_format_2_steps.test_the_savepoint_is_restored(steps)
-    test_format_2_parts.test_the_savepoint_is_restored(parts)
+    test_restore.test_the_savepoint_is_restored(folder)
     yield "savepoints"
-    test_format_2_steps.test_rows_in_flight_are_restored(steps)
-    test_format_2_parts.test_rows_in_flight_are_restored(parts)
-    test_inflight.test_a_file_of_the_first_format_is_still_read()
+    test_restore.test_rows_in_flight_are_restored(folder)
     yield "rows in flight"
-    assert second.is_dir()
-    yield from write_all(folder, steps)
+    yield from write_all(folder)
 
 
-def write_all(folder: Path, steps: Path) -> Iterator[str]:
+def write_all(folder: Path) -> Iterator[str]:
     """What this release writes: state in full, rows in flight, a savepoint, and its way back."""
-    plan, storage = load_plan(2), LocalStorage(str(steps / "checkpoints"))
-    entry = read_journal(steps / "checkpoints").retained[-1]
+    plan, storage = load_plan(2), LocalStorage(str(folder / "checkpoints"))
+    entry = read_journal(folder / "checkpoints").retained[-1]
     for backend in BACKENDS:
         written = 0
         for _, subtasks in restore(plan, entry.checkpoint, storage, backend):

@@ -20,7 +20,7 @@ from tidegate.kafka.producer_properties import (
 )
 
 SERVERS = {"bootstrap.servers": "a:1, SSL://b:2"}
-IDENTITY = TransactionalId("p.s.0.1.0")
+IDENTITY = TransactionalId("p.s.0.1-j.0")
 
 
 def test_the_engine_wins_over_the_user() -> None:

@@ -43,8 +43,8 @@ def test_the_end_of_a_transaction_names_exactly_it_and_how_it_ends(commit: bool)
 
 def test_an_id_is_fenced_by_somebody_who_had_no_part_in_its_transaction() -> None:
     """With a producer id and epoch it would be the question of that producer, and refused when there is a newer one."""
-    request = fence_request(TransactionalId("p.out.0.1.0"), 1000)
-    assert (request.transactional_id, request.transaction_timeout_ms) == ("p.out.0.1.0", 1000)
+    request = fence_request(TransactionalId("p.out.0.1-j.0"), 1000)
+    assert (request.transactional_id, request.transaction_timeout_ms) == ("p.out.0.1-j.0", 1000)
     assert (request.producer_id, request.producer_epoch) == (-1, -1)
     assert versions(request) == (None, 4), "newer ones are of another protocol of transactions"
 

@@ -100,7 +100,7 @@ class Coordinator:
         return self.known
 
 
-ID = TransactionalId("p.out.0.1.0")
+ID = TransactionalId("p.out.0.1-j.0")
 ONGOING = TransactionDescription(CoordinatorState.ONGOING, Producer(7, 3), 60_000, 0, frozenset())
 
 

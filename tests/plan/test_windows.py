@@ -421,8 +421,8 @@ def test_sessions_with_another_interval_of_early_results_can_only_be_reset() -> 
     """Rows wait by the time of the next result: sessions that they join may be closed before the new one."""
     ten, twenty = (window_of(plan_of(EARLY.replace("10s", every))).states(128)[0] for every in ("10s", "20s"))
     assert judge(ten.shape, twenty).reason == "its window was session, early each 10s and is session, early each 20s"
-    older = msgspec.structs.replace(ten.shape, serializer=Serializer())  # what older releases have written
-    assert judge(older, ten).fit is Fit.AS_IS
+    late = msgspec.structs.replace(ten.shape, serializer=Serializer())  # without early results
+    assert judge(late, ten).fit is Fit.AS_IS
 
 
 def test_a_sink_has_from_or_is_named_as_late() -> None:

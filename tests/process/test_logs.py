@@ -399,7 +399,7 @@ def test_the_line_of_a_checkpoint() -> None:
             60_000,
         )
 
-    handle = StateHandle(OperatorName("totals"), SlotIndex(0), "a", 12_595, "x")
+    handle = StateHandle(OperatorName("totals"), SlotIndex(0), "a", 12_595, "x", 0, "")
     checkpoint = CompletedCheckpoint(
         CheckpointId(42), Attempt(1), 1000, 1123, (), (handle,), (committable(42), committable(41)), final=True
     )

@@ -54,7 +54,7 @@ def test_a_journal_entry_that_nobody_needs_is_a_violation(world: World) -> None:
 
 def test_an_open_transaction_of_the_pipeline_is_a_violation(world: World) -> None:
     now_ms = world.kernel.clock.now_ms()
-    name = TransactionalId("simulated.sums.0.99.0")
+    name = TransactionalId("simulated.sums.0.99-j.0")
     owner = world.broker.init_producer(now_ms, name, 60_000)
     assert check_left(world) == []
     world.broker.add_partitions(now_ms, name, *owner, [world.outputs.places[0]])

@@ -65,7 +65,7 @@ class DrivenSink:
         self.woken = threading.Event()
         self.sink = KafkaSink(
             operator,
-            SinkPlacement(pipeline, SlotIndex(subtask), Attempt(attempt), timeout_ms, exactly_once=exactly_once),
+            SinkPlacement(pipeline, SlotIndex(subtask), Attempt(attempt), timeout_ms, "j", exactly_once=exactly_once),
             self.woken.set,
         )
         self.sink.open()

@@ -30,7 +30,7 @@ def committable(number: int, partitions: int = 2) -> Committable:
         subtask=SlotIndex(number),
         attempt=Attempt(1),
         checkpoint=CheckpointId(4),
-        transactional_id=TransactionalId(f"p.totals.{number}.1.0"),
+        transactional_id=TransactionalId(f"p.totals.{number}.1-j.0"),
         producer_id=number,
         producer_epoch=0,
         written=tuple(WrittenRange(TopicPartition("out", index), 10, 20, 5) for index in range(partitions)),
@@ -159,55 +159,56 @@ def test_contradicting_markers_stop_with_what_was_found() -> None:
 @pytest.mark.parametrize("state", list(CoordinatorState))
 def test_only_open_transactions_are_fenced(state: CoordinatorState) -> None:
     client = ScriptedClient({})
-    client.listed = [TransactionListing(TransactionalId("p.totals.0.1.0"), 1, state)]
-    fenced = Committer(client).fence_leftovers("p", [], Attempt(2))
+    client.listed = [TransactionListing(TransactionalId("p.totals.0.1-j.0"), 1, state)]
+    fenced = Committer(client).fence_leftovers("p", [], Attempt(2), "j")
     assert bool(fenced) == (state is CoordinatorState.ONGOING)
     assert client.fenced == fenced
 
 
 def test_a_restart_of_many_slots_tells_of_its_leftovers_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     client = ScriptedClient({})
-    ids = [TransactionalId(f"p.totals.{slot}.1.0") for slot in range(50)]
+    ids = [TransactionalId(f"p.totals.{slot}.1-j.0") for slot in range(50)]
     client.listed = [TransactionListing(one, 1, CoordinatorState.ONGOING) for one in ids]
     with caplog.at_level("INFO"):
-        assert Committer(client).fence_leftovers("p", [], Attempt(2)) == ids
+        assert Committer(client).fence_leftovers("p", [], Attempt(2), "j") == ids
     assert client.fenced == ids
     (line,) = (record.getMessage() for record in caplog.records if record.name.startswith("tidegate."))
-    assert line.startswith("aborted 50 open transactions of attempts that have ended: p.totals.0.1.0, ")
+    assert line.startswith("aborted 50 open transactions of attempts that have ended: p.totals.0.1-j.0, ")
     assert line.endswith(" and 46 more")
 
 
 @pytest.mark.parametrize(
-    "identity", ["p.totals.0.2.0", "p.totals.0.3.0", "p.x.totals.0.1.0", "p.totals.0.1", "pp.totals.0.1.0", "p.own"]
+    "identity",
+    ["p.totals.0.2-j.0", "p.totals.0.3-j.0", "p.x.totals.0.1-j.0", "p.totals.0.1", "pp.totals.0.1-j.0", "p.own"],
 )
 def test_newer_attempts_and_other_peoples_ids_are_left_alone(identity: str) -> None:
     client = ScriptedClient({})
     client.listed = [TransactionListing(TransactionalId(identity), 1, CoordinatorState.ONGOING)]
-    assert Committer(client).fence_leftovers("p", [], Attempt(2)) == []
+    assert Committer(client).fence_leftovers("p", [], Attempt(2), "j") == []
 
 
 def test_what_stands_behind_other_peoples_ids_in_the_list_is_fenced() -> None:
     client = ScriptedClient({})
     client.listed = [
         TransactionListing(TransactionalId("p.own"), 1, CoordinatorState.ONGOING),
-        TransactionListing(TransactionalId("p.totals.0.1.0"), 2, CoordinatorState.COMPLETE_COMMIT),
-        TransactionListing(TransactionalId("p.totals.1.1.0"), 3, CoordinatorState.ONGOING),
+        TransactionListing(TransactionalId("p.totals.0.1-j.0"), 2, CoordinatorState.COMPLETE_COMMIT),
+        TransactionListing(TransactionalId("p.totals.1.1-j.0"), 3, CoordinatorState.ONGOING),
     ]
-    assert Committer(client).fence_leftovers("p", [], Attempt(2)) == ["p.totals.1.1.0"]
+    assert Committer(client).fence_leftovers("p", [], Attempt(2), "j") == ["p.totals.1.1-j.0"]
 
 
 def test_ids_of_unfinished_committables_are_kept() -> None:
     client = ScriptedClient({})
     one = committable(1).transactional_id
     client.listed = [TransactionListing(one, 1, CoordinatorState.ONGOING)]
-    assert Committer(client).fence_leftovers("p", {one}, Attempt(2)) == []
+    assert Committer(client).fence_leftovers("p", {one}, Attempt(2), "j") == []
 
 
 def test_X07_leftovers_of_another_checkpoint_directory_are_fenced_whatever_their_attempt(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     client = ScriptedClient({})
-    foreign = ["p.totals.0.9-0a1b2c3d.0", "p.totals.0.9.0"]  # the second one is of an older release
+    foreign = ["p.totals.0.9-0a1b2c3d.0", "p.totals.0.9-77777777.0"]
     own = ["p.totals.0.1-99999999.0", "p.totals.0.2-99999999.0"]
     client.listed = [TransactionListing(TransactionalId(one), 1, CoordinatorState.ONGOING) for one in (*foreign, *own)]
     with caplog.at_level("INFO"):
@@ -215,7 +216,10 @@ def test_X07_leftovers_of_another_checkpoint_directory_are_fenced_whatever_their
     assert set(fenced) == {*foreign, own[0]}
     assert any("of pipeline p from another checkpoint directory: " in line for line in caplog.messages)
     client.fenced.clear()
-    assert Committer(client).fence_leftovers("p", [], Attempt(2), "99999999", others=[""]) == [own[0], foreign[1]]
+    assert Committer(client).fence_leftovers("p", [], Attempt(2), "99999999", others=["77777777"]) == [
+        own[0],
+        foreign[1],
+    ]
     assert Committer(client).fence_leftovers("p", [], Attempt(3), "99999999", others=[], since=Attempt(2)) == [own[1]]
 
 

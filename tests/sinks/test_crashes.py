@@ -69,7 +69,7 @@ def test_next_transaction_open_at_the_crash_is_not_published(cluster: Cluster, s
     process, committables = start_writer(cluster, topic, 300, 200)
     kill(process)
     assert cluster.committer.commit(permit(committables)) == [Outcome.ENDED_NOW]
-    fenced = cluster.committer.fence_leftovers(cluster.pipeline, [], Attempt(2))
+    fenced = cluster.committer.fence_leftovers(cluster.pipeline, [], Attempt(2), "j")
     assert len(fenced) == 1
     assert fenced != [committables[0].transactional_id]
     assert cluster.values(topic) == list(range(300))
@@ -80,7 +80,7 @@ def test_committables_that_wait_are_not_fenced(cluster: Cluster, start_writer: S
     process, committables = start_writer(cluster, topic, 100, 0)
     kill(process)
     keep = [committable.transactional_id for committable in committables]
-    assert cluster.committer.fence_leftovers(cluster.pipeline, keep, Attempt(2)) == []
+    assert cluster.committer.fence_leftovers(cluster.pipeline, keep, Attempt(2), "j") == []
     assert cluster.committer.commit(permit(committables)) == [Outcome.ENDED_NOW]
 
 
@@ -90,8 +90,8 @@ def test_open_transactions_of_this_attempt_and_of_other_pipelines_are_left_alone
     driven.write(rows(range(10)))
     committables = driven.prepared(1).committables
     shorter = cluster.pipeline.rsplit(".", 1)[0]
-    assert cluster.committer.fence_leftovers(cluster.pipeline, [], Attempt(5)) == []
-    assert cluster.committer.fence_leftovers(shorter, [], Attempt(9)) == []
+    assert cluster.committer.fence_leftovers(cluster.pipeline, [], Attempt(5), "j") == []
+    assert cluster.committer.fence_leftovers(shorter, [], Attempt(9), "j") == []
     assert cluster.client.describe(committables[0].transactional_id) is not None
     assert cluster.committer.commit(permit(committables)) == [Outcome.ENDED_NOW]
 
@@ -193,7 +193,9 @@ def test_zombie_transaction_on_its_own_old_id_is_fenced_by_the_janitor(cluster: 
     zombie.write(rows(range(100)))
     zombie.written()
     committer = cluster.committer
-    wait_until(lambda: len(committer.fence_leftovers(cluster.pipeline, [], Attempt(2))) == 1, "the open one is fenced")
+    wait_until(
+        lambda: len(committer.fence_leftovers(cluster.pipeline, [], Attempt(2), "j")) == 1, "the open one is fenced"
+    )
     again = cluster.sink(topic, attempt=1)
     again.write(rows(range(100, 200)))
     (late,) = again.prepared(1).committables
@@ -202,7 +204,7 @@ def test_zombie_transaction_on_its_own_old_id_is_fenced_by_the_janitor(cluster: 
     (good,) = current.prepared(2).committables
     committer.commit(permit([good], 2))
     assert cluster.values(topic, settled=False) == []
-    assert committer.fence_leftovers(cluster.pipeline, [], Attempt(2)) == [late.transactional_id]
+    assert committer.fence_leftovers(cluster.pipeline, [], Attempt(2), "j") == [late.transactional_id]
     assert cluster.values(topic) == list(range(200, 300))
     with pytest.raises(SinkFailed):
         zombie.write(rows(range(300, 400)))
@@ -210,4 +212,4 @@ def test_zombie_transaction_on_its_own_old_id_is_fenced_by_the_janitor(cluster: 
 
 
 def test_unknown_id_is_answered_as_unknown(cluster: Cluster, client: TransactionClient) -> None:
-    assert client.describe(TransactionalId(f"{cluster.pipeline}.never.0.1.0")) is None
+    assert client.describe(TransactionalId(f"{cluster.pipeline}.never.0.1-j.0")) is None

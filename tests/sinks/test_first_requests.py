@@ -73,7 +73,7 @@ def test_hurt_first_requests_end_exact_or_failed(
             expected = list(range(RECORDS))
         except SinkFailed as failed:
             print(f"failed: {failed.message}")
-            cluster.committer.fence_leftovers(cluster.pipeline, [], Attempt(2))
+            cluster.committer.fence_leftovers(cluster.pipeline, [], Attempt(2), "j")
         finally:
             proxy.rule = lambda request: Verdict.FORWARD
         assert proxy.hurt > before, "the planned fault did not happen"
@@ -119,7 +119,7 @@ def test_a_swallowed_request_fails_the_interval(
         finally:
             proxy.rule = lambda request: Verdict.FORWARD
         assert proxy.hurt
-        cluster.committer.fence_leftovers(cluster.pipeline, [], Attempt(2))
+        cluster.committer.fence_leftovers(cluster.pipeline, [], Attempt(2), "j")
         assert cluster.values(topic) == []
     finally:
         cluster.close()

@@ -34,9 +34,9 @@ from tidegate.sinks.hanging import (
 )
 
 PART = TopicPartition("out", 3)
-OWN = TransactionalId("shop.eu.totals.0.7.2")
+OWN = TransactionalId("shop.eu.totals.0.7-j.2")
 FOREIGN = [
-    TransactionalId(name) for name in ("billing-1", "shop.totals.0.7.2", "shop.eu2.totals.0.7.2", "shop.eu.totals")
+    TransactionalId(name) for name in ("billing-1", "shop.totals.0.7-j.2", "shop.eu2.totals.0.7-j.2", "shop.eu.totals")
 ]
 EPOCH = 5
 OPENED = OpenTransaction(PART, Producer(9, EPOCH), 120, -1)
@@ -116,7 +116,7 @@ def test_one_warning_for_each_mended_transaction_names_all_its_partitions() -> N
     other = OpenTransaction(TopicPartition("out", 1), Producer(9, EPOCH), 80, -1)
     texts = tell_mended([Hanging(each, Verdict.COMMIT, OWN, EPOCH) for each in (OPENED, other)])
     assert len(texts) == 1
-    for part in ("shop.eu.totals.0.7.2", "commit marker", "out[3] (from offset 120 on), out[1] (from offset 80 on)"):
+    for part in ("shop.eu.totals.0.7-j.2", "commit marker", "out[3] (from offset 120 on), out[1] (from offset 80 on)"):
         assert part in texts[0]
 
 

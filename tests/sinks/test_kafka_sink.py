@@ -48,7 +48,7 @@ def test_C36_a_committable_tells_what_was_written_where(cluster_tv2: Cluster) ->
     assert committable.records == 500
     assert {part.partition for part in committable.written} == {TopicPartition(topic, 0), TopicPartition(topic, 1)}
     assert all(part.start_offset == 0 and part.end_offset == part.records for part in committable.written)
-    assert committable.transactional_id == f"{cluster_tv2.pipeline}.out.0.1.0"
+    assert committable.transactional_id == f"{cluster_tv2.pipeline}.out.0.1-j.0"
     assert committable.timeout_ms == 45_000
     assert committable.checkpoint == 3
 
@@ -333,7 +333,7 @@ def test_many_small_records_go_to_a_topic_that_takes_only_small_batches(
 def test_what_follows_a_refused_record_fails_with_the_reason_of_the_first(cluster_tv2: Cluster) -> None:
     """The client refuses it by the state of the transaction, maybe before it has reported the delivery error."""
     topic = cluster_tv2.topic(1, {"max.message.bytes": "20000"})
-    identity = TransactionalId(f"{cluster_tv2.pipeline}.out.0.1.0")
+    identity = TransactionalId(f"{cluster_tv2.pipeline}.out.0.1-j.0")
     properties = derive_producer_properties({"bootstrap.servers": cluster_tv2.bootstrap}, identity, 60_000)
     writer = Writer("out", {topic: cluster_tv2.client.topic_limits(topic)}, properties)
     writer.open(cluster_tv2.client, lambda: False)
@@ -386,7 +386,7 @@ def test_a_transaction_that_was_fenced_cannot_be_prepared(cluster: Cluster, clie
     driven.write(rows(range(100)))
     driven.written()
     for index in range(4):
-        client.fence(TransactionalId(f"{cluster.pipeline}.out.0.1.{index}"))
+        client.fence(TransactionalId(f"{cluster.pipeline}.out.0.1-j.{index}"))
     with pytest.raises(SinkFailed):
         driven.prepared(1)
     assert cluster.values(topic, settled=False) == []

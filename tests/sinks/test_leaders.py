@@ -38,7 +38,7 @@ def test_X08_a_leader_that_has_moved_is_noticed_although_its_follower_still_answ
     cluster: BrokerCluster, client: TransactionClient
 ) -> None:
     """Kafka's followers report their producers, too, without the newest markers: committed transactions look open."""
-    producer = clients.producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "x.out.0.1.0"})
+    producer = clients.producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "x.out.0.1-j.0"})
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(PART.topic, b"one", partition=PART.partition)

@@ -20,7 +20,7 @@ from tidegate.sinks.hanging import RIPE_S, MendReport, Verdict
 from tidegate.sinks.mender import Mender
 
 PART, LOG = TopicPartition("out", 0), TopicPartition(TRANSACTION_LOG, 0)
-OWN = TransactionalId("shop.out.0.1.2")
+OWN = TransactionalId("shop.out.0.1-j.2")
 OPENED = OpenTransaction(PART, Producer(9, 5), 120, -1)
 
 

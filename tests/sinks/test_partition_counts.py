@@ -82,7 +82,7 @@ class GrowingTopic(Tools):
 
 
 def opened(topic: GrowingTopic, *, exactly_once: bool = False) -> SinkRuntime:
-    placement = SinkPlacement("p", SlotIndex(0), Attempt(1), 60_000, exactly_once=exactly_once)
+    placement = SinkPlacement("p", SlotIndex(0), Attempt(1), 60_000, "j", exactly_once=exactly_once)
     sink = SinkRuntime(COPY, placement, lambda: None, tools=topic)
     sink.open()
     sink.turn()

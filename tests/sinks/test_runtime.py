@@ -25,7 +25,7 @@ class Kept(SinkRuntime):
     """Keeps what it would write."""
 
     def __init__(self, operator: SinkOperator = OPERATOR) -> None:
-        super().__init__(operator, SinkPlacement("p", SlotIndex(0), Attempt(1), 60_000), lambda: None)
+        super().__init__(operator, SinkPlacement("p", SlotIndex(0), Attempt(1), 60_000, "j"), lambda: None)
         self.values: list[bytes | None] = []
         self.by_topic: dict[str | None, list[bytes | None]] = {}
 

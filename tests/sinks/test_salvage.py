@@ -37,7 +37,7 @@ def committable(
         subtask=SlotIndex(subtask),
         attempt=Attempt(1),
         checkpoint=CheckpointId(checkpoint),
-        transactional_id=TransactionalId(f"p.{sink}.{subtask}.1.{checkpoint}"),
+        transactional_id=TransactionalId(f"p.{sink}.{subtask}.1-j.{checkpoint}"),
         producer_id=checkpoint,
         producer_epoch=0,
         written=tuple(WrittenRange(TopicPartition(topic, index), 10, 20, 5) for index in partitions),

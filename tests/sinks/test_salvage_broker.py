@@ -93,7 +93,7 @@ def prepared(cluster: Cluster, identity: TransactionalId, produced: int, checkpo
 
 
 def identity_of(cluster: Cluster, attempt: int = 1, slot: int = 0) -> TransactionalId:
-    return TransactionalName(cluster.pipeline, OUT, SlotIndex(0), Attempt(attempt), slot).transactional_id
+    return TransactionalName(cluster.pipeline, OUT, SlotIndex(0), Attempt(attempt), "j", slot).transactional_id
 
 
 def lose(cluster: Cluster, one: Committable) -> None:
@@ -284,7 +284,7 @@ def test_a_salvage_that_nobody_decided_is_fenced_and_done_again(cluster_tv2: Clu
     (again,) = salvager(cluster, [one], attempt=3).prepare()
     committer = Committer(cluster.client)
     assert committer.commit(permit([again])) == [Outcome.ENDED_NOW]
-    assert committer.fence_leftovers(cluster.pipeline, [], Attempt(3)) == [undecided.transactional_id]
+    assert committer.fence_leftovers(cluster.pipeline, [], Attempt(3), "j") == [undecided.transactional_id]
     assert cluster.values(topic) == list(range(300))
 
 

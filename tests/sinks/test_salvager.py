@@ -55,7 +55,7 @@ class RefusingWriter:
     """Its broker refuses everything, maybe for timestamps."""
 
     def __init__(self, *, stamps: bool) -> None:
-        self.transactional_id, self.producer, self.produced = TransactionalId("p.totals.0.2.900"), Producer(7, 0), 0
+        self.transactional_id, self.producer, self.produced = TransactionalId("p.totals.0.2-j.900"), Producer(7, 0), 0
         self.delivery_errors, self.first_error, self.refused = 1, "so it is (INVALID_RECORD)", True
         self.stamps_refused = stamps
         self.discarded = 0
@@ -120,9 +120,9 @@ def test_what_is_left_is_written_again_where_somebody_accepts_that_the_rest_is_g
         return
     assert len(salvager.prepare()) == 1
     assert written == [("out", {0: 5, 1: 3})]
-    assert "5 of 5 records of p.totals.0.1.4 in out[0], which are gone" in caplog.text
-    assert "2 of 5 records of p.totals.0.1.4 in out[1], which are gone" in caplog.text
-    assert "5 of 5 records of p.totals.0.1.6 in gone[0], which are gone" in caplog.text
+    assert "5 of 5 records of p.totals.0.1-j.4 in out[0], which are gone" in caplog.text
+    assert "2 of 5 records of p.totals.0.1-j.4 in out[1], which are gone" in caplog.text
+    assert "5 of 5 records of p.totals.0.1-j.6 in gone[0], which are gone" in caplog.text
 
 
 @pytest.mark.parametrize(

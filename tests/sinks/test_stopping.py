@@ -68,7 +68,7 @@ class HeldTools(KafkaTools):
 
 
 def sink_of(tools: HeldTools) -> KafkaSink:
-    placement = SinkPlacement("p", SlotIndex(0), Attempt(1), 60_000)
+    placement = SinkPlacement("p", SlotIndex(0), Attempt(1), 60_000, "j")
     return KafkaSink(sink_operator(SERVERS, "t"), placement, lambda: None, tools=tools)
 
 

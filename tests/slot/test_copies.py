@@ -48,9 +48,9 @@ def files_of(base: Path) -> list[Path]:
     return sorted(path for path in base.glob(f"{PREFIX}*/*/*") if path.is_file())
 
 
-def kept(storage: Ranges, base: Path, *, old: bool = False) -> tuple[StateHandle, LocalCopies]:
+def kept(storage: Ranges, base: Path) -> tuple[StateHandle, LocalCopies]:
     """A state file in the storage, and its copy."""
-    handle = stored(storage, snapshot(), old=old)
+    handle = stored(storage, snapshot())
     copies = opened(base)
     copies.keep(handle.path, storage.shared.objects[handle.path])
     return handle, copies
@@ -63,10 +63,9 @@ def restored(files: RestoredFiles, handle: StateHandle, key_groups: range) -> di
 
 
 @pytest.mark.parametrize("key_groups", [ALL, range(3, 9), range(0)])
-@pytest.mark.parametrize("old", [False, True])
-def test_a_whole_copy_is_read_and_nothing_else(tmp_path: Path, key_groups: range, old: bool) -> None:
+def test_a_whole_copy_is_read_and_nothing_else(tmp_path: Path, key_groups: range) -> None:
     storage = Ranges()
-    handle, copies = kept(storage, tmp_path, old=old)
+    handle, copies = kept(storage, tmp_path)
     files = RestoredFiles(storage, copies)
     assert restored(files, handle, key_groups) == expected(key_groups)
     assert (storage.whole, storage.ranged, files.fetched_bytes) == (0, [], 0)

@@ -246,16 +246,16 @@ def test_S02_another_configuration_of_a_serializer_is_another_schema() -> None:
     assert verdict.reason == "its bucket was 1m and is 2m"
     ten, twenty = (with_parameters(window=f"tumbling {minutes}m") for minutes in (10, 20))
     assert judge(ten.shape, twenty).reason == "its window was tumbling 10m and is tumbling 20m"
-    assert judge(with_parameters().shape, ten).fit is Fit.AS_IS, "older releases have not written it"
+    assert judge(with_parameters().shape, ten).fit is Fit.AS_IS, "sessions are of no windows"
     assert judge(msgspec.structs.replace(cents.shape, serializer=Serializer("avro")), cents).fit is Fit.INCOMPATIBLE
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_S23_what_older_releases_did_not_write_is_taken_as_it_is_and_written_from_then_on(backend: str) -> None:
-    legacy, now = with_parameters(), with_parameters(**{total_parameter("net"): "units of scale 2"})
-    assert judge(legacy.shape, now).fit is Fit.AS_IS
+def test_S23_totals_without_parameters_are_taken_as_they_are_and_written_with_them_from_then_on(backend: str) -> None:
+    bare, now = with_parameters(), with_parameters(**{total_parameter("net"): "units of scale 2"})
+    assert judge(bare.shape, now).fit is Fit.AS_IS
     entries = {("a",): (1, 2)}
-    assert restore(write(legacy, entries, backend), now, backend) == entries
+    assert restore(write(bare, entries, backend), now, backend) == entries
     assert read_header(write(now, entries, backend)[0])[0].shape.serializer.parameters == {
         "total.net": "units of scale 2"
     }

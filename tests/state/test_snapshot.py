@@ -65,18 +65,7 @@ def test_golden_bytes() -> None:
     )
     entries: list[Entry] = [(("a",), ()), (("b",), None)]
     data = encode_snapshot("o", StateDeclaration(StateName("s"), shape), {1: entries})
-    assert data == b"TGKS\x00\x02" + len(header).to_bytes(4, "big") + header + bytes.fromhex("929291a161909291a162c0")
-
-
-def test_a_file_of_the_first_format_is_read_for_ever() -> None:
-    header = (
-        b'{"operator":"o","state":"s","shape":{"keys":[{"name":"k","type":{"kind":"string"},"nullable":true}],'
-        b'"values":[],"key_hash":"h","max_parallelism":2},"groups":[[1,0,11,2]]}'
-    )
-    entries = bytes.fromhex("929291a161909291a16290")
-    data = b"TGKS\x00\x01" + len(header).to_bytes(4, "big") + header + entries
-    declared = StateDeclaration(StateName("s"), StateShape((StateField("k", STRING),), (), "h", 2))
-    assert list(read_entries(data, range(2), "o", declared)) == [[(("a",), ()), (("b",), ())]]
+    assert data == b"TGKS\x00\x01" + len(header).to_bytes(4, "big") + header + bytes.fromhex("929291a161909291a162c0")
 
 
 def test_S05_keys_and_values_are_read_in_the_versions_that_the_file_names(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,8 +97,8 @@ def test_no_truncation_goes_unnoticed() -> None:
     ("changed", "message"),
     [
         (b"XXXX" + snapshot()[4:], "does not begin with TGKS"),
-        (snapshot()[:4] + b"\x00\x03" + snapshot()[6:], "has format 3, this release reads 1 to 2"),
-        (snapshot()[:4] + b"\x00\x00" + snapshot()[6:], "has format 0, this release reads 1 to 2"),
+        (snapshot()[:4] + b"\x00\x02" + snapshot()[6:], "has format 2, this release reads 1"),
+        (snapshot()[:4] + b"\x00\x00" + snapshot()[6:], "has format 0, this release reads 1"),
         (snapshot()[:20] + b"\xff" + snapshot()[21:], "header of a state file is damaged"),
     ],
 )

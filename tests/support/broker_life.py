@@ -222,7 +222,7 @@ class Transactions:
 
         On a busy machine a short timeout may pass before that: then once more with more time, until LONG_MS.
         """
-        name = TransactionalName(self._case.pipeline, sink, SlotIndex(subtask), self._attempt, slot, self._journal)
+        name = TransactionalName(self._case.pipeline, sink, SlotIndex(subtask), self._attempt, self._journal, slot)
         while True:
             try:
                 return self._prepare(name, numbers, checkpoint, timeout_ms)

@@ -48,7 +48,7 @@ def body(checkpoint: int, operator: str) -> bytes:
 def handle_of(checkpoint: int, operator: OperatorName) -> StateHandle:
     data = seal(body(checkpoint, operator))
     path = state_name(CheckpointId(checkpoint), operator, SlotIndex(0))
-    return StateHandle(operator, SlotIndex(0), path, len(data), hashlib.sha256(data).hexdigest())
+    return StateHandle(operator, SlotIndex(0), path, len(data), hashlib.sha256(data).hexdigest(), 0, "")
 
 
 def checkpoint_of(number: int, attempt: int) -> CompletedCheckpoint:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.golden.bench import STEPS, plain
+from tests.golden.bench import FILES, plain
 from tidegate.formats.columns import plain_values
 from tidegate.state.declaration import StateShape
 from tidegate.tables.files import StateFiles, list_states, read_files
 from tidegate.tables.source import Snapshot, open_snapshot
 from tidegate.tables.table import StateTable, read_frames
 
-EXPECTED = json.loads((STEPS / "expected.json").read_text(encoding="utf-8"))["state"]
+EXPECTED = json.loads((FILES / "expected.json").read_text(encoding="utf-8"))["state"]
 
 
 def content(snapshot: Snapshot, files: StateFiles) -> list[Any]:
@@ -39,7 +39,7 @@ def _end(shape: StateShape, row: tuple[Any, ...]) -> list[int | None]:
 
 
 def test_every_state_of_every_kind_of_step() -> None:
-    snapshot = open_snapshot(str(STEPS / "checkpoints"), None, {})
+    snapshot = open_snapshot(str(FILES / "checkpoints"), None, {})
     seen = set()
     for state in list_states(snapshot):
         files = read_files(snapshot, state)

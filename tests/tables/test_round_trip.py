@@ -23,7 +23,7 @@ from tidegate.state.declaration import StateDeclaration, StateField, StateForm, 
 from tidegate.state.memory import MemoryState
 from tidegate.state.rocks import RocksLimits, RocksState
 from tidegate.state.snapshot import encode_snapshot
-from tidegate.tables.files import choose_state, list_states, read_files
+from tidegate.tables.files import choose_state, read_files
 from tidegate.tables.source import Snapshot
 from tidegate.tables.table import EXPIRES, KEY_GROUP, SUBTASK, StateTable, read_frames
 
@@ -172,9 +172,3 @@ def test_a_list_has_its_subtask() -> None:
     table, rows = read_rows(make_snapshot(files, 0, 2))
     assert [column.name for column in table.columns] == ["name", SUBTASK]
     assert rows == [("a", 0), ("b", 0), ("c", 1)]
-
-
-def test_states_of_files_without_a_name_are_found_by_their_headers() -> None:
-    declaration = declare([STRING], [BIGINT], expires=False)
-    file = Written(encode_snapshot("step", declaration, {1: [(("a",), (1,))]}), state="")
-    assert [state.state for state in list_states(make_snapshot([file], GROUPS))] == ["totals"]

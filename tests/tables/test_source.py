@@ -20,7 +20,7 @@ from tidegate.tables.source import SourceRefused, open_snapshot
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "format-1"
 CHECKPOINTS = GOLDEN / "checkpoints"
-SAVEPOINT = GOLDEN / "savepoints" / "savepoint-simulated"
+SAVEPOINT = GOLDEN / "savepoints" / "savepoint-golden"
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def open_text(source: object, checkpoint: str | None = None) -> tuple[int, bool]
 
 
 def test_directories_files_and_savepoints_are_told_apart(tmp_path: Path) -> None:
-    assert open_text(CHECKPOINTS) == (62, True)
-    assert open_text(CHECKPOINTS, "newest") == open_text(f"{CHECKPOINTS}@newest") == (62, True)
-    assert open_text(CHECKPOINTS, "61") == open_text(f"{CHECKPOINTS}@61") == open_text(f"{CHECKPOINTS}@61", "61")
-    assert open_text(f"file://{CHECKPOINTS}@61") == (61, True)
+    assert open_text(CHECKPOINTS) == (14, True)
+    assert open_text(CHECKPOINTS, "newest") == open_text(f"{CHECKPOINTS}@newest") == (14, True)
+    assert open_text(CHECKPOINTS, "12") == open_text(f"{CHECKPOINTS}@12") == open_text(f"{CHECKPOINTS}@12", "12")
+    assert open_text(f"file://{CHECKPOINTS}@12") == (12, True)
     assert open_text(SAVEPOINT)[1] is False
     at = shutil.copytree(SAVEPOINT, tmp_path / "mine@7")
     assert open_text(at) == open_text(SAVEPOINT)
@@ -46,9 +46,9 @@ def test_directories_files_and_savepoints_are_told_apart(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("source", "checkpoint", "words"),
     [
-        (CHECKPOINTS, "60", "does not retain checkpoint 60 (it has: 61, 62)"),
+        (CHECKPOINTS, "13", "does not retain checkpoint 13 (it has: 12, 14)"),
         (CHECKPOINTS, "last", "'last' is no checkpoint"),
-        (f"{CHECKPOINTS}@61", "62", "names checkpoint 61, --from names 62"),
+        (f"{CHECKPOINTS}@12", "14", "names checkpoint 12, --from names 14"),
         (SAVEPOINT, "3", "is a savepoint, which is one cut"),
         (GOLDEN / "nowhere", None, "there is no such file or directory"),
     ],
@@ -68,7 +68,7 @@ def test_a_directory_that_is_neither_says_what_it_is() -> None:
 
 def test_unknown_steps_and_states_list_those_that_there_are() -> None:
     snapshot = open_snapshot(str(SAVEPOINT), None, {})
-    with pytest.raises(StateUnknown, match="no state of a step 'sums'; it has: totals, visits"):
+    with pytest.raises(StateUnknown, match="no state of a step 'sums'; it has: best, closing, early"):
         choose_state(snapshot, "sums", None)
     with pytest.raises(StateUnknown, match=r"no state 'groups' in savepoint .*; it has: totals"):
         choose_state(snapshot, "totals", "groups")
@@ -82,15 +82,15 @@ def change(path: Path, at: Callable[[Path], None]) -> None:
 def test_a_checkpoint_that_is_removed_while_it_is_read_is_reported_as_that(copied: Path) -> None:
     snapshot = open_snapshot(str(copied), None, {})
     (state,) = list_states(snapshot, "totals")
-    newest = copied / journal_name(JournalSequence(21))
-    entry = decode_entry(JournalSequence(21), newest.read_bytes())
+    newest = copied / journal_name(JournalSequence(4))
+    entry = decode_entry(JournalSequence(4), newest.read_bytes())
     assert isinstance(entry, CheckpointEntry)
-    later = msgspec.structs.replace(entry.checkpoint, id=CheckpointId(63))  # the pipeline has moved on
+    later = msgspec.structs.replace(entry.checkpoint, id=CheckpointId(15))  # the pipeline has moved on
     newest.write_bytes(encode_entry(msgspec.structs.replace(entry, checkpoint=later)))
     change(copied, Path.unlink)
     with pytest.raises(SnapshotGone) as caught:
         read_files(snapshot, state)
-    assert f"checkpoint 62 of {copied} was removed while it was read" in caught.value.message
+    assert f"checkpoint 14 of {copied} was removed while it was read" in caught.value.message
 
 
 def test_files_that_are_missing_although_the_checkpoint_is_retained_are_damage(copied: Path) -> None:

@@ -110,6 +110,7 @@ class Start:
             reserved_to=CheckpointId(checkpoint),
             identity=identity,
             at_ms=2,
+            journal="j",
             checkpoint=pending.complete((), 2),
         )
         start._restore = decide_restore(EMPTY.after(entry), self._facts(plan))

@@ -308,7 +308,7 @@ class Rig:
                 path = f"{job.checkpoint}/{job.operator}-{job.subtask.index}.{job.kind}"
                 self.files[path] = data
             where = (job.operator, job.subtask.index, path)
-            handles = (StateHandle(*where, len(data), "", job.kind, job.edges, state=job.state),)
+            handles = (StateHandle(*where, len(data), "", 0, "", job.kind, job.edges, state=job.state),)
         slot.loop.on_uploaded(Uploaded(job.subtask, job.checkpoint, handles, error, 7.0))
         return True
 

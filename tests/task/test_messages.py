@@ -46,13 +46,13 @@ from tidegate.task.report import SlotReport
 SUBTASK = SubtaskId(VertexId("total"), SlotIndex(1))
 ORDERS = TopicPartition("orders", 3)
 POSITIONS = SourcePositions(OperatorName("read"), ((ORDERS, 2**40),), ((ORDERS, 2**41),))
-STATE = StateHandle(OperatorName("total"), SlotIndex(1), "states/1", 9, "ab")
+STATE = StateHandle(OperatorName("total"), SlotIndex(1), "states/1", 9, "ab", 5, "cd")
 COMMITTABLE = Committable(
     sink=OperatorName("write"),
     subtask=SlotIndex(1),
     attempt=ATTEMPT,
     checkpoint=CheckpointId(2),
-    transactional_id=TransactionalId("p.write.1.5.0"),
+    transactional_id=TransactionalId("p.write.1.5-j.0"),
     producer_id=2**50,
     producer_epoch=7,
     written=(WrittenRange(ORDERS, 5, 9, 3),),
@@ -87,7 +87,7 @@ FROM_DRIVER: list[DriverMessage] = [
     ),
     Begin(),
     Trigger("shop", ATTEMPT, Barrier(CheckpointId(1), 5, final=True)),
-    Completed(ATTEMPT, CheckpointId(1), frozenset({TransactionalId("p.write.1.5.0")})),
+    Completed(ATTEMPT, CheckpointId(1), frozenset({TransactionalId("p.write.1.5-j.0")})),
     Abandoned(ATTEMPT, CheckpointId(1), "timeout"),
     AddPartitions(ATTEMPT, OperatorName("read"), (ORDERS,)),
     Ping(),

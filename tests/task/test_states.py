@@ -135,6 +135,7 @@ class World:
                 reserved_to=self.newest.id,
                 identity=identity(len(self.slots)),
                 at_ms=2,
+                journal="j",
                 checkpoint=msgspec.json.decode(msgspec.json.encode(self.newest), type=CompletedCheckpoint),
             )
             state = EMPTY.after(entry)
@@ -234,15 +235,13 @@ def test_F18_every_file_is_listed_with_the_name_and_the_kind_of_its_state() -> N
 # -- which file is of which state ------------------------------------------------------------------------------------
 
 
-def stored(
-    name: str, state: OperatorState, *, named: bool = True, increment: bool = False
-) -> tuple[StateHandle, bytes]:
+def stored(name: str, state: OperatorState, *, increment: bool = False) -> tuple[StateHandle, bytes]:
     capture = state.capture(CheckpointId(9), full=True)
     assert capture.encode is not None
     (data,) = capture.encode()
     digest = hashlib.sha256(data).hexdigest()
-    handle = StateHandle(OPERATOR, SlotIndex(0), name, len(data), digest, increment=increment)
-    return msgspec.structs.replace(handle, state=state.declaration.name) if named else handle, data
+    handle = StateHandle(OPERATOR, SlotIndex(0), name, len(data), digest, 0, "", increment=increment)
+    return msgspec.structs.replace(handle, state=state.declaration.name), data
 
 
 def restore(states: Mapping[StateName, OperatorState], *files: tuple[StateHandle, bytes]) -> int:
@@ -252,14 +251,6 @@ def restore(states: Mapping[StateName, OperatorState], *files: tuple[StateHandle
     )
 
 
-def test_files_of_releases_that_named_no_state_are_of_the_state_in_their_header() -> None:
-    written, restored = Counter(), Counter()
-    written.seen.put("a", (1,))
-    assert restore(restored.states, stored("1", written.seen, named=False)) == 1
-    assert restored.seen.get("a") == (1,)
-    assert len(restored.counts) == 0
-
-
 def test_a_state_that_the_operator_does_not_have_is_refused() -> None:
     other = MemoryState[StateHandle](OPERATOR, keyed("timers"), groups_of)
     there = "counts, known, readers, seen"
@@ -267,7 +258,7 @@ def test_a_state_that_the_operator_does_not_have_is_refused() -> None:
         restore(Counter().states, stored("1", other))
     assert stop.value.fields == {"operator": OPERATOR, "state": "timers"}
     with pytest.raises(StateUnreadable, match=r"state timers of count, .* \(it has: none\)"):
-        restore({}, stored("1", other, named=False))
+        restore({}, stored("1", other))
 
 
 def test_F28_an_increment_of_one_state_does_not_build_on_another_one() -> None:

@@ -152,7 +152,7 @@ class Life:
         )
         sequence = self.state.next_sequence
         entry = CheckpointEntry(
-            format_version=2,
+            format_version=1,
             sequence=sequence,
             floor=JournalSequence(0),
             attempt=Attempt(1),
@@ -160,6 +160,7 @@ class Life:
             reserved_to=number,
             identity=self.identity,
             at_ms=0,
+            journal="j",
             checkpoint=checkpoint,
         )
         self.state = self.state.after(entry)

@@ -101,7 +101,7 @@ def _may_transact(kafka: Mapping[str, str], plan: Plan) -> bool:
     """Asks to abort a transaction that cannot be: whether one may is answered before whether there is one."""
     sink = plan.operators(SinkOperator)[0].name
     slot, never = SlotIndex(0), Attempt(0)
-    identity = TransactionalName(plan.pipeline, sink, slot, never, 0).transactional_id
+    identity = TransactionalName(plan.pipeline, sink, slot, never, "none", 0).transactional_id
     nothing = Committable(sink, slot, never, CheckpointId(0), identity, 0, 0, (), 0, 0)
     client = TransactionClient(kafka, REQUEST_TIMEOUT_S)
     try:

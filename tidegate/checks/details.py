@@ -115,9 +115,9 @@ def _has(inspector: Inspector, need: Need, operations: frozenset[str], plan: Pla
 
 
 def _unused_id(plan: Plan) -> TransactionalId:
-    """Attempts begin at 1."""
+    """Of no journal; attempts begin at 1."""
     sink = next((one.name for one in plan.operators(SinkOperator)), OperatorName("none"))
-    return TransactionalName(plan.pipeline, sink, SlotIndex(0), Attempt(0), 0).transactional_id
+    return TransactionalName(plan.pipeline, sink, SlotIndex(0), Attempt(0), "none", 0).transactional_id
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------

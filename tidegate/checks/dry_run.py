@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.coordinator.stored_state import read_head, read_parts
+from tidegate.coordinator.stored_state import read_parts
 from tidegate.coordinator.types import StateHandle
 from tidegate.errors import PipelineStopped
 from tidegate.ids import OperatorName, StateName
@@ -29,7 +29,6 @@ from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.local_directory import LocalDirectory
 from tidegate.state.operator_list import OperatorList
 from tidegate.state.order import Row
-from tidegate.state.snapshot import read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
 from tidegate.task.ports import OperatorState
 from tidegate.task.restore import restore_states, unknown_state
@@ -87,36 +86,16 @@ def restore_into_scratch(
 
     Raises ScratchTooSmall before anything is restored, LocalStateFailed, StorageError that is no damage.
     """
-    states = _by_state(storage, handles)
+    states: dict[Owner, list[StateHandle]] = {}
+    for handle in handles:
+        if not handle.in_flight:
+            states.setdefault((handle.operator, handle.state), []).append(handle)
     base = Path(tempfile.gettempdir()) if parent is None else parent
     if backend != "memory":
         _refuse_small(base, states, free(base))
     with closing(LocalDirectory(base)) as scratch:
         for owner, own in states.items():
             yield _restore(storage, owner, own, declared, _Opener(backend, scratch.path))
-
-
-def _by_state(storage: Storage, handles: Collection[StateHandle]) -> dict[Owner, list[StateHandle]]:
-    """Older releases have left the name of the only state out; where its head is damaged it stays empty."""
-    named: dict[OperatorName, StateName] = {}
-    found: dict[Owner, list[StateHandle]] = {}
-    for handle in handles:
-        if handle.in_flight:
-            continue
-        name = handle.state
-        if not name:
-            if handle.operator not in named:
-                named[handle.operator] = _stored_name(storage, handle)
-            name = named[handle.operator]
-        found.setdefault((handle.operator, name), []).append(handle)
-    return found
-
-
-def _stored_name(storage: Storage, handle: StateHandle) -> StateName:
-    try:
-        return read_header(read_head(storage, handle))[0].state
-    except (ObjectCorrupt, ObjectMissing, StateUnreadable):
-        return StateName("")
 
 
 def _refuse_small(base: Path, states: Mapping[Owner, Sequence[StateHandle]], free_bytes: int) -> None:
@@ -163,8 +142,7 @@ def _restore(
     declaration = declared.get(owner)
     if declaration is None:
         known = [state for operator, state in declared if operator == step]
-        failure = "the head of its files is damaged" if not name else unknown_state(step, name, known).message
-        return Migrated(step, name, "", 0, size, 0.0, failure, damaged=not name)
+        return Migrated(step, name, "", 0, size, 0.0, unknown_state(step, name, known).message)
     # As a slot: the groups of this pipeline, whatever those of a file are.
     share = Share(range(declaration.shape.max_parallelism if declaration.keyed else 1))
     read = partial(read_parts, storage, key_groups=share.key_groups)

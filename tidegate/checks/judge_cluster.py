@@ -174,7 +174,7 @@ def _ids(pipeline: str, facts: ClusterFacts, journal: str) -> Iterator[Finding]:
         if name is None:
             strangers.append(one.transactional_id)
         elif name.pipeline == pipeline and name.journal != journal and one.state is CoordinatorState.ONGOING:
-            open_elsewhere.add(name.journal or "of an older release")
+            open_elsewhere.add(name.journal)
     if open_elsewhere and journal:
         found = f"another checkpoint directory (journal {', '.join(sorted(open_elsewhere))}) has open transactions"
         mend = f"stop the other daemon of pipeline {pipeline}, or give this one another name"

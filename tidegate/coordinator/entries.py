@@ -18,9 +18,7 @@ from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import seal, unseal
 from tidegate.storage.names import journal_name
 
-FORMAT_VERSION: Final = 2
-"""Written. 2 has the journal's token and the kind `ended`, both absent in 1."""
-READABLE: Final = frozenset({1, 2})
+FORMAT_VERSION: Final = 1
 
 
 class JournalRefused(TidegateError):
@@ -54,7 +52,7 @@ class Identity(msgspec.Struct, frozen=True):
     fingerprint: str = ""
     """Digest of the plan, for people who ask whether the pipeline file was changed."""
     meanings: dict[OperatorName, Meaning] = {}
-    """What the state of each step means (`plan/meaning.py`); empty in entries of older releases."""
+    """What the state of each step means (`plan/meaning.py`)."""
     words: dict[OperatorName, tuple[str, ...]] = {}
     """What was said about changed state when these states were taken over or begun: each word counts once."""
     begun: dict[OperatorName, dict[str, CheckpointId]] = {}
@@ -76,9 +74,8 @@ class Entry(msgspec.Struct, frozen=True):
     identity: Identity
     at_ms: int
     """Writer's clock, ms since 1970."""
-    journal: str = ""
-    """Random token of this journal, in every transactional id: two directories never share one (ADR 20). Empty where an
-    older release wrote the entry."""
+    journal: str
+    """Random token of this journal, in every transactional id: two directories never share one (ADR 20)."""
     replaces: tuple[str, ...] = ()
     """Tokens of journals of the same pipeline that this one has taken the place of, on somebody's word."""
     origin: str = ""
@@ -97,9 +94,9 @@ class CheckpointEntry(Entry, frozen=True, kw_only=True, tag="checkpoint", tag_fi
     """The checkpoint is complete, and its transactions are to be committed."""
 
     checkpoint: CompletedCheckpoint
-    again: bool | msgspec.UnsetType = msgspec.UNSET
+    again: bool = False
     """It is an older one, appended once more to continue from: its attempt has not made it, so if it is final that one
-    was. Unset where it is not, and in entries of older releases."""
+    was."""
 
 
 class EndedEntry(Entry, frozen=True, kw_only=True, tag="ended", tag_field="entry"):
@@ -137,10 +134,10 @@ def decode_entry(sequence: JournalSequence, data: bytes) -> AnyEntry:
         version = _decode_version(body).format_version
     except msgspec.DecodeError as failure:
         raise ObjectCorrupt(f"{name} is intact but not a journal entry: {failure}", name=name) from failure
-    if version not in READABLE:
+    if version != FORMAT_VERSION:
         raise JournalRefused(
-            f"{name} has format version {version}, this release reads versions up to {FORMAT_VERSION}; run the release "
-            "that wrote it",
+            f"{name} has format version {version}, this release reads version {FORMAT_VERSION}; run the release that "
+            "wrote it",
             name=name,
             version=version,
         )

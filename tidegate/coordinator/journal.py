@@ -249,7 +249,7 @@ class Journal:
         origin: str = "",
         added: int = 1,
         *,
-        again: bool | msgspec.UnsetType = msgspec.UNSET,
+        again: bool = False,
     ) -> Appended:
         entry = CheckpointEntry(
             format_version=FORMAT_VERSION,

@@ -66,7 +66,7 @@ class JournalState(msgspec.Struct, frozen=True):
         if not self.retained:
             return False
         newest = self.retained[-1]
-        return newest.checkpoint.final and newest.attempt == self.attempt and newest.again is not True
+        return newest.checkpoint.final and newest.attempt == self.attempt and not newest.again
 
     def floor_with(self, added: int, retained: int) -> JournalSequence:
         """Floor of the next entry when it brings `added` checkpoints (0 or 1) and `retained` are to be kept.
@@ -149,7 +149,7 @@ def _check_follows(state: JournalState, entry: AnyEntry) -> None:
     elif state.newest is not None and entry.sequence != state.next_sequence:
         problem = f"entry {state.next_sequence} was expected"
     elif state.journal and entry.journal != state.journal:
-        problem = f"it is of journal {entry.journal or 'without a token'}, but this is {state.journal}"
+        problem = f"it is of journal {entry.journal}, but this is {state.journal}"
     elif entry.attempt < state.attempt:
         problem = f"it belongs to attempt {entry.attempt}, but attempt {state.attempt} had begun"
     elif isinstance(entry, Takeover) and entry.attempt == state.attempt:

@@ -40,7 +40,7 @@ class OwnerRecord(msgspec.Struct, frozen=True):
     process: str
     """And its host, for people."""
     origin: str = ""
-    """What its history was begun by, see Entry; empty in records of older releases, too."""
+    """What its history was begun by, see Entry."""
 
     def __str__(self) -> str:
         return f"journal {self.journal}, attempt {self.attempt}, checkpoint {self.checkpoint}, {self.process}"
@@ -166,19 +166,19 @@ def decide_still_owner(own: OwnerRecord, replaces: Collection[str], found: Owner
 def _find_problem(state: JournalState, known: Known) -> str:
     record, newest = known.record, state.newest_checkpoint
     if record is None:
-        strangers = sorted(set(known.open_journals) - {state.journal, "", *state.replaces})
+        strangers = sorted(set(known.open_journals) - {state.journal, *state.replaces})
         if not strangers:
             return ""
         return (
             f"transactions of this pipeline's name are open that belong to another checkpoint directory (journal "
-            f"{', '.join(strangers)}; this one is {state.journal or 'of an older release'}): does another daemon run?"
+            f"{', '.join(strangers)}; this one is {state.journal}): does another daemon run?"
         )
     if record.journal in state.replaces:
         return ""
     if record.journal != state.journal:
         return (
             f"the pipeline has continued from another checkpoint directory ({record}); the journal here is "
-            f"{state.journal or 'of an older release'}, attempt {state.attempt}"
+            f"{state.journal}, attempt {state.attempt}"
         )
     assert state.newest is not None
     id_here = 0 if newest is None else newest.id

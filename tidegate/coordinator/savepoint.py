@@ -57,7 +57,7 @@ class Savepoint(msgspec.Struct, frozen=True):
     from_rows: bool = False
     """Somebody has made it of rows (`tidegate state write`): no pipeline has written output up to it."""
     keys: int | None = None
-    """Entries of its keyed states; None where an older release wrote it."""
+    """Entries of its keyed states; None where they cannot be counted."""
 
 
 class _Version(msgspec.Struct):

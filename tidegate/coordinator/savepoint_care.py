@@ -16,7 +16,7 @@ from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import PipelineStopped
 from tidegate.settings.counts import render_count
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.parts import PartDamaged, cut_part, has_checksums
+from tidegate.state.parts import PartDamaged, cut_part
 from tidegate.state.snapshot import read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
 from tidegate.storage.checksum import unseal
@@ -146,24 +146,21 @@ def examine_state(folder: Storage, handle: StateHandle) -> int:
             f"it has {len(data):,} bytes with sha256 {digest[:12]}, written were {handle.size_bytes:,} bytes with "
             f"{handle.sha256[:12]}"
         )
-    if handle.head_bytes and hashlib.sha256(data[: handle.head_bytes]).hexdigest() != handle.head_sha256:
+    if hashlib.sha256(data[: handle.head_bytes]).hexdigest() != handle.head_sha256:
         raise ObjectCorrupt(f"its first {handle.head_bytes:,} bytes are not those that the metadata has a checksum of")
     body = unseal(handle.path, data)
     if handle.in_flight:
         return 0
     header, start = read_header(body)
-    if header.operator != handle.operator or (handle.state and header.state != handle.state):
-        raise StateUnreadable(
-            f"it is of {header.operator}.{header.state}, listed as {handle.operator}.{handle.state or 'its state'}"
-        )
+    if header.operator != handle.operator or header.state != handle.state:
+        raise StateUnreadable(f"it is of {header.operator}.{header.state}, listed as {handle.operator}.{handle.state}")
     end = max((part.offset + part.size_bytes for part in header.groups), default=0)
     if start + end != len(body):
         raise StateUnreadable(f"its header describes {end:,} bytes of entries, there are {len(body) - start:,}")
-    if has_checksums(header):
-        try:
-            cut_part(header, header.groups, body[start:])
-        except PartDamaged as damage:
-            raise StateUnreadable(str(damage)) from damage
+    try:
+        cut_part(header, header.groups, body[start:])
+    except PartDamaged as damage:
+        raise StateUnreadable(str(damage)) from damage
     return sum(part.entries for part in header.groups)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName, SlotIndex, StateName
-from tidegate.state.parts import PART_BYTES, PartDamaged, cut_part, derive_runs, has_checksums, measure_head
+from tidegate.state.parts import PART_BYTES, PartDamaged, cut_part, derive_runs, measure_head
 from tidegate.state.snapshot import read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Reading
 from tidegate.storage.checksum import unseal
@@ -30,8 +30,6 @@ def read_head(storage: Reading, handle: StateHandle) -> bytes:
 
     Raises ObjectMissing, ObjectCorrupt, StorageError.
     """
-    if not handle.head_bytes:
-        return unseal(handle.path, read_state(storage, handle))
     data = storage.get_range(handle.path, 0, handle.head_bytes)
     digest = hashlib.sha256(data).hexdigest()
     if digest != handle.head_sha256:
@@ -46,11 +44,11 @@ def read_parts(storage: Reading, handle: StateHandle, key_groups: range) -> Iter
     At most one key group more than `PART_BYTES` is in memory at a time. A file that has none of them gives one without
     entries, so that its shape can be compared. Raises as `read_head`, and StateUnreadable.
     """
-    if not handle.head_bytes or handle.kind is not StateKind.OPERATOR:
+    if handle.kind is not StateKind.OPERATOR:
         yield unseal(handle.path, read_state(storage, handle))
         return
     header, _ = read_header(read_head(storage, handle))
-    if not has_checksums(header) or all(one.group in key_groups for one in header.groups):
+    if all(one.group in key_groups for one in header.groups):
         yield unseal(handle.path, read_state(storage, handle))
         return
     some = False
@@ -113,7 +111,7 @@ def refuse_broken_chains(handles: Iterable[StateHandle]) -> None:
 
 
 def _describe(handle: StateHandle) -> str:
-    return f"state {handle.state} of {handle.operator}" if handle.state else f"the state of {handle.operator}"
+    return f"state {handle.state} of {handle.operator}"
 
 
 def find_damage(storage: Reading, states: Iterable[StateHandle]) -> str:

@@ -81,19 +81,17 @@ class StateHandle(msgspec.Struct, frozen=True):
     """Object name in the checkpoint storage."""
     size_bytes: int
     sha256: str
+    head_bytes: int
+    """Where the entries begin in the object (see `state/parts.py`): what has to be read to know what it holds."""
+    head_sha256: str
+    """Of these bytes."""
     kind: StateKind = StateKind.OPERATOR
     edges: tuple[str, ...] = ()
     """Rows in flight: names of the edges that they were on."""
     increment: bool = False
     """Keyed state that changed since the files before it in the checkpoint, of the same state and subtask (F28)."""
     state: StateName = StateName("")
-    """Which of the operator's states; empty for rows in flight, and in entries of releases in which an operator had one
-    state (the file's header has its name)."""
-    head_bytes: int = 0
-    """Where the entries begin in the object (see `state/parts.py`): what is to be read to know what it holds. 0 in
-    entries of older releases, whose files are only read whole."""
-    head_sha256: str = ""
-    """Of these bytes."""
+    """Which of the operator's states; empty for rows in flight."""
 
     @property
     def in_flight(self) -> bool:
@@ -109,8 +107,7 @@ class SourcePositions(msgspec.Struct, frozen=True, omit_defaults=True):
     end_offsets: tuple[tuple[TopicPartition, int], ...] = ()
     watermarks: tuple[tuple[TopicPartition, int], ...] = ()
     """Event time up to which each partition is, ms since 1970, by its records (and by the clock, where the file says
-    so); never the end of time. Without those that have none yet; empty where no operator needs event time, and in
-    entries of older releases."""
+    so); never the end of time. Without those that have none yet; empty where no operator needs event time."""
     event_time: str = ""
     """The column that `watermarks` are by; empty for the Kafka timestamp. Those of another column say nothing."""
 

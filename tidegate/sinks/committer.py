@@ -198,7 +198,7 @@ class Committer:
         pipeline: str,
         keep: Collection[TransactionalId],
         current: Attempt,
-        journal: str = "",
+        journal: str,
         others: Collection[str] | None = None,
         since: Attempt = FIRST_ATTEMPT,
     ) -> list[TransactionalId]:

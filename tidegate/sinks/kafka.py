@@ -53,7 +53,7 @@ class SinkPlacement(msgspec.Struct, frozen=True):
     subtask: SlotIndex
     attempt: Attempt
     transaction_timeout_ms: int
-    journal: str = ""
+    journal: str
     exactly_once: bool = True
     interval_ms: int = 1000
     max_concurrent: int = 1
@@ -63,7 +63,7 @@ class SinkPlacement(msgspec.Struct, frozen=True):
         if not self.exactly_once:
             return None
         names = [
-            TransactionalName(self.pipeline, operator.name, self.subtask, self.attempt, index, self.journal)
+            TransactionalName(self.pipeline, operator.name, self.subtask, self.attempt, self.journal, index)
             for index in range(POOL_SIZE_MAX)
         ]
         ids = [name.transactional_id for name in names]

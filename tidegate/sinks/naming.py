@@ -1,8 +1,8 @@
 """Transactional ids: `<pipeline>.<sink>.<subtask>.<attempt>-<journal>.<pool slot>`. Pure.
 
-The token of the journal is part of the id, so that two checkpoint directories never share one (ADR 20); ids of older
-releases have none. A pipeline's name may contain dots, a sink's name may not, so an id is read from its right end, and
-two pipelines of which one name begins with the other never touch each other's transactions.
+The token of the journal is part of the id, so that two checkpoint directories never share one (ADR 20). A pipeline's
+name may contain dots, a sink's name may not, so an id is read from its right end, and two pipelines of which one name
+begins with the other never touch each other's transactions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from tidegate.ids import Attempt, OperatorName, SlotIndex, TransactionalId
 
 _NUMBER: Final = r"(0|[1-9][0-9]*)"
-_ID: Final = re.compile(rf"(.+)\.([^.]+)\.{_NUMBER}\.{_NUMBER}(?:-([^.]+))?\.{_NUMBER}", re.ASCII)
+_ID: Final = re.compile(rf"(.+)\.([^.]+)\.{_NUMBER}\.{_NUMBER}-([^.]+)\.{_NUMBER}", re.ASCII)
 
 _REPLAY: Final = ".dead-letters"
 
@@ -27,17 +27,18 @@ class TransactionalName(msgspec.Struct, frozen=True):
     sink: OperatorName
     subtask: SlotIndex
     attempt: Attempt
+    journal: str
+    """Token of the journal."""
     pool_slot: int
-    journal: str = ""
-    """Token of the journal; empty in ids of older releases."""
 
     @property
     def transactional_id(self) -> TransactionalId:
         """The id as Kafka knows it."""
         if not self.sink or "." in self.sink:
             raise ValueError(f"a sink's name may not be empty or contain a dot: {self.sink!r}")
-        attempt = f"{self.attempt}-{self.journal}" if self.journal else f"{self.attempt}"
-        return TransactionalId(f"{self.pipeline}.{self.sink}.{self.subtask}.{attempt}.{self.pool_slot}")
+        return TransactionalId(
+            f"{self.pipeline}.{self.sink}.{self.subtask}.{self.attempt}-{self.journal}.{self.pool_slot}"
+        )
 
 
 def derive_name(transactional_id: str) -> TransactionalName | None:
@@ -47,7 +48,7 @@ def derive_name(transactional_id: str) -> TransactionalName | None:
         return None
     pipeline, sink, subtask, attempt, journal, pool_slot = found.groups()
     return TransactionalName(
-        pipeline, OperatorName(sink), SlotIndex(int(subtask)), Attempt(int(attempt)), int(pool_slot), journal or ""
+        pipeline, OperatorName(sink), SlotIndex(int(subtask)), Attempt(int(attempt)), journal, int(pool_slot)
     )
 
 

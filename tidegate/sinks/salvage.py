@@ -101,7 +101,7 @@ def derive_groups(order: SalvageOrder) -> tuple[Group, ...]:
             found[one.committable.sink, topic].append(one)
     return tuple(
         Group(
-            TransactionalName(order.pipeline, sink, SlotIndex(0), order.attempt, SALVAGE_SLOT + index, order.journal),
+            TransactionalName(order.pipeline, sink, SlotIndex(0), order.attempt, order.journal, SALVAGE_SLOT + index),
             topic,
             tuple(found[sink, topic]),
         )

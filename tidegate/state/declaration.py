@@ -36,13 +36,12 @@ ORDERED_KINDS: Final = frozenset(
 TOTAL: Final = "total."
 """Parameters of a serializer that begin so are about accumulators."""
 WINDOW: Final = "window"
-"""The parameter that says which windows entries are of. Older releases have not written it."""
+"""The parameter that says which windows entries are of."""
 SETTLED: Final = "kept"
-"""The parameter that says what `settles` has made: where it is another one now, that is done again. Older releases have
-not written it."""
+"""The parameter that says what `settles` has made: where it is another one now, that is done again."""
 LASTS: Final = "ttl"
 """The parameter that says how long an entry lasts from its last time on: milliseconds, then by which clock. Where it is
-another one now, the ends of entries are moved. Older releases have not written it."""
+another one now, the ends of entries are moved."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -81,10 +80,7 @@ def total_parameter(column: str) -> str:
 
 
 class StateShape(msgspec.Struct, frozen=True):
-    """What the entries of a state look like, and how their keys are hashed into groups. It is in every file's header.
-
-    The later fields have defaults: headers of format 1 do not have them.
-    """
+    """What the entries of a state look like, and how keys are hashed into groups. It is in the header of every file."""
 
     keys: tuple[StateField, ...]
     """Empty for a list."""
@@ -94,7 +90,7 @@ class StateShape(msgspec.Struct, frozen=True):
     form: StateForm = StateForm.KEYED
     suffix: int = 0
     """So many of the last key columns do not count for the key group: entries that differ only in them stay together,
-    in their order (see `collections.py`)."""
+    in their order."""
     prefix: int = 0
     """So many of the first key columns do not count for the key group: each group is in the order of these columns
     (see `time_ordered.py`)."""

@@ -33,11 +33,6 @@ def measure_head(body: bytes | memoryview) -> int:
     return head if magic in _MAGICS and head <= len(body) else 0
 
 
-def has_checksums(header: SnapshotHeader) -> bool:
-    """Whether parts of the file can be verified."""
-    return all(one.crc is not None for one in header.groups)
-
-
 def derive_runs(header: SnapshotHeader, key_groups: range) -> Iterator[tuple[GroupIndex, ...]]:
     """The wanted key groups in runs that follow each other in the file, each to be read at once."""
     run: list[GroupIndex] = []

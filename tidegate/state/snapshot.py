@@ -6,13 +6,12 @@
 
 An entry whose value is nil is a tombstone: the key was deleted since the files before this one; only increments have
 them. In a state whose entries can expire the value has one more element, ms since 1970 or nil. A list has one key
-group, 0, and no key columns. Format 1 knows neither tombstones nor what StateShape has a default for, and is read for
-ever.
+group, 0, and no key columns.
 
 Offsets in the header count from the end of the header. Everything is positional; names and types are in the header,
 which is compared before anything is read (`verdict.py`). Each key group has a CRC-32 in the header, so that some can be
-read without the rest of the file (`parts.py`); files of releases before that have none. Checksums of whole files and of
-their heads are the checkpoint storage's business (`StateHandle`).
+read without the rest of the file (`parts.py`). Checksums of whole files and of their heads are the checkpoint storage's
+business (`StateHandle`).
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ from tidegate.state.migration import MigrationFailed, derive_migration, refuse_e
 from tidegate.state.serializers.registry import FIRST, SERIALIZERS
 from tidegate.state.verdict import refuse_other_shape
 
-FORMAT_VERSION: Final = 2
-OLDEST_VERSION: Final = 1
+FORMAT_VERSION: Final = 1
 _MAGIC = b"TGKS"
 _PREFIX = struct.Struct(">4sHI")
 
@@ -55,8 +53,8 @@ class GroupIndex(msgspec.Struct, frozen=True, array_like=True):
     offset: int
     size_bytes: int
     entries: int
-    crc: int | None = None
-    """CRC-32 of the entries as they are in the file; None in files of older releases."""
+    crc: int
+    """CRC-32 of the entries as they are in the file."""
 
 
 class EncodedGroup(msgspec.Struct, frozen=True):
@@ -100,10 +98,10 @@ def assemble_snapshot(operator: str, declaration: StateDeclaration, parts: Seque
     return write_file(header, [part.body for part in parts])
 
 
-def write_file(header: SnapshotHeader, bodies: Iterable[bytes], version: int = FORMAT_VERSION) -> bytes:
+def write_file(header: SnapshotHeader, bodies: Iterable[bytes]) -> bytes:
     """A file of this header and what is after it."""
     encoded = msgspec.json.encode(header)
-    return b"".join([_PREFIX.pack(_MAGIC, version, len(encoded)), encoded, *bodies])
+    return b"".join([_PREFIX.pack(_MAGIC, FORMAT_VERSION, len(encoded)), encoded, *bodies])
 
 
 def read_header(data: bytes) -> tuple[SnapshotHeader, int]:
@@ -113,10 +111,9 @@ def read_header(data: bytes) -> tuple[SnapshotHeader, int]:
     magic, version, length = _PREFIX.unpack_from(data)
     if magic != _MAGIC:
         raise StateUnreadable("a state file does not begin with TGKS: it is damaged or not ours")
-    if not OLDEST_VERSION <= version <= FORMAT_VERSION:
+    if version != FORMAT_VERSION:
         raise StateUnreadable(
-            f"a state file has format {version}, this release reads {OLDEST_VERSION} to {FORMAT_VERSION}: use the "
-            "release that wrote it"
+            f"a state file has format {version}, this release reads {FORMAT_VERSION}: use the release that wrote it"
         )
     start = _PREFIX.size + length
     try:
@@ -205,8 +202,8 @@ def _decode_groups(
 
 
 def is_damaged(part: GroupIndex, body: bytes | memoryview) -> bool:
-    """Whether the entries of a key group are not those that were written, as far as there is a checksum."""
-    return len(body) != part.size_bytes or (part.crc is not None and zlib.crc32(body) != part.crc)
+    """Whether the entries of a key group are not those that were written."""
+    return len(body) != part.size_bytes or zlib.crc32(body) != part.crc
 
 
 def refuse_other_state(header: SnapshotHeader, operator: str, declaration: StateDeclaration) -> None:

@@ -136,14 +136,12 @@ def judge_values(written: StateShape, declaration: StateDeclaration) -> Judged:
 
 
 def _judge_ends(written: StateShape, wanted: StateShape) -> tuple[tuple[Difference, ...], Callable[[Any], int | None]]:
-    """How the moments fit at which entries expire, and what becomes of one. By another clock it is as if nobody had
-    said when: it is found again.
-    """
+    """How the moments fit at which entries expire, and what becomes of one. By another clock they are found again."""
     if written.expires != wanted.expires:
         text = "entries can expire now" if wanted.expires else "entries cannot expire any more"
         return ((Fit.AFTER_MIGRATION, text),), _as_written
-    before, now = (shape.serializer.parameters.get(LASTS) for shape in (written, wanted))
-    if before is None or now is None or before == now:
+    before, now = (shape.serializer.parameters.get(LASTS, "") for shape in (written, wanted))
+    if before == now:
         return (), _as_written
     differs = ((Fit.AFTER_MIGRATION, f"entries lasted {before} and last {now}"),)
     (old, _, clock), (new, _, other) = before.partition(" "), now.partition(" ")
@@ -163,9 +161,9 @@ def _settle(judged: Judged, written: StateShape, declaration: StateDeclaration) 
         return judged
     before, now = (one.serializer.parameters.get(SETTLED) for one in (written, declaration.shape))
     differences = judged.differences
-    if before not in (None, now):
+    if before != now:
         differences = (*differences, (Fit.AFTER_MIGRATION, f"it held the {before} and holds the {now}"))
-    if change is None:  # what nobody has written down may be another one, too
+    if change is None:
         return judged if before == now else Judged(differences, settles)
     return Judged(differences, lambda value: settles(change(value)))
 
@@ -201,7 +199,7 @@ def _judge_forms(written: StateShape, wanted: StateShape) -> Judged:
 
 def _judge_serializers(written: Serializer, wanted: Serializer, evolution: Evolution) -> Judged:
     """The outer information: name and version, and every parameter but what values go by. Those of accumulators go with
-    their columns. Older releases have not written them, nor windows.
+    their columns. Sessions are of no windows.
     """
     old, new = (
         {name: text for name, text in one.parameters.items() if name not in _OF_VALUES and not name.startswith(TOTAL)}

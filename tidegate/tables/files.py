@@ -141,9 +141,7 @@ def list_states(snapshot: Snapshot, step: str | None = None) -> list[StateHandle
     return [
         StateHandles(operator, state, tuple(own))
         for operator in dict.fromkeys(handle.operator for handle in handles)
-        for state, own in group_by_state(
-            [handle for handle in handles if handle.operator == operator], lambda handle: [_read_head(snapshot, handle)]
-        ).items()
+        for state, own in group_by_state([handle for handle in handles if handle.operator == operator]).items()
     ]
 
 

@@ -24,7 +24,6 @@ from tidegate.datatypes import DataType
 from tidegate.errors import PipelineStopped
 from tidegate.formats.arrow import decode_frame
 from tidegate.ids import VertexId
-from tidegate.operators.event_time import TIME
 from tidegate.operators.spec import render_columns
 from tidegate.plan.graph import Plan
 from tidegate.plan.names import derive_edge_names
@@ -60,9 +59,8 @@ class EdgeShape(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     max_parallelism: int
     key_hash: str = KEY_HASH
-    timed: bool | None = None
-    """Whether rows must have an event time, since a step that they reach goes by it. Older releases have not written
-    it."""
+    timed: bool = False
+    """Whether rows must have an event time, since a step that they reach goes by it."""
 
 
 class FrameIndex(msgspec.Struct, frozen=True, array_like=True):
@@ -180,8 +178,11 @@ def _refuse_changed(name: str, header: InflightHeader, shapes: Mapping[int, Edge
                 f"{name} holds rows in flight on {shape.name} with columns {_describe(written)}, the pipeline now "
                 f"sends {_describe(shape)}: {_REMEDY}"
             )
-        if shape.timed and written.timed is False:
-            raise _untimed(name, shape)
+        if shape.timed and not written.timed:
+            raise InflightUnreadable(
+                f"{name} holds rows in flight on {shape.name} without event time, by which a step goes now that they "
+                f"reach: {_REMEDY}"
+            )
 
 
 def read_replay(
@@ -225,8 +226,6 @@ def _decode(name: str, body: memoryview, shape: EdgeShape, key_groups: range) ->
         frame = decode_frame(body)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InflightUnreadable(f"rows in {name} cannot be read: {error}") from error
-    if shape.timed and TIME not in frame.columns:
-        raise _untimed(name, shape)
     kept = _owned(frame, shape, key_groups)
     return Batch(kept, int(kept.estimated_size())) if kept.height else None
 
@@ -234,13 +233,6 @@ def _decode(name: str, body: memoryview, shape: EdgeShape, key_groups: range) ->
 def _owned(frame: pl.DataFrame, shape: EdgeShape, key_groups: range) -> pl.DataFrame:
     groups = key_group_of(frame, shape.keys, shape.max_parallelism)
     return frame.filter(groups.is_between(key_groups.start, key_groups.stop - 1))
-
-
-def _untimed(name: str, shape: EdgeShape) -> InflightUnreadable:
-    return InflightUnreadable(
-        f"{name} holds rows in flight on {shape.name} without event time, by which a step goes now that they reach: "
-        f"{_REMEDY}"
-    )
 
 
 def _describe(shape: EdgeShape) -> str:

@@ -11,7 +11,6 @@ from tidegate.ids import OperatorName, StateName
 from tidegate.state.base import Share
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.snapshot import read_header
 from tidegate.task.ports import OperatorState
 
 Read = Callable[[StateHandle], Iterable[bytes]]
@@ -40,7 +39,7 @@ def restore_states(
     """
     own = [handle for handle in handles if handle.operator == operator and not handle.in_flight]
     refuse_broken_chains(own)
-    for name, files in group_by_state(own, read).items():
+    for name, files in group_by_state(own).items():
         if name not in states:
             raise unknown_state(operator, name, states)
         declared = states[name].declaration
@@ -50,17 +49,11 @@ def restore_states(
     return len(own)
 
 
-def group_by_state(handles: Iterable[StateHandle], read: Read) -> dict[StateName, list[StateHandle]]:
-    """An operator's files by the name of their state, in their order.
-
-    Older releases have left the name out, when an operator had one state: the header of a file has it.
-    """
+def group_by_state(handles: Iterable[StateHandle]) -> dict[StateName, list[StateHandle]]:
+    """An operator's files by the name of their state, in their order."""
     found: dict[StateName, list[StateHandle]] = {}
     for handle in handles:
         found.setdefault(handle.state, []).append(handle)
-    unnamed = found.pop(StateName(""), None)
-    if unnamed is not None:
-        found[StateName(read_header(next(iter(read(unnamed[0]))))[0].state)] = unnamed
     return found
 
 

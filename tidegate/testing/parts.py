@@ -349,7 +349,7 @@ class BenchParts(SlotParts):
 
     def make_sink(self, spec: SinkOperator, deploy: Deploy, wake: Callable[[], None]) -> SinkRuntime:
         """See SlotParts."""
-        placement = SinkPlacement(deploy.plan.pipeline, deploy.slot, deploy.attempt, transaction_timeout_ms=0)
+        placement = SinkPlacement(deploy.plan.pipeline, deploy.slot, deploy.attempt, 0, deploy.journal)
         sink = Collector(spec, placement, wake, tools=self.tools, masked=deploy.plan.masked)
         sink.numbers = self._numbers
         self.sinks.append(sink)

@@ -20,6 +20,7 @@ from tests.task.restarts import Start
 from tests.task.rig import Rig, RigSlot
 from tests.task.topologies import plan_of, vertex
 from tidegate.coordinator.recovery import RestoreFacts
+from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, STRING
 from tidegate.expressions.expression import Literal
@@ -248,6 +249,7 @@ class WindowRig(Rig):
                     path,
                     len(sealed),
                     hashlib.sha256(sealed).hexdigest(),
+                    *derive_head(sealed),
                     job.kind,
                     job.edges,
                     state=job.state,
