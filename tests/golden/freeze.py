@@ -20,13 +20,13 @@ from typing import Any
 import msgspec
 
 from tests.golden.bench import BEGINS_MS, ENDS, PIPELINE, contents, feed_some, load_plan, play_on, rows_in_flight
+from tidegate.checks.upgrade_check import derive_offline_facts
 from tidegate.coordinator.entries import Identity, Writer
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import RestorePlan, decide_restore
 from tidegate.coordinator.savepoint import write_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import Spoken
-from tidegate.checks.upgrade_check import derive_offline_facts
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
 from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
