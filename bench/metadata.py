@@ -32,7 +32,7 @@ from tidegate.formats.contract import WaitingForSchema
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.operators.kinds.kafka_source import PARTS, MetadataColumn, SourceOperator
+from tidegate.operators.builtin.kafka_source import PARTS, MetadataColumn, SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.sources.beginning import read_beginning
 from tidegate.sources.kafka import KafkaSource, SourceBatch

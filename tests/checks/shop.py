@@ -26,8 +26,8 @@ from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.looking import read_facts
 from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId, SlotIndex, TopicPartition
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.kinds.aggregate import AggregateOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 from tidegate.spark.master import SparkUnavailable
 from tidegate.state.snapshot import encode_snapshot

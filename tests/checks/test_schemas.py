@@ -22,8 +22,8 @@ from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.daemon.schema_desk import SchemaDesk
 from tidegate.formats.schemas import FormatOptions, SchemaText
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.registry import transport

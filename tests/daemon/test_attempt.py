@@ -17,7 +17,7 @@ from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, PipelineStopped, TidegateError
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import Attempt, OperatorName, SlotIndex
-from tidegate.operators.kinds.dead_letters import DeadLetterOperator, make_sink
+from tidegate.operators.builtin.dead_letters import DeadLetterOperator, make_sink
 from tidegate.task.letters import TooManyDeadLetters
 from tidegate.task.messages import Heartbeat
 from tidegate.task.report import SlotReport

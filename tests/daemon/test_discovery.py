@@ -23,7 +23,7 @@ from tidegate.errors import TidegateError
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
 from tidegate.kafka.errors import BrokerUnavailable
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Node, Plan, Vertex
 from tidegate.task.messages import AddPartitions
 

@@ -17,7 +17,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, Producer, TopicPartition, TransactionalId, VertexId
 from tidegate.kafka.errors import KafkaRefused
 from tidegate.kafka.facts import OpenTransaction
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Node, Plan, Vertex
 from tidegate.sinks.hanging import RIPE_S, Hanging, Left, MendReport, Verdict
 

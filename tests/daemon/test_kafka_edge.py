@@ -20,7 +20,7 @@ from tidegate.daemon.kafka_edge import AFTERMATH_S, KafkaEdge
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.kafka.connection import BrokerConnection
 from tidegate.kafka.errors import BrokerUnavailable
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.sources.errors import SourceFailed
 
 

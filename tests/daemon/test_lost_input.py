@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.loopback import Loopback, plan_of, play
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, SourceOperator
+from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, SourceOperator
 from tidegate.plan.graph import Plan
 
 ROWS = {partition: [(0, number) for number in range(40)] for partition in range(2)}

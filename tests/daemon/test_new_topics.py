@@ -18,7 +18,7 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.beginning import fix_beginnings
 from tidegate.daemon.stages import Decided, Placed
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 
 PIPELINE = """\

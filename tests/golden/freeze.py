@@ -28,7 +28,7 @@ from tidegate.coordinator.savepoint import write_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.plan.meaning import derive_meanings
 from tidegate.storage.base import Storage

@@ -8,8 +8,8 @@ import pytest
 
 from tests.plan.test_build import ORDERS, check, operators, plan_of
 from tidegate.ids import OperatorName
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.early_event_times import derive_remedy, describe_early
-from tidegate.operators.kinds.kafka_source import SourceOperator
 
 SINK = "sinks: {out: {from: orders, topic: out, key: customer}}\n"
 

@@ -14,9 +14,9 @@ from tidegate.expressions.expression import Call, Column, can_fail
 from tidegate.expressions.parse import parse_expression
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName
+from tidegate.operators.builtin.projection import SelectOperator
+from tidegate.operators.builtin.union import UnionOperator
 from tidegate.operators.kinds.filter import FilterOperator
-from tidegate.operators.kinds.select import SelectOperator
-from tidegate.operators.kinds.union import UnionOperator
 
 SCHEMA = {"a": BIGINT, "b": BIGINT}
 FRAME = pl.DataFrame(

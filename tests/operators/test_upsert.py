@@ -9,7 +9,7 @@ from tests.operators.driven import drive
 from tidegate.datatypes import BIGINT, BOOLEAN
 from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.upsert import UpsertOperator
+from tidegate.operators.builtin.upsert import UpsertOperator
 
 COLUMNS = (("k", BIGINT), ("v", BIGINT), ("gone", BOOLEAN))
 Row = tuple[int, int, int | None, int]

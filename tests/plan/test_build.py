@@ -9,10 +9,10 @@ import pytest
 
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import parse_pipeline, read_pipeline
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.builtin.projection import SelectOperator
 from tidegate.operators.kinds.aggregate import AggregateOperator
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
-from tidegate.operators.kinds.select import SelectOperator
 from tidegate.operators.spec import Operator
 from tidegate.plan.build import Checked, build_plan, check_pipeline
 from tidegate.plan.graph import Plan

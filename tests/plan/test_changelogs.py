@@ -6,10 +6,10 @@ import pytest
 
 from tests.plan.test_build import HEAD, check, names, operators, plan_of
 from tidegate.config.load import parse_pipeline
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.builtin.upsert import UpsertOperator
 from tidegate.operators.calls.spec import CallOperator
 from tidegate.operators.kinds.aggregate import ChangesOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
-from tidegate.operators.kinds.upsert import UpsertOperator
 from tidegate.plan.explain import derive_explanation, render_explanation
 
 SOURCE = """\

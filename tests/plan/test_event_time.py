@@ -14,8 +14,8 @@ from tidegate.datatypes import BIGINT, DOUBLE, INT, STRING, TIMESTAMP
 from tidegate.expressions.parse import parse_expression
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.kafka_source import EventTime, SourceOperator
-from tidegate.operators.kinds.union import UnionOperator
+from tidegate.operators.builtin.kafka_source import EventTime, SourceOperator
+from tidegate.operators.builtin.union import UnionOperator
 from tidegate.operators.spec import Columns, Operator
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode

@@ -7,9 +7,9 @@ import pytest
 from tests.plan.meanings import find_changes
 from tests.plan.test_build import HEAD, check, names, operators, plan_of, shape
 from tidegate.config.load import parse_pipeline
-from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
-from tidegate.operators.kinds.kafka_source import SourceOperator
-from tidegate.operators.kinds.select import SelectOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator, TopicChoice
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.builtin.projection import SelectOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan

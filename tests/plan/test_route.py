@@ -7,7 +7,7 @@ import pytest
 from tests.plan.meanings import find_changes
 from tidegate.config.load import parse_pipeline
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
 from tidegate.plan.meaning import derive_meanings

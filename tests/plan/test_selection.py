@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tidegate.config.load import parse_pipeline
-from tidegate.operators.kinds.kafka_source import SourceOperator
-from tidegate.operators.kinds.select import SelectOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.builtin.projection import SelectOperator
 from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
 from tidegate.plan.meaning import derive_meanings

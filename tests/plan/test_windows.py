@@ -9,7 +9,7 @@ from tests.plan.meanings import find_changes
 from tidegate.config.errors import Problem
 from tidegate.config.load import parse_pipeline
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.kinds.window import WindowOperator
 from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan

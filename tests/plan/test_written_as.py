@@ -7,7 +7,7 @@ import pytest
 from tests.plan.test_build import HEAD, operators, plan_of
 from tests.plan.test_changelogs import SOURCE
 from tidegate.config.load import parse_pipeline
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.explain import derive_explanation, render_explanation
 
 DECIMALS = ("decimal(20,0)", "array<decimal(10,2)>", "struct<a: struct<b: decimal(3,1)>>", "map<string, decimal(4,2)>",

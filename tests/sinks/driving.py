@@ -22,7 +22,7 @@ from tidegate.formats.records import OutputRecords
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
+from tidegate.operators.builtin.kafka_sink import SinkOperator, TopicChoice
 from tidegate.sinks.committer import Committer
 from tidegate.sinks.kafka import KafkaSink, SinkPlacement
 from tidegate.task.ports import Prepared

@@ -18,7 +18,7 @@ from tidegate.kafka.errors import SinkFailed, SinkRefused
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.writer import Writer
-from tidegate.operators.kinds.kafka_sink import TopicChoice
+from tidegate.operators.builtin.kafka_sink import TopicChoice
 from tidegate.sinks.outcome import Outcome
 
 pytestmark = pytest.mark.slow

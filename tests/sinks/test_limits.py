@@ -20,7 +20,7 @@ from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.kafka.errors import SinkFailed, SinkRefused
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.topic_settings import derive_topic_limits
-from tidegate.operators.kinds.dead_letters import make_sink
+from tidegate.operators.builtin.dead_letters import make_sink
 from tidegate.sinks.limits import ARRIVAL_MS, CLIENT_OVERHEAD_BYTES, derive_record_limits, refuse_keyless
 
 HOUR_MS = 3_600_000

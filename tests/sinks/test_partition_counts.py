@@ -15,7 +15,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import Attempt, OperatorName, SlotIndex
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TopicFacts, TopicLimits
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.sinks.kafka import SinkPlacement
 from tidegate.sinks.partition_counts import LOOK_S, PartitionCounts
 from tidegate.sinks.runtime import SinkRuntime

@@ -17,9 +17,9 @@ from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.config.load import parse_pipeline
 from tidegate.formats.records import RecordEncoder
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
-from tidegate.operators.kinds.select import SelectOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.builtin.projection import SelectOperator
 from tidegate.plan.build import build_plan
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_limits import RecordLimits, find_refused
 from tidegate.formats.records import OutputRecords
 from tidegate.ids import Attempt, OperatorName, SlotIndex
-from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
+from tidegate.operators.builtin.kafka_sink import SinkOperator, TopicChoice
 from tidegate.sinks.kafka import SinkPlacement
 from tidegate.sinks.runtime import SinkRuntime
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tidegate.operators.kinds.kafka_sink import TopicChoice
+from tidegate.operators.builtin.kafka_sink import TopicChoice
 from tidegate.sinks.topics import split_rows
 
 CHOICE = TopicChoice("topic", ("eu", "us"), "concat('', region)")

@@ -16,8 +16,8 @@ from tidegate.clock import SYSTEM_CLOCK, SteadyClock
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName, SlotIndex, StateId, StateName, TopicPartition, VertexId
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.plan.graph import Node
 from tidegate.plan.growth import BatchLimits

@@ -18,7 +18,7 @@ from tidegate.datatypes import BIGINT, STRING
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.sources.beginning import read_beginning
 from tidegate.sources.kafka import KafkaSource, SourceBatch

@@ -18,7 +18,7 @@ from tidegate.datatypes import BIGINT, TIMESTAMP
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.diagnosis import Obstacle
-from tidegate.operators.kinds.kafka_source import EventTime, SourceOperator
+from tidegate.operators.builtin.kafka_source import EventTime, SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.sources.runtime import SourceRuntime
 from tidegate.sources.tools import Consumer, SourceTools

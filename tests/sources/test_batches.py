@@ -16,7 +16,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.row_kinds import INSERT, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.formats.schemas import FormatOptions
 from tidegate.ids import TopicPartition
-from tidegate.operators.kinds.kafka_source import SKIP, EventTime
+from tidegate.operators.builtin.kafka_source import SKIP, EventTime
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.operators.spec import DEAD
 from tidegate.sources.reader import Reader

@@ -15,7 +15,7 @@ from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
-from tidegate.operators.kinds.kafka_source import EventTime
+from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX
 from tidegate.sources.runtime import SourceRuntime
 from tidegate.task.elements import StreamStatus, Watermark

@@ -13,7 +13,7 @@ from tests.sources.scripted import NAME, P0, P1, TIMESTAMPS, Scripted, order
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT
 from tidegate.expressions.parse import parse_expression
-from tidegate.operators.kinds.kafka_source import EventTime
+from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import LOWEST
 from tidegate.sources import event_times
 from tidegate.sources.event_times import FIRST_MS, LAST_MS, YEAR_1971_MS, measure_behind

@@ -19,7 +19,7 @@ from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailur
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import FormatOptions, Schemas
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.sources.held import AGAIN_S
 from tidegate.sources.kafka import KafkaSource
 from tidegate.sources.tools import Consumer, SourceTools

@@ -15,7 +15,7 @@ from tidegate.datatypes import BIGINT
 from tidegate.formats.contract import Decoded, WaitingForSchema
 from tidegate.formats.header_ids import HeaderSchemas
 from tidegate.formats.schemas import FormatOptions, IdPlace, SchemaKind, SchemaText, UnknownSchema
-from tidegate.operators.kinds.kafka_source import MetadataColumn
+from tidegate.operators.builtin.kafka_source import MetadataColumn
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.record_parts import open_decoder
 

@@ -11,7 +11,7 @@ from tests.task.fakes import ATTEMPT, VirtualClock
 from tests.task.topologies import plan_of, source_node, totals_node, vertex
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId
-from tidegate.operators.kinds.kafka_source import EventTime
+from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX, Out, Runtime
 from tidegate.settings.event_time import Idle
 from tidegate.task.elements import Barrier

@@ -21,7 +21,7 @@ from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.raw.rows import RawDecoder
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.connecting import connect
-from tidegate.operators.kinds.kafka_source import PARTS, MetadataColumn
+from tidegate.operators.builtin.kafka_source import PARTS, MetadataColumn
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.reader import Reader
 from tidegate.sources.tools import SourceTools

@@ -17,8 +17,8 @@ from tidegate.formats.letters import GONE, UNREAD
 from tidegate.formats.letters.frames import RawRecord
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.operators.async_queue import Call
+from tidegate.operators.builtin.dead_letters import Origin
 from tidegate.operators.calls.caller import CallsFailed
-from tidegate.operators.kinds.dead_letters import Origin
 from tidegate.sources import read_back
 from tidegate.sources.read_back import RecordReader
 from tidegate.sources.tools import SourceTools

@@ -22,7 +22,7 @@ from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.schemas import NO_OPTIONS, known_schemas
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.operators.kinds.kafka_source import PARTS, EventTime, MetadataColumn, SourceOperator
+from tidegate.operators.builtin.kafka_source import PARTS, EventTime, MetadataColumn, SourceOperator
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.positions import Positions

@@ -17,7 +17,7 @@ from tests.sources.kafka_topics import NEW, source_operator
 from tests.sources.scripted import NAME, P0, P1, ScriptedClient, ScriptedTools
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
-from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE
+from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE
 from tidegate.sources import reader as module
 from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, Due
 from tidegate.sources.errors import SourceFailed, SourceUnavailable

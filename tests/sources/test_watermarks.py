@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.ids import TopicPartition
-from tidegate.operators.kinds.kafka_source import EventTime
+from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.settings.event_time import Idle
 from tidegate.sources.watermarks import SourceWatermarks

@@ -20,7 +20,7 @@ from tidegate.formats.contract import Decoded
 from tidegate.formats.record_parts import CARRIED_HEADERS, HeaderRules, RecordParts
 from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.formats.schemas import FormatOptions, IdPlace, SchemaKind, SchemaText
-from tidegate.operators.kinds.kafka_source import MetadataColumn
+from tidegate.operators.builtin.kafka_source import MetadataColumn
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.record_parts import open_decoder
 

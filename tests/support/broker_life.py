@@ -35,8 +35,8 @@ from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.writer import Writer
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Node, Plan, Vertex
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.proof import Flushed, decide_committable, decide_flushed

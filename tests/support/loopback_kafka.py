@@ -12,8 +12,8 @@ from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import CheckpointId, TopicPartition
 from tidegate.kafka.facts import TopicFacts
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.sinks.hanging import MendReport
 from tidegate.sinks.outcome import Outcome

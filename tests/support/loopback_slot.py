@@ -14,8 +14,8 @@ from tests.task.restarts import PartitionedSource
 from tests.task.rig import Connection
 from tidegate.coordinator.types import StateHandle
 from tidegate.ids import SlotIndex
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.runtime import Out
 from tidegate.plan.growth import BatchLimits
 from tidegate.sinks.runtime import SinkRuntime

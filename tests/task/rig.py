@@ -25,9 +25,9 @@ from tidegate.ids import (
     TransactionalId,
     VertexId,
 )
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.kinds.aggregate import AggregateOperator
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.task.barriers.choice import choose_handler, may_overtake

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.task.test_valve import fed, feed
 from tidegate.ids import TopicPartition
-from tidegate.operators.kinds.kafka_source import EventTime
+from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
 from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.task.elements import StillIdle, StreamStatus, TimeElement, Watermark

@@ -11,10 +11,10 @@ from tidegate.ids import (
     OperatorName,
     VertexId,
 )
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.kinds.filter import FilterOperator
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.spec import Columns, Operator
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
 

@@ -22,7 +22,7 @@ from tidegate.coordinator.stored_shapes import read_stored
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName, TopicPartition
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.plan.meaning import derive_meanings

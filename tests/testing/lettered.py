@@ -11,7 +11,7 @@ from typing import Final
 from tests.testing.pipelines import load
 from tidegate.formats.letters.letter import Letter, read_letter
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.operators.kinds.dead_letters import DEAD_LETTERS
+from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock, Written

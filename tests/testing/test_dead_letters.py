@@ -23,7 +23,7 @@ from tests.testing.lettered import (
 from tests.testing.pipelines import load, messages, run_one
 from tidegate.formats import letters
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.operators.kinds.dead_letters import DEAD_LETTERS, DeadLetterOperator
+from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, DeadLetterOperator
 from tidegate.task.letters import LetterCount, TooManyDeadLetters
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log

@@ -18,8 +18,8 @@ from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import TRANSACTION_LOG, EndAnswer, TopicFacts
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.kafka.versions import read_nodes, read_versions, refuse_old
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.settings.units import render_duration
 from tidegate.sinks.naming import TransactionalName

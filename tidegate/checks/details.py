@@ -21,8 +21,8 @@ from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import OpenTransaction, TransactionListing
 from tidegate.kafka.inspection import ActiveProducer, Inspector
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.settings.secrets import reveal
 from tidegate.sinks.hanging import RIPE_S, Hanging

@@ -15,8 +15,8 @@ from tidegate.checks.cluster import MIN_IN_SYNC, UNCLEAN, Cluster, SeenTopic
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.kafka.facts import TRANSACTION_LOG
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.settings.base import Path
 

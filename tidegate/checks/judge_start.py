@@ -13,9 +13,9 @@ from tidegate.checks.start_problems import StartProblem
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.operators.kinds.dead_letters import DEAD_LETTERS, DeadLetterOperator, find_unfit
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, DeadLetterOperator, find_unfit
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.settings.base import Path
 from tidegate.settings.units import render_duration

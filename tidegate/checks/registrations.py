@@ -20,8 +20,8 @@ from tidegate.formats import keys
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import IdPlace, Registration, SchemaText
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.registry.client import Registry
 from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaMissing

@@ -8,7 +8,7 @@ import msgspec
 
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import LostRange
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 
 

@@ -30,9 +30,9 @@ from tidegate.kafka.client_properties import derive_login
 from tidegate.kafka.connecting import STEP_S, connect, import_client
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
-from tidegate.operators.kinds.dead_letters import DEAD_LETTERS
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.settings.base import Path
 from tidegate.settings.secrets import reveal

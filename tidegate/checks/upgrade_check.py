@@ -28,7 +28,7 @@ from tidegate.coordinator.upgrade import Refusal, Spoken, StoredStates, Upgrade
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.errors import BEGIN_ANEW, TidegateError
 from tidegate.ids import CheckpointId, OperatorName, StateName, is_checkpoint_number
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.evolving import evolve
 from tidegate.plan.graph import Plan
 from tidegate.plan.meaning import derive_meanings

@@ -13,9 +13,9 @@ from tidegate.formats.registry import FORMATS
 from tidegate.kafka.client_properties import derive_login
 from tidegate.kafka.facts import TRANSACTION_LOG
 from tidegate.kafka.producer_properties import largest_record
-from tidegate.operators.kinds.dead_letters import DEAD_LETTERS, DeadLetterOperator
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import TOMBSTONE, SourceOperator
+from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, DeadLetterOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import TOMBSTONE, SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.settings.base import Path
 from tidegate.settings.secrets import reveal

@@ -35,7 +35,7 @@ from tidegate.formats.contract import Format
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import UnknownFields
-from tidegate.operators.kinds.kafka_source import TOMBSTONE
+from tidegate.operators.builtin.kafka_source import TOMBSTONE
 from tidegate.operators.registry import given_kinds, keys_of, step_kinds
 from tidegate.settings.base import Path
 from tidegate.settings.schemas import NamedSchema

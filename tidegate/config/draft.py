@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from tidegate.datatypes import DataType
-from tidegate.operators.kinds.dead_letters import DEAD_LETTERS
+from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.settings.fields import MAX_NAME_LENGTH
 from tidegate.settings.secrets import is_secret_key
 

@@ -13,7 +13,7 @@ from pydantic import Field, SecretStr, create_model
 from tidegate.config.cases import CaseSettings
 from tidegate.formats.keys import KEY_FORMATS
 from tidegate.formats.registry import DEFAULT, FORMATS
-from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, ON_LOST_STOP
+from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, ON_LOST_STOP
 from tidegate.operators.registry import step_kinds
 from tidegate.settings.base import Settings
 from tidegate.settings.dead_letters import DeadLetterSettings

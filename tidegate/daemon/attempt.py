@@ -41,8 +41,8 @@ from tidegate.daemon.stages import Recovered
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt, OperatorName, SlotIndex, SubtaskId, VertexId
-from tidegate.operators.kinds.dead_letters import DeadLetterOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.dead_letters import DeadLetterOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.process.logs import emit_slot_record
 from tidegate.slot.bootstrap import SlotBootstrap

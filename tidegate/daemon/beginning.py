@@ -20,7 +20,7 @@ from tidegate.daemon.services import Services
 from tidegate.daemon.stages import Decided, Placed
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.sources.beginning import lies_ahead
 

@@ -42,7 +42,7 @@ from tidegate.daemon.stages import Decided, Ended, Owned, Whole
 from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId, OperatorName, is_checkpoint_number
 from tidegate.kafka.errors import BrokerUnavailable
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.settings.schemas import LATEST
 from tidegate.storage.base import Storage, StorageError
 

@@ -25,7 +25,7 @@ from tidegate.daemon.attempt_settings import NEW_TOPICS_S
 from tidegate.daemon.services import Services
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import SlotIndex
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.task.messages import AddPartitions
 

@@ -23,7 +23,7 @@ from tidegate.daemon.services import Services
 from tidegate.daemon.stages import Ended, Whole
 from tidegate.ids import OperatorName
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost, TransactionToSalvage
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
 from tidegate.settings.counts import render_count
 from tidegate.sinks.outcome import Outcome

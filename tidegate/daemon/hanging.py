@@ -15,7 +15,7 @@ from typing import Final
 from tidegate.daemon.services import Services
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import OpenTransaction
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
 from tidegate.sinks.hanging import RIPE_S, Hanging, Left, MendReport, Verdict, tell_left, tell_mended
 

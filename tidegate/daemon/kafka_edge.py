@@ -26,7 +26,7 @@ from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TopicFacts
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.sinks.committer import FIRST_ATTEMPT, Committer
 from tidegate.sinks.fates import abort_all, find_fates
 from tidegate.sinks.hanging import MendReport

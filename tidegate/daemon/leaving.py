@@ -18,7 +18,7 @@ from tidegate.daemon.services import Services
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt
 from tidegate.kafka.errors import BrokerUnavailable, TransactionGone, TransactionLost, TransactionUndecidable
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
 from tidegate.sinks.outcome import Outcome
 from tidegate.storage.base import StorageError

@@ -32,8 +32,8 @@ from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
 from tidegate.kafka.facts import TopicFacts
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.plan.meaning import derive_meanings
 from tidegate.task.inflight import derive_shapes

@@ -14,7 +14,7 @@ from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_rest
 from tidegate.coordinator.types import LostRange
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.services import Services
-from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, SourceOperator
+from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, SourceOperator
 from tidegate.plan.graph import Plan
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from tidegate.daemon.event_time import Stall, StallWatch, as_shown, derive_water
 from tidegate.daemon.rates import CounterWindow, ReportCounts
 from tidegate.daemon.status import OperatorStatus, SlotStatus, SubtaskStatus
 from tidegate.ids import OperatorName
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.early_event_times import derive_remedy, describe_early
-from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts, SlotReport
 

@@ -27,7 +27,7 @@ from tidegate.daemon.services import Services
 from tidegate.daemon.stages import Owned, Placed, Recovered, Whole
 from tidegate.ids import CheckpointId, SlotIndex, SubtaskId, TopicPartition
 from tidegate.kafka.errors import KafkaRefused
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.settings.counts import render_count
 from tidegate.storage.base import StorageError

@@ -18,7 +18,7 @@ from tidegate.checks.registrations import KEY, VALUE, WrittenSchemas
 from tidegate.errors import TidegateError
 from tidegate.formats.schemas import FormatOptions, SchemaText
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
 from tidegate.process.repeats import Complaints
 from tidegate.registry.client import Registry

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tidegate.datatypes import TIMESTAMP
 from tidegate.expressions.expression import quote_column
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 
 
 def derive_remedy(source: SourceOperator) -> str:

@@ -1,4 +1,6 @@
-"""The kinds of operators: every module of `kinds/` is one, found by looking. Nothing lists them by hand."""
+"""The operators that there are, found by looking: modules of `kinds/` are the kinds of steps, the planner adds those of
+`builtin/`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from tidegate.modules import import_modules
-from tidegate.operators import kinds
+from tidegate.operators import builtin, kinds
 from tidegate.operators.spec import Operator
 from tidegate.operators.step import StepKind
 
@@ -49,7 +51,7 @@ def keys_of(kind: StepKind) -> tuple[str, ...]:
 def operator_union() -> Any:
     """The union of all specs, told apart by their tags: what a plan is decoded as."""
     specs: list[type[Operator]] = []
-    for module in kind_modules():
+    for module in (*import_modules(builtin).values(), *kind_modules()):
         found = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Operator)]
         specs += [one for one in found if one.__struct_config__.tag is not None and one.__module__ == module.__name__]
     return functools.reduce(operator.or_, specs)

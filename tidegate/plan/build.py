@@ -17,9 +17,9 @@ from tidegate.expressions.remarks import find_remarks
 from tidegate.formats.keys import AVRO
 from tidegate.formats.registry import FORMATS
 from tidegate.ids import OperatorName
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import DELETED, SourceOperator
 from tidegate.operators.kinds.dedup import DedupOperator
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import DELETED, SourceOperator
 from tidegate.operators.spec import LATE
 from tidegate.plan.chain import derive_vertices
 from tidegate.plan.changes import (

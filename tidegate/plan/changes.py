@@ -14,11 +14,11 @@ import msgspec
 from tidegate.expressions.expression import Cast, Column, columns_of
 from tidegate.formats.registry import FORMATS
 from tidegate.ids import OperatorName
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.builtin.projection import SelectOperator
+from tidegate.operators.builtin.upsert import UpsertOperator
 from tidegate.operators.calls.spec import CallOperator
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
-from tidegate.operators.kinds.select import SelectOperator
-from tidegate.operators.kinds.upsert import UpsertOperator
 from tidegate.operators.meaning import Branches, Meaning
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, downstream_of, upstream_of
 

@@ -9,8 +9,8 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.config.properties import derive_client_properties
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.dead_letters import DEAD_LETTERS, READ_BACK, Origin, make_read_back, make_sink
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, READ_BACK, Origin, make_read_back, make_sink
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.spec import DEAD
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.settings.dead_letters import DeadLetterSettings

@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, upstream_of
 
 

@@ -16,8 +16,8 @@ from tidegate.formats.record_parts import HeaderRules
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import check_key_type, key_type
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, SchemaText
-from tidegate.operators.kinds.kafka_sink import TopicChoice
-from tidegate.operators.kinds.kafka_source import DELETED, PARTS, TOMBSTONE, MetadataColumn
+from tidegate.operators.builtin.kafka_sink import TopicChoice
+from tidegate.operators.builtin.kafka_source import DELETED, PARTS, TOMBSTONE, MetadataColumn
 from tidegate.plan.logical import Input
 from tidegate.plan.prune import find_loss
 from tidegate.plan.scope import Declared

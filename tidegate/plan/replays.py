@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.spec import DEAD, LATE
 from tidegate.plan.graph import Node, Plan, Way
 

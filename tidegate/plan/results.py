@@ -7,16 +7,16 @@ from typing import Final
 
 from tidegate.expressions.expression import AggregateCall, Column, columns_of
 from tidegate.ids import OperatorName
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import DELETED
+from tidegate.operators.builtin.projection import SelectOperator
 from tidegate.operators.kinds.aggregate import AggregateOperator, ChangesOperator
 from tidegate.operators.kinds.dedup import DedupOperator
 from tidegate.operators.kinds.explode import ExplodeOperator
 from tidegate.operators.kinds.filter import FilterOperator
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import DELETED
 from tidegate.operators.kinds.keep import RankingOperator
 from tidegate.operators.kinds.keep.settings import EACH, ON_CLOSE
 from tidegate.operators.kinds.route import RouteOperator
-from tidegate.operators.kinds.select import SelectOperator
 from tidegate.operators.kinds.window import ADDED, WindowOperator
 from tidegate.operators.spec import LATE, Operator
 from tidegate.plan.changes import leads_to_tombstones

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
-from tidegate.operators.kinds.dead_letters import DEAD_LETTERS
+from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.operators.registry import choose_step_kind
 from tidegate.settings.base import Path
 from tidegate.settings.suggest import derive_suggestion

@@ -22,10 +22,10 @@ from tidegate.formats.failures import BadRecordPolicy, combine_policies
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import FormatOptions, IdPlace, UnknownFields
 from tidegate.ids import OperatorName
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import DELETED, SKIP, TOMBSTONE, SourceOperator
-from tidegate.operators.kinds.select import make_projection
-from tidegate.operators.kinds.union import UnionOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import DELETED, SKIP, TOMBSTONE, SourceOperator
+from tidegate.operators.builtin.projection import make_projection
+from tidegate.operators.builtin.union import UnionOperator
 from tidegate.operators.registry import choose_step_kind, step_kinds
 from tidegate.operators.spec import LATE, Operator
 from tidegate.operators.step import NEEDS_RETRACTION, StepKind

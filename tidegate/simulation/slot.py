@@ -12,10 +12,10 @@ from tidegate.clock import SteadyClock
 from tidegate.formats.schemas import Schemas
 from tidegate.ids import Attempt, TopicPartition
 from tidegate.kafka.tools import KafkaTools
+from tidegate.operators.builtin.dead_letters import Origin
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.calls.attempts import CallPolicy
 from tidegate.operators.calls.caller import Caller, Target
-from tidegate.operators.kinds.dead_letters import Origin
-from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.kinds.window import WindowOperator
 from tidegate.simulation.calls import SimCaller
 from tidegate.simulation.kernel import Process, Signal, SimCondition

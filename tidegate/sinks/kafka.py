@@ -23,7 +23,7 @@ from tidegate.ids import Attempt, CheckpointId, SlotIndex, TransactionalId
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.kafka.writer import Writer
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.sinks.backlog import Backlog, QueuedBarrier
 from tidegate.sinks.helper_threads import SinkThreads
 from tidegate.sinks.naming import TransactionalName

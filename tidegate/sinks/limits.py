@@ -12,8 +12,8 @@ from tidegate.formats.record_limits import RecordLimits
 from tidegate.kafka.errors import SinkRefused
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.producer_properties import largest_record
-from tidegate.operators.kinds.dead_letters import DeadLetterOperator, find_unfit
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.builtin.dead_letters import DeadLetterOperator, find_unfit
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 
 CLIENT_OVERHEAD_BYTES: Final = 36
 """What librdkafka adds to key and value before it compares them with `message.max.bytes`."""

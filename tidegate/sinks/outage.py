@@ -16,7 +16,7 @@ from tidegate.kafka.tools import KafkaTools
 if TYPE_CHECKING:
     from tidegate.kafka.transactions import TransactionClient
     from tidegate.kafka.writer import Writer
-    from tidegate.operators.kinds.kafka_sink import SinkOperator
+    from tidegate.operators.builtin.kafka_sink import SinkOperator
 
 T = TypeVar("T")
 

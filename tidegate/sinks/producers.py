@@ -27,7 +27,7 @@ from tidegate.sinks.topic_limits import SinkTopics
 if TYPE_CHECKING:
     from tidegate.kafka.transactions import TransactionClient
     from tidegate.kafka.writer import Writer
-    from tidegate.operators.kinds.kafka_sink import SinkOperator
+    from tidegate.operators.builtin.kafka_sink import SinkOperator
 
 WARM_AHEAD: Final = 2
 """Producers that are initialised and wait for records."""

@@ -14,8 +14,8 @@ from tidegate.formats.failures import FailureKind, RecordFailure, gather_failure
 from tidegate.formats.letters.encoder import LetterEncoder
 from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
-from tidegate.operators.kinds.dead_letters import DeadLetterOperator
-from tidegate.operators.kinds.kafka_sink import SinkOperator, TopicChoice
+from tidegate.operators.builtin.dead_letters import DeadLetterOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator, TopicChoice
 from tidegate.operators.runtime import Out, Runtime
 from tidegate.settings.secrets import Redactor
 from tidegate.sinks.kafka import KafkaSink, SinkPlacement

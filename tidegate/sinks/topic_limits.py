@@ -15,13 +15,13 @@ from tidegate.formats.record_limits import RecordLimits
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.writer import OPEN_TIMEOUT_S
-from tidegate.operators.kinds.dead_letters import DeadLetterOperator
+from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.sinks.limits import derive_record_limits, refuse_keyless
 from tidegate.sinks.partition_counts import PartitionCounts
 
 if TYPE_CHECKING:
     from tidegate.kafka.transactions import TransactionClient
-    from tidegate.operators.kinds.kafka_sink import SinkOperator
+    from tidegate.operators.builtin.kafka_sink import SinkOperator
 
 
 class SinkTopics:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.operators.kinds.kafka_sink import TopicChoice
+from tidegate.operators.builtin.kafka_sink import TopicChoice
 
 SHOWN_MAX: Final = 60
 """Characters of a value in a message: it may be anything."""

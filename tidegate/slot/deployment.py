@@ -21,11 +21,11 @@ from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.formats.schemas import Schemas
 from tidegate.ids import OperatorName, StateId, SubtaskId, TopicPartition, VertexId
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
+from tidegate.operators.builtin.dead_letters import DeadLetterOperator, Origin
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.calls.caller import Caller, OpenCaller, ThreadCaller
 from tidegate.operators.calls.user_code import install_modules
-from tidegate.operators.kinds.dead_letters import DeadLetterOperator, Origin
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Slot, StepOperator
 from tidegate.plan.assignment import key_group_range

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from tidegate.coordinator.beginning import Unplaced
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.sources.errors import SourceFailed
 from tidegate.sources.positions import describe_out_of_range
 

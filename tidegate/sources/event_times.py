@@ -17,7 +17,7 @@ from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, TIMESTAMP
 from tidegate.expressions.compiled import compile_projection
 from tidegate.formats.contract import Decoded, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.operators.kinds.kafka_source import EventTime, SourceOperator
+from tidegate.operators.builtin.kafka_source import EventTime, SourceOperator
 from tidegate.operators.rowwise import Apply, apply_to_rows
 from tidegate.settings.units import render_duration
 

@@ -20,7 +20,7 @@ from tidegate.formats.failures import BadRecordPolicy, RecordFailure, gather_fai
 from tidegate.formats.letters.frames import RawRecord
 from tidegate.formats.schemas import Schemas, known_schemas
 from tidegate.ids import TopicPartition
-from tidegate.operators.kinds.kafka_source import SKIP, SourceOperator
+from tidegate.operators.builtin.kafka_source import SKIP, SourceOperator
 from tidegate.sources.caught_up import Due
 from tidegate.sources.changes import spread_updates
 from tidegate.sources.event_times import EventTimes, Rows, choose, measure_behind

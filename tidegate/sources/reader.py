@@ -20,7 +20,7 @@ from tidegate.coordinator.discovery import FIRST_OFFSET
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files, stamp_tls_files
-from tidegate.operators.kinds.kafka_source import ON_LOST_CONTINUE, SourceOperator
+from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, SourceOperator
 from tidegate.sources.caught_up import CaughtUp, Due
 from tidegate.sources.consumer_properties import derive_consumer_properties
 from tidegate.sources.errors import SourceFailed, SourceUnavailable

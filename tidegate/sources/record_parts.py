@@ -22,7 +22,7 @@ from tidegate.formats.lists import cut_lists
 from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import IdPlace, Schemas
-from tidegate.operators.kinds.kafka_source import DELETED, TOMBSTONE, MetadataColumn, SourceOperator
+from tidegate.operators.builtin.kafka_source import DELETED, TOMBSTONE, MetadataColumn, SourceOperator
 from tidegate.operators.runtime import system_columns
 from tidegate.sources.event_times import FIRST_MS, LAST_MS, in_calendar
 from tidegate.sources.messages import FlatHeaders, Records

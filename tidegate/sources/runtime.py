@@ -10,7 +10,7 @@ from tidegate.formats.failures import BadRecordPolicy, RecordFailure, RecordPlac
 from tidegate.formats.letters.frames import letters_of_records
 from tidegate.formats.schemas import Schemas
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.runtime import Out, Runtime
 from tidegate.operators.spec import DEAD
 from tidegate.sources.kafka import KafkaSource, SourceBatch

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tidegate.ids import TopicPartition
-from tidegate.operators.kinds.kafka_source import EventTime
+from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, Out
 from tidegate.settings.event_time import Idle
 from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark

@@ -19,7 +19,7 @@ from tidegate.coordinator.types import Decline, StateHandle, StateKind
 from tidegate.errors import AttemptFailed
 from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordFailure, RecordPlace
 from tidegate.ids import Attempt, CheckpointId, OperatorName, StateId, StateName, SubtaskId
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.spec import Operator as PlanOperator
 from tidegate.task.bad_records import FatalRecords
 from tidegate.task.barriers.handler import AbortReason, Notify

@@ -13,9 +13,9 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SourceSettings
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.early_event_times import derive_remedy, describe_early
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts

@@ -15,7 +15,7 @@ from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_ids import bare_options
 from tidegate.formats.schema_keys import key_to_plain
 from tidegate.formats.schemas import FormatOptions
-from tidegate.operators.kinds.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.testing.parts import Written
 
 FIELDS: Final = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition", "topic")

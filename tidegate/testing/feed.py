@@ -17,7 +17,7 @@ from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import derive_key_schema, key_from_plain
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, Schemas, SchemaText, UnknownSchema
 from tidegate.ids import TopicPartition
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 
 Copies = Callable[[int | str], SchemaText | None]

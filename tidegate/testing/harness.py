@@ -17,7 +17,7 @@ from tidegate.coordinator.types import Ack, SourcePositions
 from tidegate.errors import AttemptFailed
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.assignment import assign_partitions
 from tidegate.plan.graph import Plan
 from tidegate.slot.deployment import Deployment

@@ -15,10 +15,10 @@ from tidegate.formats.records import OutputRecords
 from tidegate.formats.schemas import Schemas
 from tidegate.ids import CheckpointId, TopicPartition
 from tidegate.kafka.tools import KafkaTools
+from tidegate.operators.builtin.dead_letters import Origin
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.calls.caller import Caller
-from tidegate.operators.kinds.dead_letters import Origin
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.sinks.kafka import SinkPlacement
 from tidegate.sinks.runtime import SinkRuntime

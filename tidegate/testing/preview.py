@@ -23,9 +23,9 @@ from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schema_keys import key_from_plain
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, SchemaKind, SchemaText
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.early_event_times import derive_remedy, describe_early
-from tidegate.operators.kinds.kafka_sink import SinkOperator
-from tidegate.operators.kinds.kafka_source import SourceOperator
 from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan

@@ -26,8 +26,8 @@ from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, STRING
 from tidegate.expressions.expression import Literal
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import CheckpointId, OperatorName, StateName, TopicPartition, VertexId
+from tidegate.operators.builtin.kafka_source import EventTime, SourceOperator
 from tidegate.operators.kinds.filter import FilterOperator
-from tidegate.operators.kinds.kafka_source import EventTime, SourceOperator
 from tidegate.operators.kinds.window import WindowOperator
 from tidegate.operators.runtime import OperatorRuntime, Out, Runtime
 from tidegate.operators.spec import Slot

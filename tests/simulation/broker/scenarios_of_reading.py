@@ -13,7 +13,7 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.errors import TidegateError
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.operators.kinds.kafka_source import SourceOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.sources.reader import Reader
 

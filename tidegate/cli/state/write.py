@@ -91,7 +91,7 @@ Cluster = tuple[str, Mapping[str, str]]
 
 def derive_positions(loaded: LoadedPipeline, plan: Plan, texts: Sequence[str]) -> tuple[list[SourcePositions], Cluster]:
     """What --positions say. Raises UsageError, BrokerUnavailable."""
-    from tidegate.operators.kinds.kafka_source import SourceOperator
+    from tidegate.operators.builtin.kafka_source import SourceOperator
 
     sources = {str(source.name): source for source in plan.operators(SourceOperator)}
     given: dict[str, str] = {}
@@ -113,7 +113,7 @@ def derive_positions(loaded: LoadedPipeline, plan: Plan, texts: Sequence[str]) -
 def _offsets(source: object, where: str) -> SourcePositions:
     from tidegate.coordinator.types import SourcePositions
     from tidegate.ids import TopicPartition
-    from tidegate.operators.kinds.kafka_source import SourceOperator
+    from tidegate.operators.builtin.kafka_source import SourceOperator
 
     assert isinstance(source, SourceOperator)
     text = f"--positions {source.name}={where}"
@@ -151,7 +151,7 @@ async def _look_up(
     from tidegate.coordinator.beginning import Unplaced
     from tidegate.daemon.kafka_edge import KafkaEdge
     from tidegate.ids import TopicPartition
-    from tidegate.operators.kinds.kafka_source import SourceOperator
+    from tidegate.operators.builtin.kafka_source import SourceOperator
     from tidegate.settings.secrets import reveal
 
     asked = [

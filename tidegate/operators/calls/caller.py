@@ -72,7 +72,7 @@ OpenCaller = Callable[[str, Target, CallPolicy, Callable[[], None]], Caller]
 """Name, target, policy, and what wakes the slot loop."""
 
 OpenReader = Callable[[Any, str, Callable[[], None]], Caller]
-"""Of single records: where they are read (`kinds/dead_letters.Origin`), name, and what wakes the slot loop."""
+"""Of single records: where they are read (`builtin/dead_letters.Origin`), name, and what wakes the slot loop."""
 
 
 async def open_target(target: Target, *stopping: asyncio.Task[bool]) -> bool:

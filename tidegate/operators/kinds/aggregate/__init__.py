@@ -17,11 +17,11 @@ from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, der
 from tidegate.expressions.expression import AggregateCall, Call, Column, Expression, Literal, can_fail
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
+from tidegate.operators.builtin.kafka_source import DELETED
+from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.kinds.aggregate.changes.kept import DISTINCT, declare_values, derive_kept, kept_parts
 from tidegate.operators.kinds.aggregate.changes.tallies import RETRACTABLE, make_tally
 from tidegate.operators.kinds.aggregate.running import Aggregate
-from tidegate.operators.kinds.kafka_source import DELETED
-from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.meaning import (
     EVENT_TIME,
     Branch,

@@ -23,6 +23,7 @@ from tidegate.operators.aggregation.parts import (
     derive_encoding,
     derive_parts,
 )
+from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.kinds.aggregate import (
     argument_columns,
@@ -31,7 +32,6 @@ from tidegate.operators.kinds.aggregate import (
     derive_inputs,
     read_aggregates,
 )
-from tidegate.operators.kinds.select import make_projection
 from tidegate.operators.kinds.window.settings import Windowing, WindowStepSettings, derive_windowing
 from tidegate.operators.kinds.window.states import (
     AHEAD,

@@ -21,6 +21,7 @@ from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, TAKEN_BACK, UPD
 from tidegate.ids import StateName
 from tidegate.operators.aggregation.choosing import derive_choice
 from tidegate.operators.aggregation.values import plain_key
+from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.kinds.aggregate import GROUPS, ChangesOperator
 from tidegate.operators.kinds.aggregate.changes.kept import declare_values
 from tidegate.operators.kinds.aggregate.changes.tallies import (
@@ -32,7 +33,6 @@ from tidegate.operators.kinds.aggregate.changes.tallies import (
     new_tally,
 )
 from tidegate.operators.kinds.aggregate.changes.values import make_values_tally
-from tidegate.operators.kinds.kafka_source import DELETED
 from tidegate.operators.runtime import BatchTooLarge, OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.base import KeyedState

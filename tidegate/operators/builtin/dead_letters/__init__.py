@@ -15,9 +15,9 @@ from tidegate.expressions.bounds import Bound, Bounds, derive_identity, sum_boun
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.letters import LETTER_BYTES_MIN, LETTER_COLUMNS
 from tidegate.ids import OperatorName
+from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.calls.attempts import CallPolicy
 from tidegate.operators.calls.spec import CallOperator
-from tidegate.operators.kinds.kafka_sink import SinkOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Columns, Slot
 
@@ -77,7 +77,7 @@ class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
 
     def open(self, slot: Slot) -> OperatorRuntime:
         """See StepOperator."""
-        from tidegate.operators.kinds.dead_letters.runtime import ReadBackRuntime
+        from tidegate.operators.builtin.dead_letters.runtime import ReadBackRuntime
 
         return ReadBackRuntime(self, slot)
 

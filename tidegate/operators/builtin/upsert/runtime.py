@@ -11,7 +11,7 @@ from typing import Final
 import polars as pl
 
 from tidegate.formats.row_kinds import ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
-from tidegate.operators.kinds.upsert import UpsertOperator
+from tidegate.operators.builtin.upsert import UpsertOperator
 from tidegate.operators.runtime import Out, Runtime
 
 _RECORD: Final = ("__tidegate_topic", "__tidegate_partition", "__tidegate_offset")

@@ -22,7 +22,7 @@ from tidegate.operators.runtime import Out
 from tidegate.operators.spec import Slot
 
 if TYPE_CHECKING:
-    from tidegate.operators.kinds.dead_letters import ReadBackOperator
+    from tidegate.operators.builtin.dead_letters import ReadBackOperator
 
 
 class ReadBackRuntime(CallRuntime):

@@ -64,6 +64,6 @@ class UpsertOperator(StepOperator, frozen=True, tag="upsert"):
 
     def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
         """See StepOperator."""
-        from tidegate.operators.kinds.upsert.runtime import UpsertRuntime
+        from tidegate.operators.builtin.upsert.runtime import UpsertRuntime
 
         return UpsertRuntime(self)
