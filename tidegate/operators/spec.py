@@ -8,7 +8,7 @@ what its state means, how it explains itself, and what runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -22,6 +22,7 @@ from tidegate.operators.meaning import Branches, Meaning
 from tidegate.state.declaration import StateDeclaration
 
 if TYPE_CHECKING:
+    from tidegate.expressions.expression import Expression
     from tidegate.operators.calls.caller import OpenCaller, OpenReader
     from tidegate.operators.runtime import OperatorRuntime
     from tidegate.state.backends import OpenState
@@ -44,14 +45,24 @@ class Rest(Enum):
     WRITTEN = "out of the pipeline"
 
 
+class Emits(Enum):
+    """How the rows of an operator's main output relate to the ones that it has emitted before."""
+
+    PASSED = "the rows that arrive, whatever they are"
+    LATEST = "rows that arrive, of which the last one of a key counts"
+    INSERTS = "results of their own, none of which replaces another one"
+    UPDATES = "a new result of the same key replaces the one before"
+    REVISIONS = "a result of a window is given again, early or corrected"
+    CORRECTIONS = "as REVISIONS, and rows with `_deleted` delete a result; its aggregates are NULL in them"
+    RETRACTIONS = "rows have kinds (`formats/row_kinds.py`), some of which take a row back"
+
+
 class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
     """One operator of the graph; the same in every slot. Subclasses give their `tag`, which is the kind's name."""
 
     JOINS: ClassVar[bool] = False
     """Whether several upstream operators may feed one input of it."""
     REST: ClassVar[Rest] = Rest.FOLDED
-    CHOOSES: ClassVar[bool] = False
-    """Whether it depends on a row's values whether, how often or where it goes on."""
     BEGINS_VERTEX: ClassVar[bool] = False
     """Whether it is the head of a vertex wherever it stands: then it may raise BatchTooLarge."""
 
@@ -136,9 +147,27 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
         """
         return self
 
-    def gives_changes(self) -> bool:
-        """Whether rows get kinds in it, whatever its inputs have."""
+    def emits(self) -> Emits:
+        """How the rows of its main output relate to one another."""
+        return Emits.PASSED
+
+    def counts_updates(self) -> bool:
+        """Whether a result that replaces an earlier one counts in it as one more."""
         return False
+
+    def selects_by(self) -> frozenset[str] | None:
+        """The columns that decide whether, how often or where a row goes on. NULL in one of them may stop it. None:
+        every row goes on, once.
+        """
+        return None
+
+    def computes(self) -> Mapping[str, Expression]:
+        """The columns of its output that are expressions over those that arrive; others keep the name they came by."""
+        return {}
+
+    def window_columns(self) -> frozenset[str]:
+        """The columns of its output that are the bounds of the window that a result is of."""
+        return frozenset()
 
     def unrepeatable(self) -> tuple[str, ...]:
         """Columns that it adds and that may hold something else when the same row comes again, to be taken back."""

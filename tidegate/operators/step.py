@@ -43,6 +43,9 @@ class StepContext(Protocol):
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
         """Report what is wrong, with what to write in its place."""
 
+    def warn(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
+        """Report what is probably not meant; the pipeline can run all the same."""
+
     def expression(self, path: Path, text: str) -> Expression | None:
         """A typed expression over `columns`; None when it is none, which is reported."""
 
@@ -57,16 +60,13 @@ class StepContext(Protocol):
     def key(self, path: Path, name: str) -> bool:
         """Whether rows can be partitioned by a column; if not, that is reported."""
 
+    def is_window_bound(self, column: str) -> bool:
+        """Whether a column that arrives is, on every way, a bound of the window that the row is a result of."""
+
     def gives(self, columns: Mapping[str, DataType], output: str = "") -> None:
         """The columns of the step, or of a side output, for those that read it; without this call nothing downstream is
         looked at.
         """
-
-    def corrects(self) -> None:
-        """The step takes results back: `_deleted` says which rows do that."""
-
-    def repeats(self) -> None:
-        """The step gives results again, early or corrected ones: the newest counts."""
 
     def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
         """An operator after what the step has added before, or reads; with `keys` rows are exchanged by them."""

@@ -12,15 +12,15 @@ import msgspec
 
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline
-from tidegate.config.models import SinkSettings
+from tidegate.config.models import SinkSettings, StepSettings
 from tidegate.expressions.remarks import find_remarks
 from tidegate.formats.keys import AVRO
 from tidegate.formats.registry import FORMATS
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import DELETED, SourceOperator
-from tidegate.operators.kinds.dedup import DedupOperator
-from tidegate.operators.spec import LATE
+from tidegate.operators.registry import choose_step_kind
+from tidegate.operators.spec import LATE, Emits
 from tidegate.plan.chain import derive_vertices
 from tidegate.plan.changes import (
     derive_changing,
@@ -32,8 +32,8 @@ from tidegate.plan.dead_letters import add_dead_letters, find_dead_letter_proble
 from tidegate.plan.graph import Plan
 from tidegate.plan.logical import LogicalGraph
 from tidegate.plan.prune import derive_headed, derive_pruned, derive_reachable, derive_timed
-from tidegate.plan.results import find_counted_again, find_windowless, find_withheld
-from tidegate.plan.scope import Declared, Scope, derive_scope
+from tidegate.plan.results import find_counted_again, find_withheld
+from tidegate.plan.scope import Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
 from tidegate.plan.words import derive_words, find_word_problems
 from tidegate.settings.backoff import derive_waits_ms
@@ -94,6 +94,7 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         *_left_behind(loaded, reachable),
         *_results(loaded, scope, reachable, builder.corrections),
         *map(_warning, unused),
+        *(_warning(found) for name, found in builder.warnings if name in reachable),
         *_remarked(loaded, builder.expressions),
     )
     whole = add_dead_letters(derive_changing(reachable), loaded)
@@ -245,7 +246,7 @@ def _unread_deletes(graph: LogicalGraph, sink: OperatorName, source: OperatorNam
     above, waiting, of = {sink}, [sink], source
     while waiting:
         name = waiting.pop(0)
-        if graph[name].operator.gives_changes():
+        if graph[name].operator.emits() is Emits.RETRACTIONS:
             of = name if of == source else of
             continue
         found = {one.upstream for one in graph[name].inputs} - above
@@ -265,20 +266,19 @@ def _results(
     loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph, corrections: Mapping[str, str]
 ) -> list[Problem]:
     """Steps and sinks that cannot follow results which are given again, or taken back."""
-    unsaid = [one for one in find_windowless(reachable) if not _says_emit(scope.declared[one[0]])]
+    kinds = {
+        name: choose_step_kind(one.settings)
+        for name, one in scope.declared.items()
+        if isinstance(one.settings, StepSettings)
+    }
+    words = {name: kind.extends or kind.word for name, kind in kinds.items()}
     return [
         _warning(loaded.problem((*scope.declared[name].path, word), message, remedy, at_key=True))
         for name, word, message, remedy in (
-            *find_counted_again(reachable),
-            *find_withheld(reachable, corrections),
-            *unsaid,
+            *find_counted_again(reachable, words),
+            *find_withheld(reachable, corrections, words),
         )
     ]
-
-
-def _says_emit(step: Declared) -> bool:
-    keep = getattr(step.settings, "keep", None)
-    return bool(keep and keep.emit)
 
 
 def _unrepeatable(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
@@ -309,13 +309,13 @@ def _disordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -
 
 
 def _unordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) -> list[Problem]:
-    """Totals without a record key are spread over partitions, where nobody can know which is the newest.
+    """Results without a record key are spread over partitions, where nobody can know which one is the newest.
 
-    What passes a step that drops duplicates is a record as it was.
+    A step with keys that passes records on as they were has no results.
     """
     totals: set[str] = set()
     for name, node in reachable.items():
-        makes = not isinstance(node.operator, DedupOperator)
+        makes = node.operator.emits() is Emits.LATEST or not node.operator.carries_headers()
         if any((makes and one.keys) or (one.upstream in totals and one.output != LATE) for one in node.inputs):
             totals.add(name)
     message = "writes totals without a `key`: their order is lost among the partitions"

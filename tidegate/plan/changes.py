@@ -16,10 +16,9 @@ from tidegate.formats.registry import FORMATS
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.operators.builtin.projection import SelectOperator
 from tidegate.operators.builtin.upsert import UpsertOperator
-from tidegate.operators.calls.spec import CallOperator
 from tidegate.operators.meaning import Branches, Meaning
+from tidegate.operators.spec import Emits
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, downstream_of, upstream_of
 
 Salt = tuple[OperatorName, str]
@@ -42,7 +41,7 @@ def derive_changing(graph: LogicalGraph) -> LogicalGraph:
         elif isinstance(node.operator, SinkOperator):
             found |= _with_upserts(graph, node.operator, node)
         else:
-            if node.operator.gives_changes() or all(one.upstream in whole for one in node.inputs):
+            if node.operator.emits() is Emits.RETRACTIONS or all(one.upstream in whole for one in node.inputs):
                 whole.add(name)  # a union may have rows of other sources, too
             carried = name in whole and name in needing
             found[name] = LogicalNode(node.operator.with_changes(carried=carried), node.inputs)
@@ -57,7 +56,7 @@ def _find_changing(graph: LogicalGraph) -> set[OperatorName]:
 def _find_carrying(graph: LogicalGraph) -> tuple[set[OperatorName], set[OperatorName]]:
     """What leads to operators that need kinds of rows, and what is reached by rows that have some."""
     changing = _find_changing(graph)
-    choosing = downstream_of(graph, (name for name in changing if graph[name].operator.CHOOSES))
+    choosing = downstream_of(graph, (name for name in changing if graph[name].operator.selects_by() is not None))
     needing = upstream_of(
         graph,
         (
@@ -66,12 +65,19 @@ def _find_carrying(graph: LogicalGraph) -> tuple[set[OperatorName], set[Operator
             if graph[name].operator.needs_changes() or _writes_tombstones(graph[name], chosen=name in choosing)
         ),
     )
-    giving = (name for name in needing if _is_changelog(graph[name]) or graph[name].operator.gives_changes())
+    giving = (
+        name for name in needing if _is_changelog(graph[name]) or graph[name].operator.emits() is Emits.RETRACTIONS
+    )
     return needing, downstream_of(graph, giving)
 
 
 def _is_changelog(node: LogicalNode) -> bool:
     return isinstance(node.operator, SourceOperator) and FORMATS[node.operator.format].is_changelog
+
+
+def _gives_kinds(node: LogicalNode) -> bool:
+    """Whether its rows may have kinds whatever its inputs have."""
+    return _is_changelog(node) or node.operator.emits() is Emits.RETRACTIONS
 
 
 def _writes_tombstones(node: LogicalNode, *, chosen: bool) -> bool:
@@ -121,13 +127,12 @@ def _is_computed(changes: LogicalGraph, node: LogicalNode, column: str, *, made:
         if isinstance(operator, SourceOperator):
             own = {one.name for one in operator.metadata if one.part in ("key", "topic")}
             found = made and column not in own
-        elif isinstance(operator, SelectOperator):
-            expression = dict(operator.columns)[column]
+        elif (expression := operator.computes().get(column)) is not None:
             while isinstance(expression, Cast):
                 expression = expression.operand
             made_here = made or not isinstance(expression, Column)
             found = any(_is_computed(changes, before, name, made=made_here) for name in columns_of(expression))
-        elif isinstance(operator, CallOperator) and column in operator.unrepeatable():
+        elif column in operator.unrepeatable():
             found = True
         else:
             found = _is_computed(changes, before, column, made=made)
@@ -143,7 +148,7 @@ def find_disordered(graph: LogicalGraph) -> Iterator[tuple[OperatorName, Operato
     ways: dict[OperatorName, Counter[OperatorName]] = {}
     for name, node in graph.items():
         arriving = sum((ways[one.upstream] for one in node.inputs), Counter[OperatorName]())
-        ways[name] = Counter([name]) if _is_changelog(node) or node.operator.gives_changes() else arriving
+        ways[name] = Counter([name]) if _gives_kinds(node) else arriving
         if isinstance(node.operator, SinkOperator) and node.operator.deleted is not None:
             yield from ((name, of) for of, count in arriving.items() if count > 1)
 

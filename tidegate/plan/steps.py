@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -13,7 +13,7 @@ from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
 from tidegate.config.properties import derive_client_properties
 from tidegate.datatypes import BOOLEAN, STRING, DataType, map_of
 from tidegate.expressions.errors import ExpressionError
-from tidegate.expressions.expression import AggregateCall, Expression
+from tidegate.expressions.expression import AggregateCall, Column, Expression
 from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression
 from tidegate.expressions.secrets import KeyUnusable, derive_key_bytes, find_secrets, name_and_form
 from tidegate.formats import keys
@@ -27,7 +27,7 @@ from tidegate.operators.builtin.kafka_source import DELETED, SKIP, TOMBSTONE, So
 from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.builtin.union import UnionOperator
 from tidegate.operators.registry import choose_step_kind, step_kinds
-from tidegate.operators.spec import LATE, Operator
+from tidegate.operators.spec import LATE, Emits, Operator
 from tidegate.operators.step import NEEDS_RETRACTION, StepKind
 from tidegate.plan.event_time import derive_event_time
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
@@ -71,6 +71,8 @@ class Builder:
     repeats: dict[str, str] = field(default_factory=dict)
     """The same for results that are given again."""
     problems: list[Problem] = field(default_factory=list)
+    warnings: list[tuple[str, Problem]] = field(default_factory=list)
+    """With the name of the step that each is about."""
     expressions: list[PlacedExpression] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
     """Of those that expressions name."""
@@ -381,6 +383,10 @@ class _Context:
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
         self._builder.problem((*self._one.path, *path), message, remedy, at_key=at_key)
 
+    def warn(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
+        found = self._builder.loaded.problem((*self._one.path, *path), message, remedy, at_key=at_key)
+        self._builder.warnings.append((self.name, found))
+
     def expression(self, path: Path, text: str) -> Expression | None:
         return self._builder.expression((*self._one.path, *path), text, self.columns)
 
@@ -393,16 +399,13 @@ class _Context:
     def key(self, path: Path, name: str) -> bool:
         return self._builder.key((*self._one.path, *path), name, self.columns)
 
+    def is_window_bound(self, column: str) -> bool:
+        return _is_window_bound(self._builder.graph, _inputs_of(self._one), column)
+
     def gives(self, columns: Mapping[str, DataType], output: str = "") -> None:
         name = f"{self.name}.{output}" if output else self.name
         self._builder.schemas[name] = dict(columns)
         self._builder.policies[name] = self.policy
-
-    def corrects(self) -> None:
-        self._builder.corrections[self.name] = self.name
-
-    def repeats(self) -> None:
-        self._builder.repeats[self.name] = self.name
 
     def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
         if self._last is not None:
@@ -413,6 +416,28 @@ class _Context:
             inputs = (self._builder.upstream(self._one, self.columns, keys),)
         self._builder.graph[operator.name] = LogicalNode(operator, inputs)
         self._last = operator.name
+        if operator.emits() in (Emits.REVISIONS, Emits.CORRECTIONS):
+            self._builder.repeats[self.name] = self.name
+        if operator.emits() is Emits.CORRECTIONS:
+            self._builder.corrections[self.name] = self.name
+
+
+def _is_window_bound(graph: LogicalGraph, inputs: Iterable[Input], column: str) -> bool:
+    """Whether a column is the bound of a window, as the window has made it, on every way; a way without one is a way of
+    records.
+    """
+    ways = [(one, graph[one.upstream]) for one in inputs]
+    return bool(ways) and all(_is_bound_after(graph, one.output, node, column) for one, node in ways)
+
+
+def _is_bound_after(graph: LogicalGraph, output: str, node: LogicalNode, column: str) -> bool:
+    operator = node.operator
+    if operator.window_columns():
+        return output != LATE and column in operator.window_columns()
+    computed = operator.computes().get(column)
+    if computed is not None and not isinstance(computed, Column):
+        return False
+    return _is_window_bound(graph, node.inputs, column if computed is None else computed.name)
 
 
 def _inputs_of(one: Declared) -> tuple[Input, ...]:

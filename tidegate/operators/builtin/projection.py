@@ -40,6 +40,10 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
         columns = tuple(column for column in self.columns if column[0] in kept)
         return msgspec.structs.replace(self, columns=columns, output=output)
 
+    def computes(self) -> Mapping[str, Expression]:
+        """See Operator."""
+        return dict(self.columns)
+
     def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator."""
         return True

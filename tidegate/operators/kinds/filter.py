@@ -34,7 +34,6 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
     """Keeps the rows for which the predicate is true (NULL drops, as in SQL); one that cannot be evaluated fails."""
 
     REST: ClassVar[Rest] = Rest.FILTERED
-    CHOOSES: ClassVar[bool] = True
 
     predicate: Expression
     output: Columns
@@ -51,6 +50,10 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
     def narrowed(self, needed: set[str]) -> FilterOperator:
         """See Operator."""
         return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
+
+    def selects_by(self) -> frozenset[str]:
+        """See Operator."""
+        return columns_of(self.predicate)
 
     def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator."""

@@ -32,7 +32,7 @@ from tidegate.operators.meaning import (
     digest,
     digest_expression,
 )
-from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
+from tidegate.operators.spec import Columns, Emits, Slot, StepOperator, texts_of
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.emit import EACH, LATEST, EmitWord
@@ -111,6 +111,14 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
     def reads(self) -> set[str]:
         """See Operator."""
         return {*self.keys, *(name for _, call in self.aggregates for name in call.columns)}
+
+    def emits(self) -> Emits:
+        """See Operator."""
+        return Emits.UPDATES
+
+    def counts_updates(self) -> bool:
+        """See Operator."""
+        return any(counts_updates(call) for _, call in self.aggregates)
 
     def needs_time(self) -> bool:
         """See Operator."""
@@ -211,9 +219,9 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
         """See Operator."""
         return True
 
-    def gives_changes(self) -> bool:
+    def emits(self) -> Emits:
         """See Operator."""
-        return True
+        return Emits.RETRACTIONS
 
     def unrepeatable(self) -> tuple[str, ...]:
         """See Operator."""
@@ -415,6 +423,14 @@ def derive_digests(
             yield branch.origin, f"key `{key}`", digest("key", branch.columns[key], *ways)
         for name, call in calls:
             yield branch.origin, f"`{name}`", digest("aggregate", *digests_of(call, branch.columns), *ways)
+
+
+_OF_ALL_RESULTS: Final = frozenset({"min", "max", "min_by", "max_by", "bool_and", "bool_or", "first", "last"})
+
+
+def counts_updates(call: AggregateCall) -> bool:
+    """Whether an aggregate over every result that there was says nothing about the newest ones."""
+    return call.function not in _OF_ALL_RESULTS
 
 
 def argument_columns(aggregates: Iterable[tuple[str, AggregateCall]]) -> tuple[tuple[str, DataType], ...]:

@@ -18,7 +18,7 @@ from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.late import REASONS, LateSettings, columns_read, derive_late, pass_late
 from tidegate.operators.meaning import Branches, Meaning, combine_digests, digest
-from tidegate.operators.spec import LATE, Columns, Rest, Slot, StepOperator, keep_columns
+from tidegate.operators.spec import LATE, Columns, Emits, Rest, Slot, StepOperator, keep_columns
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.settings.base import Settings
 from tidegate.settings.fields import Keys, duration
@@ -97,6 +97,10 @@ class DedupOperator(StepOperator, frozen=True, tag="dedup"):
     def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # all of them
         """See Operator."""
         return True
+
+    def emits(self) -> Emits:
+        """See Operator."""
+        return Emits.INSERTS
 
     def needs_time(self) -> bool:
         """See Operator."""

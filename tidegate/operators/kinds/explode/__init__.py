@@ -28,7 +28,6 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
     """
 
     BEGINS_VERTEX: ClassVar[bool] = True
-    CHOOSES: ClassVar[bool] = True
 
     explode: Explode
     type: DataType
@@ -52,6 +51,10 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
     def narrowed(self, needed: set[str]) -> ExplodeOperator:
         """See Operator. There are as many rows whatever is read of them."""
         return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
+
+    def selects_by(self) -> frozenset[str]:
+        """See Operator."""
+        return frozenset({self.explode.column})
 
     def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # all alike
         """See Operator."""

@@ -20,7 +20,7 @@ from tidegate.operators.kinds.keep.ranking import Order
 from tidegate.operators.kinds.keep.settings import EACH, ON_CLOSE, KeepSettings
 from tidegate.operators.late import REASONS, derive_late, pass_late
 from tidegate.operators.meaning import Branches
-from tidegate.operators.spec import LATE, Columns, Rest, Slot, texts_of
+from tidegate.operators.spec import LATE, Columns, Emits, Rest, Slot, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import SETTLED, Serializer, StateDeclaration, StateField
 from tidegate.state.time_ordered import declare_time_ordered
@@ -42,6 +42,10 @@ class LastOperator(KeepOperator, frozen=True, tag="last"):
     def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator."""
         return True
+
+    def emits(self) -> Emits:
+        """See Operator."""
+        return Emits.LATEST
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator. The event time of the last row of each key."""
@@ -97,6 +101,14 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
     def passes_at(self, output: str, branches: Branches) -> Branches:
         """See Operator."""
         return pass_late(self.name, branches) if output == LATE else self.passes(branches)
+
+    def emits(self) -> Emits:
+        """See Operator."""
+        return Emits.UPDATES if self.emit == EACH else Emits.PASSED
+
+    def counts_updates(self) -> bool:
+        """See Operator."""
+        return True
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator. The rows of each key, best first; of each event time and key when they are ranked once."""
@@ -199,6 +211,14 @@ class KeepKind(StepKind):
                 context.add(LastOperator(context.name, keys, columns, context.policy), keys)
             return
         usable = self._rankable(keep.by, context) and usable
+        foreign = [key for key in keys if key in _WINDOW and not context.is_window_bound(key)]
+        if emit == ON_CLOSE and not keep.emit and foreign:
+            context.warn(
+                ("keep",),
+                f"no window has made this `{foreign[0]}`, by which rows of one event time are ranked, `on close`",
+                "write `emit: each`; or `emit: on close`, if all rows of a key have one event time",
+                at_key=True,
+            )
         context.gives({**context.columns, RANK: BIGINT})
         if usable and late is not None:
             ranked = (keep.by, keep.places, keep.descending, emit, tuple(late.items()))

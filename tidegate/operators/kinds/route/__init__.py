@@ -57,7 +57,6 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
     """
 
     REST: ClassVar[Rest] = Rest.FILTERED
-    CHOOSES: ClassVar[bool] = True
 
     outputs: tuple[Output, ...]
     bad_records: BadRecordPolicy
@@ -91,6 +90,10 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
             for one in self.outputs
         ]
         return msgspec.structs.replace(self, outputs=tuple(outputs))
+
+    def selects_by(self) -> frozenset[str]:
+        """See Operator."""
+        return columns_of(self.choice)
 
     def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # all alike
         """See Operator."""

@@ -28,6 +28,7 @@ from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.kinds.aggregate import (
     argument_columns,
     bound_results,
+    counts_updates,
     derive_digests,
     derive_inputs,
     read_aggregates,
@@ -49,7 +50,7 @@ from tidegate.operators.kinds.window.states import (
 )
 from tidegate.operators.late import REASONS, columns_read, derive_late, pass_late
 from tidegate.operators.meaning import EVENT_TIME, Branch, Branches, Meaning, combine_digests, digest
-from tidegate.operators.spec import LATE, Columns, Slot, StepOperator, texts_of
+from tidegate.operators.spec import LATE, Columns, Emits, Slot, StepOperator, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.settings.base import Path
 from tidegate.settings.emit import ON_CLOSE, EmitEvery
@@ -118,6 +119,23 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         """See Operator."""
         return True
 
+    def emits(self) -> Emits:
+        """See Operator."""
+        return Emits.CORRECTIONS if self.corrected else Emits.REVISIONS if self._repeated else Emits.INSERTS
+
+    @property
+    def _repeated(self) -> bool:
+        """Whether a result may be given again."""
+        return bool(self.allowed_lateness_ms or self.window.early_ms)
+
+    def counts_updates(self) -> bool:
+        """See Operator."""
+        return any(counts_updates(call) for _, call in self.aggregates)
+
+    def window_columns(self) -> frozenset[str]:
+        """See Operator."""
+        return frozenset({START, END})
+
     @property
     def plain(self) -> bool:
         """Whether a result is one slice, and is given once."""
@@ -126,7 +144,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
     @property
     def corrected(self) -> bool:
         """Whether results of sessions come before nothing can change them: they are changes, deletes among them."""
-        return self.window.session and bool(self.allowed_lateness_ms or self.window.early_ms)
+        return self.window.session and self._repeated
 
     @property
     def keeping(self) -> list[str]:
@@ -326,10 +344,6 @@ class WindowKind(StepKind):
         if late is None:
             return
         context.gives(types)
-        if corrected:
-            context.corrects()
-        if step.allowed_lateness_ms or windowing.early_ms:
-            context.repeats()
         inputs, plain = derive_inputs(keys, calls, context.columns, context.columns if late else ())
         context.add(make_projection(OperatorName(f"{context.name}.input"), inputs, context.policy))
         operator = WindowOperator(
