@@ -17,8 +17,8 @@ from tidegate.coordinator.stored_shapes import read_stored
 from tidegate.coordinator.stored_state import read_head, read_state
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.coordinator.upgrade import Upgrade
-from tidegate.operators.calls.spec import CallOperator
 from tidegate.plan.graph import Plan
+from tidegate.state.snapshot import read_entries, read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
 from tidegate.storage.checksum import unseal
 from tidegate.task.inflight import derive_shapes, refuse_other_edges
@@ -47,7 +47,7 @@ def refuse_unfit_rows(storage: Storage, plan: Plan, handles: Sequence[StateHandl
     Raises InflightUnreadable, StateUnreadable, StorageError.
     """
     _refuse_unfit_edges(storage, plan, handles, upgrade)
-    _refuse_unfit_calls(storage, plan, upgrade.map_states(tuple(handles)))
+    _refuse_unfit_values(storage, plan, upgrade.map_states(tuple(handles)))
 
 
 def _refuse_unfit_edges(storage: Storage, plan: Plan, handles: Iterable[StateHandle], upgrade: Upgrade) -> None:
@@ -67,17 +67,24 @@ def _refuse_unfit_edges(storage: Storage, plan: Plan, handles: Iterable[StateHan
         refuse_other_edges(handle.path, data, edges)
 
 
-def _refuse_unfit_calls(storage: Storage, plan: Plan, handles: Iterable[StateHandle]) -> None:
-    """All files: each has the columns of its own rows, which may have waited since an older definition."""
-    steps = {node.operator.name: node.operator for node in plan.nodes if isinstance(node.operator, CallOperator)}
+def _refuse_unfit_values(storage: Storage, plan: Plan, handles: Iterable[StateHandle]) -> None:
+    """All files of lists whose declarations verify their values."""
+    declared = {
+        (node.operator.name, one.name): one
+        for node in plan.nodes
+        for one in node.operator.states(plan.max_parallelism)
+        if one.verify is not None
+    }
     for handle in handles:
-        step = None if handle.in_flight else steps.get(handle.operator)
-        if step is None:
+        declaration = None if handle.in_flight else declared.get((handle.operator, handle.state))
+        if declaration is None or declaration.verify is None:
             continue
-        from tidegate.operators.calls.waiting_rows import refuse_unfit_file
-
         try:
             data = unseal(handle.path, read_state(storage, handle))
         except (ObjectCorrupt, ObjectMissing):
             continue
-        refuse_unfit_file(step, data)
+        header, _ = read_header(data)  # it names the step as it was called then
+        for part in read_entries(data, range(1), header.operator, declaration):
+            for _, value in part:
+                if value is not None:
+                    declaration.verify(value)

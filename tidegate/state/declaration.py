@@ -124,6 +124,9 @@ class StateDeclaration(msgspec.Struct, frozen=True):
     settles: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
     """What is done to a value that was migrated, or made of rows, so that all is true of it that the operator relies
     on."""
+    verify: Callable[[tuple[Any, ...]], None] | None = None
+    """Raises StateUnreadable for a value of a list that could not be restored although its shape fits. A start calls it
+    for each stored value before anything runs."""
     names_columns: str = ""
     """A key column whose values are names of columns: an entry is renamed and given up with its column."""
     reset_remark: str = ""

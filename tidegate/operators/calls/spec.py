@@ -138,7 +138,15 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:  # noqa: ARG002  # a list has no key groups
         """See Operator."""
-        return (IN_FLIGHT,)
+        return (msgspec.structs.replace(IN_FLIGHT, verify=self._verify),)
+
+    def _verify(self, value: tuple[Any, ...]) -> None:
+        """Raises StateUnreadable for rows that the step, as it is now, could not call for again."""
+        from tidegate.formats.arrow import decode_frame
+        from tidegate.operators.calls.waiting_rows import fit_rows
+
+        _, _, rows = value
+        fit_rows(self, decode_frame(rows))
 
     def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
         """See Operator. What an answer holds does not come in: a batch of rows may wait, so it is no batch's matter."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.formats.arrow import decode_frame
 from tidegate.formats.columns import polars_type
 from tidegate.formats.row_kinds import ROW_KIND, UPDATE_BEFORE
 from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
@@ -14,7 +13,6 @@ from tidegate.operators.event_time import TIME
 from tidegate.operators.runtime import system_columns
 from tidegate.operators.spec import render_columns
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.snapshot import read_entries, read_header
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,13 +45,3 @@ def fit_rows(operator: CallOperator, frame: pl.DataFrame) -> pl.DataFrame:
             state=IN_FLIGHT.name,
         )
     return frame.select([name for name, _ in kept] + system_columns(frame))
-
-
-def refuse_unfit_file(operator: CallOperator, data: bytes) -> None:
-    """Of a file of the state, unsealed; the step may have had another name. Raises StateUnreadable."""
-    header, _ = read_header(data)
-    for part in read_entries(data, range(1), header.operator, IN_FLIGHT):
-        for _, value in part:
-            if value is not None:
-                _, _, rows = value
-                fit_rows(operator, decode_frame(rows))
