@@ -89,6 +89,15 @@ def check_rooms(text: str, room: str, allowed: frozenset[str]) -> list[str]:
     return [f"{room} must not import {other}" for other in sorted(find_rooms_imported(text) - allowed)]
 
 
+KINDS = "tidegate.operators.kinds"
+
+
+def check_kinds(text: str) -> list[str]:
+    """No kind of operator is imported: what differs between kinds is declared by each of them."""
+    names = (name for name in find_imports(ast.parse(text)) if name.startswith(KINDS))
+    return [f"imports {name}: declare what differs as a trait of `Operator`" for name in names]
+
+
 def find_imports(tree: ast.AST) -> Iterator[str]:
     """Full names of all imported modules, `from tidegate import plan` included as `tidegate.plan`."""
     for node in ast.walk(tree):

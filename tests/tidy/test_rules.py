@@ -43,10 +43,12 @@ BROKEN: list[tuple[Callable[[str], list[str]], str]] = [
     (rules.check_clients, "import confluent_kafka as ck\ndef f(): return ck.Producer({})\n"),
     (rules.check_clients, "import confluent_kafka\nwith confluent_kafka.Consumer({}): pass\n"),
     (rules.check_clients, "def f():\n    from confluent_kafka.admin import AdminClient as A\n    return A({})\n"),
+    (rules.check_kinds, "def f():\n    from tidegate.operators.kinds.keep import LastOperator\n"),
     (words, "# TO@DO: later\n"),
     (words, "see /ro@ot/x\n"),
 ]
 KEPT: list[tuple[Callable[[str], list[str]], str]] = [
+    (rules.check_kinds, "from tidegate.operators.builtin.kafka_sink import SinkOperator\n"),
     (rules.check_module_size, "x = 1\n" * 700),
     (rules.check_function_sizes, f'def f():\n    """{"d" * 10}\n\n    more\n    """\n' + "    x = 1\n" * 59),
     (rules.check_docstrings, '"""M."""\ndef _f(): ...\nclass _C:\n    def m(self): ...\n'),

@@ -122,6 +122,12 @@ def test_rooms_import_one_way_only() -> None:
     report(wrong)
 
 
+def test_nothing_outside_the_kinds_of_operators_knows_one_of_them() -> None:
+    kinds, registry = PACKAGE / "operators" / "kinds", PACKAGE / "operators" / "registry.py"
+    others = [file for file in python_files(PACKAGE) if kinds not in file.parents and file != registry]
+    report(complaints(others, rules.check_kinds))
+
+
 def test_table_of_rooms_has_no_cycle() -> None:
     order = list(MAY_IMPORT)
     assert [

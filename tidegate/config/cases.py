@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime as dt
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Discriminator, Field, SecretStr, Tag
 
@@ -189,6 +189,7 @@ class GivenSettings(RecordSettings):
 class ExpectedSettings(RecordSettings):
     """A record that a sink is to write. What it does not say is not compared."""
 
+    TITLE: ClassVar[str] = "Expected"
     partition: Annotated[
         int | None,
         integer(0, PARTITION_MAX),
@@ -199,6 +200,8 @@ class ExpectedSettings(RecordSettings):
 
 class ExpectedSet(Settings):
     """Records whose order does not matter."""
+
+    TITLE: ClassVar[str] = "Expected in any order"
 
     set_: Annotated[
         list[ExpectedSettings],

@@ -352,7 +352,9 @@ else:
         ),
         __doc__="One step: exactly one of "
         + ", ".join(f"`{kind.word}`" for kind in step_kinds() if kind.word)
-        + "; `window` stands beside `aggregate`. With none and several inputs it is a union.",
+        + "; "
+        + ", ".join(f"`{kind.word}` goes with `{kind.extends}`" for kind in step_kinds() if kind.extends)
+        + ". With none and several inputs it is a union.",
     )
     """A step with the keys of every kind of operator that there is: each kind reads its own."""
 
@@ -437,6 +439,7 @@ class SinkSettings(Settings):
 class PipelineSettings(Settings):
     """One file is one pipeline and all of its settings."""
 
+    TITLE: ClassVar[str] = "The file"
     INSIDE: ClassVar[Mapping[str, str]] = TOP_WORDS
     version: Annotated[int, integer(1, 1), Field(description="Version of the file format.")]
     name: Annotated[

@@ -4,76 +4,22 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from inspect import cleandoc
 from typing import Any
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from tidegate.config.cases import CaseSettings, ExpectedSettings, GivenSettings
 from tidegate.config.models import (
-    CheckpointSettings,
     PipelineSettings,
-    RestartSettings,
-    RuntimeSettings,
-    SavepointSettings,
-    SinkSettings,
-    SourceSettings,
-    StateSettings,
-    StepSettings,
 )
 from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA, UNUSABLE_KAFKA
 from tidegate.formats.registry import FORMATS
-from tidegate.operators.kinds.dedup import DedupSettings
-from tidegate.operators.kinds.http_calls import HttpLookup
-from tidegate.operators.kinds.window.settings import WindowSettings
 from tidegate.settings.base import Settings
-from tidegate.settings.dead_letters import DeadLetterSettings
-from tidegate.settings.event_time import WatermarkSettings
 from tidegate.settings.fields import Check, GiveUp, Unaligned
-from tidegate.settings.record_parts import HeaderSettings, MetadataSettings, TombstoneSettings
-from tidegate.settings.schemas import NamedSchema, RegistrySettings, WrittenSchema
-from tidegate.settings.selection import AllColumns
-from tidegate.settings.serving import HttpSettings, HttpTlsSettings, LoggingSettings
-from tidegate.settings.storage import StorageSettings
-from tidegate.settings.topics import TopicChoiceSettings
 from tidegate.settings.units import render_duration, render_size
 from tidegate.settings.unknown_fields import Unknown
-from tidegate.settings.written_as import WrittenAsSettings
-
-SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
-    "The file": ("", PipelineSettings),
-    "Checkpoints": ("checkpoints", CheckpointSettings),
-    "Object stores": ("checkpoints.storage", StorageSettings),
-    "Savepoints": ("savepoints", SavepointSettings),
-    "State": ("state", StateSettings),
-    "Restart": ("restart", RestartSettings),
-    "Runtime": ("runtime", RuntimeSettings),
-    "HTTP": ("http", HttpSettings),
-    "TLS of HTTP": ("http.tls", HttpTlsSettings),
-    "Logging": ("logging", LoggingSettings),
-    "Registry": ("registry", RegistrySettings),
-    "Sources": ("sources.<name>", SourceSettings),
-    "Metadata": ("sources.<name>.metadata", MetadataSettings),
-    "Written values": ("sources.<name>.written_as", WrittenAsSettings),
-    "Schemas of sources": ("sources.<name>.schema", NamedSchema),
-    "Watermarks": ("sources.<name>.watermark", WatermarkSettings),
-    "Steps": ("steps[]", StepSettings),
-    "All columns": ("steps[].select", AllColumns),
-    "Deduplication": ("steps[].dedup", DedupSettings),
-    "Windows": ("steps[].window", WindowSettings),
-    "HTTP lookups": ("steps[].http", HttpLookup),
-    "Sinks": ("sinks.<name>", SinkSettings),
-    "Topics of sinks": ("sinks.<name>.topic", TopicChoiceSettings),
-    "Headers": ("sinks.<name>.headers", HeaderSettings),
-    "Tombstones": ("sinks.<name>.on_null", TombstoneSettings),
-    "Schemas of sinks": ("sinks.<name>.schema", WrittenSchema),
-    "Dead letters": ("dead_letters", DeadLetterSettings),
-    "Tests": ("tests[]", CaseSettings),
-    "Given": ("tests[].given.<source>[]", GivenSettings),
-    "Expected": ("tests[].expect.<sink>[]", ExpectedSettings),
-}
 
 _HEAD = """\
 # The pipeline file
@@ -119,8 +65,7 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
 def render_reference() -> str:
     """The whole page."""
     parts = [_HEAD]
-    for title, (path, model) in SECTIONS.items():
-        parts.append(_section(title, path, model))
+    parts += [_section(title, path, model) for title, path, model in derive_sections()]
     parts += [f"## Format `{name}`\n\n{one.page}" for name, one in FORMATS.items()]
     parts.append(_owned("Kafka properties that belong to Tidegate", OWNED_KAFKA))
     parts.append(_owned("Kafka properties that are refused", REFUSED_KAFKA))
@@ -130,6 +75,45 @@ def render_reference() -> str:
     parts.append(_owned("Kafka properties that cannot be used", unusable))
     parts.append(_owned("Spark properties that belong to Tidegate", OWNED_SPARK))
     return "\n".join(parts)
+
+
+def derive_sections() -> list[tuple[str, str, type[Settings]]]:
+    """Title, place in the file and model of every section: of the file, and then of what its keys hold, depth first."""
+    found: dict[type[Settings], tuple[str, str, type[Settings]]] = {}
+    _add_sections("", "", PipelineSettings, found)
+    return list(found.values())
+
+
+def _add_sections(
+    key: str, path: str, model: type[Settings], found: dict[type[Settings], tuple[str, str, type[Settings]]]
+) -> None:
+    if model in found:
+        return
+    found[model] = (model.TITLE or key.replace("_", " ").capitalize(), path, model)
+    held = [
+        (info.alias or name, suffix, inner)
+        for name, info in model.model_fields.items()
+        for suffix, inner in _models_in(info.annotation)
+    ]
+    for own, suffix, inner in held:
+        if own == min((name for name, _, other in held if other is inner), key=len):  # `schema` before `key_schema`
+            _add_sections(own, f"{path}.{own}{suffix}".lstrip("."), inner, found)
+
+
+def _models_in(annotation: Any) -> Iterator[tuple[str, type[Settings]]]:
+    """The models that a value may be or hold, and how it holds them: `<name>` of a mapping, `[]` of a list."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        yield "", annotation
+    elif origin is typing.Annotated:
+        yield from _models_in(arguments[0])
+    elif origin is dict:
+        yield from ((f".<name>{suffix}", inner) for suffix, inner in _models_in(arguments[1]))
+    elif origin is list:
+        yield from ((f"[]{suffix}", inner) for suffix, inner in _models_in(arguments[0]))
+    elif origin in (typing.Union, types.UnionType):
+        for argument in arguments:
+            yield from _models_in(argument)
 
 
 def _section(title: str, path: str, model: type[Settings]) -> str:

@@ -223,9 +223,7 @@ class Builder:
         source = self.changelogs.get(one.name)
         if source is not None and (reason := kind.refuses_changes(step)):
             message = f"`{kind.word}` of the inserts, updates and deletes of `{source}` {reason}"
-            remedy = (
-                "read a topic of rows; filters, `select`, `route`, `explode`, running totals and sinks take changes"
-            )
+            remedy = "read a topic of rows; `tidegate docs changes` has the steps that take changes"
             self.problem((*one.path, kind.word), message, remedy, at_key=True)
         self._refuse_repeats(one, step, kind)
         if all(getattr(step, key) is not None for key in kind.needs):  # else the file's own checks have reported it

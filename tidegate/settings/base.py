@@ -17,5 +17,7 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+    TITLE: ClassVar[str] = ""
+    """Of its section in the reference, where that is not the key by which it is found."""
     LATER: ClassVar[dict[str, str]] = {}
     INSIDE: ClassVar[Mapping[str, str]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
@@ -82,6 +82,7 @@ class WatermarkSettings(Settings):
     records are late depends on the topic and on `delay` alone.
     """
 
+    TITLE: ClassVar[str] = "Watermarks"
     delay_ms: Annotated[
         int,
         duration("0s", "366d"),

@@ -462,7 +462,8 @@ Host = Annotated[str, Check(_host, _WORDS)]
 Column = Annotated[str, Check(check_column, _WORDS)]
 Keys = Annotated[tuple[str, ...], Check(check_columns, _WORD_OR_LIST)]
 GroupKeys = Annotated[
-    Keys | None, Field(description="Column or columns that `aggregate` groups by, and `keep` keeps records by.")
+    Keys | None,
+    Field(description="Column or columns of a step with keys: records with equal values share its state."),
 ]
 ColumnType = Annotated[DataType, Check(_type, {"type": "string", "examples": ["bigint", "array<string>"]})]
 ExpressionText = Annotated[str, Check(_expression, _SCALAR)]

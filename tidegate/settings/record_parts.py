@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Discriminator, Field, Tag
 
@@ -156,6 +156,7 @@ class HeaderSettings(Settings):
 class TombstoneSettings(Settings):
     """Rows that a sink writes as tombstones: a key and a NULL value, which deletes the key in a compacted topic."""
 
+    TITLE: ClassVar[str] = "Tombstones"
     column: Annotated[
         Column,
         Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 from pydantic import Discriminator, Field, SecretStr, Tag
@@ -133,6 +133,7 @@ class NamedSchema(Settings):
     columns. A mapping of these words whose value is the name of a type is columns: `{file: string}` is one column.
     """
 
+    TITLE: ClassVar[str] = "Schemas of sources"
     file: Annotated[SchemaFile | None, Field(description="File with the schema; relative to the pipeline file.")] = None
     registry: Annotated[Subject | None, Field(description="Subject of the registry that has the schema.")] = None
     version: Annotated[
@@ -180,6 +181,7 @@ class WrittenSchema(Settings):
     columns and registered, under the name of the topic and `-value`.
     """
 
+    TITLE: ClassVar[str] = "Schemas of sinks"
     file: Annotated[
         SchemaFile | None,
         Field(description="File with the schema; relative to the pipeline file. The columns have to fit."),

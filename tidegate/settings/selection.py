@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -22,6 +22,7 @@ class AllColumns(Settings):
     takes the place of that one; the others come last.
     """
 
+    TITLE: ClassVar[str] = "All columns"
     star: Annotated[str, choice("all"), Field(alias=STAR, description="All columns that arrive.")]
     except_: Annotated[Keys, Field(alias="except", description="Columns that are left out.")] = ()
     rename: Annotated[

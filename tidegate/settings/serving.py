@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ class HttpTlsSettings(Settings):
     have changed.
     """
 
+    TITLE: ClassVar[str] = "TLS of HTTP"
     certificate: Annotated[File, Field(description="The daemon's certificate, with the chain to its authority.")]
     key: Annotated[File, Field(description="Its private key, not encrypted; for the daemon's user only.")]
     client_ca: Annotated[
@@ -40,6 +41,7 @@ class HttpTlsSettings(Settings):
 class HttpSettings(Settings):
     """Metrics and probes."""
 
+    TITLE: ClassVar[str] = "HTTP"
     host: Annotated[Host, Field(description="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, integer(0, 65535), Field(description="Port; 0 picks a free one.")] = 9095
     token_file: Annotated[

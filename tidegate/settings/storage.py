@@ -49,6 +49,7 @@ class StorageSettings(Settings):
     `AZURE_STORAGE_ACCOUNT_NAME` and so on, and so do credentials where no `credentials_file` is named.
     """
 
+    TITLE: ClassVar[str] = "Object stores"
     INSIDE: ClassVar[Mapping[str, str]] = dict.fromkeys(
         (
             "access_key", "access_key_id", "secret_key", "secret_access_key", "session_token", "account_key",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Discriminator, Field, Tag
 
@@ -69,6 +69,7 @@ def _allowed(value: object) -> tuple[str, ...]:
 class TopicChoiceSettings(Settings):
     """In place of a name: the topic of each record, by an expression, out of a list."""
 
+    TITLE: ClassVar[str] = "Topics of sinks"
     expression: Annotated[
         ExpressionText,
         Field(

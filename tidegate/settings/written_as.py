@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 from pydantic import Field
@@ -46,6 +46,7 @@ def _unit(value: object) -> str:
 class WrittenAsSettings(Settings):
     """How a source's values were written that look alike in JSON. What nothing says is refused, never guessed."""
 
+    TITLE: ClassVar[str] = "Written values"
     timestamps: Annotated[
         TimestampUnits | None,
         Check(

@@ -16,7 +16,6 @@ from tidegate.operators.builtin.dead_letters import Origin
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.calls.attempts import CallPolicy
 from tidegate.operators.calls.caller import Caller, Target
-from tidegate.operators.kinds.window import WindowOperator
 from tidegate.simulation.calls import SimCaller
 from tidegate.simulation.kernel import Process, Signal, SimCondition
 from tidegate.simulation.loop import VirtualLoop
@@ -442,7 +441,7 @@ class _SlotProcess(SlotProcess):
             self._world.problems.append(f"{self._process.name} has begun to work with a directory of its own")
         watch_loop(self._world, self._deploy.attempt, self._deployment.loop)
         replaying = [task for task in self._deployment.loop.tasks if task.replaying]
-        windows = [task for task in replaying if isinstance(task.vertex.nodes[0].operator, WindowOperator)]
+        windows = [task for task in replaying if task.vertex.nodes[0].operator.window_columns()]
         self._world.reach.note("subtasks that replay rows in flight", len(replaying))
         self._world.reach.note("windows that replay rows in flight", len(windows))
 

@@ -42,6 +42,7 @@ def _url(value: object) -> str:
 class HttpLookup(Settings):
     """What `http` of a step says: whom to ask, and how."""
 
+    TITLE: ClassVar[str] = "HTTP lookups"
     url: Annotated[
         str,
         Check(_url, {"type": "string", "examples": ["https://prices.example/v1/{sku}"]}),

@@ -38,6 +38,7 @@ class DedupSettings(Settings):
     be judged any more: they do not pass, and are counted, or go to the sink that `late` names.
     """
 
+    TITLE: ClassVar[str] = "Deduplication"
     key: Annotated[Keys, Field(description="Column or columns that duplicates have in common.")]
     within_ms: Annotated[
         int,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zoneinfo
 from functools import cache
 from math import gcd
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 from pydantic import Field
@@ -83,6 +83,7 @@ def _zones() -> tuple[str, ...]:
 class WindowSettings(Settings):
     """Windows of event time: one of `tumbling`, `sliding` with `every`, and `session`."""
 
+    TITLE: ClassVar[str] = "Windows"
     tumbling_ms: Annotated[
         int | None,
         duration("1ms", "366d"),
