@@ -44,7 +44,7 @@ def main() -> None:
     [spec] = [node.operator for node in again.nodes if node.operator.kind == "sample"]
     assert isinstance(spec, StepOperator)
     assert "every 3th record" in render_explanation(derive_explanation(loaded, plan))
-    assert derive_batch_limits(plan.vertices[0]).rows > 1
+    assert derive_batch_limits(plan, plan.vertices[0]).rows > 1
     assert derive_meanings(plan)
     assert "sample" in str(derive_json_schema())
     driven = drive(spec)

@@ -16,7 +16,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.kinds.explode import ExplodeOperator
 from tidegate.operators.kinds.explode.settings import Explode
 from tidegate.operators.runtime import BatchTooLarge, OperatorRuntime
-from tidegate.operators.spec import Slot
+from tidegate.operators.spec import Planned, Slot
 from tidegate.state.backends import choose_backend
 
 ITEMS = DataType("array", element=BIGINT)
@@ -103,7 +103,8 @@ def test_columns_that_nobody_reads_are_left_out_and_the_rows_stay() -> None:
         ITEMS,
         (("a", STRING), ("n", INT), ("item", BIGINT)),
         BadRecordPolicy.SKIP,
-    ).narrowed({"a"})
+        planned=Planned(outputs={"": ("a",)}),
+    )
     out = Collected()
     spec.open(Slot(128, choose_backend("memory", retained=1))).process(0, FRAME, out)
     assert spec.reads() == {"a", "items"}

@@ -19,6 +19,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.kinds.aggregate.expiry import SWEPT_AT_ONCE
 from tidegate.operators.runtime import END_OF_TIME
+from tidegate.operators.spec import Requirement
 from tidegate.settings.ttl import Ttl
 
 TTL = 10
@@ -260,6 +261,6 @@ def test_by_the_clock_it_goes_by_when_rows_are_processed() -> None:
         now[0] = at
         runtime.before_snapshot()
         assert len(runtime.states["totals"]) == left
-    assert not BY_CLOCK.needs_time()
-    assert SPEC.needs_time()
-    assert not ENDLESS.needs_time()
+    assert not BY_CLOCK.requires()
+    assert SPEC.requires() == {Requirement.EVENT_TIME}
+    assert not ENDLESS.requires()

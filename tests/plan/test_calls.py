@@ -58,9 +58,9 @@ def test_an_http_lookup_reads_its_url_and_what_is_read_after_it(tmp_path: Path) 
     plan = build_plan(load(tmp_path, last="priced", **{"key: country": "key: currency"}))
     spec = http_of(plan)
     assert spec.reads() == {"sku"}
-    assert [name for name, _ in spec.output] == ["price", "currency"]
+    assert [name for name, _ in spec.pruned_columns()] == ["price", "currency"]
     assert [name for name, _ in spec.answers] == ["price", "currency"]
-    assert dict(plan.vertices[0].nodes[0].operator.produces()).keys() == {"sku"}
+    assert dict(plan.vertices[0].nodes[0].operator.pruned_columns()).keys() == {"sku"}
 
 
 def test_a_plan_with_calls_travels_to_the_slots(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.upsert import UpsertOperator
 from tidegate.operators.calls.spec import CallOperator
 from tidegate.operators.kinds.aggregate import ChangesOperator
+from tidegate.operators.spec import Requirement
 from tidegate.plan.explain import derive_explanation, render_explanation
 
 SOURCE = """\
@@ -54,7 +55,7 @@ ON_NULL = "on_null: {column: _deleted}"
 def kinds_of(steps: str, sinks: str) -> tuple[dict[str, bool], dict[str, tuple[str | None, ...]]]:
     """Sources whose rows have kinds, and what was put before which sink: its places, and the column of tombstones."""
     found = operators(plan_of(f"{SOURCE}steps:\n{steps}sinks:\n{sinks}"))
-    sources = {name: one.options.row_kinds for name, one in found.items() if isinstance(one, SourceOperator)}
+    sources = {name: one.splits_rows() for name, one in found.items() if isinstance(one, SourceOperator)}
     upserts = {name: (*one.place, one.deleted) for name, one in found.items() if isinstance(one, UpsertOperator)}
     return sources, upserts
 
@@ -325,7 +326,7 @@ def test_changes_in_avro_are_changes(word: str) -> None:
     source = operators(plan)["customers"]
     assert isinstance(source, SourceOperator)
     assert names(source.schema) == ["id", "name", "at", "_deleted", "_op"]
-    assert (source.on_null, source.options.row_kinds) == ("skip", True)
+    assert (source.on_null, source.splits_rows()) == ("skip", True)
     assert isinstance(operators(plan)["totals"], ChangesOperator)
     loaded = parse_pipeline(HEAD + IN_AVRO + steps + sinks, "p.yaml", {})
     assert "debezium-avro" in render_explanation(derive_explanation(loaded, plan))
@@ -378,7 +379,8 @@ def test_calls_know_whether_their_rows_are_changes_that_somebody_needs(
     for rest, expected in ((more, carried), ("", carried or (False if "select" in after else None))):
         found = operators(plan_of(f"{SOURCE}steps:\n{steps}{sinks}{rest}"))["a"]
         assert isinstance(found, CallOperator)
-        assert found.carries_changes is expected
+        given = Requirement.ROW_KIND in found.planned.carries
+        assert (given or (None if found.planned.some_kinds else False)) is expected
 
 
 def test_a_source_of_changes_has_two_columns_more_and_leaves_tombstones_out() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.plan.test_build import HEAD, ORDERS, check, operators, plan_of
@@ -16,10 +15,10 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import EventTime, SourceOperator
 from tidegate.operators.builtin.union import UnionOperator
-from tidegate.operators.spec import Columns, Operator
+from tidegate.operators.spec import Columns, Operator, Planned, Requirement
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
-from tidegate.plan.prune import derive_pruned, derive_timed
+from tidegate.plan.prune import derive_planned
 from tidegate.settings.event_time import Idle
 
 COLUMNS: Columns = (("id", BIGINT), ("at", BIGINT))
@@ -30,14 +29,17 @@ class Step(Operator, frozen=True, tag="step"):
 
     timely: bool = False
 
-    def needs_time(self) -> bool:
-        return self.timely
+    def requires(self, port: int = 0) -> frozenset[Requirement]:
+        return frozenset({Requirement.EVENT_TIME} if self.timely else ())
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:
         return {"id"}
 
 
-def source(name: str, event_time: EventTime | None = None) -> SourceOperator:
+CARRIED = Planned(carries=(Requirement.EVENT_TIME,))
+
+
+def source(name: str, event_time: EventTime | None = None, planned: Planned = CARRIED) -> SourceOperator:
     return SourceOperator(
         OperatorName(name),
         (name,),
@@ -49,6 +51,7 @@ def source(name: str, event_time: EventTime | None = None) -> SourceOperator:
         BadRecordPolicy.FAIL,
         {},
         event_time or EventTime(),
+        planned=planned,
     )
 
 
@@ -64,32 +67,32 @@ def step(name: str, *, timely: bool = False) -> Step:
 
 
 def times(graph: LogicalGraph) -> dict[str, EventTime | None]:
-    found = (node.operator for node in derive_timed(graph).values())
-    return {str(one.name): one.event_time for one in found if isinstance(one, SourceOperator)}
+    found = (node.operator for node in derive_planned(graph).values())
+    return {str(one.name): one.timing for one in found if isinstance(one, SourceOperator)}
 
 
 def test_only_sources_of_a_step_that_needs_event_time_carry_it_and_all_inputs_of_a_union_do() -> None:
     union = UnionOperator(OperatorName("both"), COLUMNS, BadRecordPolicy.FAIL)
     graph = graph_of(
-        (source("a"), ()),
-        (source("b"), ()),
-        (source("c"), ()),
+        (source("a", planned=Planned()), ()),
+        (source("b", planned=Planned()), ()),
+        (source("c", planned=Planned()), ()),
         (union, ("a", "b")),
         (step("between"), ("both",)),
         (step("windows", timely=True), ("between",)),
         (step("plain"), ("c",)),
         (step("beside"), ("b",)),
     )
-    assert times(graph) == {"a": EventTime(carried=True), "b": EventTime(carried=True), "c": None}
+    assert times(graph) == {"a": EventTime(), "b": EventTime(), "c": None}
 
 
 def test_a_declared_column_is_checked_where_nobody_needs_it_and_survives_pruning() -> None:
     declared = EventTime("at", 5000, Idle.NEVER)
-    graph = graph_of((source("a", declared), ()), (step("plain"), ("a",)))
-    pruned = derive_pruned(derive_timed(graph))[OperatorName("a")].operator
+    graph = graph_of((source("a", declared, Planned()), ()), (step("plain"), ("a",)))
+    pruned = derive_planned(graph)[OperatorName("a")].operator
     assert isinstance(pruned, SourceOperator)
     assert pruned.event_time == declared
-    assert pruned.output == COLUMNS[:1]
+    assert pruned.pruned_columns() == COLUMNS[:1]
     assert pruned.decodes == COLUMNS
 
 
@@ -99,7 +102,7 @@ SINK = "sinks: {out: {from: orders, topic: out, key: customer}}\n"
 def time_of(setting: str) -> EventTime | None:
     found = operators(plan_of(ORDERS + setting + SINK))["orders"]
     assert isinstance(found, SourceOperator)
-    return found.event_time
+    return found.timing
 
 
 @pytest.mark.parametrize(
@@ -136,17 +139,15 @@ def test_the_explanation_has_the_event_time_of_a_source() -> None:
 
 
 def test_a_source_that_carries_event_time_says_how_it_advances() -> None:
-    carried = EventTime(None, 5000, Idle.CAUGHT_UP, carried=True)
+    carried = EventTime(None, 5000, Idle.CAUGHT_UP)
     assert source("a", carried).describes()[-1] == "event time: Kafka timestamp; watermark: delay 5s, idle caught-up"
 
 
 def test_what_the_event_time_is_read_from_is_part_of_what_reaches_a_step_and_how_it_advances_is_not() -> None:
-    declared = [None, EventTime("at"), EventTime("at", carried=True), EventTime("at", 5, Idle.NEVER, carried=True)]
-    declared += [EventTime("id", carried=True), EventTime(carried=True)]
+    declared = [None, EventTime("at"), EventTime("at"), EventTime("at", 5, Idle.NEVER), EventTime("id"), EventTime()]
     times = []
-    for one in declared:
-        operator = msgspec.structs.replace(source("a"), event_time=one)
-        (branch,) = operator.passes(())
+    for place, one in enumerate(declared):
+        (branch,) = source("a", one, Planned() if place < 2 else CARRIED).passes(())
         times.append(branch.time)
     assert times[:2] == ["", ""]
     assert times[2] == times[3]
@@ -161,7 +162,7 @@ def test_how_far_ahead_is_for_event_times_of_a_column() -> None:
 
 
 def test_the_explanation_says_how_far_ahead_a_record_may_be() -> None:
-    declared = EventTime("at", 5000, ahead_ms=60_000, carried=True)
+    declared = EventTime("at", 5000, ahead_ms=60_000)
     shown = "event time: at, at most 1m after the Kafka timestamp; watermark: delay 5s, idle caught-up"
     assert source("a", declared).describes()[-1] == shown
 
@@ -193,10 +194,10 @@ def test_an_expression_that_is_a_column_is_that_column(text: str) -> None:
 
 def test_the_columns_of_a_computed_event_time_survive_pruning_and_go_no_further() -> None:
     declared = EventTime(expression=parse_expression("timestamp_seconds(at)", dict(COLUMNS)), written="...")
-    graph = graph_of((source("a", declared), ()), (step("plain"), ("a",)))
-    pruned = derive_pruned(derive_timed(graph))[OperatorName("a")].operator
+    graph = graph_of((source("a", declared, Planned()), ()), (step("plain"), ("a",)))
+    pruned = derive_planned(graph)[OperatorName("a")].operator
     assert isinstance(pruned, SourceOperator)
-    assert (pruned.event_time, pruned.output, pruned.decodes) == (declared, COLUMNS[:1], COLUMNS)
+    assert (pruned.event_time, pruned.pruned_columns(), pruned.decodes) == (declared, COLUMNS[:1], COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -247,10 +248,10 @@ def test_another_expression_is_another_event_time_and_another_spelling_is_not() 
     texts = ["timestamp_seconds(at)", "TIMESTAMP_SECONDS( at )", "timestamp_millis(at)", "at"]
     times = []
     for text in texts:
-        one = EventTime(expression=parse_expression(text, dict(COLUMNS)), written=text, carried=True)
-        (branch,) = msgspec.structs.replace(source("a"), event_time=one).passes(())
+        one = EventTime(expression=parse_expression(text, dict(COLUMNS)), written=text)
+        (branch,) = source("a", one).passes(())
         times.append(branch.time)
-    (plain,) = msgspec.structs.replace(source("a"), event_time=EventTime("at", carried=True)).passes(())
+    (plain,) = source("a", EventTime("at")).passes(())
     assert times[0] == times[1]
     assert times[3] == plain.time
     assert len(set(times)) == 3
@@ -260,4 +261,5 @@ def test_the_explanation_has_the_expression() -> None:
     declared = EventTime(
         expression=parse_expression("timestamp_seconds(at)", dict(COLUMNS)), written="timestamp_seconds(at)"
     )
-    assert source("a", declared).describes()[-1] == "event time: timestamp_seconds(at), checked; no step needs it"
+    shown = "event time: timestamp_seconds(at), checked; no step needs it"
+    assert source("a", declared, Planned()).describes()[-1] == shown

@@ -44,14 +44,15 @@ def test_an_explode_begins_a_vertex_on_the_same_slot() -> None:
 
 
 def test_what_the_vertex_takes_at_a_time_is_measured_after_it() -> None:
-    limits = derive_batch_limits(plan_of().vertices[1])
+    plan = plan_of()
+    limits = derive_batch_limits(plan, plan.vertices[1])
     assert BATCH_BYTES_MAX // 300 < limits.size_bytes < BATCH_BYTES_MAX // 100
 
 
 def test_new_columns_come_last() -> None:
     (operator,) = plan_of("{items: item, position: n, keep: true}").operators(ExplodeOperator)
     assert operator.describes() == ["a row for each of items as item with its position n; empty or NULL: no row"]
-    assert [name for name, _ in operator.output] == ["id", "note", "item"]
+    assert [name for name, _ in operator.pruned_columns()] == ["id", "note", "item"]
 
 
 @pytest.mark.parametrize(

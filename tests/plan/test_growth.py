@@ -9,7 +9,6 @@ import pytest
 from tidegate.config.load import parse_pipeline
 from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.plan.build import build_plan
-from tidegate.plan.graph import Vertex
 from tidegate.plan.growth import BatchLimits, derive_batch_limits
 
 MIB = 1 << 20
@@ -23,9 +22,11 @@ sources:
 """
 
 
-def vertices_of(steps: str, last: str = "s9") -> tuple[Vertex, ...]:
+def all_limits_of(steps: str, last: str = "s9") -> list[BatchLimits]:
+    """Of each vertex."""
     text = f"{HEAD}steps:\n{steps}\nsinks:\n  out: {{from: {last}, topic: out}}\n"
-    return build_plan(parse_pipeline(text, "p.yaml", {})).vertices
+    plan = build_plan(parse_pipeline(text, "p.yaml", {}))
+    return [derive_batch_limits(plan, vertex) for vertex in plan.vertices]
 
 
 def limits_of(*selects: dict[str, str]) -> BatchLimits:
@@ -35,8 +36,8 @@ def limits_of(*selects: dict[str, str]) -> BatchLimits:
         f"  - {{name: {names[number + 1]}, from: {names[number]}, select: {json.dumps(columns)}}}"
         for number, columns in enumerate(selects)
     ]
-    (vertex,) = vertices_of("\n".join(steps))
-    return derive_batch_limits(vertex)
+    (limits,) = all_limits_of("\n".join(steps))
+    return limits
 
 
 def test_an_ordinary_chain_takes_what_a_source_gathers() -> None:
@@ -83,6 +84,6 @@ def test_each_vertex_has_limits_of_its_own() -> None:
     steps = """\
   - {name: big, from: orders, select: {id: id, s: 'repeat(s, 1000)'}}
   - {name: s9, from: big, key: id, aggregate: {last: last(s), n: count(*)}}"""
-    first, second = map(derive_batch_limits, vertices_of(steps))
+    first, second = all_limits_of(steps)
     assert first.size_bytes < MIB
     assert second.size_bytes > 8 * MIB

@@ -10,6 +10,7 @@ from tidegate.config.load import parse_pipeline
 from tidegate.operators.builtin.kafka_sink import SinkOperator, TopicChoice
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.projection import SelectOperator
+from tidegate.operators.spec import Requirement
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
@@ -40,19 +41,19 @@ def sink_of(plan: Plan, name: str = "out") -> SinkOperator:
 
 def carried(plan: Plan) -> tuple[list[str], dict[str, bool]]:
     """Sources that carry headers, and edges on which they go, by where they lead."""
-    sources = [str(one.name) for one in plan.operators(SourceOperator) if one.headers]
-    return sources, {f"{edge.upstream}>{edge.downstream}": edge.headers for edge in plan.edges}
+    sources = [str(one.name) for one in plan.operators(SourceOperator) if one.carries_headers]
+    return sources, {f"{edge.upstream}>{edge.downstream}": Requirement.HEADERS in edge.carries for edge in plan.edges}
 
 
 def test_metadata_are_columns_that_are_read_where_they_are_wanted() -> None:
     plan = plan_of(
         SOURCE + "steps:\n  - {name: big, from: orders, where: p > 1}\n" + SINK + "{from: big, topic: out}\n"
     )
-    assert names(source_of(plan).output) == ["id", "customer", "k", "h", "sent", "p", "o", "t"]
+    assert names(source_of(plan).pruned_columns()) == ["id", "customer", "k", "h", "sent", "p", "o", "t"]
     plan = plan_of(
         SOURCE + "steps:\n  - {name: s, from: orders, select: {id: id, p: p}}\n" + SINK + "{from: s, topic: out}\n"
     )
-    assert names(source_of(plan).output) == ["id", "p"]
+    assert names(source_of(plan).pruned_columns()) == ["id", "p"]
     assert [one.name for one in source_of(plan).checked] == ["k", "h", "sent", "p"]
 
 
@@ -60,7 +61,7 @@ def test_a_tombstone_column_is_written_by_nobody_and_read_by_the_sink() -> None:
     text = SOURCE.replace("    metadata", "    on_null: tombstone\n    metadata")
     plan = plan_of(text + SINK + "{from: orders, topic: out, key: k, on_null: {column: _deleted}}\n")
     assert names(sink_of(plan).columns) == ["id", "customer", "k", "h", "sent", "p", "o", "t"]
-    assert names(source_of(plan).output)[-1] == "_deleted"
+    assert names(source_of(plan).pruned_columns())[-1] == "_deleted"
 
 
 def test_headers_are_carried_on_the_ways_to_sinks_that_pass_them_on_only() -> None:

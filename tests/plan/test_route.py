@@ -47,7 +47,7 @@ def test_each_output_goes_to_its_own_readers() -> None:
 
 def test_only_columns_that_conditions_and_readers_need_are_read() -> None:
     (source,) = plan_of().operators(SourceOperator)
-    assert [name for name, _ in source.output] == ["id", "customer", "amount"]
+    assert [name for name, _ in source.pruned_columns()] == ["id", "customer", "amount"]
 
 
 def test_an_output_that_nobody_reads_is_warned_of() -> None:

@@ -167,7 +167,7 @@ def test_late_rows_go_to_the_sink_that_is_named_with_the_columns_that_arrive() -
     (vertex,) = [vertex for vertex in plan.vertices if vertex.id == "totals"]
     (index,) = vertex.nodes[0].sides["late"].children
     assert vertex.nodes[index].operator.name == "too_late"
-    assert derive_batch_limits(vertex).rows > 1
+    assert derive_batch_limits(plan, vertex).rows > 1
 
 
 def test_late_rows_of_a_raw_source_have_their_bytes() -> None:

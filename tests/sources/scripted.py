@@ -20,6 +20,7 @@ from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.diagnosis import Obstacle
 from tidegate.operators.builtin.kafka_source import EventTime, SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
+from tidegate.operators.spec import Planned, Requirement
 from tidegate.sources.runtime import SourceRuntime
 from tidegate.sources.tools import Consumer, SourceTools
 from tidegate.task.elements import StreamStatus, Watermark
@@ -179,8 +180,12 @@ class ScriptedTools(SourceTools):
         return None
 
 
-def operator_of(event_time: EventTime | None, **changes: Any) -> SourceOperator:
-    """Reads `id` and `at` of JSON records; keyword arguments replace fields."""
+def operator_of(
+    event_time: EventTime | None, carries: tuple[Requirement, ...] | None = None, **changes: Any
+) -> SourceOperator:
+    """Reads `id` and `at` of JSON records; keyword arguments replace fields. With an event time, rows carry it."""
+    if carries is None:
+        carries = () if event_time is None else (Requirement.EVENT_TIME,)
     fields: dict[str, Any] = {
         "name": NAME,
         "topics": ("orders",),
@@ -192,6 +197,7 @@ def operator_of(event_time: EventTime | None, **changes: Any) -> SourceOperator:
         "bad_records": BadRecordPolicy.SKIP,
         "kafka": {},
         "event_time": event_time,
+        "planned": Planned(carries=carries),
     }
     return SourceOperator(**{**fields, **changes})
 

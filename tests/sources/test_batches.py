@@ -14,14 +14,13 @@ from tests.waiting import wait_until
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.row_kinds import INSERT, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
-from tidegate.formats.schemas import FormatOptions
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import SKIP, EventTime
 from tidegate.operators.runtime import ROWS_MAX
-from tidegate.operators.spec import DEAD
+from tidegate.operators.spec import DEAD, Requirement
 from tidegate.sources.reader import Reader
 
-AT = EventTime("at", 0, carried=True)
+AT = EventTime("at", 0)
 OTHER = TopicPartition("returns", 0)
 
 
@@ -74,11 +73,11 @@ def test_a_bad_record_becomes_a_letter_with_its_bytes_where_the_file_says_so(pol
 
 
 def test_rows_say_which_topic_they_are_from_where_that_is_wanted() -> None:
-    two: dict[str, Any] = {"topics": ("orders", "returns"), "names_topic": True}
+    two: dict[str, Any] = {"topics": ("orders", "returns"), "carries": (Requirement.TOPIC,)}
     with Scripted(None, partitions=(P0, OTHER), **two) as one:
         frame = one.read((P0, order(1, 1)), (OTHER, b"{"), (OTHER, order(2, 1)), (P0, order(3, 1)))
         assert frame.select("id", "__tidegate_topic").rows() == [(1, "orders"), (2, "returns"), (3, "orders")]
-    with Scripted(None, names_topic=True) as one:
+    with Scripted(None, carries=(Requirement.TOPIC,)) as one:
         frame = one.read((P0, order(1, 1)), (P0, b"{"), (P1, order(2, 1)))
         assert frame["__tidegate_topic"].to_list() == ["orders", "orders"]
     with Scripted(None) as one:
@@ -87,7 +86,7 @@ def test_rows_say_which_topic_they_are_from_where_that_is_wanted() -> None:
 
 def test_columns_have_their_types_where_no_row_is_left() -> None:
     """Batches are put together further down."""
-    with Scripted(None, names_topic=True, on_null=SKIP) as one:
+    with Scripted(None, carries=(Requirement.TOPIC,), on_null=SKIP) as one:
         one.client.put(P0, None)
         one.gather()
         batch = one.source.take(ROWS_MAX)
@@ -165,7 +164,7 @@ def test_an_update_of_a_source_of_changes_is_two_rows_in_its_place() -> None:
         return json.dumps({"op": op, "before": before, "after": after}).encode()
 
     former, later = {"id": 1, "at": 2}, {"id": 1, "at": 3}
-    with Scripted(None, format="debezium", options=FormatOptions(row_kinds=True)) as one:
+    with Scripted(None, format="debezium", carries=(Requirement.ROW_KIND,)) as one:
         frame = one.read(
             *((P0, change("c", None, {"id": number, "at": 0})) for number in (7, 8, 9)),
             (P0, change("c", None, former)),

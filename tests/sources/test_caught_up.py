@@ -17,7 +17,7 @@ from tidegate.settings.event_time import Idle
 from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, CaughtUp, Due
 from tidegate.task.elements import StreamStatus, Watermark
 
-AT = EventTime("at", 0, carried=True)
+AT = EventTime("at", 0)
 ACTIVE, IDLE = StreamStatus(idle=False), StreamStatus(idle=True)
 
 
@@ -263,7 +263,7 @@ def test_a_source_without_event_time_is_never_idle_and_has_nothing_to_do_with_th
 
 
 def test_a_partition_is_waited_for_where_the_file_says_never() -> None:
-    with Scripted(EventTime("at", 0, Idle.NEVER, carried=True)) as one:
+    with Scripted(EventTime("at", 0, Idle.NEVER)) as one:
         one.client.put(P0, order(1, 100))
         one.gather()
         one.poll()
@@ -274,7 +274,7 @@ def test_a_partition_is_waited_for_where_the_file_says_never() -> None:
 
 
 def test_nobody_is_asked_where_no_step_needs_event_time() -> None:
-    with Scripted(EventTime("at", 0)) as one:
+    with Scripted(EventTime("at", 0), carries=()) as one:
         at_the_end(one, P0, P1)
         one.stay(3600)
         assert one.client.asked == []
@@ -285,7 +285,7 @@ def test_nobody_is_asked_where_no_step_needs_event_time() -> None:
 
 
 def test_a_silent_topic_follows_the_clock_once_a_second_where_the_file_says_so() -> None:
-    with Scripted(EventTime("at", 50, Idle.WALL_CLOCK, carried=True)) as one:
+    with Scripted(EventTime("at", 50, Idle.WALL_CLOCK)) as one:
         one.client.put(P0, order(1, 100))
         one.gather()
         one.poll()

@@ -15,8 +15,8 @@ from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
-from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX
+from tidegate.operators.spec import Planned, Requirement
 from tidegate.sources.runtime import SourceRuntime
 from tidegate.task.elements import StreamStatus, Watermark
 
@@ -29,7 +29,7 @@ class Subtask:
     def __init__(
         self, bootstrap: str, topic: str, partitions: int, restored: SourcePositions | None = None, **changes: Any
     ) -> None:
-        operator = source_operator(bootstrap, topic, event_time=EventTime(carried=True), **changes)
+        operator = source_operator(bootstrap, topic, planned=Planned(carries=(Requirement.EVENT_TIME,)), **changes)
         self.parts = [TopicPartition(topic, number) for number in range(partitions)]
         positions = begin(operator, self.parts) if restored is None else restored
         self.out = Collected()

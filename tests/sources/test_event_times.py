@@ -15,10 +15,12 @@ from tidegate.datatypes import BIGINT, BINARY, INT
 from tidegate.expressions.parse import parse_expression
 from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import LOWEST
+from tidegate.operators.spec import Requirement
 from tidegate.sources import event_times
 from tidegate.sources.event_times import FIRST_MS, LAST_MS, YEAR_1971_MS, measure_behind
 
-AT = EventTime("at", 0, carried=True)
+AT = EventTime("at", 0)
+TIMED = (Requirement.EVENT_TIME,)
 
 
 def stamps(frame: pl.DataFrame) -> list[tuple[int, int]]:
@@ -68,7 +70,7 @@ def test_how_late_a_row_came_is_that_of_its_own_partition_whatever_the_batches(
 
 
 def test_rows_carry_their_time_and_how_late_they_came() -> None:
-    with Scripted(EventTime("at", 10, carried=True)) as one:
+    with Scripted(EventTime("at", 10)) as one:
         frame = one.read((P0, order(1, 100)), (P0, order(2, 95)), (P0, order(3, 88)), (P1, order(4, 50)))
         assert stamps(frame) == [(100, 0), (95, 0), (88, 2), (50, 0)]
         assert frame.columns == [
@@ -82,7 +84,7 @@ def test_rows_carry_their_time_and_how_late_they_came() -> None:
         assert one.source.positions().watermarks == ((P0, 89), (P1, 39))
 
 
-@pytest.mark.parametrize("event_time", [AT, EventTime(carried=True)], ids=["a column", "the Kafka timestamp"])
+@pytest.mark.parametrize("event_time", [AT, EventTime()], ids=["a column", "the Kafka timestamp"])
 def test_how_late_rows_came_continues_after_a_restart_as_before(event_time: EventTime) -> None:
     def at(number: int, time_ms: int) -> tuple[bytes, int]:
         return order(number, time_ms), time_ms
@@ -132,7 +134,7 @@ def test_a_timestamp_column_is_rounded_down_to_the_millisecond() -> None:
 
 
 def test_the_kafka_timestamp_is_the_event_time_where_no_column_is_named() -> None:
-    with Scripted(EventTime(carried=True)) as one:
+    with Scripted(EventTime()) as one:
         frame = one.read((P0, (order(1, 7), 5000)), (P0, (order(2, 7), 4000)))
         assert stamps(frame) == [(5000, 0), (4000, 1000)]
 
@@ -151,7 +153,7 @@ def test_a_column_that_nobody_reads_further_down_is_read_for_its_time_and_goes_n
 
 def test_a_raw_source_has_its_columns_and_the_time_of_one_of_them() -> None:
     schema = (("value", BINARY), ("partition", INT), ("offset", BIGINT))
-    with Scripted(EventTime("offset", carried=True), format="raw", schema=schema, output=schema[:1]) as one:
+    with Scripted(EventTime("offset"), format="raw", schema=schema, output=schema[:1]) as one:
         frame = one.read((P1, b"x"), (P1, b"y"))
         assert frame.drop("__tidegate_partition").rows() == [(b"x", 0, 0, 0), (b"y", 1, 1, 0)]
 
@@ -161,7 +163,7 @@ def test_a_raw_source_has_its_columns_and_the_time_of_one_of_them() -> None:
 
 @pytest.mark.parametrize("carried", [True, False])
 def test_a_record_without_a_usable_event_time_is_bad_whether_anybody_needs_the_time_or_not(carried: bool) -> None:
-    with Scripted(EventTime("at", carried=carried), output=(("id", BIGINT),)) as one:
+    with Scripted(EventTime("at"), carries=TIMED if carried else (), output=(("id", BIGINT),)) as one:
         values = [order(1, 1), order(2, "null"), b"{", order(3, LAST_MS + 1), order(4, FIRST_MS - 1), order(5, LAST_MS)]
         frame = one.read(*((P0, value) for value in values))
         assert frame["id"].to_list() == [1, 5]
@@ -179,7 +181,7 @@ def test_a_record_without_a_usable_event_time_is_bad_whether_anybody_needs_the_t
 
 @pytest.mark.parametrize("none", [None, -1, -62_135_596_800_001])
 def test_a_record_without_a_kafka_timestamp_is_bad_where_that_is_the_event_time(none: int | None) -> None:
-    with Scripted(EventTime(carried=True)) as one:
+    with Scripted(EventTime()) as one:
         frame = one.read((P0, (order(1, 7), none)), (P0, (order(2, 7), 2**62)), (P0, (order(3, 7), 10)))
         assert frame["id"].to_list() == [3]
         assert [failure.kind for _, failure in one.bad] == ["NO_EVENT_TIME", "EVENT_TIME_OUT_OF_RANGE"]
@@ -195,7 +197,7 @@ def test_a_record_without_a_kafka_timestamp_is_good_where_nobody_needs_the_time(
         assert one.source.positions().watermarks == ()
 
 
-@pytest.mark.parametrize("event_time", [AT, EventTime(carried=True)], ids=["a column", "the Kafka timestamp"])
+@pytest.mark.parametrize("event_time", [AT, EventTime()], ids=["a column", "the Kafka timestamp"])
 def test_a_record_that_cannot_be_read_takes_no_time_from_the_others(event_time: EventTime) -> None:
     with Scripted(event_time) as one:
         frame = one.read((P0, (b"{", 1)), (P0, (order(2, 7), 7)), (P1, (order(3, 8), 8)), (P1, (b"{", 9)))
@@ -205,7 +207,7 @@ def test_a_record_that_cannot_be_read_takes_no_time_from_the_others(event_time: 
         ]
 
 
-@pytest.mark.parametrize("event_time", [AT, EventTime(carried=True)], ids=["a column", "the Kafka timestamp"])
+@pytest.mark.parametrize("event_time", [AT, EventTime()], ids=["a column", "the Kafka timestamp"])
 def test_times_have_their_types_where_no_record_has_one(event_time: EventTime) -> None:
     """Batches are put together further down."""
     with Scripted(event_time) as one:
@@ -243,7 +245,7 @@ def test_bad_records_between_good_ones_of_several_partitions_shift_no_time() -> 
 
 @pytest.mark.parametrize("carried", [True, False])
 def test_a_record_that_is_too_far_ahead_of_its_kafka_timestamp_is_bad_and_moves_no_watermark(carried: bool) -> None:
-    with Scripted(EventTime("at", ahead_ms=3_600_000, carried=carried)) as one:
+    with Scripted(EventTime("at", ahead_ms=3_600_000), carries=TIMED if carried else ()) as one:
         values = [
             (order(1, 3_600_500), 500),
             (order(2, 3_600_501), 500),
@@ -263,13 +265,13 @@ def test_a_record_that_is_too_far_ahead_of_its_kafka_timestamp_is_bad_and_moves_
 
 
 def test_a_record_without_a_kafka_timestamp_is_ahead_of_nothing() -> None:
-    with Scripted(EventTime("at", ahead_ms=1, carried=True)) as one:
+    with Scripted(EventTime("at", ahead_ms=1)) as one:
         frame = one.read((P0, (order(1, 7_000), -1)), (P0, (order(2, 7_000), 1)))
         assert frame["id"].to_list() == [1]
 
 
 def test_nothing_is_refused_where_all_are_near_enough() -> None:
-    with Scripted(EventTime("at", ahead_ms=0, carried=True)) as one:
+    with Scripted(EventTime("at", ahead_ms=0)) as one:
         assert len(one.read((P0, (order(1, 500), 500)), (P0, (order(2, 1), 500)))) == 2
     assert one.bad == []
 
@@ -280,7 +282,11 @@ def computed(text: str, **more: Any) -> EventTime:
 
 @pytest.mark.parametrize("carried", [True, False])
 def test_event_time_is_computed_from_columns_that_go_no_further(carried: bool) -> None:
-    with Scripted(computed("timestamp_seconds(at)", carried=carried), output=(("id", BIGINT),)) as one:
+    with Scripted(
+        computed("timestamp_seconds(at)"),
+        carries=TIMED if carried else (),
+        output=(("id", BIGINT),),
+    ) as one:
         frame = one.read((P0, order(1, 7)), (P0, order(2, 1_767_225_600)))
         assert frame.columns[:3] == ["id", "__tidegate_partition", "__tidegate_offset"]
         assert not carried or frame["__tidegate_time"].to_list() == [7_000, 1_767_225_600_000]
@@ -288,13 +294,17 @@ def test_event_time_is_computed_from_columns_that_go_no_further(carried: bool) -
 
 
 def test_a_number_that_is_computed_is_in_ms() -> None:
-    with Scripted(computed("at * 1000 + id", carried=True)) as one:
+    with Scripted(computed("at * 1000 + id")) as one:
         assert one.read((P0, order(1, 7)))["__tidegate_time"].to_list() == [7_001]
 
 
 @pytest.mark.parametrize("carried", [True, False])
 def test_a_record_whose_event_time_cannot_be_computed_is_bad_alone(carried: bool) -> None:
-    with Scripted(computed("timestamp_seconds(10000 div at)", carried=carried), output=(("id", BIGINT),)) as one:
+    with Scripted(
+        computed("timestamp_seconds(10000 div at)"),
+        carries=TIMED if carried else (),
+        output=(("id", BIGINT),),
+    ) as one:
         frame = one.read(
             (P0, order(1, 10)),
             (P0, b"{"),
@@ -316,27 +326,27 @@ def test_a_record_whose_event_time_cannot_be_computed_is_bad_alone(carried: bool
 
 
 def test_how_far_ahead_a_computed_time_is_goes_by_the_timestamp_of_its_own_record() -> None:
-    with Scripted(computed("timestamp_seconds(id div at)", ahead_ms=1_000, carried=True)) as one:
+    with Scripted(computed("timestamp_seconds(id div at)", ahead_ms=1_000)) as one:
         frame = one.read((P0, (order(1, 0), 1)), (P0, (order(9, 1), 9_000)), (P0, (order(9, 1), 1_000)))
         assert frame["__tidegate_offset"].to_list() == [1]
         assert [failure.kind for _, failure in one.bad] == ["DIVIDE_BY_ZERO", "EVENT_TIME_OUT_OF_RANGE"]
 
 
 def test_watermarks_begin_again_where_the_expression_is_another() -> None:
-    first = computed("timestamp_seconds(at)", carried=True)
+    first = computed("timestamp_seconds(at)")
     with Scripted(first) as one:
         one.read((P0, order(1, 7)))
         positions = one.source.positions()
     assert positions.event_time == "timestamp_seconds(at)"
     with Scripted(first, positions) as same:
         assert dict(same.source.positions().watermarks)[P0] == 6_999
-    with Scripted(computed("timestamp_millis(at)", carried=True), positions) as other:
+    with Scripted(computed("timestamp_millis(at)"), positions) as other:
         assert other.source.positions().watermarks == ()
 
 
 @pytest.mark.parametrize(
     ("event_time", "counted"),
-    [(AT, 2), (EventTime(carried=True), 1), (computed("timestamp_seconds(at)", carried=True), 1)],
+    [(AT, 2), (EventTime(), 1), (computed("timestamp_seconds(at)"), 1)],
 )
 def test_event_times_before_1971_are_counted_and_good(event_time: EventTime, counted: int) -> None:
     with Scripted(event_time) as one:

@@ -19,7 +19,7 @@ from tidegate.task.loop import SlotLoop
 from tidegate.task.messages import Acknowledged, SlotMessage, SourceFinished, Trigger
 from tidegate.task.vertex import VertexTask
 
-AT = EventTime("at", 0, carried=True)
+AT = EventTime("at", 0)
 
 
 class Witness(Runtime):
@@ -152,7 +152,7 @@ def test_F08_the_watermarks_of_a_barrier_are_those_after_the_rows_in_front_of_it
 
 
 def test_the_clock_moves_a_silent_source_until_its_final_barrier() -> None:
-    with Scripted(EventTime("at", 0, Idle.WALL_CLOCK, carried=True), partitions=(P0,)) as one:
+    with Scripted(EventTime("at", 0, Idle.WALL_CLOCK), partitions=(P0,)) as one:
         slot = Slot(one)
         one.client.put(P0, order(1, 100))
         one.client.end(P0)

@@ -23,6 +23,7 @@ from tidegate.formats.record_parts import CARRIED_HEADERS, HEADERS_TYPE
 from tidegate.formats.schemas import NO_OPTIONS, known_schemas
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_source import PARTS, EventTime, MetadataColumn, SourceOperator
+from tidegate.operators.spec import Planned, Requirement
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.positions import Positions
@@ -40,12 +41,14 @@ COLUMNS = {
 DELETED = ("_deleted", BOOLEAN)
 
 
-def operator_of(*parts: str, read: Sequence[str] | None = None, **changes: Any) -> SourceOperator:
+def operator_of(
+    *parts: str, read: Sequence[str] | None = None, carries: tuple[Requirement, ...] = (), **changes: Any
+) -> SourceOperator:
     """A JSON source with these metadata columns; `read` are the columns that leave, by default all."""
     operator = SourceOperator(NAME, ("orders",), "json", SCHEMA, (), "earliest", "never", BadRecordPolicy.SKIP, {})
     operator = msgspec.structs.replace(operator, metadata=tuple(COLUMNS[one] for one in parts), **changes)
     output = tuple(one for one in operator.columns if read is None or one[0] in read)
-    return msgspec.structs.replace(operator, output=output)
+    return msgspec.structs.replace(operator, output=output, planned=Planned(carries=carries))
 
 
 def message(
@@ -203,7 +206,9 @@ def test_a_record_without_value_is_bad_left_out_or_a_row(
 
 
 def test_event_time_may_be_the_timestamp_of_the_record_that_nobody_else_reads() -> None:
-    operator = operator_of("timestamp", read=["id"], event_time=EventTime("at", carried=True), on_null="tombstone")
+    operator = operator_of(
+        "timestamp", read=["id"], event_time=EventTime("at"), carries=(Requirement.EVENT_TIME,), on_null="tombstone"
+    )
     batch = read(operator, message(0, at_ms=7), message(1, None, at_ms=9), message(2, at_ms=None))
     assert batch.frame.select("id", "__tidegate_time").rows() == [(1, 7), (None, 9)]
     assert kinds(batch) == [(2, FailureKind.NO_EVENT_TIME)]
@@ -217,7 +222,9 @@ def test_event_time_may_be_the_timestamp_of_the_record_that_nobody_else_reads() 
 
 
 def test_headers_are_carried_beside_the_columns_where_a_sink_passes_them_on() -> None:
-    batch = read(operator_of(read=["id"], headers=True), message(0, headers=[("a", None)]), message(1, b"x"))
+    batch = read(
+        operator_of(read=["id"], carries=(Requirement.HEADERS,)), message(0, headers=[("a", None)]), message(1, b"x")
+    )
     assert batch.frame.columns == ["id", CARRIED_HEADERS, "__tidegate_partition", "__tidegate_offset"]
     assert batch.frame[CARRIED_HEADERS].to_list() == [[{"key": "a", "value": None}]]
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.sources.scripted import P0, Scripted, order
-from tidegate.formats.schemas import FormatOptions
+from tidegate.operators.spec import Requirement
 
 CHANGE = json.dumps({"op": "c", "before": None, "after": {"id": 1, "at": 2}}).encode()
 
@@ -25,7 +25,7 @@ def test_bad_records_are_taken_as_good_ones_are() -> None:
 
 @pytest.mark.parametrize(("records", "rows_max", "taken"), [(9, 8, 9), (9, 7, 7), (3, 8, 7), (3, 2, 3), (3, 1, 3)])
 def test_of_changes_a_record_takes_the_room_of_an_update(records: int, rows_max: int, taken: int) -> None:
-    with Scripted(None, format="debezium", options=FormatOptions(row_kinds=True)) as one:
+    with Scripted(None, format="debezium", carries=(Requirement.ROW_KIND,)) as one:
         for _ in range(records):
             one.client.put(P0, CHANGE)
         one.gather()

@@ -61,7 +61,7 @@ class Source:
         bounded: bool = False,
     ) -> None:
         self.sent = Sent()
-        event_time = EventTime("at", delay_ms, idle, carried=True)
+        event_time = EventTime("at", delay_ms, idle)
         self.watermarks = SourceWatermarks(event_time, partitions or (P0, P1), restored or {}, bounded=bounded)
 
     def poll(self, **marks: int) -> list[tuple[str, Any]]:
@@ -162,7 +162,7 @@ def test_who_asks_a_subtask_that_is_idle_is_answered_when_its_partitions_were_as
 
 
 def test_who_asks_a_subtask_without_partitions_is_answered_at_once() -> None:
-    watermarks = SourceWatermarks(EventTime(carried=True), (), {}, bounded=False)
+    watermarks = SourceWatermarks(EventTime(), (), {}, bounded=False)
     assert not watermarks.take_still_idle(), "nobody has asked"
     watermarks.ask_still_idle()
     assert watermarks.take_still_idle()
@@ -170,7 +170,7 @@ def test_who_asks_a_subtask_without_partitions_is_answered_at_once() -> None:
 
 def test_who_asks_a_subtask_that_gets_its_first_partition_is_answered_when_that_is_idle() -> None:
     """Downstream may never see that it was active in between: one status cancels the other in a queue."""
-    watermarks = SourceWatermarks(EventTime(carried=True), (), {}, bounded=False)
+    watermarks = SourceWatermarks(EventTime(), (), {}, bounded=False)
     watermarks.ask_still_idle()
     watermarks.on_added([P0])
     assert not watermarks.take_still_idle()
@@ -225,14 +225,14 @@ def test_W02_a_source_that_has_ended_sends_the_end_of_time_and_is_not_idle() -> 
 
 
 def test_W02_a_bounded_subtask_without_partitions_is_at_the_end_of_time() -> None:
-    watermarks = SourceWatermarks(EventTime(carried=True), (), {}, bounded=True)
+    watermarks = SourceWatermarks(EventTime(), (), {}, bounded=True)
     sent = Sent()
     watermarks.send_before(sent)
     assert sent.take() == [marked(END_OF_TIME)]
 
 
 def test_a_subtask_without_partitions_is_idle_until_it_gets_one() -> None:
-    watermarks = SourceWatermarks(EventTime(carried=True), (), {}, bounded=False)
+    watermarks = SourceWatermarks(EventTime(), (), {}, bounded=False)
     sent = Sent()
     watermarks.send_before(sent)
     assert sent.take() == [IDLE]

@@ -384,7 +384,7 @@ class SeveralEach:
         self.valve = Valve(2)
         self.wires = [Wire(), Wire()]
         self.parts = [TopicPartition("t", number) for number in range(4)]
-        times = EventTime(carried=True)
+        times = EventTime()
         self.sources = [SourceWatermarks(times, self.parts[at : at + 2], {}, bounded=False) for at in (0, 2)]
         self.questions = [0, 0]
         self.unread: list[deque[int]] = [deque() for _ in self.parts]

@@ -22,6 +22,7 @@ from tests.task.topologies import (
 )
 from tidegate.formats.record_parts import CARRIED_HEADERS
 from tidegate.ids import SlotIndex, SubtaskId, VertexId
+from tidegate.operators.spec import Requirement
 from tidegate.task.channels import InputChannel, LocalOutput
 from tidegate.task.elements import Barrier, Batch
 from tidegate.task.outputs import EdgeOutput
@@ -290,7 +291,8 @@ def test_an_edge_carries_its_columns_and_the_engines_own() -> None:
 @pytest.mark.parametrize("headers", [True, False])
 def test_an_edge_carries_the_headers_of_records_where_they_are_kept(headers: bool) -> None:
     channel = InputChannel()
-    output = EdgeOutput(msgspec.structs.replace(edge(0, "read", "write"), headers=headers), [LocalOutput(channel)], 128)
+    one = msgspec.structs.replace(edge(0, "read", "write"), carries=(Requirement.HEADERS,) if headers else ())
+    output = EdgeOutput(one, [LocalOutput(channel)], 128)
     output.emit(frame_of([(1, 1)]).with_columns(pl.lit(None).alias(CARRIED_HEADERS)))
     element = channel.pop()
     assert isinstance(element, Batch)

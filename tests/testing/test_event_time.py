@@ -11,6 +11,7 @@ from tests.testing.pipelines import ORDERS, messages, run_one
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
 from tidegate.operators.runtime import END_OF_TIME
+from tidegate.operators.spec import Requirement
 
 PIPELINE = ORDERS.replace("bad_records: skip}", "bad_records: skip, event_time: at, watermark: {delay: 5s}}")
 MINUTE = 1_767_225_600_000
@@ -34,7 +35,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int | str]]:
         events.append("|")
         return opened(self, slot)
 
-    monkeypatch.setattr(AggregateOperator, "needs_time", lambda self: True)
+    monkeypatch.setattr(AggregateOperator, "requires", lambda self, port=0: frozenset({Requirement.EVENT_TIME}))
     monkeypatch.setattr(AggregateOperator, "open", open_it)
     monkeypatch.setattr(AggregateRuntime, "on_watermark", on_watermark)
     yield events

@@ -32,10 +32,10 @@ def derive_uses(loaded: LoadedPipeline, plan: Plan) -> list[Use]:
 def _read(loaded: LoadedPipeline, plan: Plan) -> Iterator[Use]:
     for source in plan.operators(SourceOperator):
         changes = FORMATS[source.format].is_changelog or source.on_null == TOMBSTONE
-        time = source.event_time
+        time = source.timing
         for index, topic in enumerate(source.topics):
             words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
-            stamped = time is not None and time.carried and not time.text
+            stamped = time is not None and source.carries_time and not time.text
             yield Use(topic, ("sources", source.name, *words), tombstones=changes, stamped=stamped)
 
 

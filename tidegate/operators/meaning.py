@@ -68,6 +68,27 @@ def combine_digests(found: Iterable[tuple[str, str, str]], version: int = VERSIO
     }
 
 
+def combine_ports(meanings: Mapping[int, Meaning]) -> Meaning | None:
+    """Of a state that several inputs feed, by their ports; None where there is none.
+
+    What arrives on another port means something else, so a state does not fit a step whose inputs are exchanged.
+    """
+    if meanings.keys() <= {0}:
+        return meanings.get(0)
+    found: defaultdict[str, defaultdict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
+    for port, meaning in meanings.items():
+        for origin, parts in meaning.items():
+            for part, one in parts.items():
+                version, _, plain = one.partition(":")
+                found[origin][part].append((version, digest("port", str(port), plain)))
+    return {
+        origin: {
+            part: f"{several[0][0]}:{digest(*sorted(one for _, one in several))}" for part, several in parts.items()
+        }
+        for origin, parts in found.items()
+    }
+
+
 def combine_times(name: str, branches: Branches) -> str:
     """Of the event time of what a step makes of its records; empty where nobody needs one."""
     times = sorted({branch.time for branch in branches if branch.time})

@@ -9,13 +9,13 @@ what its state means, how it explains itself, and what runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
 from tidegate.datatypes import DataType
-from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds, derive_identities, sum_bounds
+from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.meaning import Branches, Meaning
@@ -57,8 +57,42 @@ class Emits(Enum):
     RETRACTIONS = "rows have kinds (`formats/row_kinds.py`), some of which take a row back"
 
 
-class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
-    """One operator of the graph; the same in every slot. Subclasses give their `tag`, which is the kind's name."""
+class Requirement(StrEnum):
+    """What rows can have besides their columns: sources add it where an operator downstream requires it."""
+
+    EVENT_TIME = "event-time"
+    """`__tidegate_time` and `__tidegate_behind`; watermarks follow the rows."""
+    HEADERS = "headers"
+    """`__tidegate_headers`, those of the source record."""
+    ROW_KIND = "row-kind"
+    """`__tidegate_kind` (`formats/row_kinds.py`): an update is two rows, the one before it and the one after it."""
+    TOPIC = "topic"
+    """`__tidegate_topic`, where partition and offset do not identify the source record."""
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """What the planner has decided about an operator. Nobody else writes it."""
+
+    outputs: dict[str, tuple[str, ...]] | None = None
+    """The columns that are read, by output; an output that nothing reads is missing. None before the decision."""
+    carries: tuple[Requirement, ...] = ()
+    """What the rows of its outputs have to have besides columns, because an operator downstream requires it."""
+    some_kinds: bool = False
+    """Some of its rows may have a row kind although none downstream requires it of all."""
+
+
+class _PlannedStruct(msgspec.Struct, frozen=True, kw_only=True):
+    """The field of every operator that is the planner's. It comes last, whatever fields a kind adds."""
+
+    planned: Planned = Planned()
+
+
+class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
+    """One operator of the graph; the same in every slot. Subclasses give their `tag`, which is the kind's name.
+
+    Rows arrive on numbered ports. An operator with one input has port 0 only. `planned` is what the planner has made of
+    what the operator and everything downstream of it declare; the methods below may use it.
+    """
 
     JOINS: ClassVar[bool] = False
     """Whether several upstream operators may feed one input of it."""
@@ -81,71 +115,39 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
 
     # -- columns -------------------------------------------------------------------------------------------------------
 
-    def produces(self) -> Columns:
-        """The columns of its main output; none for a sink."""
+    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
+        """Return all columns of an output, by default of the main one; none for a sink."""
         return ()
 
-    def reads(self) -> set[str]:
-        """The columns of its inputs that it needs, for itself or to pass them on."""
-        return set()
+    def pruned_columns(self, output: str = "") -> Columns:
+        """Return the columns of an output that leave it: those that are read, as the planner has decided.
 
-    def accepts(self, upstream: Columns) -> Columns:
-        """What crosses an exchange towards it, in order."""
-        wanted = self.reads()
-        return tuple(column for column in upstream if column[0] in wanted)
-
-    def narrowed(self, needed: set[str]) -> Operator:  # noqa: ARG002  # for those that can be narrowed
-        """The same operator when only the `needed` columns of its output are read.
-
-        What can fail stays: a record's fate must not depend on what happens to be read further down.
+        Which rows fail must not depend on what is read downstream, so columns that can fail are kept.
         """
-        return self
+        columns, read = self.output_columns(output), self.planned.outputs
+        if read is None:
+            return columns
+        return keep_columns(columns, {*read[output]}) if output in read else ()
+
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
+        """Return the columns of an input that it needs, for itself or to pass them on."""
+        return set()
 
     def side_outputs(self) -> tuple[str, ...]:
         """Names of its other outputs (`late`, `dead`, or the user's)."""
         return ()
 
-    def produces_at(self, output: str) -> Columns:  # noqa: ARG002  # for those whose side outputs have other columns
-        """The columns of an output; empty: of the main one."""
-        return self.produces()
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # for those that do
+        """Return what the rows of an input must have besides columns."""
+        return frozenset()
 
-    def narrowed_at(self, output: str, needed: set[str]) -> Operator:  # noqa: ARG002  # see `produces_at`
-        """The same operator when only the `needed` columns of a side output are read."""
-        return self
-
-    def needs_time(self) -> bool:
-        """Whether its rows must have an event time (`__tidegate_time`), and watermarks must reach it."""
-        return False
-
-    def timed(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources and calls
-        """The same operator when an operator downstream needs event time, or none does."""
-        return self
-
-    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # for those that pass rows on
-        """Whether each row of an output is of one source record, and has the engine's columns that it came with."""
+    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # for those that pass rows on
+        """Whether each row of an output is of one source record, and keeps the engine's columns that it came with."""
         return False
 
     def splits_rows(self) -> bool:
         """Whether it may make several rows of one."""
         return False
-
-    def needs_headers(self) -> bool:
-        """Whether its rows must have the headers of their source record (`__tidegate_headers`)."""
-        return False
-
-    def with_headers(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources
-        """The same operator when an operator downstream needs the headers of records, or none does."""
-        return self
-
-    def needs_changes(self) -> bool:
-        """Whether its rows must have their kinds, and updates the rows before them (`formats/row_kinds.py`)."""
-        return False
-
-    def with_changes(self, *, carried: bool) -> Operator:  # noqa: ARG002  # for sources of changes and calls
-        """The same operator where rows with kinds pass. `carried`: all have them, and an operator downstream needs
-        them.
-        """
-        return self
 
     def emits(self) -> Emits:
         """How the rows of its main output relate to one another."""
@@ -176,7 +178,11 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:  # noqa: ARG002  # for those with state
-        """Its states. `max_parallelism` is the plan's: keys are grouped by it in snapshots."""
+        """Its states. `max_parallelism` is the plan's: keys are grouped by it in snapshots.
+
+        They hold the columns that the step itself names, whatever the planner leaves out: a new sink downstream must
+        not change what a checkpoint holds.
+        """
         return ()
 
     def passes(self, branches: Branches) -> Branches:
@@ -187,25 +193,27 @@ class Operator(msgspec.Struct, frozen=True, tag_field="operator"):
         """The same for a side output."""
         return self.passes(branches)
 
-    def means(self, branches: Branches) -> Meaning | None:  # noqa: ARG002  # for those with state
-        """Digests of what its state holds; None without state."""
+    def means(self, branches: Branches, port: int = 0) -> Meaning | None:  # noqa: ARG002  # for those with state
+        """Digests of what its state holds of the records of an input; None without state.
+
+        The planner tells inputs apart: the same records on another port are another meaning.
+        """
         return None
 
     # -- size ----------------------------------------------------------------------------------------------------------
 
-    def arrives(self) -> Bounds:
-        """The columns that come in where it is the head of a vertex, each as large as itself."""
-        return derive_identities(self.produces())
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
+        """Return the columns after it, and all the memory that it makes, in terms of what comes into the vertex.
 
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
-        """The columns after it in terms of those that come into the vertex, and all the memory that it makes."""
+        `columns` are those of a batch on the port.
+        """
         return columns, sum_bounds(columns.values())
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
     def explains(self) -> dict[str, Any]:
         """What it does, as plain values for `explain --format json`. Never a Kafka property: it may be a secret."""
-        return {"output": {name: str(kind) for name, kind in self.produces()}}
+        return {"output": {name: str(kind) for name, kind in self.pruned_columns()}}
 
     def describes(self) -> list[str]:
         """The same as lines of text."""

@@ -31,7 +31,7 @@ from tidegate.plan.changes import (
 from tidegate.plan.dead_letters import add_dead_letters, find_dead_letter_problems
 from tidegate.plan.graph import Plan
 from tidegate.plan.logical import LogicalGraph
-from tidegate.plan.prune import derive_headed, derive_pruned, derive_reachable, derive_timed
+from tidegate.plan.prune import derive_planned, derive_reachable
 from tidegate.plan.results import find_counted_again, find_withheld
 from tidegate.plan.scope import Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
@@ -98,7 +98,7 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         *_remarked(loaded, builder.expressions),
     )
     whole = add_dead_letters(derive_changing(reachable), loaded)
-    vertices, edges = derive_vertices(derive_pruned(derive_headed(derive_timed(whole))))
+    vertices, edges = derive_vertices(derive_planned(whole))
     settings = loaded.settings
     plan = Plan(
         pipeline=settings.name,
@@ -252,12 +252,13 @@ def _unread_deletes(graph: LogicalGraph, sink: OperatorName, source: OperatorNam
         found = {one.upstream for one in graph[name].inputs} - above
         above |= found
         waiting += found
-    alone = derive_pruned({name: node for name, node in graph.items() if name in above})
+    alone = derive_planned({name: node for name, node in graph.items() if name in above})
     read = {
         column
         for node in alone.values()
-        if any(one.upstream == of for one in node.inputs)
-        for column in node.operator.reads()
+        for one in node.inputs
+        if one.upstream == of
+        for column in node.operator.reads(one.port)
     }
     return None if DELETED in read else of
 
@@ -315,7 +316,7 @@ def _unordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) ->
     """
     totals: set[str] = set()
     for name, node in reachable.items():
-        makes = node.operator.emits() is Emits.LATEST or not node.operator.carries_headers()
+        makes = node.operator.emits() is Emits.LATEST or not node.operator.preserves_record()
         if any((makes and one.keys) or (one.upstream in totals and one.output != LATE) for one in node.inputs):
             totals.add(name)
     message = "writes totals without a `key`: their order is lost among the partitions"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 from tidegate.ids import OperatorName, VertexId
-from tidegate.operators.spec import DEAD
+from tidegate.operators.spec import DEAD, Columns
 from tidegate.plan.graph import Edge, Node, Vertex, Way
-from tidegate.plan.logical import LogicalGraph, derive_crossing
+from tidegate.plan.logical import LogicalGraph, derive_carried, derive_crossing
 
 Leaving = dict[tuple[OperatorName, str], list[int]]
 """Edges by the output that they leave from."""
@@ -27,6 +27,7 @@ def derive_vertices(graph: LogicalGraph) -> tuple[tuple[Vertex, ...], tuple[Edge
     for name, node in graph.items():
         if not node.starts_vertex:
             continue
+        sent: dict[int, Columns] = {}  # all that arrives on a port has the same columns, in the same order
         dead: dict[OperatorName, int] = {}  # one edge for the letters of all operators of a vertex
         for one in node.inputs:
             upstream = head_of[one.upstream]
@@ -37,8 +38,9 @@ def derive_vertices(graph: LogicalGraph) -> tuple[tuple[Vertex, ...], tuple[Edge
                 dead[upstream] = len(edges)
             leaving[one.upstream, one.output].append(len(edges))
             ends = (VertexId(upstream), VertexId(name))
-            crossing = derive_crossing(graph, one, node.operator)
-            edges.append(Edge(len(edges), *ends, one.keys, crossing, one.port, node.headers))
+            columns = sent.setdefault(one.port, derive_crossing(graph, one, node.operator))
+            carries = derive_carried(node.operator, one.port)
+            edges.append(Edge(len(edges), *ends, one.keys, columns, one.port, carries))
     heads = [name for name, node in graph.items() if node.starts_vertex]
     return tuple(Vertex(VertexId(head), _nodes(head, graph, leaving)) for head in heads), tuple(edges)
 

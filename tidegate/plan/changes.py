@@ -5,8 +5,9 @@ ADR 51 has the reasons. `formats/row_kinds.py` says what the kinds are.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 
 import msgspec
@@ -18,8 +19,9 @@ from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.upsert import UpsertOperator
 from tidegate.operators.meaning import Branches, Meaning
-from tidegate.operators.spec import Emits
+from tidegate.operators.spec import Emits, Planned, Requirement
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, downstream_of, upstream_of
+from tidegate.plan.meaning import derive_meaning
 
 Salt = tuple[OperatorName, str]
 """A column of what an operator gives."""
@@ -44,7 +46,8 @@ def derive_changing(graph: LogicalGraph) -> LogicalGraph:
             if node.operator.emits() is Emits.RETRACTIONS or all(one.upstream in whole for one in node.inputs):
                 whole.add(name)  # a union may have rows of other sources, too
             carried = name in whole and name in needing
-            found[name] = LogicalNode(node.operator.with_changes(carried=carried), node.inputs)
+            kinds = Planned(carries=(Requirement.ROW_KIND,) if carried else (), some_kinds=True)
+            found[name] = replace(node, operator=msgspec.structs.replace(node.operator, planned=kinds))
     return found
 
 
@@ -62,7 +65,7 @@ def _find_carrying(graph: LogicalGraph) -> tuple[set[OperatorName], set[Operator
         (
             name
             for name in changing
-            if graph[name].operator.needs_changes() or _writes_tombstones(graph[name], chosen=name in choosing)
+            if _takes_back(graph[name]) or _writes_tombstones(graph[name], chosen=name in choosing)
         ),
     )
     giving = (
@@ -80,6 +83,10 @@ def _gives_kinds(node: LogicalNode) -> bool:
     return _is_changelog(node) or node.operator.emits() is Emits.RETRACTIONS
 
 
+def _takes_back(node: LogicalNode) -> bool:
+    return any(Requirement.ROW_KIND in node.operator.requires(one.port) for one in node.inputs)
+
+
 def _writes_tombstones(node: LogicalNode, *, chosen: bool) -> bool:
     """Of rows that an update may take somewhere else. `chosen`: on the way."""
     sink = node.operator
@@ -93,7 +100,7 @@ def _named(sink: SinkOperator) -> tuple[str | None, ...]:
 
 def _with_upserts(graph: LogicalGraph, sink: SinkOperator, node: LogicalNode) -> LogicalGraph:
     (reads,) = node.inputs
-    columns = graph[reads.upstream].operator.produces_at(reads.output)
+    columns = graph[reads.upstream].operator.output_columns(reads.output)
     place = tuple(dict.fromkeys(name for name in (sink.key, *_named(sink)) if name is not None))
     before = UpsertOperator(OperatorName(f"{sink.name}.upserts"), columns, place, sink.deleted)
     return {before.name: LogicalNode(before, node.inputs), sink.name: LogicalNode(sink, (Input(before.name),))}
@@ -188,8 +195,11 @@ def _follow(graph: LogicalGraph, salt: Salt | None) -> dict[OperatorName, Meanin
     found: dict[OperatorName, Meaning] = {}
     for name, node in graph.items():
         operator = node.operator
-        arriving = tuple(chain.from_iterable(passed[one.upstream, one.output] for one in node.inputs))
-        meaning = operator.means(arriving) if operator.needs_changes() else None
+        ports: defaultdict[int, Branches] = defaultdict(tuple)
+        for one in node.inputs:
+            ports[one.port] += passed[one.upstream, one.output]
+        arriving = tuple(chain.from_iterable(ports.values()))
+        meaning = derive_meaning(operator, ports) if _takes_back(node) else None
         if meaning is not None:
             found[name] = meaning
         for output in ("", *operator.side_outputs()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 
 from tidegate.config.errors import Problem
@@ -11,7 +13,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, READ_BACK, Origin, make_read_back, make_sink
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.operators.spec import DEAD
+from tidegate.operators.spec import DEAD, Requirement
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.settings.dead_letters import DeadLetterSettings
 from tidegate.settings.secrets import reveal
@@ -74,4 +76,6 @@ def _failing(graph: LogicalGraph) -> list[OperatorName]:
 def _naming_topics(node: LogicalNode) -> LogicalNode:
     if not isinstance(node.operator, SourceOperator):
         return node
-    return LogicalNode(msgspec.structs.replace(node.operator, names_topic=True), node.inputs)
+    planned = node.operator.planned
+    planned = msgspec.structs.replace(planned, carries=(*planned.carries, Requirement.TOPIC))
+    return replace(node, operator=msgspec.structs.replace(node.operator, planned=planned))

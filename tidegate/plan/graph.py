@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.registry import operator_union
-from tidegate.operators.spec import Columns
+from tidegate.operators.spec import Columns, Requirement
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class Edge(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     columns: Columns
     port: int = 0  # which input of the head it feeds
-    headers: bool = False  # rows keep the headers of their records
+    carries: tuple[Requirement, ...] = ()  # what its rows have besides columns
 
 
 class StepWords(msgspec.Struct, frozen=True):

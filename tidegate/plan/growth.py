@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds
-from tidegate.plan.graph import Vertex
+from tidegate.datatypes import DataType
+from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds, derive_identities
+from tidegate.plan.graph import Plan, Vertex
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
@@ -19,12 +20,25 @@ class BatchLimits(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-def derive_batch_limits(vertex: Vertex) -> BatchLimits:
-    """From all that the vertex makes of a row: the columns of every operator and what is needed to compute them."""
+def derive_batch_limits(plan: Plan, vertex: Vertex) -> BatchLimits:
+    """From all that the vertex makes of a row: the columns of every operator and what is needed to compute them.
+
+    Where it has several inputs, the one of which most is made counts.
+    """
+    head, ports = vertex.nodes[0].operator, dict[int, dict[str, DataType]]()
+    for edge in plan.inputs_of(vertex.id):
+        ports.setdefault(edge.port, {}).update(edge.columns)
+    arriving = ports or {0: dict(head.pruned_columns())}
+    found = [_limits(vertex, port, derive_identities(columns.items())) for port, columns in arriving.items()]
+    return BatchLimits(min(one.rows for one in found), min(one.size_bytes for one in found))
+
+
+def _limits(vertex: Vertex, port: int, arriving: Bounds) -> BatchLimits:
+    """Of a batch on one port of the head."""
     total = Bound()
-    incoming: dict[int, Bounds] = {0: vertex.nodes[0].operator.arrives()}
+    incoming: dict[int, Bounds] = {0: arriving}
     for index, node in enumerate(vertex.nodes):  # children come after their parent
-        outgoing, made = node.operator.makes(incoming[index])
+        outgoing, made = node.operator.output_size(incoming[index], 0 if index else port)
         total += made
         for child in node.all_children:
             incoming[child] = outgoing

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tidegate.formats.letters import LETTER_COLUMNS
 from tidegate.ids import OperatorName
-from tidegate.operators.spec import Columns, Operator
+from tidegate.operators.spec import DEAD, Columns, Operator, Requirement
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,6 @@ class LogicalNode:
 
     operator: Operator
     inputs: tuple[Input, ...] = ()
-    headers: bool = False
-    """It, or an operator downstream, needs the headers of records."""
 
     @property
     def starts_vertex(self) -> bool:
@@ -57,5 +56,23 @@ def downstream_of(graph: LogicalGraph, names: Iterable[OperatorName]) -> set[Ope
 
 
 def derive_crossing(graph: LogicalGraph, one: Input, reader: Operator) -> Columns:
-    """What goes from an operator to one that reads it over an exchange."""
-    return reader.accepts(graph[one.upstream].operator.produces_at(one.output))
+    """The columns that go from an operator to one that reads it over an edge, in their order."""
+    columns = LETTER_COLUMNS if one.output == DEAD else graph[one.upstream].operator.output_columns(one.output)
+    read = reader.reads(one.port)
+    return tuple(column for column in columns if column[0] in read)
+
+
+def derive_carried(operator: Operator, port: int) -> tuple[Requirement, ...]:
+    """What the rows of an input must have besides columns: what the operator requires, and what it passes on.
+
+    Headers pass only with the record that they are of.
+    """
+    passed = {*operator.planned.carries}
+    if not any(map(operator.preserves_record, ("", *operator.side_outputs()))):
+        passed.discard(Requirement.HEADERS)
+    return order_requirements(passed | operator.requires(port))
+
+
+def order_requirements(found: Iterable[Requirement]) -> tuple[Requirement, ...]:
+    """Each once, in the order of the enumeration: a plan is written the same way every time."""
+    return tuple(sorted({*found}, key=list(Requirement).index))

@@ -9,27 +9,38 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from tidegate.ids import OperatorName, VertexId
-from tidegate.operators.meaning import EVENT_TIME, Branches, Meaning, differ
+from tidegate.operators.meaning import EVENT_TIME, Branches, Meaning, combine_ports, differ
+from tidegate.operators.spec import Operator
 from tidegate.plan.graph import Plan, Vertex, Way
 
+Ports = Mapping[int, Branches]
+"""What reaches an operator, by the port that it arrives on."""
 _COLUMN: Final = re.compile("(?:key )?`(.*)`", re.DOTALL)
 
 
 def derive_meanings(plan: Plan) -> dict[OperatorName, Meaning]:
     """Of every step with state."""
     found: dict[OperatorName, Meaning] = {}
-    arriving: defaultdict[VertexId, Branches] = defaultdict(tuple)
+    arriving: defaultdict[VertexId, dict[int, Branches]] = defaultdict(dict)
     for vertex in plan.vertices:  # topological, so that what an edge brings is known here
         for way, branches in _outputs(vertex, arriving[vertex.id], found):
-            for edge in way.edges:
-                arriving[plan.edges[edge].downstream] += branches
+            for edge in (plan.edges[index] for index in way.edges):
+                ports = arriving[edge.downstream]
+                ports[edge.port] = (*ports.get(edge.port, ()), *branches)
     return found
+
+
+def derive_meaning(operator: Operator, ports: Ports) -> Meaning | None:
+    """Of the state of one operator, by what reaches each of its ports; None without state."""
+    found = {port: operator.means(branches, port) for port, branches in sorted(ports.items())}
+    return combine_ports({port: meaning for port, meaning in found.items() if meaning is not None})
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -98,11 +109,11 @@ def _versions(digests: Iterable[str]) -> set[str]:
     return {digest.partition(":")[0] for digest in digests if digest}
 
 
-def _outputs(vertex: Vertex, arriving: Branches, found: dict[OperatorName, Meaning]) -> Iterator[tuple[Way, Branches]]:
+def _outputs(vertex: Vertex, arriving: Ports, found: dict[OperatorName, Meaning]) -> Iterator[tuple[Way, Branches]]:
     """What leaves each node of a vertex; meanings of its steps with state are put into `found`."""
-    incoming: dict[int, Branches] = {0: arriving}
+    incoming: dict[int, Branches] = {0: tuple(chain.from_iterable(arriving.values()))}
     for index, node in enumerate(vertex.nodes):  # children come after their parent
-        meaning = node.operator.means(incoming[index])
+        meaning = derive_meaning(node.operator, {0: incoming[index]} if index else arriving)
         if meaning is not None:
             found[node.operator.name] = meaning
         ways = [(Way(node.children, node.edges), node.operator.passes(incoming[index]))]

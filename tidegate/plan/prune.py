@@ -5,11 +5,16 @@ event time and headers are carried only where an operator needs them.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import msgspec
 
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
-from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, upstream_of
+from tidegate.operators.spec import DEAD, Operator, Requirement
+from tidegate.plan.logical import Input, LogicalGraph, derive_carried, order_requirements, upstream_of
 
 
 def derive_reachable(graph: LogicalGraph) -> LogicalGraph:
@@ -18,24 +23,38 @@ def derive_reachable(graph: LogicalGraph) -> LogicalGraph:
     return {name: node for name, node in graph.items() if name in needed}
 
 
-def derive_timed(graph: LogicalGraph) -> LogicalGraph:
-    """The same graph with event time wherever an operator downstream needs it, and nowhere else.
+def derive_planned(graph: LogicalGraph) -> LogicalGraph:
+    """The same graph with what is decided about each operator: what its rows carry, and which columns are read.
 
-    All inputs of a union have it then, since all of them lead there.
+    From the sinks upwards. An operator says what each of its ports requires and reads, given what is read of its own
+    outputs. Columns are told apart by the output that they are of, so two inputs may have equal names.
     """
-    needing = upstream_of(graph, (name for name, node in graph.items() if node.operator.needs_time()))
-    return {
-        name: LogicalNode(node.operator.timed(carried=name in needing), node.inputs) for name, node in graph.items()
-    }
+    carried: defaultdict[OperatorName, set[Requirement]] = defaultdict(set)
+    read: defaultdict[OperatorName, dict[str, set[str]]] = defaultdict(dict)
+    planned: LogicalGraph = {}
+    for name in reversed(graph):
+        node = graph[name]
+        operator = _decide(node.operator, carried[name], read[name])
+        planned[name] = replace(node, operator=operator)
+        for one in node.inputs:
+            carried[one.upstream] |= {*derive_carried(operator, one.port)} - _GIVEN
+            if one.output != DEAD:
+                read[one.upstream].setdefault(one.output, set()).update(operator.reads(one.port))
+    return {name: planned[name] for name in graph}
 
 
-def derive_headed(graph: LogicalGraph) -> LogicalGraph:
-    """The same graph with the headers of records on every way to an operator that needs them, and nowhere else."""
-    needing = upstream_of(graph, (name for name, node in graph.items() if node.operator.needs_headers()))
-    return {
-        name: LogicalNode(node.operator.with_headers(carried=name in needing), node.inputs, name in needing)
-        for name, node in graph.items()
+_GIVEN: Final = {Requirement.ROW_KIND, Requirement.TOPIC}
+"""What `changes.py` and `dead_letters.py` have decided before: these do not go with every row."""
+
+
+def _decide(operator: Operator, carried: set[Requirement], read: Mapping[str, set[str]]) -> Operator:
+    outputs = {
+        output: tuple(column for column, _ in operator.output_columns(output) if column in names)
+        for output, names in read.items()
     }
+    before = operator.planned
+    carries = order_requirements({*before.carries, *carried})
+    return msgspec.structs.replace(operator, planned=msgspec.structs.replace(before, outputs=outputs, carries=carries))
 
 
 def find_loss(graph: LogicalGraph, inputs: Iterable[Input]) -> OperatorName | None:
@@ -46,22 +65,7 @@ def find_loss(graph: LogicalGraph, inputs: Iterable[Input]) -> OperatorName | No
         node = graph.get(one.upstream)
         if node is None:
             continue
-        if not node.operator.carries_headers(one.output):
+        if not node.operator.preserves_record(one.output):
             return one.upstream
         waiting.extend(node.inputs)
     return None
-
-
-def derive_pruned(graph: LogicalGraph) -> LogicalGraph:
-    """The same graph with narrow outputs."""
-    needed: defaultdict[tuple[OperatorName, str], set[str]] = defaultdict(set)
-    narrowed: LogicalGraph = {}
-    for name in reversed(graph):
-        node = graph[name]
-        operator = node.operator.narrowed(needed[name, ""])
-        for side in operator.side_outputs():
-            operator = operator.narrowed_at(side, needed[name, side])
-        narrowed[name] = LogicalNode(operator, node.inputs, node.headers)
-        for one in node.inputs:
-            needed[one.upstream, one.output] |= operator.reads()
-    return {name: narrowed[name] for name in graph}

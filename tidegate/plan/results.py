@@ -60,7 +60,7 @@ def _derive_empty(node: LogicalNode, nulls: frozenset[str]) -> frozenset[str]:
     operator = node.operator
     if operator.emits() is Emits.CORRECTIONS:
         keys = {key for one in node.inputs for key in one.keys}
-        return frozenset(dict(operator.produces())) - keys - operator.window_columns() - {DELETED}
+        return frozenset(dict(operator.output_columns())) - keys - operator.window_columns() - {DELETED}
     computed = operator.computes()
     return frozenset(name for name, one in computed.items() if columns_of(one) & nulls) if computed else nulls
 

@@ -339,7 +339,7 @@ class Deployment:
         operators: dict[int, OperatorRuntime] = {}
         sinks: dict[int, Sink] = {}
         source: SourceRuntime | None = None
-        limits = derive_batch_limits(vertex)
+        limits = derive_batch_limits(plan, vertex)
         for index, node in enumerate(vertex.nodes):
             match node.operator:
                 case SourceOperator() as spec:

@@ -57,7 +57,7 @@ class EventTimes:
         kind = columns.get(self._column or "") if computed is None else computed.type
         self._per_ms = 1000 if kind == TIMESTAMP else 1
         self._ahead_ms = event_time.ahead_ms
-        self._only_read = sorted(event_time.reads - dict(operator.output).keys())
+        self._only_read = sorted(event_time.reads - dict(operator.pruned_columns()).keys())
         self.before_1971 = 0
         """Good rows so far with an event time before 1971."""
 

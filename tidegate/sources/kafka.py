@@ -83,18 +83,19 @@ class KafkaSource:
         self.batch_bytes_max = BYTES_MAX
         """Of the values of one batch, but for one record."""
         self._decoder = open_decoder(operator, known_schemas(operator.options) if schemas is None else schemas)
-        event_time, bounded = operator.event_time, operator.until != "never"
+        event_time, bounded = operator.timing, operator.until != "never"
         self._times = None if event_time is None else EventTimes(event_time, operator)
         self._delay_ms = 0 if event_time is None else event_time.delay_ms
         self.watermarks: SourceWatermarks | None = None
         """None while no operator downstream needs event time."""
-        if event_time is not None and event_time.carried:
+        if event_time is not None and operator.carries_time:
             restored_ms = _watermarks_by(event_time.text, restored)
             self.watermarks = SourceWatermarks(event_time, partitions, restored_ms, bounded=bounded)
         self._held = HeldRecords(operator.name, tools.clock.monotonic)
         self.newest = NewestRecords(tools.clock.monotonic)
         self._single = len(operator.topics) == 1
-        self._spreads = operator.options.row_kinds
+        self._names_topic = operator.names_topic
+        self._spreads = operator.splits_rows()
         """Updates are two rows each."""
         self._writes_letters = operator.bad_records is BadRecordPolicy.DEAD_LETTER
         self._partitions = self._by_key(partitions)
@@ -278,7 +279,7 @@ class KafkaSource:
     def _with_provenance(self, frame: pl.DataFrame, messages: Records, good: Rows) -> pl.DataFrame:
         """Add the partition and the offset of the good records, and their topic where it is not always the same."""
         places = [messages.partition_column, messages.offset_column]
-        if self._operator.names_topic:
+        if self._names_topic:
             topics = self._operator.topics * len(messages) if self._single else messages.topics
             places.append(pl.Series("__tidegate_topic", topics, dtype=pl.String))
         return frame.hstack(places if good is None else [column.gather(list(good)) for column in places])

@@ -40,7 +40,7 @@ def open_decoder(operator: SourceOperator, schemas: Schemas) -> Decoder | PartsD
     values = tuple(one for one in wanted if one[0] in known)
     decoder = _open_values(operator, values, schemas)
     tombstones = operator.on_null == TOMBSTONE
-    if not (operator.checked or operator.headers or tombstones):
+    if not (operator.checked or operator.carries_headers or tombstones):
         return decoder
     return PartsDecoder(operator, decoder, schemas)
 
@@ -48,9 +48,9 @@ def open_decoder(operator: SourceOperator, schemas: Schemas) -> Decoder | PartsD
 def _open_values(operator: SourceOperator, values: Columns, schemas: Schemas) -> Decoder:
     record_format = FORMATS[operator.format]
     if operator.options.ids is not IdPlace.HEADER or record_format.schema_kind is None:
-        return record_format.decoder(operator.schema, values, operator.options, schemas)
+        return record_format.decoder(operator.schema, values, operator.decoding, schemas)
     known = HeaderSchemas(schemas)
-    return HeaderIdDecoder(record_format.decoder(operator.schema, values, operator.options, known), known)
+    return HeaderIdDecoder(record_format.decoder(operator.schema, values, operator.decoding, known), known)
 
 
 class PartsDecoder:
@@ -66,7 +66,7 @@ class PartsDecoder:
         self._tombstones = operator.on_null == TOMBSTONE
         self.cut_names = 0
         """See Records; of all batches."""
-        if operator.headers:
+        if operator.carries_headers:
             self._reads.append((lambda messages: read_headers(CARRIED_HEADERS, messages), True))
             self._columns.append(CARRIED_HEADERS)
 

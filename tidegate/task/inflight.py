@@ -23,8 +23,7 @@ from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.datatypes import DataType
 from tidegate.errors import PipelineStopped
 from tidegate.formats.arrow import decode_frame
-from tidegate.ids import VertexId
-from tidegate.operators.spec import render_columns
+from tidegate.operators.spec import Requirement, render_columns
 from tidegate.plan.graph import Plan
 from tidegate.plan.names import derive_edge_names
 from tidegate.state.keygroups import KEY_HASH, key_group_of
@@ -115,24 +114,18 @@ class InflightCapture(msgspec.Struct, frozen=True):
 
 def derive_shapes(plan: Plan) -> dict[int, EdgeShape]:
     """The shapes of all edges by key; the others have no in-flight data."""
-    names, timed = derive_edge_names(plan), _needing_time(plan)
+    names = derive_edge_names(plan)
     return {
         edge.index: EdgeShape(
-            names[edge.index], edge.columns, edge.keys, plan.max_parallelism, timed=edge.downstream in timed
+            names[edge.index],
+            edge.columns,
+            edge.keys,
+            plan.max_parallelism,
+            timed=Requirement.EVENT_TIME in edge.carries,
         )
         for edge in plan.edges
         if edge.keys
     }
-
-
-def _needing_time(plan: Plan) -> set[VertexId]:
-    """The vertices whose rows reach an operator that goes by event time, in them or further downstream."""
-    found: set[VertexId] = set()
-    for vertex in reversed(plan.vertices):
-        own = any(node.operator.needs_time() for node in vertex.nodes)
-        if own or any(edge.upstream == vertex.id and edge.downstream in found for edge in plan.edges):
-            found.add(vertex.id)
-    return found
 
 
 def read_inflight(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.formats.record_parts import CARRIED_HEADERS
 from tidegate.ids import CheckpointId, SlotIndex
 from tidegate.operators.runtime import system_columns
+from tidegate.operators.spec import Requirement
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.graph import Edge
 from tidegate.task.channels import OutputChannel
@@ -28,7 +29,7 @@ class EdgeOutput:
         self.channels = channels
         self._max_parallelism = max_parallelism
         self._columns = [name for name, _ in edge.columns]
-        self._left = () if edge.headers else (CARRIED_HEADERS,)
+        self._left = () if Requirement.HEADERS in edge.carries else (CARRIED_HEADERS,)
         self._owned = [key_group_range(SlotIndex(i), len(channels), max_parallelism) for i in range(len(channels))]
 
     @property

@@ -17,6 +17,7 @@ from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.early_event_times import derive_remedy, describe_early
 from tidegate.operators.runtime import END_OF_TIME
+from tidegate.operators.spec import Requirement
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts
 from tidegate.testing.compare import Difference, Record, compare, compare_runs, derive_expected, derive_records
@@ -176,7 +177,7 @@ def _counts_text(counts: int | Mapping[str, int]) -> str:
 def _describe_time(plan: Plan, counts: Mapping[OperatorName, OperatorCounts]) -> Iterator[str]:
     """Late records, and of steps that go by event time what they hold and where their watermarks are."""
     remedies = {source.name: derive_remedy(source) for source in plan.operators(SourceOperator)}
-    timed = {node.operator.name for node in plan.nodes if node.operator.needs_time()}
+    timed = {node.operator.name for node in plan.nodes if Requirement.EVENT_TIME in node.operator.requires()}
     for name, one in counts.items():
         if one.late:
             yield f"{name}: {one.late} record{'s' if one.late != 1 else ''} came too late"

@@ -13,6 +13,7 @@ from tidegate.datatypes import STRING
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.row_kinds import ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.ids import CheckpointId
+from tidegate.operators.spec import Planned, Requirement
 from tidegate.state.base import Share
 from tidegate.state.errors import StateUnreadable
 from tidegate.task.elements import StreamStatus, Watermark
@@ -271,7 +272,7 @@ def test_rows_in_flight_that_lack_a_column_are_refused() -> None:
 def test_rows_in_flight_without_event_time_are_refused_where_a_step_downstream_needs_it_now() -> None:
     step, other = ManualStep(), ManualStep()
     step.process(1)
-    other.runtime._operator = spec_of().timed(carried=True)
+    other.runtime._operator = msgspec.structs.replace(spec_of(), planned=Planned(carries=(Requirement.EVENT_TIME,)))
     with pytest.raises(StateUnreadable, match="1 rows in flight of look have no event time"):
         restore(other, capture(step)).poll()
 
@@ -293,9 +294,8 @@ def test_rows_in_flight_are_refused_where_others_take_rows_back_now(
     step, other = ManualStep(), ManualStep()
     rows = rows_of([1])
     step.runtime.process(0, rows if held is None else rows.with_columns(pl.lit(held).alias(ROW_KIND)), step.out)
-    spec = spec_of()
-    other.runtime._operator = spec if changes is False else spec.with_changes(carried=bool(changes))
-    assert other.runtime._operator.carries_changes is changes
+    planned = Planned(carries=(Requirement.ROW_KIND,) if changes else (), some_kinds=changes is not False)
+    other.runtime._operator = msgspec.structs.replace(spec_of(), planned=planned)
     again = restore(other, capture(step))
     if reason:
         with pytest.raises(StateUnreadable, match=reason):

@@ -30,10 +30,10 @@ class SampleOperator(StepOperator, frozen=True, tag="sample"):
     output: Columns
     bad_records: BadRecordPolicy
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:
         return self.output
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:
         return {name for name, _ in self.output}
 
     def describes(self) -> list[str]:

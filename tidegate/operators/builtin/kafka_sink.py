@@ -11,7 +11,7 @@ from tidegate.formats import keys
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_parts import HeaderRules, RecordParts
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, Registration
-from tidegate.operators.spec import Columns, Operator, Rest, render_columns, texts_of
+from tidegate.operators.spec import Columns, Operator, Requirement, Rest, render_columns, texts_of
 
 
 class TopicChoice(msgspec.Struct, frozen=True):
@@ -59,16 +59,17 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
         parts = (self.key, self.key_format, self.timestamp, self.partition, self.deleted, self.headers)
         return RecordParts(*parts, key_options=self.key_options)
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
         chosen = set() if isinstance(self.topic, str) else {self.topic.column}
         return {name for name, _ in self.columns} | self.parts.columns | chosen
 
-    def needs_headers(self) -> bool:
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return self.headers is not None and self.headers.passes
+        passes = self.headers is not None and self.headers.passes
+        return frozenset({Requirement.HEADERS} if passes else ())
 
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator. The values and their names."""
         names = [name for name, _ in self.columns] + ([self.key] if self.key is not None else [])
         names += [column for _, column in self.headers.added] if self.headers is not None else []

@@ -15,7 +15,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
 from tidegate.operators.meaning import Branch, Branches, digest, digest_expression
-from tidegate.operators.spec import Columns, Operator, keep_columns, render_columns, texts_of
+from tidegate.operators.spec import Columns, Operator, Requirement, render_columns, texts_of
 from tidegate.settings.event_time import Idle, render_idle
 from tidegate.settings.topics import matches_pattern
 from tidegate.settings.units import render_duration
@@ -60,8 +60,6 @@ class EventTime(msgspec.Struct, frozen=True):
     idle: Idle = Idle.CAUGHT_UP
     ahead_ms: int | None = None
     """A record of which the column is further after the Kafka timestamp is bad; None: none is."""
-    carried: bool = False
-    """An operator downstream needs it: rows have `__tidegate_time` and `__tidegate_behind`, and watermarks are sent."""
     expression: Expression | None = None
     """What computes the time from columns, where it is more than a column; `column` is None then."""
     written: str = ""
@@ -81,7 +79,7 @@ class EventTime(msgspec.Struct, frozen=True):
 
 
 class SourceOperator(Operator, frozen=True, tag="source"):
-    """Reads Kafka partitions, decodes `schema`, emits `output` (only the columns that anything downstream reads).
+    """Reads Kafka partitions, decodes `schema`, emits those columns of `output` that anything downstream reads.
 
     Its rows carry `__tidegate_partition` and `__tidegate_offset`: wherever one fails further down, it is reported by
     them.
@@ -90,20 +88,18 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     topics: tuple[str, ...]
     format: str  # by its name in formats.registry
     schema: Columns  # as declared
-    output: Columns  # what is decoded and emitted
+    output: Columns  # what can be decoded and emitted
     start: str | dict[int, int]  # "earliest" | "latest" | ISO-8601 timestamp | {partition: offset}
     until: str  # "never" | "latest" | ISO-8601 timestamp
     bad_records: BadRecordPolicy
     kafka: dict[str, str]  # librdkafka properties without secrets resolved away: complete, engine defaults included
-    event_time: EventTime | None = None  # None: nobody has declared or needs it
+    event_time: EventTime | None = None  # None: not declared
     options: FormatOptions = NO_OPTIONS
     on_lost_input: str = ON_LOST_STOP
     pattern: str = ""  # in place of `topics`: a regular expression for their names
     metadata: tuple[MetadataColumn, ...] = ()  # as declared
     key_format: str = keys.TEXT  # of the column for the key
     on_null: str = ""  # "bad" | "skip" | "tombstone"; empty: whatever the format makes of it
-    headers: bool = False  # rows carry `__tidegate_headers`: a sink passes them on
-    names_topic: bool = False  # and `__tidegate_topic`: letters about them need it
     key_options: FormatOptions = NO_OPTIONS  # of keys in a format with schemas
 
     @property
@@ -123,7 +119,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     def _can_fail(self, one: MetadataColumn) -> bool:
         return one.part in ("timestamp", "headers") or (one.part == "key" and keys.can_fail(self.key_format))
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
         """See Operator."""
         return self.output
 
@@ -136,35 +132,9 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         """The topics, or what they have in common, for messages."""
         return ", ".join(self.topics) or f"like {self.pattern}"
 
-    def narrowed(self, needed: set[str]) -> SourceOperator:
-        """See Operator. What is declared is checked all the same."""
-        return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
-
-    def timed(self, *, carried: bool) -> SourceOperator:
-        """See Operator."""
-        event_time = self.event_time or EventTime()
-        unused = not event_time.text and not carried
-        return msgspec.structs.replace(
-            self, event_time=None if unused else msgspec.structs.replace(event_time, carried=carried)
-        )
-
-    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator."""
         return True
-
-    def splits_rows(self) -> bool:
-        """See Operator. An update is two rows where they have kinds."""
-        return self.options.row_kinds
-
-    def with_headers(self, *, carried: bool) -> SourceOperator:
-        """See Operator."""
-        return msgspec.structs.replace(self, headers=carried)
-
-    def with_changes(self, *, carried: bool) -> SourceOperator:
-        """See Operator."""
-        options = msgspec.structs.replace(self.options, row_kinds=carried)
-        several = len(self.topics) != 1  # partition and offset alone do not say which record a row is of
-        return msgspec.structs.replace(self, options=options, names_topic=self.names_topic or (carried and several))
 
     def unrepeatable(self) -> tuple[str, ...]:
         """See Operator. Of a row of a table everything but what its record has by itself; a record's key is the
@@ -173,18 +143,50 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         event = [name for name, _ in self.schema if name in CHANGE_COLUMNS]
         return (*event, *(one.name for one in self.metadata if one.part not in ("key", "topic")))
 
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         """See Operator. Updates are two rows each where rows have kinds."""
-        outgoing, made = super().makes(columns)
-        return outgoing, made + made if self.options.row_kinds else made
+        outgoing, made = super().output_size(columns, port)
+        return outgoing, made + made if self.splits_rows() else made
+
+    @property
+    def carries_time(self) -> bool:
+        """Whether its rows have an event time, and watermarks are sent."""
+        return Requirement.EVENT_TIME in self.planned.carries
+
+    @property
+    def carries_headers(self) -> bool:
+        """Whether its rows have the headers of their records."""
+        return Requirement.HEADERS in self.planned.carries
+
+    @property
+    def names_topic(self) -> bool:
+        """Whether its rows have the topics of their records."""
+        if Requirement.TOPIC in self.planned.carries:
+            return True
+        # Partition and offset alone do not say which record the two rows of an update are of.
+        return self.splits_rows() and len(self.topics) != 1
+
+    def splits_rows(self) -> bool:
+        """See Operator. An update is two rows where they have kinds."""
+        return Requirement.ROW_KIND in self.planned.carries
+
+    @property
+    def decoding(self) -> FormatOptions:
+        """How records are decoded."""
+        return msgspec.structs.replace(self.options, row_kinds=self.splits_rows())
+
+    @property
+    def timing(self) -> EventTime | None:
+        """The event time that is read: what is declared is checked, whether an operator requires it or not."""
+        declared = self.event_time or EventTime()
+        return declared if declared.text or self.carries_time else None
 
     @property
     def decodes(self) -> Columns:
-        """What is decoded: `output`, and the columns that the event time is read from."""
-        if self.event_time is None:
-            return self.output
-        more = self.event_time.reads - dict(self.output).keys()
-        return (*self.output, *(one for one in self.columns if one[0] in more)) if more else self.output
+        """What is decoded: the columns that leave it, and those that the event time is read from."""
+        output, timing = self.pruned_columns(), self.timing
+        more = timing.reads - dict(output).keys() if timing is not None else ()
+        return (*output, *(one for one in self.columns if one[0] in more)) if more else output
 
     def passes(self, branches: Branches) -> Branches:  # noqa: ARG002  # nothing reaches a source
         """See Operator."""
@@ -194,9 +196,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         if self.on_null == TOMBSTONE:
             columns[DELETED] = digest("metadata", self.name, DELETED)
             conditions = frozenset({digest("tombstones", self.name)})
-        event_time = self.event_time
-        carried = event_time is not None and event_time.carried
-        time = digest("event time", self.name, self._digest_time(columns)) if carried else ""
+        time = digest("event time", self.name, self._digest_time(columns)) if self.carries_time else ""
         return (Branch(self.name, columns, conditions, time),)
 
     def _digest_time(self, columns: Mapping[str, str]) -> str:
@@ -224,7 +224,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             "until": self.until,
             "bad_records": self.bad_records,
             "on_lost_input": self.on_lost_input,
-            "reads": texts_of(self.output),
+            "reads": texts_of(self.pruned_columns()),
             "event_time": self._explain_time(),
             **self._explain_parts(),
             **self.options.explains(),
@@ -241,9 +241,9 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             found["key_schema"] = self.key_options.explains()["schema"]
         if self.on_null:
             found["on_null"] = self.on_null
-        if self.headers:
+        if self.carries_headers:
             found["headers"] = "carried"
-        if self.options.row_kinds:
+        if self.splits_rows():
             found["changes"] = "with the rows before"
         return found
 
@@ -252,7 +252,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         start = self.explains()["start"]
         return [
             f"topics {self.topics_text}; {self.format}; from {start} until {self.until}",
-            f"reads {render_columns(self.output)}; bad records: {self.bad_records}",
+            f"reads {render_columns(self.pruned_columns())}; bad records: {self.bad_records}",
             *self._describe_parts(),
             *self._describe_time(),
             *self.options.describes(),
@@ -266,19 +266,19 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         texts += [f"{word} {found[key]}" for key, word in (("key_format", "key format"),) if key in found]
         lines = [f"metadata: {', '.join(texts)}"] if texts else []
         lines += [f"records without value: {self.on_null}"] if self.on_null else []
-        lines += ["carries headers: a sink passes them on"] if self.headers else []
+        lines += ["carries headers: a sink passes them on"] if self.carries_headers else []
         return lines + (["an update is two rows: what it takes back, and what it adds"] if "changes" in found else [])
 
     def _explain_time(self) -> dict[str, Any] | None:
-        if self.event_time is None:
+        one = self.timing
+        if one is None:
             return None
-        one = self.event_time
         return {
             "of": one.text or "Kafka timestamp",
             "delay": render_duration(one.delay_ms),
             "idle": render_idle(one.idle),
             **({} if one.ahead_ms is None else {"ahead": render_duration(one.ahead_ms)}),
-            "carried": one.carried,
+            "carried": self.carries_time,
         }
 
     def _describe_time(self) -> list[str]:

@@ -14,7 +14,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.meaning import Branches, digest_expression
 from tidegate.operators.runtime import OperatorRuntime, system_columns
-from tidegate.operators.spec import Columns, Slot, StepOperator, keep_columns, texts_of
+from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
 
 
 class SelectOperator(StepOperator, frozen=True, tag="select"):
@@ -24,27 +24,31 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
     output: Columns
     bad_records: BadRecordPolicy
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
         """See Operator."""
         return self.output
 
-    def reads(self) -> set[str]:
-        """See Operator."""
-        return {name for _, expression in self.columns for name in columns_of(expression)}
+    def pruned_columns(self, output: str = "") -> Columns:
+        """See Operator. What can fail is pruned_expressions, whether it is read or not."""
+        kept = {name for name, _ in super().pruned_columns(output)}
+        kept |= {name for name, expression in self.columns if can_fail(expression)}
+        return tuple(one for one in self.output if one[0] in kept)
 
-    def narrowed(self, needed: set[str]) -> SelectOperator:
+    @property
+    def pruned_expressions(self) -> tuple[tuple[str, Expression], ...]:
+        """The expressions of the columns that leave it."""
+        kept = {name for name, _ in self.pruned_columns()}
+        return tuple(one for one in self.columns if one[0] in kept)
+
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
-        fallible = {name for name, expression in self.columns if can_fail(expression)}
-        output = keep_columns(self.output, needed | fallible)
-        kept = {name for name, _ in output}
-        columns = tuple(column for column in self.columns if column[0] in kept)
-        return msgspec.structs.replace(self, columns=columns, output=output)
+        return {name for _, expression in self.pruned_expressions for name in columns_of(expression)}
 
     def computes(self) -> Mapping[str, Expression]:
         """See Operator."""
         return dict(self.columns)
 
-    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator."""
         return True
 
@@ -61,26 +65,26 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
         """See Operator: what is encrypted with a random vector is other bytes the next time."""
         return tuple(name for name, expression in self.columns if is_random(expression))
 
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator."""
-        made = {name: derive_value_bound(expression, columns) for name, expression in self.columns}
+        made = {name: derive_value_bound(expression, columns) for name, expression in self.pruned_expressions}
         return {name: value for name, (value, _) in made.items()}, sum_bounds(whole for _, whole in made.values())
 
     def explains(self) -> dict[str, Any]:
         """See Operator."""
-        texts = {name: text_of(expression) for name, expression in self.columns}
-        return {"select": texts, "output": texts_of(self.output), "bad_records": self.bad_records}
+        texts = {name: text_of(expression) for name, expression in self.pruned_expressions}
+        return {"select": texts, "output": texts_of(self.pruned_columns()), "bad_records": self.bad_records}
 
     def describes(self) -> list[str]:
         """See Operator."""
-        return [f"{name} = {text_of(expression)}" for name, expression in self.columns]
+        return [f"{name} = {text_of(expression)}" for name, expression in self.pruned_expressions]
 
     def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
         """See StepOperator."""
         from tidegate.expressions.compiled import compile_projection
         from tidegate.operators.rowwise import RowWise
 
-        projection = compile_projection(self.columns)
+        projection = compile_projection(self.pruned_expressions)
         return RowWise(lambda part: projection.apply(part, system_columns(part)))
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.runtime import OperatorRuntime, Out, Runtime, system_columns
-from tidegate.operators.spec import Columns, Slot, StepOperator, keep_columns
+from tidegate.operators.spec import Columns, Slot, StepOperator
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,29 +20,21 @@ class UnionOperator(StepOperator, frozen=True, tag="union"):
     output: Columns
     bad_records: BadRecordPolicy
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
         """See Operator."""
         return self.output
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return {name for name, _ in self.output}
+        return {name for name, _ in self.pruned_columns()}
 
-    def accepts(self, upstream: Columns) -> Columns:  # noqa: ARG002  # equal columns
-        """See Operator. All in the order of its output."""
-        return self.output
-
-    def narrowed(self, needed: set[str]) -> UnionOperator:
-        """See Operator."""
-        return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
-
-    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator."""
         return True
 
     def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
         """See StepOperator."""
-        return _UnionRuntime([name for name, _ in self.output])
+        return _UnionRuntime([name for name, _ in self.pruned_columns()])
 
 
 class _UnionRuntime(Runtime):

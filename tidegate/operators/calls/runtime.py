@@ -202,7 +202,7 @@ class CallRuntime(Runtime):
             failed = {one.row for one in failures}
             rows = rows[[row for row in range(len(calls)) if row not in failed]]
         made = {column.name: column for column in decoded.frame.get_columns()}
-        names = [name for name, _ in self._operator.output] + system_columns(rows)
+        names = [name for name, _ in self._operator.pruned_columns()] + system_columns(rows)
         self._hand_on(pl.DataFrame([made[name] if name in made else rows[name] for name in names]), out)
 
     def _hand_on(self, frame: pl.DataFrame, out: Out) -> None:

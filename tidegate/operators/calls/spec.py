@@ -11,7 +11,7 @@ from tidegate.datatypes import BIGINT, BINARY, DataType
 from tidegate.expressions.bounds import GROWING, Bound, Bounds, derive_identity, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.operators.spec import Columns, StepOperator, keep_columns, render_columns, texts_of
+from tidegate.operators.spec import Columns, StepOperator, render_columns, texts_of
 from tidegate.operators.step import StepContext
 from tidegate.settings.base import Settings
 from tidegate.settings.fields import Column, ColumnType, choice, duration, integer
@@ -95,14 +95,8 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
     capacity: int
     policy: CallPolicy
     bad_records: BadRecordPolicy
-    carries_time: bool = False
-    """Whether a step downstream needs the event time of its rows."""
-    carries_changes: bool | None = False
-    """Whether its rows have kinds (`formats/row_kinds.py`). True: all do, and an operator downstream needs them. None:
-    some may.
-    """
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
         """See Operator."""
         return self.output
 
@@ -114,26 +108,14 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
         """See Operator."""
         return tuple(name for name, _ in self.answers)
 
-    def narrowed(self, needed: set[str]) -> CallOperator:
-        """See Operator. Every call is made, whatever is read of its answer."""
-        return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
-
-    def timed(self, *, carried: bool) -> CallOperator:
-        """See Operator."""
-        return msgspec.structs.replace(self, carries_time=carried)
-
-    def with_changes(self, *, carried: bool) -> CallOperator:
-        """See Operator."""
-        return msgspec.structs.replace(self, carries_changes=carried or None)
-
-    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator. Rows in flight keep them."""
         return True
 
     @property
     def kept_answers(self) -> Columns:
         """Columns of the answer that leave."""
-        names = {name for name, _ in self.output}
+        names = {name for name, _ in self.pruned_columns()}
         return tuple(column for column in self.answers if column[0] in names)
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:  # noqa: ARG002  # a list has no key groups
@@ -148,7 +130,7 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
         _, _, rows = value
         fit_rows(self, decode_frame(rows))
 
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator. What an answer holds does not come in: a batch of rows may wait, so it is no batch's matter."""
         made = {name: Bound({}, derive_identity(name, kind).constant) for name, kind in self.answers}
         growing = Bound({}, VALUE_BYTES * sum(kind.kind in GROWING for _, kind in self.answers))
@@ -165,7 +147,7 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
             "backoff": render_duration(policy.backoff_ms),
             "budget": render_duration(policy.budget_ms),
             "answers": texts_of(self.answers),
-            "output": texts_of(self.output),
+            "output": texts_of(self.pruned_columns()),
             "bad_records": self.bad_records,
         }
 

@@ -11,7 +11,7 @@ from tidegate.formats.row_kinds import ROW_KIND, UPDATE_BEFORE
 from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
 from tidegate.operators.event_time import TIME
 from tidegate.operators.runtime import system_columns
-from tidegate.operators.spec import render_columns
+from tidegate.operators.spec import Requirement, render_columns
 from tidegate.state.errors import StateUnreadable
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ def fit_rows(operator: CallOperator, frame: pl.DataFrame) -> pl.DataFrame:
         for name, kind in kept
         if name not in frame.columns or frame[name].dtype != polars_type(kind)
     ]
-    changes = operator.carries_changes
-    if operator.carries_time and TIME not in frame.columns:
+    planned = operator.planned
+    if Requirement.EVENT_TIME in planned.carries and TIME not in frame.columns:
         wrong.append("have no event time, which a step downstream needs now")
-    if changes and ROW_KIND not in frame.columns:
+    if Requirement.ROW_KIND in planned.carries and ROW_KIND not in frame.columns:
         wrong.append("do not say what updates take back, which a step downstream needs now")
-    if changes is False and ROW_KIND in frame.columns and (frame[ROW_KIND] == UPDATE_BEFORE).any():
+    elif not planned.some_kinds and ROW_KIND in frame.columns and (frame[ROW_KIND] == UPDATE_BEFORE).any():
         wrong.append("hold what updates take back, which no step downstream does now")
     if wrong:
         raise StateUnreadable(

@@ -55,7 +55,7 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
     function: str
     input: Columns
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator. The function gets the whole row."""
         return {name for name, _ in self.input}
 

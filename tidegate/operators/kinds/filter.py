@@ -13,7 +13,7 @@ from tidegate.expressions.expression import Expression, columns_of, text_of
 from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.meaning import Branches, derive_conjuncts, digest_expression
-from tidegate.operators.spec import Columns, Rest, Slot, StepOperator, keep_columns
+from tidegate.operators.spec import Columns, Rest, Slot, StepOperator
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.fields import ExpressionText
@@ -39,23 +39,19 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
     output: Columns
     bad_records: BadRecordPolicy
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
         """See Operator."""
         return self.output
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return {name for name, _ in self.output} | columns_of(self.predicate)
-
-    def narrowed(self, needed: set[str]) -> FilterOperator:
-        """See Operator."""
-        return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
+        return {name for name, _ in self.pruned_columns()} | columns_of(self.predicate)
 
     def selects_by(self) -> frozenset[str]:
         """See Operator."""
         return columns_of(self.predicate)
 
-    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator."""
         return True
 
@@ -70,9 +66,9 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
             for branch in branches
         )
 
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator."""
-        kept = {name: columns[name] for name, _ in self.output}
+        kept = {name: columns[name] for name, _ in self.pruned_columns()}
         return kept, derive_bound(self.predicate, columns) + sum_bounds(kept.values())
 
     def explains(self) -> dict[str, Any]:

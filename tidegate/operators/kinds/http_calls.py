@@ -89,10 +89,10 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
     missing_fails: bool
     input: Columns
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
         answers = {name for name, _ in self.answers}
-        return set(self.url.columns) | {name for name, _ in self.output if name not in answers}
+        return set(self.url.columns) | {name for name, _ in self.pruned_columns() if name not in answers}
 
     def kept_rows(self) -> Columns:
         """See CallOperator."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from tidegate.expressions.bounds import Bound, Bounds, derive_identity, sum_bounds
+from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.letters import LETTER_BYTES_MIN, LETTER_COLUMNS
 from tidegate.ids import OperatorName
@@ -47,23 +47,15 @@ class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
 
     origins_read: tuple[Origin, ...] = ()
 
-    def accepts(self, upstream: Columns) -> Columns:  # noqa: ARG002  # whatever the operator is that failed
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return LETTER_COLUMNS
-
-    def narrowed(self, needed: set[str]) -> ReadBackOperator:  # noqa: ARG002  # letters are whole
-        """See Operator."""
-        return self
+        return {name for name, _ in LETTER_COLUMNS}
 
     def kept_rows(self) -> Columns:
         """See CallOperator."""
         return LETTER_COLUMNS
 
-    def arrives(self) -> Bounds:
-        """See Operator."""
-        return {name: derive_identity(name, kind) for name, kind in LETTER_COLUMNS}
-
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator. What is read back is no batch's matter, as with answers of calls."""
         return columns, sum_bounds(columns.values())
 
@@ -89,7 +81,7 @@ class DeadLetterOperator(SinkOperator, frozen=True, tag="dead-letters"):
     per_minute_max: int | None = None
     """More of them in a minute stop the pipeline; None: as many as there are."""
 
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator. Bytes, and the row once as text."""
         return {}, sum_bounds(columns.values())
 

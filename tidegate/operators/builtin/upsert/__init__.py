@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
-
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.spec import Columns, Rest, Slot, StepOperator, keep_columns
+from tidegate.operators.spec import Columns, Rest, Slot, StepOperator
 
 if TYPE_CHECKING:
     from tidegate.operators.runtime import OperatorRuntime
@@ -31,25 +29,21 @@ class UpsertOperator(StepOperator, frozen=True, tag="upsert"):
     """The column that says which records are tombstones; None: there are none, and what is taken back is dropped."""
     bad_records: BadRecordPolicy = BadRecordPolicy.FAIL
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
         """See Operator."""
         return self.output
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return {name for name, _ in self.output}
+        return {name for name, _ in self.pruned_columns()}
 
-    def narrowed(self, needed: set[str]) -> UpsertOperator:
-        """See Operator. The sink reads what this looks at."""
-        return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
-
-    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator."""
         return True
 
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator."""
-        kept = {name: columns[name] for name, _ in self.output}
+        kept = {name: columns[name] for name, _ in self.pruned_columns()}
         return kept, sum_bounds(kept.values())
 
     def explains(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import msgspec
 from pydantic import Field
 
 from tidegate.datatypes import BIGINT, BOOLEAN, DataType
-from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, derive_identities, sum_bounds
+from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, sum_bounds
 from tidegate.expressions.expression import AggregateCall, Call, Column, Expression, Literal, can_fail
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
@@ -32,7 +32,7 @@ from tidegate.operators.meaning import (
     digest,
     digest_expression,
 )
-from tidegate.operators.spec import Columns, Emits, Slot, StepOperator, texts_of
+from tidegate.operators.spec import Columns, Emits, Requirement, Slot, StepOperator, texts_of
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.emit import EACH, LATEST, EmitWord
@@ -104,11 +104,11 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
     bad_records: BadRecordPolicy
     ttl: Ttl | None = None
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
         """See Operator."""
         return self.output
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
         return {*self.keys, *(name for _, call in self.aggregates for name in call.columns)}
 
@@ -120,9 +120,10 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         """See Operator."""
         return any(counts_updates(call) for _, call in self.aggregates)
 
-    def needs_time(self) -> bool:
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return self.ttl is not None and not self.ttl.processing
+        by_time = self.ttl is not None and not self.ttl.processing
+        return frozenset({Requirement.EVENT_TIME} if by_time else ())
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator. The accumulators of each key."""
@@ -153,17 +154,13 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         columns = {name: digest("total", self.name, self.emit, name) for name, _ in self.output}
         return (Branch(self.name, columns, time=combine_times(self.name, branches)),)
 
-    def means(self, branches: Branches) -> Meaning:
+    def means(self, branches: Branches, port: int = 0) -> Meaning:  # noqa: ARG002  # there is one
         """See Operator."""
         digests = derive_digests(branches, self.keys, self.aggregates)
-        times = ((one.origin, EVENT_TIME, one.time) for one in branches if self.needs_time())
+        times = ((one.origin, EVENT_TIME, one.time) for one in branches if Requirement.EVENT_TIME in self.requires())
         return combine_digests(itertools.chain(digests, times))
 
-    def arrives(self) -> Bounds:
-        """See Operator. The arguments besides the keys."""
-        return derive_identities((*self.output, *argument_columns(self.aggregates)))
-
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator."""
         outgoing = {key: columns[key] for key in self.keys} | bound_results(self.aggregates, columns)
         return outgoing, sum_bounds(outgoing.values())
@@ -215,9 +212,9 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
             parts = kept_parts(call) if tally is None else tally.parts
             yield from (StateField(f"{name}.{part}", kind, nullable) for part, kind, nullable in parts)
 
-    def needs_changes(self) -> bool:
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return True
+        return frozenset({Requirement.ROW_KIND})
 
     def emits(self) -> Emits:
         """See Operator."""
@@ -227,14 +224,9 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
         """See Operator."""
         return (DELETED,)
 
-    def arrives(self) -> Bounds:
-        """See Operator."""
-        own = [one for one in self.output if one[0] != DELETED]
-        return derive_identities((*own, *argument_columns(self.aggregates)))
-
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator. Two rows of each group: what it was, and what it is."""
-        outgoing, made = super().makes(columns)
+        outgoing, made = super().output_size(columns)
         return {**outgoing, DELETED: Bound({}, FIXED_BYTES)}, made + made
 
     def explains(self) -> dict[str, Any]:

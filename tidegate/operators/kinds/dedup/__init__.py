@@ -12,13 +12,13 @@ import msgspec
 from pydantic import Field
 
 from tidegate.datatypes import BIGINT
-from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, derive_identities, sum_bounds
+from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.late import REASONS, LateSettings, columns_read, derive_late, pass_late
 from tidegate.operators.meaning import Branches, Meaning, combine_digests, digest
-from tidegate.operators.spec import LATE, Columns, Emits, Rest, Slot, StepOperator, keep_columns
+from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Rest, Slot, StepOperator
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.settings.base import Settings
 from tidegate.settings.fields import Keys, duration
@@ -71,31 +71,19 @@ class DedupOperator(StepOperator, frozen=True, tag="dedup"):
     late: Columns = ()
     """What late rows have besides the columns of the engine; none where nobody reads them."""
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:
         """See Operator."""
-        return self.output
+        return self.late if output == LATE else self.output
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return {name for name, _ in (*self.keys, *self.output)} | columns_read(self.late)
-
-    def narrowed(self, needed: set[str]) -> DedupOperator:
-        """See Operator."""
-        return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
+        return {name for name, _ in (*self.keys, *self.pruned_columns())} | columns_read(self.pruned_columns(LATE))
 
     def side_outputs(self) -> tuple[str, ...]:
         """See Operator."""
         return (LATE,) if self.late else ()
 
-    def produces_at(self, output: str) -> Columns:
-        """See Operator."""
-        return self.late if output == LATE else self.output
-
-    def narrowed_at(self, output: str, needed: set[str]) -> DedupOperator:  # noqa: ARG002  # there is one
-        """See Operator."""
-        return msgspec.structs.replace(self, late=tuple(column for column in self.late if column[0] in needed))
-
-    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # all of them
+    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # all of them
         """See Operator."""
         return True
 
@@ -103,9 +91,9 @@ class DedupOperator(StepOperator, frozen=True, tag="dedup"):
         """See Operator."""
         return Emits.INSERTS
 
-    def needs_time(self) -> bool:
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return True
+        return frozenset({Requirement.EVENT_TIME})
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator. The event times that have passed, by a bucket of time and key: there is one at most in each.
@@ -132,7 +120,7 @@ class DedupOperator(StepOperator, frozen=True, tag="dedup"):
         """See Operator."""
         return pass_late(self.name, branches) if output == LATE else self.passes(branches)
 
-    def means(self, branches: Branches) -> Meaning:
+    def means(self, branches: Branches, port: int = 0) -> Meaning:  # noqa: ARG002  # there is one
         """See Operator."""
         return combine_digests(
             (
@@ -143,14 +131,11 @@ class DedupOperator(StepOperator, frozen=True, tag="dedup"):
             for branch in branches
         )
 
-    def arrives(self) -> Bounds:
-        """See Operator. Keys that nobody reads further down arrive, too."""
-        return derive_identities((*self.keys, *self.output, *self.late))
-
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator."""
-        kept = {name: columns[name] for name, _ in (*self.output, *self.late) if name in columns}
-        kept |= {name: Bound({}, FIXED_BYTES) for name, _ in (REASONS if self.late else ())}
+        late = self.pruned_columns(LATE)
+        kept = {name: columns[name] for name, _ in (*self.pruned_columns(), *late) if name in columns}
+        kept |= {name: Bound({}, FIXED_BYTES) for name, _ in (REASONS if late else ())}
         return kept, sum_bounds(kept.values())
 
     def explains(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.kinds.dedup import DedupOperator
 from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out, Runtime, system_columns
-from tidegate.operators.spec import Slot
+from tidegate.operators.spec import LATE, Slot
 from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.order import Row
 from tidegate.state.time_ordered import TimeOrdered
@@ -38,7 +38,7 @@ class DedupRuntime(Runtime):
 
     def __init__(self, operator: DedupOperator, slot: Slot) -> None:
         self._keys = [name for name, _ in operator.keys]
-        self._output = [name for name, _ in operator.output]
+        self._output = [name for name, _ in operator.pruned_columns()]
         self._within = operator.within_ms
         kinds = [kind for _, kind in operator.keys]
         declaration, _ = operator.states(slot.max_parallelism)
@@ -47,7 +47,7 @@ class DedupRuntime(Runtime):
         )
         self._seen = TimeOrdered(self._state, slot.own_groups)
         self._clock = EventClock(operator.name, slot.own_groups)
-        self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.late, REASON)
+        self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
         self._new = 0
         """Entries that the last batch has brought, until some were forgotten."""
         self._over: int | None = None

@@ -14,7 +14,7 @@ from tidegate.expressions.bounds import Bound, Bounds, derive_identities, sum_bo
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.kinds.explode.settings import Explode, ExplodeSettings
 from tidegate.operators.meaning import Branches, digest
-from tidegate.operators.spec import Columns, Slot, StepOperator, keep_columns, texts_of
+from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path
 
@@ -35,28 +35,24 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
     output: Columns
     bad_records: BadRecordPolicy
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
         """See Operator."""
         return self.output
 
     @property
     def others(self) -> Columns:
         """The columns that each of the rows has of its record."""
-        return tuple(column for column in self.output if column[0] not in self.explode.new)
+        return tuple(column for column in self.pruned_columns() if column[0] not in self.explode.new)
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
         return {self.explode.column, *(name for name, _ in self.others)}
-
-    def narrowed(self, needed: set[str]) -> ExplodeOperator:
-        """See Operator. There are as many rows whatever is read of them."""
-        return msgspec.structs.replace(self, output=keep_columns(self.output, needed))
 
     def selects_by(self) -> frozenset[str]:
         """See Operator."""
         return frozenset({self.explode.column})
 
-    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # all alike
+    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator."""
         return True
 
@@ -78,14 +74,9 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
             for branch in branches
         )
 
-    def arrives(self) -> Bounds:
-        """See Operator."""
-        columns = {self.explode.column: self.type, **dict(self.others)}
-        return derive_identities(columns.items())
-
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator. What leaves is as large as itself: it is cut to what the vertex takes at a time."""
-        made = derive_identities(self.output)
+        made = derive_identities(self.pruned_columns())
         return made, sum_bounds(columns.values()) + sum_bounds(made.values())
 
     def explains(self) -> dict[str, Any]:
@@ -96,7 +87,7 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
             "position": one.position or None,
             "outer": one.outer,
             "keep": one.keep,
-            "output": texts_of(self.output),
+            "output": texts_of(self.pruned_columns()),
             "bad_records": self.bad_records,
         }
 

@@ -38,7 +38,7 @@ class ExplodeRuntime(Runtime):
         self._others = [name for name, _ in spec.others]
         self._outer = one.outer
         self._rows_max, self._bytes_max = rows_max, bytes_max
-        self._output = [name for name, _ in spec.output]
+        self._output = [name for name, _ in spec.pruned_columns()]
         made = pl.col(_MADE)
         parts = [made] if len(one.made) == 1 else [made.struct.field("key"), made.struct.field("value")]
         new = dict(zip(one.made, parts, strict=True)) | {one.position: pl.col(_POSITION)}

@@ -39,7 +39,7 @@ class LastOperator(KeepOperator, frozen=True, tag="last"):
 
     REST: ClassVar[Rest] = Rest.FILTERED
 
-    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
+    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator."""
         return True
 
@@ -78,23 +78,15 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
     late: Columns = ()
     """What late rows have besides the columns of the engine; none where nobody reads them."""
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:
         """See Operator."""
-        return (*self.columns, (RANK, BIGINT))
+        return self.late if output == LATE else (*self.columns, (RANK, BIGINT))
 
     def side_outputs(self) -> tuple[str, ...]:
         """See Operator."""
         return (LATE,) if self.late else ()
 
-    def produces_at(self, output: str) -> Columns:
-        """See Operator."""
-        return self.late if output == LATE else self.produces()
-
-    def narrowed_at(self, output: str, needed: set[str]) -> RankingOperator:  # noqa: ARG002  # there is one
-        """See Operator."""
-        return msgspec.structs.replace(self, late=tuple(column for column in self.late if column[0] in needed))
-
-    def carries_headers(self, output: str = "") -> bool:
+    def preserves_record(self, output: str = "") -> bool:
         """See Operator. Late rows are as they came."""
         return output == LATE
 
@@ -131,9 +123,9 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
         """The order of its rows."""
         return Order([name for name, _ in self.columns].index(self.by), descending=self.descending)
 
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator. A row may move all others of its ranking."""
-        fixed = (RANK, *(name for name, _ in (REASONS if self.late else ())))
+        fixed = (RANK, *(name for name, _ in (REASONS if self.pruned_columns(LATE) else ())))
         outgoing = {name: columns[name] for name, _ in self.columns} | {name: Bound({}, FIXED_BYTES) for name in fixed}
         return outgoing, sum_bounds(outgoing.values()).times(self.places if self.emit == EACH else 1)
 
@@ -145,7 +137,7 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
             "order": "desc" if self.descending else "asc",
             "n": self.places,
             "emit": self.emit,
-            "output": texts_of(self.produces()),
+            "output": texts_of(self.output_columns()),
         }
 
     def describes(self) -> list[str]:

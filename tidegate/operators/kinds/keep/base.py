@@ -7,7 +7,7 @@ from typing import Final
 
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.meaning import VERSION, Branch, Branches, Meaning, combine_digests, combine_times, digest
-from tidegate.operators.spec import Columns, StepOperator
+from tidegate.operators.spec import Columns, Requirement, StepOperator
 from tidegate.state.declaration import StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
 
@@ -22,24 +22,24 @@ class KeepOperator(StepOperator, frozen=True):
     columns: Columns
     bad_records: BadRecordPolicy
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
         """See Operator."""
         return self.columns
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
         return {name for name, _ in self.columns}
 
-    def needs_time(self) -> bool:
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return True
+        return frozenset({Requirement.EVENT_TIME})
 
     def passes(self, branches: Branches) -> Branches:
         """See Operator. Whatever arrives becomes its results."""
-        columns = {column: digest(self.kind, self.name, column) for column, _ in self.produces()}
+        columns = {column: digest(self.kind, self.name, column) for column, _ in self.output_columns()}
         return (Branch(self.name, columns, time=combine_times(self.name, branches)),)
 
-    def means(self, branches: Branches) -> Meaning:
+    def means(self, branches: Branches, port: int = 0) -> Meaning:  # noqa: ARG002  # there is one
         """See Operator. A column that is held and does not decide is a part of its own: it may be added, and given up
         by name.
         """

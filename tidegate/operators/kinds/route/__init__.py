@@ -15,7 +15,7 @@ from tidegate.expressions.expression import Call, Expression, Literal, columns_o
 from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.meaning import Branches, derive_conjuncts, digest, digest_expression
-from tidegate.operators.spec import DEAD, LATE, Columns, Rest, Slot, StepOperator, keep_columns, texts_of
+from tidegate.operators.spec import DEAD, LATE, Columns, Rest, Slot, StepOperator, texts_of
 from tidegate.operators.step import StepContext, StepKind
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.fields import ExpressionText, StepName
@@ -71,31 +71,24 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
     def _conditional(self) -> list[tuple[int, Any]]:
         return [(index, one) for index, one in enumerate(self.outputs) if one.condition is not None]
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return {*columns_of(self.choice), *(name for one in self.outputs for name, _ in one.columns)}
+        passed = {name for one in self.side_outputs() for name, _ in self.pruned_columns(one)}
+        return passed | columns_of(self.choice)
 
     def side_outputs(self) -> tuple[str, ...]:
         """See Operator."""
         return tuple(one.name for one in self.outputs)
 
-    def produces_at(self, output: str) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:
         """See Operator."""
         return next((one.columns for one in self.outputs if one.name == output), ())
-
-    def narrowed_at(self, output: str, needed: set[str]) -> RouteOperator:
-        """See Operator."""
-        outputs = [
-            msgspec.structs.replace(one, columns=keep_columns(one.columns, needed)) if one.name == output else one
-            for one in self.outputs
-        ]
-        return msgspec.structs.replace(self, outputs=tuple(outputs))
 
     def selects_by(self) -> frozenset[str]:
         """See Operator."""
         return columns_of(self.choice)
 
-    def carries_headers(self, output: str = "") -> bool:  # noqa: ARG002  # all alike
+    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
         """See Operator."""
         return True
 
@@ -117,15 +110,15 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
             for branch in branches
         )
 
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator."""
-        kept = {name: columns[name] for one in self.outputs for name, _ in one.columns}
+        kept = {name: columns[name] for one in self.side_outputs() for name, _ in self.pruned_columns(one)}
         return kept, derive_bound(self.choice, columns) + sum_bounds(kept.values())
 
     def explains(self) -> dict[str, Any]:
         """See Operator."""
         texts = {one.name: ELSE if one.condition is None else text_of(one.condition) for one in self.outputs}
-        columns = {one.name: texts_of(one.columns) for one in self.outputs}
+        columns = {one: texts_of(self.pruned_columns(one)) for one in self.side_outputs()}
         return {"route": texts, "outputs": columns, "bad_records": self.bad_records}
 
     def describes(self) -> list[str]:
@@ -138,7 +131,8 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
         """See StepOperator."""
         from tidegate.operators.kinds.route.runtime import RouteRuntime
 
-        return RouteRuntime(self.choice, [(one.name, [name for name, _ in one.columns]) for one in self.outputs])
+        columns = {one: [name for name, _ in self.pruned_columns(one)] for one in self.side_outputs()}
+        return RouteRuntime(self.choice, list(columns.items()))
 
 
 class RouteKind(StepKind):

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import msgspec
-
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, TIMESTAMP, DataType
-from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, derive_identities, sum_bounds
+from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.expressions.expression import AggregateCall
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
@@ -26,7 +24,6 @@ from tidegate.operators.aggregation.parts import (
 from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.kinds.aggregate import (
-    argument_columns,
     bound_results,
     counts_updates,
     derive_digests,
@@ -50,7 +47,7 @@ from tidegate.operators.kinds.window.states import (
 )
 from tidegate.operators.late import REASONS, columns_read, derive_late, pass_late
 from tidegate.operators.meaning import EVENT_TIME, Branch, Branches, Meaning, combine_digests, digest
-from tidegate.operators.spec import LATE, Columns, Emits, Slot, StepOperator, texts_of
+from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Slot, StepOperator, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.settings.base import Path
 from tidegate.settings.emit import ON_CLOSE, EmitEvery
@@ -81,43 +78,35 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
     late: Columns = ()
     """What late rows have besides the columns of the engine; none where nobody reads them."""
 
-    def produces(self) -> Columns:
+    def output_columns(self, output: str = "") -> Columns:
         """See Operator."""
-        return self.output
+        return self.late if output == LATE else self.output
+
+    def pruned_columns(self, output: str = "") -> Columns:
+        """See Operator. All but one column are what a result is."""
+        found = super().pruned_columns(output)
+        return found if output else tuple(one for one in self.output if one[0] != DELETED or one in found)
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """The columns that are aggregated."""
         return tuple(sorted({name for _, call in self.aggregates for name in call.columns}))
 
-    def reads(self) -> set[str]:
+    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return {*self.keys, *self.arguments, *columns_read(self.late)}
-
-    def narrowed(self, needed: set[str]) -> WindowOperator:
-        """See Operator. All but one column are what a result is."""
-        output = tuple(column for column in self.output if column[0] != DELETED or DELETED in needed)
-        return msgspec.structs.replace(self, output=output)
+        return {*self.keys, *self.arguments, *columns_read(self.pruned_columns(LATE))}
 
     def side_outputs(self) -> tuple[str, ...]:
         """See Operator."""
         return (LATE,) if self.late else ()
 
-    def produces_at(self, output: str) -> Columns:
-        """See Operator."""
-        return self.late if output == LATE else self.output
-
-    def narrowed_at(self, output: str, needed: set[str]) -> WindowOperator:  # noqa: ARG002  # there is one
-        """See Operator."""
-        return msgspec.structs.replace(self, late=tuple(column for column in self.late if column[0] in needed))
-
-    def carries_headers(self, output: str = "") -> bool:
+    def preserves_record(self, output: str = "") -> bool:
         """See Operator. Late rows are as they came."""
         return output == LATE
 
-    def needs_time(self) -> bool:
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return True
+        return frozenset({Requirement.EVENT_TIME})
 
     def emits(self) -> Emits:
         """See Operator."""
@@ -211,7 +200,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         """See Operator."""
         return pass_late(self.name, branches) if output == LATE else self.passes(branches)
 
-    def means(self, branches: Branches) -> Meaning:
+    def means(self, branches: Branches, port: int = 0) -> Meaning:  # noqa: ARG002  # there is one
         """See Operator. Another lateness is another meaning: a window that was removed is not there to be corrected."""
         window = digest("window", *self._window_words())
         digests = derive_digests(branches, self.keys, self.aggregates)
@@ -244,15 +233,11 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
             "once" if self.plain else "gathered" if window.early_ms else "corrected" if self.corrected else "kept",
         )
 
-    def arrives(self) -> Bounds:
-        """See Operator. The arguments besides the keys."""
-        return derive_identities((*self.output, *argument_columns(self.aggregates), *self.late))
-
-    def makes(self, columns: Bounds) -> tuple[Bounds, Bound]:
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator. Nothing is made of a row at once; a result is at most as large as an argument."""
         results = bound_results(self.aggregates, columns)
         fixed = {name: Bound({}, FIXED_BYTES) for name in (START, END, DELETED, *dict(REASONS))}
-        late = {name: columns[name] for name, _ in self.late if name in columns}
+        late = {name: columns[name] for name, _ in self.pruned_columns(LATE) if name in columns}
         outgoing = late | {key: columns[key] for key in self.keys} | fixed | results
         return outgoing, sum_bounds(outgoing.values())
 
@@ -266,7 +251,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
             "aggregate": calls,
             "emit": f"every {render_duration(self.window.early_ms)}" if self.window.early_ms else "on close",
             "allowed_lateness": render_duration(self.allowed_lateness_ms),
-            "output": texts_of(self.output),
+            "output": texts_of(self.pruned_columns()),
         } | ({"keeps_values": kept} if self.keeping else {})
 
     def describes(self) -> list[str]:

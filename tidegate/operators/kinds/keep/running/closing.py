@@ -19,7 +19,7 @@ from tidegate.operators.kinds.keep.ranking import Ranking
 from tidegate.operators.kinds.keep.running.frames import cut_rows, frame_of, rows_of
 from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import OperatorState, Out, Runtime
-from tidegate.operators.spec import Slot
+from tidegate.operators.spec import LATE, Slot
 from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.order import Row
 from tidegate.state.time_ordered import TimeOrdered
@@ -56,7 +56,7 @@ class ClosingRuntime(Runtime):
         """The watermark that goes on when all that it closes is emitted."""
         self._idle: bool | None = None
         """A status that is passed on when it has gone on."""
-        self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.late, REASON)
+        self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
 
     @property
     def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere

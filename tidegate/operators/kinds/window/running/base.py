@@ -19,6 +19,7 @@ from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, Aggre
 from tidegate.operators.kinds.window.running.store import key_columns
 from tidegate.operators.lateness import LateRows
 from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out, Runtime
+from tidegate.operators.spec import LATE
 from tidegate.state.base import KeyedState
 from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.time_ordered import TimeOrdered
@@ -47,7 +48,7 @@ class WindowRuntime(Runtime):
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
         kinds = dict(operator.output)
         self._keys = [(key, kinds[key]) for key in operator.keys]
-        self._names = [name for name, _ in operator.output]
+        self._names = [name for name, _ in operator.pruned_columns()]
         self._room = Room(slot.rows_max, slot.bytes_max)
         self._aggregates = Aggregates(operator.aggregates)
         self._lateness_ms = operator.allowed_lateness_ms
@@ -75,7 +76,7 @@ class WindowRuntime(Runtime):
         self._idle_after = False
         """Idle as soon as the watermark has gone on."""
         names = [name for name, _ in self._keys]
-        self._late = LateRows(self._clock, names, slot.max_parallelism, operator.late, REASON)
+        self._late = LateRows(self._clock, names, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
 
     @property
     def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere

@@ -45,7 +45,7 @@ class KeptSessionRuntime(SessionRuntime):
 
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
         super().__init__(operator, slot)
-        self._output = operator.output
+        self._output = operator.pruned_columns()
         self._given = self._timed[GIVEN]
         self._correcting = False
         """Whether rows have come that may change what was given."""

@@ -17,7 +17,7 @@ from tidegate.formats.columns import plain_values, polars_type
 from tidegate.operators.kinds.window.running.partial import AT
 from tidegate.operators.kinds.window.states import LATE_ROWS
 from tidegate.operators.late import columns_read
-from tidegate.operators.spec import render_columns
+from tidegate.operators.spec import LATE, render_columns
 from tidegate.state.errors import StateUnreadable
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ class WaitingRows:
 
     def __init__(self, operator: WindowOperator, state: TimeOrdered) -> None:
         self._name = operator.name
-        read = columns_read(operator.late)
-        self._columns = [(name, kind) for name, kind in operator.late if name in read]
+        late = operator.pruned_columns(LATE)
+        read = columns_read(late)
+        self._columns = [(name, kind) for name, kind in late if name in read]
         self._state = state
 
     def add(self, rows: pl.DataFrame, by: Sequence[str]) -> None:
