@@ -36,9 +36,9 @@ def test_the_list_has_every_page_with_its_title() -> None:
         assert re.search(rf"^{name} +{title}$", listed, re.MULTILINE)
 
 
-@pytest.mark.parametrize("asked", ["24", "0024", "adr/24", "ADR 24", "adr/0024-who-may-talk-to-a-running-daemon"])
+@pytest.mark.parametrize("asked", ["24", "0024", "adr/24", "ADR 24", "adr/0024-access-encryption-and-file-permissions"])
 def test_a_decision_is_found_by_its_number(asked: str) -> None:
-    assert choose_page(asked, list(find_pages(ROOT / "docs"))) == "adr/0024-who-may-talk-to-a-running-daemon"
+    assert choose_page(asked, list(find_pages(ROOT / "docs"))) == "adr/0024-access-encryption-and-file-permissions"
 
 
 def test_an_unknown_page_is_refused_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
