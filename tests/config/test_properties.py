@@ -13,12 +13,12 @@ from tests.config.librdkafka_list import derive_list, read_table, render_list
 from tidegate.config.other_clients import REMEDIES
 from tidegate.config.properties import (
     OWNED_KAFKA,
-    UNUSABLE_KAFKA,
     decide_kafka_problems,
     decide_spark_problems,
     derive_client_properties,
     read_kafka_properties,
 )
+from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
 from tidegate.settings.secrets import REDACTED, Redactor, Text, is_secret_key, render_properties, reveal
 
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.coordinator.test_machine import World
+from tidegate.committable import Committable
 from tidegate.coordinator import choice
 from tidegate.coordinator.choice import Fallback, Fate
 from tidegate.coordinator.coordinator import Coordinator
@@ -17,7 +18,7 @@ from tidegate.coordinator.events import DiscardStates
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import Key, TransactionLedger, key_of
-from tidegate.coordinator.types import Committable, StateHandle
+from tidegate.coordinator.types import StateHandle
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence, TransactionalId
 from tidegate.storage.names import journal_name

@@ -7,6 +7,7 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, committable, completed, handle, positions
+from tidegate.committable import Committable
 from tidegate.coordinator.choice import (
     Fate,
     Wish,
@@ -34,7 +35,7 @@ from tidegate.coordinator.recovery import (
     merge_positions,
 )
 from tidegate.coordinator.savepoint import Savepoint
-from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.ids import Attempt, CheckpointId, OperatorName
 
 FACTS = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 2}}, frozenset({OperatorName("totals")}))

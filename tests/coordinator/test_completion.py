@@ -19,6 +19,7 @@ from tests.coordinator.values import (
     running,
     settings,
 )
+from tidegate.committable import Committable
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.events import (
     AckReceived,
@@ -41,7 +42,7 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.story import ProtocolBroken
 from tidegate.coordinator.triggers import PHASES, Cause, Phase
-from tidegate.coordinator.types import Committable, Decline
+from tidegate.coordinator.types import Decline
 from tidegate.ids import CheckpointId
 
 

@@ -17,6 +17,7 @@ from tests.coordinator.values import (
     job,
     settings,
 )
+from tidegate.committable import Committable
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.events import (
     AckReceived,
@@ -47,7 +48,7 @@ from tidegate.coordinator.history import (
     FollowedBy,
     derive_phases,
 )
-from tidegate.coordinator.types import Ack, Committable, Decline, StateKind
+from tidegate.coordinator.types import Ack, Decline, StateKind
 from tidegate.ids import CheckpointId, SubtaskId
 
 WALL_MS = 1_700_000_000_000

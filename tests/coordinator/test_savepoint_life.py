@@ -20,6 +20,7 @@ from tests.coordinator.values import (
     running,
     settings,
 )
+from tidegate.committable import Committable
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.events import (
     FINAL,
@@ -50,7 +51,7 @@ from tidegate.coordinator.events import (
     WriteSavepoint,
 )
 from tidegate.coordinator.story import ProtocolBroken
-from tidegate.coordinator.types import Committable, Decline, StateHandle
+from tidegate.coordinator.types import Decline, StateHandle
 from tidegate.ids import CheckpointId
 
 ONE, TWO = CheckpointId(1), CheckpointId(2)

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
+from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Identity, Writer
 from tidegate.coordinator.events import AckReceived, Instruction, Journaled, SubtaskRunning
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.triggers import CheckpointPolicy
-from tidegate.coordinator.types import (
-    Ack,
-    Committable,
-    CompletedCheckpoint,
-    SourcePositions,
-    StateHandle,
-    WrittenRange,
-)
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.ids import (
     Attempt,
     CheckpointId,

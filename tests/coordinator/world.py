@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize
 
 from tests.coordinator.fake_storage import FakeStorage, Fault, SharedObjects
 from tests.coordinator.values import IDENTITY, completed
+from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.choice import (
     Fate,
     decide_fallback,
@@ -45,13 +46,7 @@ from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, RestoreRefused, decide_restore
 from tidegate.coordinator.triggers import ACTIVE, CheckpointPolicy
-from tidegate.coordinator.types import (
-    Ack,
-    Committable,
-    CompletedCheckpoint,
-    StateHandle,
-    WrittenRange,
-)
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
 from tidegate.ids import (
     Attempt,
     CheckpointId,

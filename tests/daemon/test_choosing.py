@@ -13,11 +13,11 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle
+from tidegate.committable import Committable
 from tidegate.coordinator.choice import Fallback, Fate
 from tidegate.coordinator.journal import Journal, JournalVanished
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused
-from tidegate.coordinator.types import Committable
 from tidegate.daemon.choosing import Choosing
 
 STATE = b"the totals of checkpoint 2"

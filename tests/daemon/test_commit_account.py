@@ -12,10 +12,10 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, committable, completed, positions
 from tidegate.clock import SYSTEM_CLOCK
+from tidegate.committable import Committable
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
-from tidegate.coordinator.types import Committable
 from tidegate.daemon.commit_account import CommitAccount
 from tidegate.daemon.ending import end_listed
 from tidegate.daemon.metrics import PipelineMetrics

@@ -12,10 +12,10 @@ from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, committable, completed, positions
 from tests.sinks.leaping import LeapingClock
 from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.committable import Committable
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
-from tidegate.coordinator.types import Committable
 from tidegate.daemon import ending
 from tidegate.daemon.ending import COMMIT_DEADLINE_S, Search, end_listed
 from tidegate.daemon.metrics import PipelineMetrics

@@ -11,6 +11,7 @@ import pytest
 from tests.coordinator.values import ATTEMPT, committable, completed
 from tests.sinks.driving import permit
 from tidegate.clock import SYSTEM_CLOCK
+from tidegate.committable import Committable
 from tidegate.coordinator.events import (
     FINAL,
     ORDERED,
@@ -28,7 +29,6 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.journal import Appended, JournalVanished
 from tidegate.coordinator.permit import CommitPermit
-from tidegate.coordinator.types import Committable
 from tidegate.daemon.instructions import InstructionExecutor
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.errors import TidegateError

@@ -14,7 +14,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle, WrittenRange
+from tidegate.committable import Committable, WrittenRange
+from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.daemon.broker_watch import Sign
 from tidegate.daemon.metric_catalogue import CATALOGUE, LATENCY_BUCKETS, MetricKind
 from tidegate.daemon.metrics import REASONS_MAX, PipelineMetrics, TransactionResult

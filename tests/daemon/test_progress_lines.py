@@ -12,8 +12,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.events import CheckpointFailure, CheckpointReport, NotifyAborted, NotifyCompleted
-from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, WrittenRange
+from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
 from tidegate.daemon.instructions import InstructionExecutor
 from tidegate.daemon.progress_lines import CheckpointLines, ProgressLine, ProgressLines, carries
 from tidegate.daemon.status import PipelineState, Status

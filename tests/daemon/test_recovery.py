@@ -11,9 +11,9 @@ import pytest
 from tests.support.loopback import Loopback, plan_of, play
 from tests.support.loopback_kafka import LoopKafka
 from tests.task.fakes import Row
+from tidegate.committable import Committable, WrittenRange
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.permit import CommitPermit
-from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.daemon.choosing import StartOptions
 from tidegate.ids import OperatorName, Producer, TopicPartition, TransactionalId

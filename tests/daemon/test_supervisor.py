@@ -14,12 +14,12 @@ from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed
 from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
+from tidegate.committable import Committable
 from tidegate.coordinator.discovery import TopicFound
 from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import EMPTY
 from tidegate.coordinator.restart import RestartStrategy
-from tidegate.coordinator.types import Committable
 from tidegate.daemon.attempt_cause import SlotError
 from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.metrics import PipelineMetrics

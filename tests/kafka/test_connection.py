@@ -11,7 +11,7 @@ import pytest
 from kafka import errors
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.ids import (
     Attempt,
     CheckpointId,

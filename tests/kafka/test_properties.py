@@ -6,7 +6,6 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.support import clients
-from tidegate.config.properties import UNUSABLE_KAFKA
 from tidegate.config.property_limits import RECORD_BYTES
 from tidegate.ids import TransactionalId
 from tidegate.kafka.client_properties import derive_client_arguments
@@ -18,6 +17,7 @@ from tidegate.kafka.producer_properties import (
     fit_batches,
     largest_record,
 )
+from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
 
 SERVERS = {"bootstrap.servers": "a:1, SSL://b:2"}
 IDENTITY = TransactionalId("p.s.0.1-j.0")

@@ -20,7 +20,7 @@ from tests.kafka.test_connection import (
     scripted,
     stable_at,
 )
-from tidegate.coordinator.types import WrittenRange
+from tidegate.committable import WrittenRange
 from tidegate.ids import Producer
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import LoggedRange, Marker

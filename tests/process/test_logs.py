@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.coordinator.types import Committable, CompletedCheckpoint, StateHandle, WrittenRange
+from tidegate.committable import Committable, WrittenRange
+from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.daemon.checkpoint_summary import checkpoint_line
 from tidegate.errors import AttemptFailed
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId

@@ -13,6 +13,7 @@ import confluent_kafka as ck
 import msgspec
 import pytest
 
+from tidegate.committable import Committable
 from tidegate.coordinator.choice import Wish, decide_wish
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import AnyEntry, encode_entry
@@ -23,7 +24,7 @@ from tidegate.coordinator.ledger import TransactionLedger
 from tidegate.coordinator.pending import PendingCheckpoint, PendingPhase
 from tidegate.coordinator.permit import issue_permit
 from tidegate.coordinator.recovery import RestoreFacts
-from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, StateHandle, StateKind
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle, StateKind
 from tidegate.daemon import looking, recovery
 from tidegate.daemon.beginning import fix_beginnings
 from tidegate.daemon.instructions import InstructionExecutor

@@ -14,8 +14,8 @@ from confluent_kafka import TopicPartition as Position
 from tests.conftest import KEPT
 from tests.support import clients
 from tests.waiting import wait_until
+from tidegate.committable import Committable
 from tidegate.coordinator.permit import CommitPermit, issue_permit
-from tidegate.coordinator.types import Committable
 from tidegate.dev.broker.server import create_topics
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.records import OutputRecords

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.sinks.driving import permit
 from tests.sinks.leaping import LeapingClock
-from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.committable import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import (
     BrokerUnavailable,

@@ -14,7 +14,7 @@ import pytest
 from tests.sinks.driving import Cluster, permit, rows
 from tests.support import clients
 from tests.waiting import wait_until
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.ids import Attempt, TransactionalId
 from tidegate.kafka.errors import SinkFailed, TransactionGone, TransactionLost
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker

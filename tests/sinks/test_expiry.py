@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as Position
 from tests.sinks.driving import Cluster, permit, rows
 from tests.support import clients
 from tests.waiting import wait_until
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.ids import TransactionalId
 from tidegate.kafka.errors import TransactionGone

@@ -7,9 +7,9 @@ from itertools import combinations_with_replacement
 import pytest
 
 from tests.coordinator.values import committable
+from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.choice import Fate
 from tidegate.coordinator.ledger import key_of
-from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Producer, TransactionalId
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription
 from tidegate.sinks.fates import abort_all, decide_fate, find_fates

@@ -11,7 +11,7 @@ from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  #
 from tests.sinks.driving import NO_IDS, Cluster, assert_order_per_key, permit, rows
 from tests.support import clients
 from tests.waiting import wait_until
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.formats.records import OutputRecords
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed, SinkRefused

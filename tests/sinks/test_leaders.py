@@ -9,7 +9,7 @@ import pytest
 from tests.support import clients
 from tests.support.broker_cluster import SIZE, BrokerCluster
 from tests.waiting import wait_until
-from tidegate.coordinator.types import WrittenRange
+from tidegate.committable import WrittenRange
 from tidegate.ids import TopicPartition
 from tidegate.kafka.facts import TRANSACTION_LOG, Marker
 from tidegate.kafka.requests import fetch_request, producers_request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tidegate.coordinator.types import WrittenRange
+from tidegate.committable import WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed, SinkRefused
 from tidegate.kafka.facts import CoordinatorState, PreparedView, ProducerProgress, TransactionDescription

@@ -7,7 +7,7 @@ import pytest
 
 from tests.sinks.driving import permit
 from tests.sinks.test_committer import ScriptedClient
-from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.committable import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed, TransactionGone, TransactionLost
 from tidegate.kafka.facts import EndAnswer, LoggedRange, Marker

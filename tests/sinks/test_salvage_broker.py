@@ -17,7 +17,7 @@ from tests.conftest import BrokerMaker
 from tests.sinks.driving import Cluster, assert_order_per_key, permit, rows
 from tests.support import clients
 from tests.waiting import wait_until
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import TransactionLost, TransactionUndecidable
 from tidegate.kafka.facts import CoordinatorState, Marker

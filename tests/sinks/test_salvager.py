@@ -12,7 +12,7 @@ import pytest
 
 from tests.sinks.leaping import LeapingClock
 from tests.sinks.test_salvage import committable, lost
-from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.committable import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, Producer, TopicPartition, TransactionalId
 from tidegate.kafka.errors import KafkaRefused, SinkRefused, TransactionLost
 from tidegate.kafka.facts import LoggedRange, TopicLimits

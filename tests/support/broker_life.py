@@ -19,9 +19,10 @@ import msgspec
 
 from tests.support import clients
 from tests.support.crash_tracer import Child
+from tidegate.committable import Committable
 from tidegate.coordinator.entries import Writer as JournalWriter
 from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions
+from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.owning import Ownership

@@ -10,7 +10,8 @@ from typing import cast
 import msgspec
 import polars as pl
 
-from tidegate.coordinator.types import Committable, SourcePositions, StateHandle
+from tidegate.committable import Committable
+from tidegate.coordinator.types import SourcePositions, StateHandle
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import (
     Attempt,

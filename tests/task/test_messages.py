@@ -9,7 +9,8 @@ import pytest
 
 from tests.task.fakes import ATTEMPT
 from tests.task.topologies import shuffle_plan
-from tidegate.coordinator.types import Ack, Committable, Decline, SourcePositions, StateHandle, WrittenRange
+from tidegate.committable import Committable, WrittenRange
+from tidegate.coordinator.types import Ack, Decline, SourcePositions, StateHandle
 from tidegate.formats.failures import RecordPlace
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId, TopicPartition, TransactionalId, VertexId
 from tidegate.task.elements import Barrier

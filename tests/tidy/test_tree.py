@@ -11,17 +11,18 @@ import pytest
 from tests.tidy import rules
 from tests.tidy.tree import PACKAGE, ROOT, TESTS, complaints, python_files, report, text_files
 
-BASE = frozenset({"clock", "datatypes", "errors", "ids", "modules"})
+BASE = frozenset({"clock", "committable", "datatypes", "errors", "ids", "modules"})
 EDGE = frozenset({"threads"})
 FIRST = frozenset({"formats", "settings", "state", "storage"})
 LANGUAGE = FIRST | {"expressions", "operators"}
-CORE = BASE | LANGUAGE | {"config", "plan", "coordinator", "task"}
+CORE = BASE | LANGUAGE | {"kafka", "config", "plan", "coordinator", "task"}
 RUNTIME = frozenset({"kafka", "sinks", "sources"})
 DRIVER = CORE | EDGE | RUNTIME | {"tables", "process", "registry", "slot", "spark"}
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "ids": frozenset(),
     "errors": frozenset(),
     "clock": frozenset(),
+    "committable": frozenset({"ids"}),
     "modules": frozenset(),
     "threads": frozenset(),
     "datatypes": frozenset({"errors", "ids"}),
@@ -32,12 +33,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "state": BASE | {"formats", "storage"},
     "expressions": BASE | FIRST,
     "operators": BASE | FIRST | {"expressions"},
-    "config": BASE | LANGUAGE,
+    "kafka": BASE | EDGE | {"formats", "storage"},
+    "config": BASE | LANGUAGE | {"kafka"},
     "plan": BASE | LANGUAGE | {"config"},
     "coordinator": BASE | LANGUAGE | {"config", "plan"},
     "task": BASE | LANGUAGE | {"config", "plan", "coordinator"},
     "tables": CORE,
-    "kafka": CORE | EDGE,
     "registry": CORE,
     "sources": CORE | EDGE | {"native", "kafka"},
     "sinks": CORE | EDGE | {"kafka"},
@@ -60,9 +61,10 @@ PURE = [
     PACKAGE / "plan",
     PACKAGE / "task" / "barriers",
     PACKAGE / "ids.py",
+    PACKAGE / "committable.py",
     PACKAGE / "datatypes.py",
 ]
-SINGLE = ["ids.py", "errors.py", "datatypes.py", "modules.py", "__init__.py"]
+SINGLE = ["ids.py", "committable.py", "errors.py", "datatypes.py", "modules.py", "__init__.py"]
 LIGHT = [
     *("settings", "expressions", "operators", "config", "plan", "coordinator", "storage"),
     *("formats/contract.py", "formats/failures.py", "formats/registry.py"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition
 from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.connecting import connect

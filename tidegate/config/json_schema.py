@@ -8,7 +8,8 @@ from typing import Any
 from pydantic.json_schema import PydanticJsonSchemaWarning
 
 from tidegate.config.models import PipelineSettings
-from tidegate.config.properties import OWNED_KAFKA, UNUSABLE_KAFKA, read_kafka_properties
+from tidegate.config.properties import OWNED_KAFKA, read_kafka_properties
+from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
 
 _CONSTRAINTS = ("type", "enum", "pattern", "minimum", "maximum", "maxLength")
 _VARIABLE = {"type": "string", "pattern": r"\$\{"}

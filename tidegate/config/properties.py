@@ -16,6 +16,7 @@ import msgspec
 
 from tidegate.config.errors import PathProblem
 from tidegate.config.other_clients import find_remedy
+from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
 from tidegate.settings import hosts
 from tidegate.settings.secrets import REDACTED, Text, is_secret_key
 from tidegate.settings.suggest import derive_suggestion
@@ -91,19 +92,6 @@ REFUSED_KAFKA: Mapping[str, tuple[str, str]] = {
 }
 """Names -> (reason, remedy). librdkafka takes these; a pipeline file is data, and is often written by others than those
 who run it."""
-
-_PEM_FILES = "use ssl.certificate.location and ssl.key.location (PEM files)"
-UNUSABLE_KAFKA: Mapping[str, str] = {
-    "ssl.keystore.location": _PEM_FILES,
-    "ssl.keystore.password": _PEM_FILES,
-    "ssl.certificate.pem": "put it into a file and use ssl.certificate.location",
-    "ssl.key.pem": "put it into a file and use ssl.key.location",
-    "ssl.cipher.suites": "set the ciphers at the broker or in OpenSSL's configuration file",
-    "ssl.ca.certificate.stores": "use ssl.ca.location: there are such stores on Windows only",
-    "sasl.oauthbearer.metadata.authentication.type": "use `sasl.oauthbearer.method: oidc` with client credentials",
-    "sasl.oauthbearer.config": "use `sasl.oauthbearer.method: oidc`, SCRAM, PLAIN or TLS client certificates",
-}
-"""Names -> remedy. librdkafka takes these; the client that ends transactions (`tidegate.kafka`) cannot."""
 
 CONNECT: Final = "the daemon is a Spark driver itself, because Spark Connect has no barrier jobs"
 OWNED_SPARK: Mapping[str, tuple[str, str]] = {

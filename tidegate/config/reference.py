@@ -14,8 +14,9 @@ from pydantic_core import PydanticUndefined
 from tidegate.config.models import (
     PipelineSettings,
 )
-from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA, UNUSABLE_KAFKA
+from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA
 from tidegate.formats.registry import FORMATS
+from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
 from tidegate.settings.base import Settings
 from tidegate.settings.fields import Check, GiveUp, Unaligned
 from tidegate.settings.units import render_duration, render_size

@@ -13,12 +13,13 @@ from typing import Final
 
 import msgspec
 
+from tidegate.committable import Committable
 from tidegate.coordinator.entries import CheckpointEntry, Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.recovery import Chosen, RestoreRefused, merge_positions
 from tidegate.coordinator.savepoint import Savepoint
-from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions
+from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
 from tidegate.coordinator.upgrade import derive_identity
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import CheckpointId, OperatorName, TopicPartition

@@ -9,7 +9,8 @@ from enum import StrEnum
 
 import msgspec
 
-from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, Decline, StateHandle
+from tidegate.committable import Committable
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, Decline, StateHandle
 from tidegate.ids import Attempt, CheckpointId, SubtaskId, TransactionalId
 
 

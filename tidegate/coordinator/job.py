@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.committable import Committable
+from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.ids import Attempt, CheckpointId, SubtaskId
 
 

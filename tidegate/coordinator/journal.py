@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.committable import Committable
 from tidegate.coordinator.entries import (
     FORMAT_VERSION,
     AnyEntry,
@@ -27,7 +28,7 @@ from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.permit import CommitPermit, issue_permit
 from tidegate.coordinator.recovery import Chosen, RestorePlan
 from tidegate.coordinator.shared_files import decide_garbage, listed_paths
-from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import Upgrade
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded
 from tidegate.ids import Attempt, CheckpointId, JournalSequence

@@ -6,8 +6,9 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from tidegate.committable import Committable
 from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, EndedEntry, Identity, JournalRefused, Takeover
-from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.ids import Attempt, CheckpointId, JournalSequence
 from tidegate.storage.names import journal_name
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tidegate.committable import Committable
 from tidegate.coordinator.story import Story
-from tidegate.coordinator.types import Ack, Committable
+from tidegate.coordinator.types import Ack
 from tidegate.ids import CheckpointId, Producer, TransactionalId
 
 Key = tuple[TransactionalId, Producer]

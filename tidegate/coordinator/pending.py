@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from tidegate.committable import Committable
 from tidegate.coordinator.events import AckOutcome, CheckpointProperties, CheckpointReport
 from tidegate.coordinator.story import Story
-from tidegate.coordinator.types import Ack, Committable, CompletedCheckpoint, StateHandle
+from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SubtaskId
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.ids import CheckpointId, TransactionalId
 
 _AUTHORITY: Final = object()

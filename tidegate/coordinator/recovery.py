@@ -10,9 +10,10 @@ from typing import Final
 
 import msgspec
 
+from tidegate.committable import Committable
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.types import Committable, CompletedCheckpoint, SourcePositions, StateHandle, StateKind
+from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle, StateKind
 from tidegate.coordinator.upgrade import UNCHANGED, Definition, Refusal, Spoken, StoredStates, Upgrade
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.errors import BEGIN_ANEW, OTHER_TOPIC, PipelineStopped

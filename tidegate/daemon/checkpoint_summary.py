@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.committable import Committable
+from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.settings.counts import render_count, render_seconds, render_size
 
 PHASES: Final = ("total", "start_delay", "alignment", "snapshot", "upload", "prepare", "journal", "commit")

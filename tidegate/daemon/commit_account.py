@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.committable import Committable
+from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.ids import Attempt, Producer
 
 ENDED_MAX: Final = 10_000

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from tidegate.clock import monotonic_ms
+from tidegate.committable import Committable
 from tidegate.coordinator.events import (
     AckRefused,
     AppendCheckpoint,
@@ -35,7 +36,7 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.journal import AppendUnsettled
 from tidegate.coordinator.permit import CommitPermit
-from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.checkpoint_summary import checkpoint_line, derive_duration_s
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.ordered import CheckpointDesk

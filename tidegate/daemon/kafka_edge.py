@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tidegate.committable import Committable
 from tidegate.coordinator.beginning import Unplaced
 from tidegate.coordinator.choice import Fate
 from tidegate.coordinator.ledger import Key
 from tidegate.coordinator.owner import Known
 from tidegate.coordinator.permit import CommitPermit
-from tidegate.coordinator.types import Committable, SourcePositions
+from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.owning import read_known
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition, TransactionalId

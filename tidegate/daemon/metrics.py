@@ -20,10 +20,11 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from tidegate.clock import SYSTEM_CLOCK
+from tidegate.committable import Committable
 from tidegate.coordinator.events import Event, Instruction
 from tidegate.coordinator.history import CheckpointHistory, CheckpointRecord, FailureHistory, FailureRecord
 from tidegate.coordinator.recovery import Offsets, merge_offsets
-from tidegate.coordinator.types import Committable, CompletedCheckpoint
+from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.broker_watch import Sign
 from tidegate.daemon.checkpoint_summary import PHASES, derive_duration_s, derive_state_bytes
 from tidegate.daemon.commit_account import CommitAccount

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.config.properties import UNUSABLE_KAFKA
 from tidegate.kafka.errors import PropertyRefused
 from tidegate.kafka.oauth import CLIENT, ENDPOINT, MECHANISM, SECRET
+from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     "bootstrap.servers": "bootstrap_servers",

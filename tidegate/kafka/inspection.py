@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.channel import ClientChannel
 from tidegate.kafka.connecting import connect

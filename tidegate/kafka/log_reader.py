@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from tidegate.clock import Clock
-from tidegate.coordinator.types import WrittenRange
+from tidegate.committable import WrittenRange
 from tidegate.ids import TopicPartition
 from tidegate.kafka.batches import BatchHeader, derive_headers
 from tidegate.kafka.connection import AskAgain, BrokerConnection

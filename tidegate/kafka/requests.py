@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.kafka.facts import OpenTransaction
 

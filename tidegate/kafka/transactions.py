@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.committable import Committable, WrittenRange
 from tidegate.ids import Producer, TopicPartition, TransactionalId
 from tidegate.kafka.batches import derive_first_sequence, derive_marker, derive_ranges
 from tidegate.kafka.broker_settings import read_id_lifetime_ms

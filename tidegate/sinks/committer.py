@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.committable import Committable, WrittenRange
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, TransactionalId
 from tidegate.kafka.errors import (

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.choice import Fate
 from tidegate.coordinator.ledger import Key, key_of
-from tidegate.coordinator.types import Committable, WrittenRange
 from tidegate.ids import Producer, TransactionalId
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription
 

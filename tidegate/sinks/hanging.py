@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.kafka.facts import (
     TRANSACTION_LOG,

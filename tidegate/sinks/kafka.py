@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.formats.record_limits import RecordLimits
 from tidegate.formats.records import OutputRecords
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TransactionalId

@@ -6,7 +6,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TopicPartition
 from tidegate.sinks.backlog import QueuedBarrier
 from tidegate.sinks.helper_threads import SinkThreads, taken

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.producer_properties import derive_producer_properties

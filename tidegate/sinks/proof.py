@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.committable import Committable, WrittenRange
 from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed, refused_record
 from tidegate.kafka.facts import CoordinatorState, PreparedView

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from tidegate.clock import describe_stamp
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.kafka.errors import SinkFailed, TransactionLost
 from tidegate.kafka.facts import LoggedRange

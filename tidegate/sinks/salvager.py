@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka as ck
 
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.kafka.connecting import PAUSE_S
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, SinkRefused

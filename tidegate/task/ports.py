@@ -13,7 +13,8 @@ from typing import Protocol
 
 import msgspec
 
-from tidegate.coordinator.types import Committable, SourcePositions, StateHandle
+from tidegate.committable import Committable
+from tidegate.coordinator.types import SourcePositions, StateHandle
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.state.base import StoredState

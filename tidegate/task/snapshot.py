@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidegate.coordinator.types import Ack, Committable, SourcePositions, StateHandle, StateKind
+from tidegate.committable import Committable
+from tidegate.coordinator.types import Ack, SourcePositions, StateHandle, StateKind
 from tidegate.ids import Attempt, OperatorName, Producer, StateId, StateName, SubtaskId
 from tidegate.task.barriers.handler import Notify
 from tidegate.task.ports import StateCapture

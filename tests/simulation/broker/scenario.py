@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from tests.simulation.broker.stages import Stage
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.errors import TidegateError
 from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, LoggedRange, Marker

@@ -22,7 +22,7 @@ from tests.simulation.broker.scenario import (
     timed_out,
 )
 from tests.simulation.broker.stages import Stage
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.facts import EndAnswer, Marker
 from tidegate.kafka.writer import Writer

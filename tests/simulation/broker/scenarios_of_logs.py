@@ -16,7 +16,7 @@ from tests.simulation.broker.scenario import (
 )
 from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import SMALL_BATCHES, Stage
-from tidegate.coordinator.types import Committable, WrittenRange
+from tidegate.committable import Committable, WrittenRange
 from tidegate.errors import TidegateError
 from tidegate.ids import TransactionalId
 from tidegate.kafka.facts import LoggedRange, Marker

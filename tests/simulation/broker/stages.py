@@ -14,7 +14,7 @@ from tests.simulation.broker.scripted_port import Fate, ScriptedPort
 from tests.support import clients
 from tests.support.kafka_proxy import PRODUCE, KafkaProxy, Request, Verdict
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.coordinator.types import Committable
+from tidegate.committable import Committable
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.formats.records import OutputRecords
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, TransactionalId
