@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tests.daemon.small_pipeline import pipeline
-from tidegate.checks.cluster import Cluster, SeenTopic
-from tidegate.checks.facts import ClusterFacts, MachineFacts, Need, Room, Use
-from tidegate.checks.findings import Finding, Level
+from tidegate.checks.facts import ClusterFacts, MachineFacts, Need, Room, SeenTopic, Use
+from tidegate.checks.findings import Finding, Severity
 from tidegate.checks.judge_cluster import Commands, judge_cluster
 from tidegate.checks.judge_machine import judge_machine
 from tidegate.checks.judge_topics import judge_topics
@@ -30,11 +29,13 @@ DEFAULTS = {
     "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.after.max.ms": "3600000",
     "max.message.bytes": "1048588",
+    "min.insync.replicas": "2",
+    "unclean.leader.election.enable": "false",
 }
 """Of a topic, as Kafka 4.3 has them."""
-SOUND = SeenTopic("", TopicFacts("id", 1), frozenset(), copies=3, min_in_sync=2, unclean=False)
+SOUND = SeenTopic("", TopicFacts("id", 1), copies=3, settings=DEFAULTS)
 VERSIONS = (BrokerVersion(1, "4.3"), BrokerVersion(2, "4.3"))
-BROKER = {"transactional.id.expiration.ms": "604800000"}
+BROKER = {"transactional.id.expiration.ms": 604_800_000, "transaction.max.timeout.ms": 900_000}
 SERVERS = ("kafka", "bootstrap.servers")
 RIGHT = Need("topic", "out", "Write", ("sinks", "out", "topic"), user="app", use="writing")
 MORE = """\
@@ -61,29 +62,35 @@ def of_topics(
     written: Mapping[str, str] | None = None,
     *,
     seen: SeenTopic = SOUND,
+    log: SeenTopic = SOUND,
     brokers: int = 3,
     loaded: LoadedPipeline | None = None,
 ) -> list[Finding]:
-    """Findings about a topic `in` and a topic `out`; settings are those of `DEFAULTS` with these changes, or none."""
+    """Findings about `in`, `out`, which is as `seen`, and the `log` of transactions: with these changes of settings."""
     loaded = loaded or pipeline()
-    topics = {"in": SOUND, "out": seen}
-    cluster = Cluster("c", topics, 900_000, brokers=brokers, internal={TRANSACTION_LOG: SOUND})
     settings = {
-        name: {} if changes is None else {**DEFAULTS, **changes} for name, changes in (("in", read), ("out", written))
+        name: {} if changes is None else {**one.settings, **changes}
+        for name, one, changes in (("in", SOUND, read), ("out", seen, written))
     }
+    topics = {
+        "in": msgspec.structs.replace(SOUND, settings=settings["in"]),
+        "out": msgspec.structs.replace(seen, settings=settings["out"]),
+    }
+    facts = ClusterFacts(topics, {TRANSACTION_LOG: log}, brokers)
     uses: Sequence[Use] = derive_uses(loaded, build_plan(loaded))
-    return judge_topics(loaded.settings, uses, ClusterFacts(cluster, settings=settings), COMMANDS)
+    return judge_topics(loaded.settings, uses, facts, COMMANDS)
 
 
 def of_cluster(journal: str = "j", *, timeout: str = "15m", brokers: int = 3, **changes: object) -> list[Finding]:
     """Findings about the cluster as a whole."""
     loaded = pipeline(timeout=timeout)
     sound = ClusterFacts(
-        Cluster("c", {"in": SOUND, "out": SOUND}, 900_000, brokers=brokers),
-        VERSIONS,
-        ClockReading(20, 5),
+        {"in": SOUND, "out": SOUND},
+        brokers=brokers,
+        versions=VERSIONS,
         broker_settings=BROKER,
         rights=((RIGHT, True),),
+        clock=ClockReading(20, 5),
         transactions_seen=True,
     )
     return judge_cluster(loaded.settings, msgspec.structs.replace(sound, **changes), COMMANDS, journal)
@@ -108,7 +115,7 @@ def of_machine(loaded: LoadedPipeline | None = None, **changes: object) -> list[
 
 def bad(findings: Sequence[Finding]) -> list[Finding]:
     """Those that are not in order."""
-    return [one for one in findings if one.level is not Level.OK]
+    return [one for one in findings if one.severity is not Severity.OK]
 
 
 def only(findings: Sequence[Finding]) -> Finding:

@@ -14,7 +14,8 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import ME, completed, positions
 from tests.daemon.small_pipeline import TEXT
-from tidegate.checks.survey import _compare
+from tidegate.checks.findings import derive_problem
+from tidegate.checks.judge_start import judge_comparison
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.journal import Journal
@@ -84,7 +85,8 @@ def refused(
         for one in checkpoints:
             journal.append_checkpoint(one)
     options = StartOptions(None if restore is None else RestoreOption(str(restore), repeat_output=True))
-    return [str(one.problem) for one in asyncio.run(_compare(loaded, plan, StoredTarget(stores, options)))]
+    comparison = asyncio.run(StoredTarget(stores, options).compare(plan))
+    return [str(derive_problem(loaded, one)) for one in judge_comparison(comparison)]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,13 @@ import pytest
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.daemon.small_pipeline import pipeline
-from tidegate.checks.cluster import Cluster, read_cluster
+from tests.support import clients
+from tidegate.checks.cluster import read_cluster
+from tidegate.checks.facts import BROKER_SETTINGS, MIN_IN_SYNC, UNCLEAN, ClusterFacts
 from tidegate.ids import TopicPartition
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TRANSACTION_LOG
 from tidegate.plan.build import build_plan
-from tidegate.settings.secrets import reveal
 
 pytestmark = pytest.mark.slow
 
@@ -30,24 +31,32 @@ def collected_sockets() -> Iterator[None]:
         gc.collect()
 
 
-def survey(timeout_s: float = 60.0, **words: object) -> Cluster:
+def survey(timeout_s: float = 60.0, **words: object) -> ClusterFacts:
     loaded = pipeline(**words)
-    return read_cluster(reveal(loaded.settings.kafka), build_plan(loaded), timeout_s)
+    return read_cluster(loaded, build_plan(loaded), timeout_s)
 
 
 def test_topics_with_their_settings_limits_and_rights_are_read(broker: SessionBroker, topics: TopicMaker) -> None:
     source = topics("in", 3)
     sink = topics("out", 1, {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"})
     found = survey(servers=broker.bootstrap, source=source, sink=sink, start="{0: 0, 7: 1}")
-    assert found.cluster_id
-    assert (found.brokers, found.may_transact, found.may_mirror) == (1, True, True)
-    assert found.max_transaction_timeout_ms == 900_000
+    assert found.brokers == len(found.versions) == 1
+    rights = {(need.resource, need.name, need.operation) for need, had in found.rights if had}
+    assert rights == {
+        ("topic", source, "Read"),
+        ("topic", sink, "Write"),
+        ("topic", sink, "Read"),
+        ("transactional-id", "check.", "Write"),
+        ("group", "check", "Read"),
+    }
+    assert found.broker_settings == dict(zip(BROKER_SETTINGS, (900_000, 604_800_000), strict=True))
     assert found.offsets == {TopicPartition(source, 0): (0, 0)}
     seen = found.topics[source]
     assert seen.facts is not None
     assert (seen.facts.partitions, len(seen.facts.topic_id)) == (3, 36)
-    assert (seen.copies, seen.min_in_sync, seen.unclean) == (1, 1, False)
-    assert found.topics[sink].unclean
+    assert (seen.copies, seen.number(MIN_IN_SYNC), seen.settings[UNCLEAN]) == (1, 1, "false")
+    assert found.topics[sink].settings[UNCLEAN] == "true"
+    clients.producer({"bootstrap.servers": broker.bootstrap, "transactional.id": sink}).init_transactions(60)
     again = survey(servers=broker.bootstrap, source=source + "-typo", sink=sink)
     assert again.internal[TRANSACTION_LOG].copies == 1
     missing = again.topics[source + "-typo"]

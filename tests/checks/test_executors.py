@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tidegate.checks.executors import SlotLook, judge_executors, make_look
-from tidegate.checks.findings import Level
+from tidegate.checks.findings import Severity
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.storage.local import LocalStorage
@@ -31,14 +31,14 @@ def test_a_slot_with_a_disk_of_its_own_sees_another_directory(tmp_path: Path) ->
     look = make_look(Opener(there, NO_OPTIONS), there, "secret")(0)
     assert "does not see what the daemon has written" in look.trouble
     (one,) = judge_executors([look], look.version)
-    assert (one.check, one.level) == ("executors", Level.PROBLEM)
-    assert "mount it on that host" in one.mend
+    assert (one.check, one.severity) == ("executors", Severity.PROBLEM)
+    assert "mount it on that host" in one.remedy
 
 
 def test_all_slots_are_one_finding_and_other_versions_of_tidegate_are_named() -> None:
     looks = [SlotLook(slot, f"host-{slot % 2}", "1.0") for slot in range(4)]
     (one,) = judge_executors(looks, "1.0")
-    assert (one.level, one.found) == (Level.OK, "4 slots on host-0, host-1, with the same checkpoint directory")
+    assert (one.severity, one.value) == (Severity.OK, "4 slots on host-0, host-1, with the same checkpoint directory")
     (other,) = judge_executors(looks, "1.1")
-    assert other.level is Level.PROBLEM
-    assert "1.0 on host-0" in other.found
+    assert other.severity is Severity.PROBLEM
+    assert "1.0 on host-0" in other.value

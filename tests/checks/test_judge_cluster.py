@@ -8,10 +8,9 @@ import pytest
 from tests.checks.deployments import BROKER, COMMANDS, RIGHT, SERVERS, VERSIONS, bad, of_cluster, only
 from tests.daemon.small_pipeline import pipeline
 from tidegate.checks.facts import Need, OtherWriter, Wait
-from tidegate.checks.findings import CHECKS, Finding, Level
+from tidegate.checks.findings import CHECKS, Finding, Severity
 from tidegate.checks.judge_cluster import Commands, judge_rights
-from tidegate.checks.outage import derive_unattended_ms
-from tidegate.checks.uses import PRINCIPAL, derive_needs
+from tidegate.checks.uses import PRINCIPAL, derive_needs, derive_unattended_ms
 from tidegate.ids import Attempt, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.facts import CoordinatorState, OpenTransaction, TransactionListing
 from tidegate.kafka.inspection import ClockReading, derive_clock
@@ -20,7 +19,7 @@ from tidegate.plan.build import build_plan
 from tidegate.sinks.hanging import Hanging, Verdict
 from tidegate.sinks.naming import TransactionalName
 
-WARNING, PROBLEM = Level.WARNING, Level.PROBLEM
+UNKNOWN, WARNING, PROBLEM = Severity.UNKNOWN, Severity.WARNING, Severity.PROBLEM
 UNATTENDED_MS = derive_unattended_ms(pipeline().settings)
 PART = TopicPartition("out", 3)
 
@@ -48,28 +47,28 @@ def test_a_sound_cluster_is_ok_in_every_check() -> None:
 def test_versions_and_brokers() -> None:
     old = BrokerVersion(2, "2.8", ("DescribeTransactions",))
     one = only(of_cluster(versions=(*VERSIONS[:1], old)))
-    assert (one.check, one.level, one.path) == ("broker-version", PROBLEM, SERVERS)
-    assert "broker 2 is 2.8 and does not answer DescribeTransactions" in one.found
+    assert (one.check, one.severity, one.place) == ("broker-version", PROBLEM, SERVERS)
+    assert "broker 2 is 2.8 and does not answer DescribeTransactions" in one.value
     mixed = only(of_cluster(versions=(BrokerVersion(1, "4.2"), BrokerVersion(2, "4.3"))))
-    assert (mixed.level, mixed.found) == (WARNING, "4.2 and 4.3")
-    assert (only(of_cluster(brokers=1)).check, only(of_cluster(brokers=1)).level) == ("brokers", WARNING)
+    assert (mixed.severity, mixed.value) == (WARNING, "4.2 and 4.3")
+    assert (only(of_cluster(brokers=1)).check, only(of_cluster(brokers=1)).severity) == ("brokers", WARNING)
 
 
 @pytest.mark.parametrize(
     ("reading", "level"),
     [
-        (ClockReading(5_000, 0), Level.OK),
+        (ClockReading(5_000, 0), Severity.OK),
         (ClockReading(5_001, 0), WARNING),
         (ClockReading(-5_001, 0), WARNING),
-        (ClockReading(5_400, 400), Level.OK),
-        (None, WARNING),
+        (ClockReading(5_400, 400), Severity.OK),
+        (None, UNKNOWN),
     ],
 )
 def test_a_clock_is_wrong_only_beyond_what_the_reading_is_uncertain_by(
-    reading: ClockReading | None, level: Level
+    reading: ClockReading | None, level: Severity
 ) -> None:
     (one,) = [one for one in of_cluster(clock=reading) if one.check == "clock"]
-    assert one.level is level
+    assert one.severity is level
 
 
 def test_the_controllers_clock_is_read_from_the_middle_of_the_question() -> None:
@@ -82,19 +81,27 @@ def test_the_controllers_clock_is_read_from_the_middle_of_the_question() -> None
 
 def test_the_transaction_timeout_against_the_brokers_limit() -> None:
     one = only(of_cluster(timeout="20m"))
-    assert (one.check, one.level, one.path) == ("transaction-timeout", PROBLEM, ("checkpoints", "transaction_timeout"))
-    assert one.mend == "checkpoints: {transaction_timeout: 15m}; or transaction.max.timeout.ms=1200000 at every broker"
+    assert (one.check, one.severity, one.prevents_start) == ("transaction-timeout", PROBLEM, True)
+    assert one.place == ("checkpoints", "transaction_timeout")
+    assert one.value == "20m is more than the brokers allow (transaction.max.timeout.ms)"
+    assert (
+        one.remedy == "checkpoints: {transaction_timeout: 15m}; or transaction.max.timeout.ms=1200000 at every broker"
+    )
 
 
 @pytest.mark.parametrize(
     ("lifetime", "level"),
-    [(UNATTENDED_MS, PROBLEM), (UNATTENDED_MS + 1, WARNING), (259_199_999, WARNING), (259_200_000, Level.OK)],
+    [(UNATTENDED_MS, PROBLEM), (UNATTENDED_MS + 1, WARNING), (259_199_999, WARNING), (259_200_000, Severity.OK)],
 )
-def test_the_expiration_of_transactional_ids_is_compared_with_outages(lifetime: int, level: Level) -> None:
-    settings = {name: str(lifetime) for name in BROKER}
+def test_the_expiration_of_transactional_ids_is_compared_with_outages(lifetime: int, level: Severity) -> None:
+    settings = {**BROKER, "transactional.id.expiration.ms": lifetime}
     (one,) = [one for one in of_cluster(broker_settings=settings) if one.check == "id-expiration"]
-    assert one.level is level
-    assert only(of_cluster(broker_settings={})).level is WARNING
+    assert one.severity is level
+
+
+def test_limits_that_are_hidden_are_unknown() -> None:
+    found = {(one.check, one.severity) for one in bad(of_cluster(broker_settings={}))}
+    assert found == {("transaction-timeout", UNKNOWN), ("id-expiration", UNKNOWN)}
 
 
 def missing(*needs: Need, commands: Commands = COMMANDS) -> list[Finding]:
@@ -102,29 +109,30 @@ def missing(*needs: Need, commands: Commands = COMMANDS) -> list[Finding]:
 
 
 def test_all_that_is_missing_of_a_resource_is_one_command() -> None:
-    read = msgspec.structs.replace(RIGHT, operation="Read", level=WARNING)
+    read = msgspec.structs.replace(RIGHT, operation="Read", severity=WARNING)
     (one,) = missing(RIGHT, read)
-    assert (one.level, one.subject, one.path) == (PROBLEM, "topic out", RIGHT.path)
-    assert one.mend == (
+    assert (one.severity, one.subject, one.place) == (PROBLEM, "topic out", RIGHT.place)
+    assert one.remedy == (
         "kafka-acls.sh --bootstrap-server b:9092 --add --allow-principal User:app "
         "--operation Write --operation Read --topic out"
     )
-    assert [one.level for one in missing(read)] == [WARNING]
+    assert (one.value, one.prevents_start) == ("the user of `kafka:` lacks Write for writing, Read for writing", True)
+    assert [(one.severity, one.prevents_start) for one in missing(read)] == [(WARNING, False)]
 
 
 def test_ids_are_granted_by_prefix_the_cluster_by_no_name_and_a_secured_one_by_an_administrator() -> None:
     ids = Need("transactional-id", "check.", "Write", ("name",), user="app")
     cluster = Need("cluster", "", "DescribeConfigs", SERVERS, WARNING, user="app")
     whole, prefixed = missing(ids, cluster, commands=Commands("b:9092", secured=True))
-    assert prefixed.mend.endswith("--transactional-id check. --resource-pattern-type prefixed")
-    assert whole.mend.endswith("--operation DescribeConfigs --cluster")
-    assert "--command-config ADMIN.properties" in whole.mend
+    assert prefixed.remedy.endswith("--transactional-id check. --resource-pattern-type prefixed")
+    assert whole.remedy.endswith("--operation DescribeConfigs --cluster")
+    assert "--command-config ADMIN.properties" in whole.remedy
 
 
 def test_needs_are_what_the_operations_page_lists_for_each_user() -> None:
     loaded = pipeline()
     needs = {(one.resource, one.name, one.operation): one for one in derive_needs(loaded, build_plan(loaded))}
-    required = {key for key, need in needs.items() if need.level is PROBLEM}
+    required = {key for key, need in needs.items() if need.severity is PROBLEM}
     assert required == {
         ("topic", "in", "Read"),
         ("topic", "out", "Write"),
@@ -139,10 +147,10 @@ def test_ids_of_others_under_the_name() -> None:
     mine = [listing(own("j"), CoordinatorState.ONGOING), listing(own("k"))]
     assert bad(of_cluster(listings=tuple(mine))) == []
     another = only(of_cluster(listings=(*mine, listing(own("k"), CoordinatorState.ONGOING))))
-    assert (another.check, another.level) == ("other-ids", PROBLEM)
-    assert "journal k" in another.found
+    assert (another.check, another.severity) == ("other-ids", PROBLEM)
+    assert "journal k" in another.value
     stranger = only(of_cluster(listings=(listing("check.streams-1"),)))
-    assert (stranger.level, "check.streams-1" in stranger.found) == (WARNING, True)
+    assert (stranger.severity, "check.streams-1" in stranger.value) == (WARNING, True)
     longer = listing("check.eu.out.0.1-k.0", CoordinatorState.ONGOING)
     assert bad(of_cluster(listings=(longer,))) == [], "another pipeline, whose name begins as ours does"
     replays = tuple(listing(one) for one in ("check.dead-letters", "check.eu.dead-letters"))
@@ -153,8 +161,8 @@ def test_ids_of_others_under_the_name() -> None:
 def test_other_writers_are_named_once_for_each_topic() -> None:
     others = (OtherWriter("out", 7, "streams-1", 5), OtherWriter("out", 8, "", 5))
     one = only(of_cluster(others=others))
-    assert (one.check, one.level, one.subject) == ("other-writers", WARNING, "out")
-    assert one.found == "2 in the last day: streams-1"
+    assert (one.check, one.severity, one.subject) == ("other-writers", WARNING, "out")
+    assert one.value == "2 other producers in the last day: streams-1"
 
 
 @pytest.mark.parametrize(
@@ -168,11 +176,11 @@ def test_other_writers_are_named_once_for_each_topic() -> None:
     ],
 )
 def test_a_hanging_transaction_is_a_problem_unless_a_start_ends_it(
-    verdict: Verdict, owner: str | None, level: Level, command: bool
+    verdict: Verdict, owner: str | None, level: Severity, command: bool
 ) -> None:
     one = only(of_cluster(hanging=(hanging(verdict, owner),)))
-    assert (one.check, one.level, one.subject) == ("open-transactions", level, "out[3]")
-    assert ("abort --topic out --partition 3 --start-offset 42" in one.mend) is command
+    assert (one.check, one.severity, one.subject) == ("open-transactions", level, "out[3]")
+    assert ("abort --topic out --partition 3 --start-offset 42" in one.remedy) is command
 
 
 def test_an_open_transaction_of_another_program_is_a_warning_after_a_minute() -> None:
@@ -182,10 +190,10 @@ def test_an_open_transaction_of_another_program_is_a_warning_after_a_minute() ->
         Wait(PART, 3, own("j"), 600_000, own=True),
     )
     one = only(of_cluster(waits=waits))
-    assert (one.level, one.found) == (WARNING, "old is open for 1m from offset 2 on")
+    assert (one.severity, one.value) == (WARNING, "old is open for 1m from offset 2 on")
 
 
 def test_what_could_not_be_seen_is_not_called_ok() -> None:
     unseen = bad(of_cluster(transactions_seen=False))
     assert [one.check for one in unseen] == ["other-ids", "other-writers", "open-transactions"]
-    assert {one.level for one in unseen} == {WARNING}
+    assert {one.severity for one in unseen} == {UNKNOWN}

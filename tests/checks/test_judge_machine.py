@@ -11,7 +11,7 @@ import pytest
 from tests.checks.deployments import MACHINE, bad, of_machine, only
 from tests.daemon.small_pipeline import pipeline
 from tidegate.checks.facts import Room
-from tidegate.checks.findings import Level
+from tidegate.checks.findings import Severity
 from tidegate.checks.judge_machine import derive_files_needed
 from tidegate.checks.machine import read_machine
 from tidegate.config.load import LoadedPipeline, parse_pipeline
@@ -19,7 +19,7 @@ from tidegate.plan.build import build_plan
 from tidegate.storage.base import StorageError, StorageUnsupported
 from tidegate.storage.open import open_storage
 
-WARNING, PROBLEM = Level.WARNING, Level.PROBLEM
+WARNING, PROBLEM = Severity.WARNING, Severity.PROBLEM
 MIB = 1 << 20
 
 
@@ -41,34 +41,34 @@ def test_a_sound_machine_is_ok() -> None:
 
 def test_a_directory_that_fails_its_trial_is_a_problem_in_the_storages_words() -> None:
     one = only(of_machine(storage_trouble=StorageError("cannot write"), rooms=()))
-    assert (one.check, one.level, one.found) == ("checkpoint-directory", PROBLEM, "cannot write")
+    assert (one.check, one.severity, one.value) == ("checkpoint-directory", PROBLEM, "cannot write")
 
 
 @pytest.mark.parametrize(
-    ("error", "passing"),
+    ("error", "code"),
     [
-        (StorageError("away", errno="ESTALE"), True),
-        (StorageError("not yours", errno="EACCES"), False),
-        (StorageUnsupported("what is ftp://"), False),
+        (StorageError("away", errno="ESTALE"), 1),
+        (StorageError("not yours", errno="EACCES"), 2),
+        (StorageUnsupported("what is ftp://"), 2),
     ],
 )
-def test_a_problem_of_the_directory_or_its_disk_may_pass(error: StorageError, passing: bool) -> None:
-    assert only(of_machine(storage_trouble=error, rooms=())).passing is passing
-    assert only(of_machine(rooms=rooms(free_bytes=1))).passing
-    assert not only(of_machine(rooms=rooms(system="tmpfs"))).passing
+def test_a_problem_of_the_directory_or_its_disk_may_pass(error: StorageError, code: int) -> None:
+    assert only(of_machine(storage_trouble=error, rooms=())).exit_code == code
+    assert only(of_machine(rooms=rooms(free_bytes=1))).exit_code == 1
+    assert only(of_machine(rooms=rooms(system="tmpfs"))).exit_code == 2
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ramfs"])
 def test_a_directory_in_memory_is_a_problem(kind: str) -> None:
     one = only(of_machine(rooms=rooms(system=kind)))
-    assert (one.check, one.level, one.subject) == ("checkpoint-directory", PROBLEM, "/data")
+    assert (one.check, one.severity, one.subject) == ("checkpoint-directory", PROBLEM, "/data")
 
 
 def test_a_local_disk_is_a_warning_where_executors_are_elsewhere() -> None:
     standalone = changed("spark: {master: 'spark://host:7077', spark.authenticate.secret: abcdefgh}")
     one = only(of_machine(standalone))
-    assert (one.check, one.level) == ("checkpoint-directory", WARNING)
-    assert "spark://host:7077" in one.mend
+    assert (one.check, one.severity) == ("checkpoint-directory", WARNING)
+    assert "spark://host:7077" in one.remedy
     assert bad(of_machine(standalone, rooms=rooms(system="nfs4"))) == []
 
 
@@ -78,23 +78,23 @@ def test_a_local_disk_is_a_warning_where_executors_are_elsewhere() -> None:
         ({"free_bytes": 100 * MIB - 1}, PROBLEM),
         ({"free_bytes": 100 * MIB}, WARNING),
         ({"free_bytes": 1024 * MIB - 1}, WARNING),
-        ({"free_bytes": 1024 * MIB}, Level.OK),
+        ({"free_bytes": 1024 * MIB}, Severity.OK),
         ({"free_bytes": 1024 * MIB, "used_bytes": 400 * MIB}, WARNING),
         ({"free_inodes": 999}, PROBLEM),
-        ({"free_inodes": None}, Level.OK),
+        ({"free_inodes": None}, Severity.OK),
     ],
 )
-def test_disk_space_is_compared_with_what_the_directory_holds(changes: dict[str, int], level: Level) -> None:
+def test_disk_space_is_compared_with_what_the_directory_holds(changes: dict[str, int], level: Severity) -> None:
     one = next(one for one in of_machine(rooms=rooms(**changes)) if one.check == "disk-space")
-    assert (one.level, one.subject) == (level, "/data")
+    assert (one.severity, one.subject) == (level, "/data")
 
 
 def test_open_files() -> None:
     loaded = pipeline()
     needed = derive_files_needed(loaded.settings, build_plan(loaded), 1)
     assert needed >= 300
-    assert only(of_machine(open_files=needed - 1)).level is PROBLEM
-    assert only(of_machine(open_files=needed)).level is WARNING
+    assert only(of_machine(open_files=needed - 1)).severity is PROBLEM
+    assert only(of_machine(open_files=needed)).severity is WARNING
     assert bad(of_machine(open_files=2 * needed)) == []
     assert bad(of_machine(open_files=None)) == []
     rocks = changed("state: {backend: rocksdb}")
@@ -103,7 +103,7 @@ def test_open_files() -> None:
 
 def test_memory_and_processors_of_slots_that_run_here() -> None:
     many = changed("parallelism: 9")
-    assert {(one.check, one.level) for one in bad(of_machine(many, memory_bytes=500 * MIB))} == {
+    assert {(one.check, one.severity) for one in bad(of_machine(many, memory_bytes=500 * MIB))} == {
         ("memory", WARNING),
         ("cpus", WARNING),
     }
@@ -119,7 +119,7 @@ def test_this_machine_is_read(tmp_path: Path) -> None:
     assert here.used_bytes == 5000
     assert here.free_bytes > 0
     assert here.system
-    assert temporary.path == ()
+    assert temporary.place == ()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     assert facts.open_files == (None if hard == resource.RLIM_INFINITY else hard)
     assert facts.cpus >= 1

@@ -2,122 +2,125 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
 import pytest
 
-from tests.daemon.small_pipeline import TEXT, pipeline
-from tidegate.checks.cluster import Cluster, SeenTopic, _read_offsets
-from tidegate.checks.judge_start import derive_problems
-from tidegate.checks.start_problems import derive_exit_code
-from tidegate.config.errors import Problem
+from tests.coordinator.values import positions
+from tests.daemon.small_pipeline import pipeline
+from tidegate.checks.cluster import _look_rights_up, _read_offsets
+from tidegate.checks.facts import ClusterFacts, SeenTopic
+from tidegate.checks.findings import Finding, Severity, derive_exit_code, find_preventing
+from tidegate.checks.judge_start import judge_start
+from tidegate.checks.uses import derive_needs
 from tidegate.config.load import LoadedPipeline, parse_pipeline
-from tidegate.ids import OperatorName, TopicPartition
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.ids import TopicPartition
 from tidegate.kafka.facts import TopicFacts
 from tidegate.plan.build import build_plan
 
+SEEN = SeenTopic("", TopicFacts("id", 1))
+NO_CHANGES: Mapping[str, SeenTopic] = {}
 
-def judged(loaded: LoadedPipeline, cluster: Cluster) -> list[Problem]:
-    return [problem.problem for problem in derive_problems(loaded, build_plan(loaded), cluster)]
+
+def judged(
+    loaded: LoadedPipeline, topics: Mapping[str, SeenTopic] = NO_CHANGES, journal: JournalState | None = None
+) -> list[Finding]:
+    facts = ClusterFacts({"in": SEEN, "out": SEEN, **topics}, offsets={TopicPartition("in", 0): (3, 8)})
+    return list(judge_start(loaded, build_plan(loaded), facts, journal))
 
 
 @pytest.mark.parametrize(
     ("seen", "words", "code"),
     [
-        (SeenTopic("UnknownTopicOrPartition", None, frozenset()), "does not exist", 2),
-        (SeenTopic("TopicAuthorizationFailed", None, frozenset()), "may not see", 2),
-        (SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE"])), "may not read", 2),
-        (SeenTopic("", TopicFacts("id", 2), frozenset(["DESCRIBE", "READ"]), (1,)), "no leader for partition 1", 0),
-        (SeenTopic("LeaderNotAvailable", None, frozenset()), "the broker says LeaderNotAvailable", 1),
+        (SeenTopic("UnknownTopicOrPartition", None), "does not exist", 2),
+        (SeenTopic("", TopicFacts("id", 2), leaderless=(1,)), "no leader for partition 1", 0),
+        (SeenTopic("LeaderNotAvailable", None), "the broker answers LeaderNotAvailable", 1),
     ],
 )
 def test_what_the_broker_says_of_a_topic_is_judged(seen: SeenTopic, words: str, code: int) -> None:
+    (found,) = judged(pipeline(), {"in": seen})
+    assert words in found.value
+    assert found.place == ("sources", "orders", "topic")
+    assert derive_exit_code(find_preventing([found], strict=False)) == code
+
+
+def test_a_topic_that_this_user_may_not_see_is_a_matter_of_rights() -> None:
     loaded = pipeline()
-    good = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "READ", "WRITE"]))
-    found = derive_problems(loaded, build_plan(loaded), Cluster("c", {"in": seen, "out": good}, None, brokers=3))
-    (problem,) = [each.problem for each in found]
-    assert words in problem.message
-    assert problem.path == "sources.orders.topic"
-    assert derive_exit_code(found) == code
+    assert judged(loaded, {"in": SeenTopic("TopicAuthorizationFailed", None)}) == []
 
 
 def test_X17_the_start_of_a_source_whose_positions_are_fixed_says_nothing_any_more() -> None:
     loaded = pipeline(start="{0: 9}")
-    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
-    cluster = Cluster("c", {"in": seen, "out": seen}, None, {TopicPartition("in", 0): (3, 8)}, brokers=3)
-    assert len(derive_problems(loaded, build_plan(loaded), cluster)) == 1
-    assert derive_problems(loaded, build_plan(loaded), cluster, [OperatorName("orders")]) == []
+    assert len(judged(loaded)) == 1
+    entry = SimpleNamespace(positions=(positions("orders", {"in": {0: 5}}),))
+    assert judged(loaded, NO_CHANGES, cast("Any", SimpleNamespace(newest_checkpoint=entry))) == []
 
 
 def test_more_slots_than_partitions_are_warned_of() -> None:
-    loaded = parse_pipeline(
-        TEXT.format(servers="h:1", directory="/tmp", timeout="15m", start="earliest", source="in", sink="out")
-        + "parallelism: 2\n",
-        "p.yaml",
-        {},
-    )
-    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
-    (warning,) = judged(loaded, Cluster("c", {"in": seen, "out": seen}, 900_000, brokers=3))
-    assert (warning.severity, warning.path) == ("warning", "parallelism")
+    loaded = parse_pipeline(f"{pipeline().source}parallelism: 2\n", "p.yaml", {})
+    (warning,) = judged(loaded)
+    assert (warning.severity, warning.place) == (Severity.WARNING, ("parallelism",))
 
 
-def test_a_sink_needs_the_right_to_write_and_an_offset_must_exist() -> None:
-    loaded = pipeline(start="{0: 9}")
-    seen = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "READ"]))
-    cluster = Cluster("c", {"in": seen, "out": seen}, 900_000, {TopicPartition("in", 0): (3, 8)}, brokers=3)
-    sink, start = judged(loaded, cluster)
-    assert start.message == "offset 9 is not in partition 0 of `in`"
+def test_an_offset_must_exist() -> None:
+    (start,) = judged(pipeline(start="{0: 9}"))
+    assert start.value == "offset 9 is not in partition 0 of `in`"
     assert start.remedy == "use 3 to 8"
-    assert "may not write" in sink.message
 
 
-def test_an_exactly_once_sink_needs_the_right_to_read_its_topic_as_well() -> None:
+class Rights:
+    """Of a user who may neither write transactions nor positions."""
+
+    def may_transact(self, _identity: object) -> bool:
+        return False
+
+    def may_mirror(self, _group: str, _topic: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("operations", "missing"),
+    [
+        (frozenset(), set()),
+        ({"DESCRIBE", "READ"}, {("out", "Write")}),
+        ({"DESCRIBE", "WRITE"}, {("in", "Read"), ("out", "Read")}),
+    ],
+)
+def test_rights_on_topics_are_those_that_their_descriptions_list(
+    operations: set[str], missing: set[tuple[str, str]]
+) -> None:
+    """An exactly-once sink reads its topic as well. A broker that lists none says nothing."""
     loaded = pipeline()
-    may_read = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "READ"]))
-    may_write = SeenTopic("", TopicFacts("id", 1), frozenset(["DESCRIBE", "WRITE"]))
-    (problem,) = judged(loaded, Cluster("c", {"in": may_read, "out": may_write}, None, brokers=3))
-    assert (problem.path, problem.remedy) == ("sinks.out.topic", "grant READ on it")
+    plan, seen = build_plan(loaded), SeenTopic("", TopicFacts("id", 1), frozenset(operations))
+    found = _look_rights_up(cast("Any", Rights()), derive_needs(loaded, plan), plan, {"in": seen, "out": seen})
+    lacking = {(need.name, need.operation) for need, had in found if not had}
+    assert lacking == missing | {("check.", "Write"), ("check", "Read")}
 
 
-def test_rights_on_what_bears_the_pipelines_name_are_told_at_the_name() -> None:
+def test_no_right_is_had_on_a_topic_that_this_user_may_not_see() -> None:
     loaded = pipeline()
-    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
-    cluster = Cluster("c", {"in": seen, "out": seen}, None, may_transact=False, may_mirror=False, brokers=3)
-    transact, mirror = judged(loaded, cluster)
-    assert (transact.path, transact.severity) == ("name", "error")
-    assert transact.remedy == "grant WRITE on transactional ids with the prefix `check.`"
-    assert (mirror.path, mirror.severity, mirror.remedy) == ("name", "warning", "grant READ on that group")
+    plan, hidden = build_plan(loaded), SeenTopic("TopicAuthorizationFailed", None)
+    found = _look_rights_up(cast("Any", Rights()), derive_needs(loaded, plan), plan, {"in": hidden, "out": SEEN})
+    assert ("in", "Read") in {(need.name, need.operation) for need, had in found if not had}
 
 
 @pytest.mark.parametrize(
     ("unfit", "words"),
     [
-        ({"compacted": True}, "is compacted"),
-        ({"batch_bytes": 10_000}, "takes records of 10000 bytes at most"),
+        ({"cleanup.policy": "compact"}, "is compacted"),
+        ({"max.message.bytes": "10000"}, "takes records of 10000 bytes at most"),
         ({}, ""),
-        ({"compacted": False, "batch_bytes": 1_048_588}, ""),
+        ({"cleanup.policy": "delete", "max.message.bytes": "1048588"}, ""),
     ],
 )
-def test_a_topic_that_cannot_take_every_dead_letter_is_refused(unfit: dict[str, Any], words: str) -> None:
-    text = TEXT.format(servers="h:1", directory="/tmp", timeout="15m", start="earliest", source="in", sink="out")
-    text = text.replace("start: earliest", "bad_records: dead-letter") + "dead_letters: {topic: dead}\n"
-    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
-    topics = {"in": seen, "out": seen, "dead": msgspec.structs.replace(seen, **unfit)}
-    found = judged(parse_pipeline(text, "p.yaml", {}), Cluster("c", topics, None, brokers=3))
-    assert [(one.path, words in one.message) for one in found] == ([("dead_letters.topic", True)] if words else [])
-
-
-@pytest.mark.parametrize(("key", "refused"), [("", True), (", key: id", False)])
-def test_a_compacted_topic_takes_no_record_of_a_sink_without_a_key(key: str, refused: bool) -> None:
-    text = TEXT.format(servers="h:1", directory="/tmp", timeout="15m", start="earliest", source="in", sink="out" + key)
-    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
-    topics = {"in": seen, "out": msgspec.structs.replace(seen, compacted=True)}
-    found = judged(parse_pipeline(text, "p.yaml", {}), Cluster("c", topics, None, brokers=3))
-    assert [(one.path, one.remedy) for one in found] == (
-        [("sinks.out.topic", "set `key` of the sink, or change the topic's cleanup.policy")] if refused else []
-    )
+def test_a_topic_that_cannot_take_every_dead_letter_is_refused(unfit: dict[str, str], words: str) -> None:
+    text = pipeline().source.replace("start: earliest", "bad_records: dead-letter") + "dead_letters: {topic: dead}\n"
+    found = judged(parse_pipeline(text, "p.yaml", {}), {"dead": msgspec.structs.replace(SEEN, settings=unfit)})
+    assert [(one.place, words in one.value) for one in found] == ([(("dead_letters", "topic"), True)] if words else [])
 
 
 def test_a_start_by_offsets_is_compared_with_what_read_committed_readers_see() -> None:
@@ -127,15 +130,13 @@ def test_a_start_by_offsets_is_compared_with_what_read_committed_readers_see() -
         return {part: SimpleNamespace(offset={-2: 3, -1: (9, 7)[isolation]}[spec]) for part, spec in wanted.items()}
 
     client = cast("Any", SimpleNamespace(list_partition_offsets=list_partition_offsets))
-    seen = {"in": SeenTopic("", TopicFacts("id", 1), frozenset())}
+    seen = {"in": SEEN}
     offsets = _read_offsets(client, build_plan(pipeline(start="{0: 8}")), seen)
     assert offsets == {TopicPartition("in", 0): (3, 7)}
 
 
-def test_every_topic_that_a_sink_may_choose_is_looked_at() -> None:
-    text = TEXT.format(servers="h:1", directory="/tmp", timeout="15m", start="earliest", source="in", sink="out")
-    text = text.replace("topic: out", "topic: {expression: \"'a'\", allow: [a, b]}")
-    seen = SeenTopic("", TopicFacts("id", 1), frozenset())
-    topics = {"in": seen, "a": seen, "b": SeenTopic("UnknownTopicOrPartition", None, frozenset())}
-    (problem,) = judged(parse_pipeline(text, "p.yaml", {}), Cluster("c", topics, None, brokers=3))
-    assert (problem.path, problem.message) == ("sinks.out.topic.allow.1", "the topic `b` does not exist")
+def test_every_topic_that_a_sink_may_choose_is_judged() -> None:
+    text = pipeline().source.replace("topic: out", "topic: {expression: \"'a'\", allow: [a, b]}")
+    loaded = parse_pipeline(text, "p.yaml", {})
+    (found,) = judged(loaded, {"a": SEEN, "b": SeenTopic("UnknownTopicOrPartition", None)})
+    assert (found.place, found.value) == (("sinks", "out", "topic", "allow", 1), "the topic `b` does not exist")

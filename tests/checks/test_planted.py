@@ -14,11 +14,11 @@ import pytest
 
 from tests.conftest import SessionBroker, TopicMaker
 from tests.support import clients
-from tidegate.checks.findings import Level, is_kept
-from tidegate.cli.connect import find_problems
-from tidegate.cli.doctor import find
+from tidegate.checks.findings import Severity, is_kept
+from tidegate.cli.connect import find_findings, find_problems
 from tidegate.cli.main import run_command
 from tidegate.config.load import LoadedPipeline, parse_pipeline
+from tidegate.daemon.choosing import NO_OPTIONS
 from tidegate.kafka.inspection import Inspector
 from tidegate.plan.build import build_plan
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 SCHEMA: Final = {"id": "bigint", "at": "timestamp", "gone": "boolean"}
 MEMORY: Final = Path("/dev/shm")
-WARNING, PROBLEM = Level.WARNING, Level.PROBLEM
+WARNING, PROBLEM = Severity.WARNING, Severity.PROBLEM
 SOURCES: Final = {
     "brief": {"retention.ms": "60000"},
     "small": {"retention.bytes": "1000000"},
@@ -129,17 +129,20 @@ def test_every_planted_misconfiguration_is_found_and_nothing_else(
         words["sinks"][sink]["from"] = source
     loaded = load(words)
     with visit(broker.bootstrap, names["shared"], f"{pipeline}.another-program"):
-        findings = find(loaded, build_plan(loaded))
+        findings = find_findings(loaded, build_plan(loaded), NO_OPTIONS, deep=True)
     shown = {topic: name for name, topic in names.items()} | {str(memory): "memory"}
     found = {
-        (one.check, shown.get(one.subject, one.subject), one.level) for one in findings if one.level is not Level.OK
+        (one.check, shown.get(subject, subject), one.severity)
+        for one in findings
+        if one.severity is not Severity.OK
+        for subject in [loaded.display(one.place) if one.check == "start" else one.subject]
     }
     assert found >= PLANTED
     assert {(check, subject) for check, subject, _ in found - PLANTED} <= ALSO
-    assert all(one.mend for one in findings if one.level is PROBLEM and one.check != "start")
+    assert all(one.remedy for one in findings if one.severity is PROBLEM and one.check != "start")
     assert not is_kept(findings)
     (opened,) = [one for one in findings if one.check == "open-transactions"]
-    assert opened.found == "none that hangs; 1 open in order"
+    assert opened.value == "none that hangs; 1 open in order"
 
 
 def test_a_sound_deployment_is_ok_but_for_its_one_broker(
@@ -154,7 +157,7 @@ def test_a_sound_deployment_is_ok_but_for_its_one_broker(
     assert run_command(["doctor", str(path), "--format", "json"]) == 0
     document_ = json.loads(capsys.readouterr().out)
     assert document_["exactly_once"] is True
-    assert [one["check"] for one in document_["findings"] if one["level"] != "ok"] == ["brokers"]
+    assert [one["check"] for one in document_["findings"] if one["severity"] != "ok"] == ["brokers"]
 
 
 def test_a_strict_start_is_refused_where_another_one_is_only_warned(

@@ -33,8 +33,8 @@ def test_an_address_that_means_every_machine_itself_is_a_warning(spark: str, add
     """As Debian writes the machine's own name into /etc/hosts. It works where all executors are on the machine."""
     loaded = parse_pipeline(FILE.format(spark=spark), "orders.yaml", {})
     found = find_address_problems(loaded, lambda _: address)
-    assert [one.refuses for one in found] == ([False] if said else [])
-    assert all(said in one.problem.message for one in found)
+    assert [one.prevents_start for one in found] == ([False] if said else [])
+    assert all(said in one.value for one in found)
 
 
 @pytest.mark.parametrize("address", ["fd00::1", "[fd00::1]", "::1"])
@@ -43,6 +43,6 @@ def test_an_address_of_ipv6_is_refused_because_the_daemon_and_slots_listen_on_ip
     given = f"spark.driver.host: '{address}'"
     texts = [FILE.format(spark=f"{{master: {master}, {given}}}") for master in ("yarn", "local")]
     (found,), elsewhere = [find_address_problems(parse_pipeline(text, "orders.yaml", {})) for text in texts]
-    assert (found.refuses, found.problem.path) == (True, "spark.spark.driver.host")
-    assert f"`spark.driver.host` is {address}" in found.problem.message
+    assert (found.prevents_start, found.place) == (True, ("spark", "spark.driver.host"))
+    assert f"`spark.driver.host` is {address}" in found.value
     assert elsewhere == [], "slots of a local master reach it by loopback"

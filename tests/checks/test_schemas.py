@@ -15,6 +15,7 @@ from tests.formats.protobuf.any_protobuf import file_of, text_of
 from tests.support.registry import FakeRegistry, answer_with
 from tidegate.checks import patience
 from tidegate.checks import schemas as start_schemas
+from tidegate.checks.findings import Severity
 from tidegate.checks.registrations import check_registrations, register_schemas
 from tidegate.checks.registry_access import open_registry
 from tidegate.checks.schemas import Ask, resolve_schemas
@@ -99,7 +100,7 @@ def register(loaded: LoadedPipeline) -> int:
 
 def refusals(loaded: LoadedPipeline) -> list[str]:
     found = asyncio.run(check_registrations(loaded, build_plan(loaded), 0.0))
-    return [f"{one.exit_code if one.refuses else 0} {one.problem.path}: {one.problem.message}" for one in found]
+    return [f"{one.exit_code if one.prevents_start else 0} {loaded.display(one.place)}: {one.value}" for one in found]
 
 
 def test_a_file_beside_the_pipeline_file_gives_the_columns(load: Load, tmp_path: Path) -> None:
@@ -288,7 +289,7 @@ def test_a_registry_that_is_away_is_waited_for_only_where_a_copy_is_missing(
     register(loaded)
     fake.trouble = AWAY
     (found,) = asyncio.run(check_registrations(loaded, build_plan(loaded), 3600.0))
-    assert found.problem.severity == "warning"
+    assert found.severity is Severity.WARNING
     assert "waiting for the registry" not in caplog.text
 
 

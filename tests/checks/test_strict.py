@@ -15,10 +15,9 @@ from kafka.errors import KafkaTimeoutError
 
 from tests.checks.deployments import MACHINE
 from tests.daemon.small_pipeline import pipeline
-from tidegate.checks import examine, survey
-from tidegate.checks.cluster import Cluster
-from tidegate.checks.facts import MachineFacts
-from tidegate.checks.start_problems import StartProblem, derive_exit_code
+from tidegate.checks import survey
+from tidegate.checks.facts import ClusterFacts, Comparison, MachineFacts
+from tidegate.checks.findings import Finding, derive_exit_code, find_preventing
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.coordinator.journal_state import EMPTY
 from tidegate.errors import TidegateError
@@ -52,7 +51,7 @@ def problems_of(
     openable: bool = True,
     brokers: Exception | None = None,
     machine: MachineFacts = MACHINE,
-) -> list[StartProblem]:
+) -> list[Finding]:
     """Of a start for which all else is in order."""
     loaded = strict()
 
@@ -67,25 +66,29 @@ def problems_of(
         if brokers is not None:
             raise brokers
 
+    def read_details(*what: object) -> object:
+        if brokers is not None:
+            raise brokers
+        return what[2]
+
     for name, answer in (
         ("find_runtime_problems", returning([])),
         ("check_registrations", awaiting([])),
-        ("_survey", awaiting(Cluster("c", {}, 900_000))),
-        ("derive_problems", returning([])),
-        ("_other_logins", returning([])),
-        ("_compare", awaiting([])),
-    ):
-        monkeypatch.setattr(survey, name, answer)
-    for name, answer in (
+        ("read_cluster", returning(ClusterFacts({}))),
+        ("judge_start", returning([])),
+        ("_try_other_logins", returning([])),
         ("read_machine", read_machine),
-        ("read_cluster_facts", read_cluster_facts),
+        ("read_details", read_details),
         ("judge_cluster", returning([])),
         ("judge_topics", returning([])),
     ):
-        monkeypatch.setattr(examine, name, answer)
-    target = SimpleNamespace(try_storage=probe, read_journal=awaiting(EMPTY)) if openable else storage
-    look = survey.check_start(loaded, build_plan(loaded), cast("Any", target), 1.0)
-    return asyncio.run(look)
+        monkeypatch.setattr(survey, name, answer)
+    target = storage
+    if openable:
+        asked = {"try_storage": probe, "read_journal": awaiting(EMPTY), "compare": awaiting(Comparison())}
+        target = cast("Any", SimpleNamespace(**asked))
+    found = survey.survey(loaded, build_plan(loaded), cast("Any", target), 1.0, deep=True)
+    return find_preventing(asyncio.run(found), strict=True)
 
 
 def failing(number: int) -> StorageError:
@@ -118,14 +121,14 @@ def test_brokers_that_stop_answering_may_come_back(
     monkeypatch: pytest.MonkeyPatch, error: TidegateError | OSError, code: int
 ) -> None:
     (found,) = problems_of(monkeypatch, brokers=error)
-    assert "the brokers stopped answering" in found.text
+    assert "the brokers stopped answering" in found.value
     assert derive_exit_code([found]) == code
 
 
 def test_a_disk_that_another_program_has_filled_may_be_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
     room = msgspec.structs.replace(MACHINE.rooms[0], free_bytes=90 << 20)
     found = problems_of(monkeypatch, machine=msgspec.structs.replace(MACHINE, rooms=(room, MACHINE.rooms[1])))
-    assert [one.problem.path for one in found] == ["checkpoints.directory"]
+    assert [one.place for one in found] == [("checkpoints", "directory")]
     assert derive_exit_code(found) == 1
 
 

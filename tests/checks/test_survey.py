@@ -19,7 +19,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import confluent_kafka as ck
-import msgspec
 import pytest
 
 from tests.checks.shop import SPARK, Document, Shop, set_in
@@ -346,19 +345,6 @@ def test_X17_a_taken_http_port_is_told_by_both_unless_it_is_this_pipelines_own_d
         assert shop.validate() == (0, [])
         taken.shutdown()
         thread.join()
-
-
-def test_what_refuses_a_start_is_ranked_by_what_a_person_has_to_mend(shop: Shop) -> None:
-    from tidegate.checks.start_problems import StartProblem, derive_exit_code
-    from tidegate.config.errors import Problem
-
-    error = Problem("p", 1, 1, "name", "wrong")
-    warning = msgspec.structs.replace(error, severity="warning")
-    assert derive_exit_code([]) == 0
-    assert derive_exit_code([StartProblem(warning, 2)]) == 0
-    assert derive_exit_code([StartProblem(error, 1)]) == 1
-    assert derive_exit_code([StartProblem(error, 1), StartProblem(error, 4)]) == 4
-    assert derive_exit_code([StartProblem(error, 1), StartProblem(error, 4), StartProblem(error, 2)]) == 2
 
 
 def test_slots_of_another_python_are_refused_alike_before_spark(shop: Shop) -> None:

@@ -38,13 +38,13 @@ def test_connect_asks_with_the_options_of_the_run(
     """The chart's check refused every upgrade with `start.beginAnew`: it asked without."""
     asked = []
 
-    async def check(*given: object) -> list[object]:
+    async def check(*given: object, **_named: object) -> list[object]:
         target = given[2]
         assert isinstance(target, StoredTarget)
         asked.append(target._options)
         return []
 
-    monkeypatch.setattr("tidegate.cli.connect.check_start", check)
+    monkeypatch.setattr("tidegate.cli.connect.survey", check)
     file = tmp_path / "shop.yaml"
     head = HEAD.replace("/nowhere/shop", str(tmp_path / "checkpoints"))
     file.write_text(f"{head}http: {{port: 0}}\n{TOTALS}", encoding="utf-8")
@@ -56,14 +56,16 @@ def test_connect_reads_a_journal_with_a_gap_as_its_run_does(tmp_path: Path, monk
     """The words that the refusal names led to the same refusal, though the run takes them."""
     refused = []
 
-    async def check(_loaded: object, _plan: object, target: StoredTarget, _patience_s: float) -> list[object]:
+    async def check(
+        _loaded: object, _plan: object, target: StoredTarget, *_more: object, **_named: object
+    ) -> list[object]:
         try:
             await target.read_journal()
         except EntryMissing as error:
             refused.append(error.message)
         return []
 
-    monkeypatch.setattr("tidegate.cli.connect.check_start", check)
+    monkeypatch.setattr("tidegate.cli.connect.survey", check)
     directory = tmp_path / "checkpoints"
     journal = Journal(LocalStorage(str(directory)), ME, retained=2, id_reserve=5)
     journal.take_over(IDENTITY, 1)

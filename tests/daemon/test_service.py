@@ -15,8 +15,9 @@ from typing import Any, cast
 
 import pytest
 
+from tests.daemon.small_pipeline import pipeline
 from tests.waiting import PATIENCE_S, wait_until
-from tidegate.checks.start_problems import StartProblem, StartRefused
+from tidegate.checks.findings import StartRefused, prevent_start
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.service import Daemon
 from tidegate.daemon.status import PipelineState
@@ -165,7 +166,7 @@ def test_a_second_signal_before_that_ends_the_daemon_with_its_own_code(
     assert ("ending without a final checkpoint" in caplog.text) is not copying
 
 
-REFUSED = StartRefused([StartProblem(cast("Any", SimpleNamespace(severity="error", path=(), message="no journal")), 4)])
+REFUSED = StartRefused(pipeline(), [prevent_start((), "no journal", exit_code=4)])
 
 
 @pytest.mark.parametrize(

@@ -78,21 +78,24 @@ def test_a_user_with_just_the_listed_rights_runs_a_pipeline_over_tls_exactly_onc
     daemon = rig.daemon()
     code, words = validate(rig)
     assert code == 2
-    assert f"sources.orders.topic: the user of `kafka:` may not see the topic `{rig.topic['orders']}`" in words
+    assert f"sources.orders.topic: `topic {rig.topic['orders']}`: the user of `kafka:` lacks Read for reading" in words
     orders = next(one for one in examine(rig, 1) if one["subject"] == f"topic {rig.topic['orders']}")
-    assert (orders["level"], orders["path"]) == ("problem", "sources.orders.topic")
+    assert (orders["severity"], orders["path"]) == ("problem", "sources.orders.topic")
     assert f"--operation Read --operation DescribeConfigs --topic {rig.topic['orders']}" in orders["remedy"]
     secured.grant(USER, rights[:1])
     code, words = validate(rig)
     assert (code, words.count("\n")) == (0, 2), words
     assert ONE_BROKER in words
-    lacking = {one["subject"]: one["found"] for one in examine(rig, 0) if one["check"] == "permissions"}
+    lacking = {one["subject"]: one["value"] for one in examine(rig, 0) if one["check"] == "permissions"}
     assert lacking.keys() == {
         "cluster",
         "topic __transaction_state",
         *(f"topic {topic}" for topic in rig.topic.values()),
     }, "what is optional, see docs/operations/security.md"
-    assert lacking["cluster"] == "missing: DescribeConfigs, Describe, ClusterAction"
+    assert lacking["cluster"] == (
+        "the user of `kafka:` lacks DescribeConfigs for the brokers' limits, Describe for the cluster's clock, "
+        "ClusterAction for writing markers that Kafka has lost"
+    )
     rig.writer.start()
     rig.outputs.start()
     daemon.start().wait_running().wait_committed()

@@ -124,15 +124,15 @@ def test_brokers_and_operations_are_those_of_the_cluster(monkeypatch: pytest.Mon
     assert inspector.operations() == {"DESCRIBE"}
 
 
-def test_settings_of_a_broker_are_those_that_may_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_brokers_are_the_least_of_those_that_may_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
     def describe(resources: list[Any], config_filter: str) -> Any:
         asked.extend((one.resource_type.name, one.name, list(one.configs), config_filter) for one in resources)
-        return {"broker": {"1": {"a": {"value": 5}, "b": {"value": "x"}}}}
+        return {"broker": {"1": {"a": {"value": "5"}, "b": {"value": "7"}}, "2": {"a": {"value": "4"}}}}
 
-    assert client_of(monkeypatch, describe_configs=describe).broker_settings(["a", "b"]) == {"a": "5", "b": "x"}
-    assert asked == [("BROKER", "1", ["a", "b"], "all")], "also those that were never set"
+    assert client_of(monkeypatch, describe_configs=describe).broker_settings(["a", "b"]) == {"a": 4, "b": 7}
+    assert asked == [("BROKER", node, ["a", "b"], "all") for node in "12"], "also those that were never set"
     nothing = client_of(monkeypatch, describe_configs=lambda _resources, config_filter: {"broker": {}})
     assert nothing.broker_settings(["a"]) == {}
 

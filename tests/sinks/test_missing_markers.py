@@ -19,8 +19,9 @@ from tests.support.lost_markers import lose_markers
 from tests.support.secured_broker import Right, SecuredBroker
 from tests.waiting import PATIENCE_S, wait_until
 from tidegate.checks.cluster import read_cluster
-from tidegate.checks.details import read_cluster_facts
+from tidegate.checks.details import read_details
 from tidegate.committable import Committable
+from tidegate.coordinator.types import Committable
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenTransaction
@@ -197,9 +198,9 @@ def test_another_pipelines_transaction_is_told_and_left_alone(stage: Stage) -> N
 def test_doctor_finds_what_hangs_and_leaves_it_alone(stage: Stage) -> None:
     topics = {"source": "__consumer_offsets", "sink": stage.cases["foreign"].topic}
     loaded = pipeline(servers=stage.broker.bootstrap, **topics)
-    plan, kafka = build_plan(loaded), {"bootstrap.servers": stage.broker.bootstrap}
-    cluster = read_cluster(kafka, plan, PATIENCE_S)
-    facts = read_cluster_facts(loaded, plan, cluster, PATIENCE_S, LeapingClock())
+    plan = build_plan(loaded)
+    cluster = read_cluster(loaded, plan, PATIENCE_S)
+    facts = read_details(loaded, plan, cluster, PATIENCE_S, LeapingClock())
     assert [each.verdict for each in facts.hanging] == [Verdict.FOREIGN] * 2, "it is of another pipeline than `check`"
     assert {each.producer_id for each in facts.others} == {stage.cases["foreign"].one.producer.id}
     assert len(stage.opened("foreign")) == 2

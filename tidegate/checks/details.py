@@ -1,4 +1,7 @@
-"""Asks the brokers what the judges need. Changes nothing; a daemon that runs is not disturbed. Blocking."""
+"""Asks the brokers what takes longer than a start should wait, for `doctor` and for starts with `strict: true`.
+
+Nothing is changed, and a daemon that runs is not disturbed. Blocking.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,12 @@ from typing import Final
 
 import msgspec
 
-from tidegate.checks.cluster import OFFSETS_LOG, Cluster
-from tidegate.checks.facts import ClusterFacts, Need, OtherWriter, Wait
-from tidegate.checks.judge_cluster import ID_EXPIRATION
-from tidegate.checks.judge_topics import READ_SETTINGS
+from tidegate.checks.cluster import derive_unused_id
+from tidegate.checks.facts import OFFSETS_LOG, ClusterFacts, Need, OtherWriter, Wait
 from tidegate.checks.uses import derive_needs, derive_uses
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.config.load import LoadedPipeline
-from tidegate.ids import Attempt, OperatorName, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.client_properties import derive_login
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.kafka.facts import OpenTransaction, TransactionListing
@@ -27,7 +28,7 @@ from tidegate.plan.graph import Plan
 from tidegate.settings.secrets import reveal
 from tidegate.sinks.hanging import RIPE_S, Hanging
 from tidegate.sinks.mender import Mender
-from tidegate.sinks.naming import TransactionalName, derive_name, replay_id
+from tidegate.sinks.naming import derive_name, replay_id
 
 ANSWER_S: Final = 15.0
 DAY_MS: Final = 24 * 3600 * 1000
@@ -35,25 +36,19 @@ PARTITIONS_MAX: Final = 1000
 """Of outputs that are looked at for producers and open transactions."""
 
 
-def read_cluster_facts(
-    loaded: LoadedPipeline, plan: Plan, cluster: Cluster, timeout_s: float, clock: Clock = SYSTEM_CLOCK
+def read_details(
+    loaded: LoadedPipeline, plan: Plan, facts: ClusterFacts, timeout_s: float, clock: Clock = SYSTEM_CLOCK
 ) -> ClusterFacts:
-    """Raises BrokerUnavailable, KafkaRefused, KafkaError, OSError when the brokers do not answer any more."""
+    """Ask for the clock, try every right, look for transactions and producers in the outputs.
+
+    Raises BrokerUnavailable, KafkaRefused, KafkaError, OSError when the brokers do not answer any more.
+    """
     kafka = reveal(loaded.settings.kafka)
     inspector = Inspector(kafka, timeout_s)
     try:
-        there = [name for name, seen in {**cluster.topics, **cluster.internal}.items() if seen.facts is not None]
-        facts = ClusterFacts(
-            cluster,
-            tuple(inspector.versions()),
-            inspector.clock(),
-            inspector.topic_settings(there, READ_SETTINGS),
-            inspector.broker_settings([ID_EXPIRATION]),
-            tuple(_try_rights(loaded, plan, inspector, timeout_s)),
-        )
-        if not plan.exactly_once:
-            return facts
-        return _with_transactions(facts, kafka, plan, inspector, clock)
+        rights = tuple(_try_rights(loaded, plan, inspector, timeout_s))
+        facts = msgspec.structs.replace(facts, clock=inspector.clock(), rights=rights)
+        return _with_transactions(facts, kafka, plan, inspector, clock) if plan.exactly_once else facts
     finally:
         inspector.close()
 
@@ -105,19 +100,13 @@ def _has(inspector: Inspector, need: Need, operations: frozenset[str], plan: Pla
         case "group", _:
             return inspector.may_mirror(need.name, topic)
         case "transactional-id", _:
-            return inspector.may_transact(_unused_id(plan))
+            return inspector.may_transact(derive_unused_id(plan))
         case _, "ClusterAction":
             return bool({"CLUSTER_ACTION", "ALTER"} & operations)
         case _, "Describe":
             return "DESCRIBE" in operations
         case _:
             return "DESCRIBE_CONFIGS" in operations
-
-
-def _unused_id(plan: Plan) -> TransactionalId:
-    """Of no journal; attempts begin at 1."""
-    sink = next((one.name for one in plan.operators(SinkOperator)), OperatorName("none"))
-    return TransactionalName(plan.pipeline, sink, SlotIndex(0), Attempt(0), "none", 0).transactional_id
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
@@ -159,7 +148,7 @@ def _partitions(plan: Plan, facts: ClusterFacts) -> list[TopicPartition]:
     }
     found = []
     for topic in sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics} - refused):
-        seen = facts.cluster.topics[topic]
+        seen = facts.topics[topic]
         if seen.facts is not None and not seen.leaderless:
             found += [TopicPartition(topic, number) for number in range(seen.facts.partitions)]
     return found[:PARTITIONS_MAX]

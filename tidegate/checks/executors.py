@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from tidegate import __version__
-from tidegate.checks.findings import Finding, Level
+from tidegate.checks.findings import Finding, Severity
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.encryption import decide_encryption
 from tidegate.config.load import LoadedPipeline
@@ -64,12 +64,12 @@ def judge_executors(looks: list[SlotLook], version: str) -> list[Finding]:
         return [_problem(trouble) for trouble in troubles]
     hosts = sorted({look.host for look in looks})
     found = f"{render_count(len(looks), 'slot')} on {', '.join(hosts)}, with the same checkpoint directory"
-    return [Finding("executors", Level.OK, found, _WANTED, path=("spark",))]
+    return [Finding("executors", Severity.OK, found, _WANTED, place=("spark",))]
 
 
 def _problem(text: str) -> Finding:
     found, _, mend = text.replace(f": {REMEDY}", f"; {REMEDY}").partition("; ")
-    return Finding("executors", Level.PROBLEM, found, _WANTED, mend, ("spark",))
+    return Finding("executors", Severity.PROBLEM, found, _WANTED, mend, ("spark",))
 
 
 def _make_host(settings: PipelineSettings, work: WorkDirectory) -> SparkHost:

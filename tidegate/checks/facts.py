@@ -1,30 +1,55 @@
-"""What the judges are given: the pipeline's topics and needs, what the cluster and this machine are. Values only.
+"""Facts of a deployment, as values: the pipeline's topics and rights, the cluster, this machine, what is restored.
 
-Collected by `details.py` (the cluster) and `machine.py`.
+Collected by `cluster.py`, `details.py`, `machine.py`, and by the daemon, which implements `StartTarget`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final, Protocol
 
 import msgspec
 
-from tidegate.checks.cluster import Cluster
-from tidegate.checks.findings import Level
+from tidegate.checks.findings import Severity
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.types import LostRange
 from tidegate.ids import TopicPartition
-from tidegate.kafka.facts import TransactionListing
+from tidegate.kafka.facts import TopicFacts, TransactionListing
 from tidegate.kafka.inspection import ClockReading
+from tidegate.kafka.topic_settings import AFTER, BEFORE, DIFFERENCE
 from tidegate.kafka.versions import BrokerVersion
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
 from tidegate.settings.base import Path
 from tidegate.sinks.hanging import Hanging
 from tidegate.storage.base import StorageError
+
+SERVERS: Final[Path] = ("kafka", "bootstrap.servers")
+DIRECTORY: Final[Path] = ("checkpoints", "directory")
+OFFSETS_LOG: Final = "__consumer_offsets"
+
+MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
+ID_EXPIRATION: Final = "transactional.id.expiration.ms"
+BROKER_SETTINGS: Final = (MAX_TIMEOUT, ID_EXPIRATION)
+MIN_IN_SYNC: Final = "min.insync.replicas"
+UNCLEAN: Final = "unclean.leader.election.enable"
+CLEANUP: Final = "cleanup.policy"
+BATCH_BYTES: Final = "max.message.bytes"
+RETENTION: Final = "retention.ms"
+RETENTION_BYTES: Final = "retention.bytes"
+COMPACTION_LAG: Final = "min.compaction.lag.ms"
+STAMPS: Final = "message.timestamp.type"
+TOPIC_SETTINGS: Final = (
+    RETENTION, RETENTION_BYTES, COMPACTION_LAG, STAMPS, BEFORE, AFTER, DIFFERENCE, BATCH_BYTES, CLEANUP, MIN_IN_SYNC,
+    UNCLEAN,
+)  # fmt: skip
 
 
 class Use(msgspec.Struct, frozen=True):
     """How the pipeline uses a topic."""
 
     topic: str
-    path: Path
+    place: Path
     """Where the file names it."""
     written: bool = False
     """Else it is read."""
@@ -32,6 +57,8 @@ class Use(msgspec.Struct, frozen=True):
     """Of a sink: records have keys."""
     tombstones: bool = False
     """A sink writes them; a source understands them, so a compacted topic is in order."""
+    loss: str = ""
+    """What can happen when the brokers lose acknowledged records of it."""
     stamped: bool = False
     """A sink sets the timestamps; a source takes its event time from Kafka's."""
     client_bytes: int | None = None
@@ -46,8 +73,8 @@ class Need(msgspec.Struct, frozen=True):
     name: str
     operation: str
     """As kafka-acls.sh takes it."""
-    path: Path
-    level: Level = Level.PROBLEM
+    place: Path
+    severity: Severity = Severity.PROBLEM
     """When it is missing."""
     use: str = ""
     """What needs it."""
@@ -77,17 +104,46 @@ class OtherWriter(msgspec.Struct, frozen=True):
     """Timestamp of its last record."""
 
 
-class ClusterFacts(msgspec.Struct, frozen=True):
-    """What the brokers say, beyond the survey of a start."""
+class SeenTopic(msgspec.Struct, frozen=True):
+    """A topic as the brokers describe it; `error` is the name of Kafka's error, empty if there is none."""
 
-    cluster: Cluster
+    error: str
+    facts: TopicFacts | None
+    operations: frozenset[str] = frozenset()
+    """What this user may do: READ, WRITE, DESCRIBE ...; empty when the broker does not say."""
+    leaderless: tuple[int, ...] = ()
+    copies: int = 0
+    """Of the partition that has the fewest; 0 when unknown."""
+    settings: Mapping[str, str] = {}
+    """Of TOPIC_SETTINGS; empty when they are hidden from this user."""
+
+    def number(self, name: str) -> int | None:
+        """Get a setting that is a number; None when it is hidden, or unknown to the broker."""
+        text = self.settings.get(name, "")
+        return int(text) if text.lstrip("-").isdigit() else None
+
+    def has_policy(self, word: str) -> bool:
+        """Tell whether `cleanup.policy` is known to contain a word."""
+        return word in self.settings.get(CLEANUP, "")
+
+
+class ClusterFacts(msgspec.Struct, frozen=True):
+    """What the brokers say. `details.py` fills the second half in."""
+
+    topics: Mapping[str, SeenTopic]
+    """Those of the pipeline."""
+    internal: Mapping[str, SeenTopic] = {}
+    """Kafka's own topics that hold the decisions about transactions, and positions; those that this user may see."""
+    brokers: int = 1
     versions: tuple[BrokerVersion, ...] = ()
-    clock: ClockReading | None = None
-    settings: Mapping[str, Mapping[str, str]] = {}
-    """Of topics, Kafka's own included; none of those that are hidden."""
-    broker_settings: Mapping[str, str] = {}
+    broker_settings: Mapping[str, int] = {}
+    """Of BROKER_SETTINGS, those that this user may see."""
+    offsets: Mapping[TopicPartition, tuple[int, int]] = {}
+    """First and last stable offset of the partitions that a `start` names."""
     rights: tuple[tuple[Need, bool], ...] = ()
     """Each with whether this user has it."""
+
+    clock: ClockReading | None = None
     transactions_seen: bool = False
     """Producers and transactions in the outputs could be asked for; else all below is empty."""
     listings: tuple[TransactionListing, ...] = ()
@@ -101,7 +157,7 @@ class Room(msgspec.Struct, frozen=True):
     """What a directory's file system has."""
 
     directory: str
-    path: Path
+    place: Path
     system: str = ""
     """Kind of file system, such as ext4; empty: unknown."""
     free_bytes: int = 0
@@ -122,3 +178,27 @@ class MachineFacts(msgspec.Struct, frozen=True):
     memory_bytes: int | None = None
     """That are left; None: unknown."""
     cpus: int = 1
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """The pipeline and the cluster as they are now, compared with what a start would restore. It fits but for these."""
+
+    lost: tuple[LostRange, ...] = ()
+    """Input that retention has removed."""
+    ahead: tuple[SourceOperator, ...] = ()
+    """Sources whose `until` lies in the future."""
+    goes_back: bool = False
+    """The newest checkpoint is not what would be restored."""
+
+
+class StartTarget(Protocol):
+    """What a start would continue from. Nothing is changed by asking."""
+
+    async def try_storage(self) -> None:
+        """Write, read and delete an object. Raises StorageError."""
+
+    async def read_journal(self) -> JournalState:
+        """Read the journal. Raises JournalRefused, StorageError."""
+
+    async def compare(self, plan: Plan) -> Comparison:
+        """Compare the pipeline with what would be restored. Raises RestoreRefused and whatever else a recovery does."""

@@ -1,32 +1,41 @@
-"""What was looked at, and what was found: values, and the verdict over all of them. Pure.
+"""Findings, the list of checks, and what all findings together mean for a start and for the guarantee. Pure.
 
-The list of checks is the one source of docs/doctor.md. What decides a finding is in the modules `judge_*.py`.
+The list of checks is the source of docs/doctor.md. The modules `judge_*.py` decide each finding.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
 import msgspec
 
+from tidegate.config.errors import Problem, join_remedy
+from tidegate.config.load import LoadedPipeline
+from tidegate.errors import TidegateError
 from tidegate.settings.base import Path
 
+_RANKS: Final = (2, 4, 5, 1)
+"""Exit codes of a start that several findings prevent: what a person has to fix before what may pass."""
+NAMES_MAX: Final = 5
 
-class Level(Enum):
-    """How a finding is to be taken."""
+
+class Severity(Enum):
+    """What a finding means."""
 
     OK = "ok"
+    UNKNOWN = "unknown"
+    """This user may not see it."""
     WARNING = "warning"
-    """It works, with less margin than it should have; or it could not be seen."""
+    """It works, with less margin than it should have."""
     PROBLEM = "problem"
     """The pipeline does not start, stops, cannot be read, or can lose or repeat records."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that is looked at. The texts are those of docs/doctor.md."""
+    """One subject of the survey. The texts are those of docs/doctor.md."""
 
     title: str
     looks: str
@@ -40,24 +49,113 @@ class Finding(msgspec.Struct, frozen=True):
 
     check: str
     """Its name in CHECKS."""
-    level: Level
-    found: str
-    """What is."""
-    wanted: str = ""
-    """What should be."""
-    mend: str = msgspec.field(default="", name="remedy")
-    """The command that mends it, or what a person has to do."""
-    path: Path = ()
+    severity: Severity
+    value: str
+    """What is there."""
+    expected: str = ""
+    """What should be there; empty: `value` says it."""
+    remedy: str = ""
+    """The command that fixes it, or what a person has to do."""
+    place: Path = ()
     """In the pipeline file, of what needs it."""
     subject: str = ""
-    """The topic, or what else it is about."""
-    passing: bool = False
-    """A problem that may be gone without anybody: a start that it refuses is worth another one."""
+    """The topic or other resource that it is about."""
+    prevents_start: bool = False
+    """A start with it fails, whatever `strict` is."""
+    exit_code: int = 2
+    """Of a start that it prevents: 1 where it may pass by itself."""
+    cause: TidegateError | None = None
 
     @property
-    def place(self) -> str:
-        """For a list of what is wrong."""
+    def title(self) -> str:
+        """The check and its subject, for a list of problems."""
         return f"{self.check} ({self.subject})" if self.subject else self.check
+
+
+def prevent_start(
+    place: Path, value: str, remedy: str = "", exit_code: int = 2, cause: TidegateError | None = None
+) -> Finding:
+    """Make the finding of a problem that only a start has."""
+    return Finding(
+        "start",
+        Severity.PROBLEM,
+        value,
+        remedy=remedy,
+        place=place,
+        prevents_start=True,
+        exit_code=exit_code,
+        cause=cause,
+    )
+
+
+def prevent_by(place: Path, error: TidegateError) -> Finding:
+    """Make the finding of an error that a start would end with."""
+    return prevent_start(place, error.message, exit_code=error.exit_code, cause=error)
+
+
+def warn_of_start(place: Path, value: str, remedy: str = "") -> Finding:
+    """Make the finding of something that a start only warns about."""
+    return Finding("start", Severity.WARNING, value, remedy=remedy, place=place)
+
+
+class StartRefused(TidegateError):
+    """Nothing was started. It ends with the most important exit code of what prevents the start."""
+
+    code = "start-refused"
+
+    def __init__(self, loaded: LoadedPipeline, findings: Iterable[Finding]) -> None:
+        preventing = find_preventing(findings, strict=loaded.settings.strict)
+        self.findings = tuple((_describe(derive_problem(loaded, one)), one.cause) for one in preventing)
+        """What prevents it, each as a line for the log and the error that it was."""
+        self.exit_code = derive_exit_code(preventing)  # type: ignore[misc]  # a class has one, this one several
+        super().__init__("\n".join(text for text, _ in self.findings))
+
+
+def _describe(problem: Problem) -> str:
+    return str(problem) if problem.path else join_remedy(problem.message, problem.remedy)
+
+
+def find_preventing(findings: Iterable[Finding], *, strict: bool) -> list[Finding]:
+    """Select what prevents a start; with `strict: true` every problem does."""
+    return [one for one in findings if one.prevents_start or (strict and one.severity is Severity.PROBLEM)]
+
+
+def derive_exit_code(preventing: Iterable[Finding]) -> int:
+    """Derive the exit code of a start that these prevent; 0: there are none."""
+    codes = {one.exit_code for one in preventing}
+    return next((code for code in _RANKS if code in codes), max(codes, default=0))
+
+
+def derive_problem(loaded: LoadedPipeline, finding: Finding, *alike: Finding) -> Problem:
+    """Derive the problem at its place in the file. Of findings that differ in their subjects only it names them all."""
+    subjects = [f"`{one.subject}`" for one in (finding, *alike) if one.subject]
+    named = ", ".join(subjects[:NAMES_MAX])
+    named += f" and {len(subjects) - NAMES_MAX} more" if len(subjects) > NAMES_MAX else ""
+    expected = f"; should be: {finding.expected}" if finding.expected else ""
+    likewise = " (and likewise for the others)" if alike and finding.remedy else ""
+    message = f"{named}: {finding.value}{expected}" if named else f"{finding.value}{expected}"
+    return loaded.problem(finding.place, message, f"{finding.remedy}{likewise}")
+
+
+def derive_problems(loaded: LoadedPipeline, findings: Sequence[Finding]) -> list[Problem]:
+    """Derive what `validate --connect` prints: an error for all that prevents a start, a warning for other findings.
+
+    Warnings that differ in nothing but their subjects are one.
+    """
+    preventing = find_preventing(findings, strict=loaded.settings.strict)
+    return [*(derive_problem(loaded, one) for one in preventing), *derive_warnings(loaded, findings)]
+
+
+def derive_warnings(loaded: LoadedPipeline, findings: Iterable[Finding]) -> list[Problem]:
+    """Derive the warnings of a start: problems that do not prevent it, and warnings."""
+    alike: dict[tuple[object, ...], list[Finding]] = {}
+    strict = loaded.settings.strict
+    for one in findings:
+        if one.severity in (Severity.WARNING, Severity.PROBLEM) and not find_preventing([one], strict=strict):
+            key = (one.check, one.value, one.expected, one.place if not one.subject else ())
+            alike.setdefault(key, []).append(one)
+    warnings = (derive_problem(loaded, *group) for group in alike.values())
+    return [msgspec.structs.replace(one, severity="warning") for one in warnings]
 
 
 CHECKS: Final[Mapping[str, Check]] = {
@@ -82,19 +180,18 @@ CHECKS: Final[Mapping[str, Check]] = {
     "clock": Check(
         "Clock",
         "this machine's clock against the clock of the cluster's controller",
-        warning="more than 5 s apart: limits on timestamps and lag in seconds are wrong by that; or it cannot be seen",
+        warning="more than 5 s apart: limits on timestamps and lag in seconds are wrong by that",
     ),
     "transaction-timeout": Check(
         "Transaction timeout",
         "`checkpoints.transaction_timeout` against `transaction.max.timeout.ms` of the brokers",
         "the brokers allow less",
-        "the brokers' limit cannot be seen",
     ),
     "id-expiration": Check(
         "Expiration of ids",
         "`transactional.id.expiration.ms` of the brokers against the longest outage",
         "shorter than what a restart without a person may take",
-        "less than three days, so shorter than a weekend; or it cannot be seen",
+        "less than three days, so shorter than a weekend",
     ),
     "copies": Check(
         "Copies",
@@ -107,7 +204,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         "`min.insync.replicas` of the same topics",
         "1 where there are more copies: one acknowledges what no other has; or more than there are copies: nothing "
         "can be written",
-        "as many as there are copies: one broker away stops writes; or it cannot be seen",
+        "as many as there are copies: one broker away stops writes",
     ),
     "unclean-election": Check(
         "Unclean election",
@@ -121,7 +218,7 @@ CHECKS: Final[Mapping[str, Check]] = {
         "aborted in an outage is read back from them)",
         "shorter than what a restart without a person may take",
         "less than three days, so shorter than a weekend; or limited by size; or records get old timestamps, which "
-        "are deleted soon; or it cannot be seen",
+        "are deleted soon",
     ),
     "cleanup": Check(
         "Compaction",
@@ -153,20 +250,19 @@ CHECKS: Final[Mapping[str, Check]] = {
         "Transactional ids",
         "transactional ids that begin with the pipeline's name and a dot",
         "another checkpoint directory has open transactions under this name",
-        "some do not have the form of Tidegate's: another program shares the prefix, and grants for it; or they cannot "
-        "be seen",
+        "some do not have the form of Tidegate's: another program shares the prefix, and grants for it",
     ),
     "other-writers": Check(
         "Other writers",
         "idempotent and transactional producers that are known to the outputs and are not of this pipeline",
-        warning="there are some: their records are among the output; or they cannot be seen",
+        warning="there are some: their records are among the output",
     ),
     "open-transactions": Check(
         "Hanging transactions",
         "open transactions in the outputs, which stop readers of committed records",
         "one that nobody will end",
         "one of another program that is open for more than a minute, or whose owner cannot be seen; one of this "
-        "pipeline whose marker is lost: a start writes it; or they cannot be seen",
+        "pipeline whose marker is lost: a start writes it",
     ),
     "checkpoint-directory": Check(
         "Checkpoint directory",
@@ -201,8 +297,8 @@ CHECKS: Final[Mapping[str, Check]] = {
 
 
 def is_kept(findings: Collection[Finding]) -> bool:
-    """The verdict on what the file promises, `checkpoints.mode`: nothing that was seen stands against it."""
-    return not any(one.level is Level.PROBLEM for one in findings)
+    """Decide whether the guarantee of the file, `checkpoints.mode`, holds: there is no problem."""
+    return not any(one.severity is Severity.PROBLEM for one in findings)
 
 
 def render_checks_table() -> str:

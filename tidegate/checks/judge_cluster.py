@@ -8,10 +8,9 @@ from typing import Final
 
 import msgspec
 
-from tidegate.checks.cluster import MAX_TIMEOUT
-from tidegate.checks.facts import ClusterFacts, Need, OtherWriter
-from tidegate.checks.findings import Finding, Level
-from tidegate.checks.outage import UNATTENDED, WEEKEND_MS, derive_unattended_ms
+from tidegate.checks.facts import ID_EXPIRATION, MAX_TIMEOUT, SERVERS, ClusterFacts, Need, OtherWriter
+from tidegate.checks.findings import Finding, Severity
+from tidegate.checks.uses import UNATTENDED, WEEKEND_MS, derive_unattended_ms
 from tidegate.config.models import PipelineSettings
 from tidegate.kafka.facts import CoordinatorState
 from tidegate.settings.base import Path
@@ -20,11 +19,9 @@ from tidegate.settings.units import render_duration
 from tidegate.sinks.hanging import Hanging, Verdict
 from tidegate.sinks.naming import derive_name, is_replay
 
-ID_EXPIRATION: Final = "transactional.id.expiration.ms"
 SKEW_MS_MAX: Final = 5_000
 WAIT_MS_MAX: Final = 60_000
 NAMES_MAX: Final = 5
-_SERVERS: Final[Path] = ("kafka", "bootstrap.servers")
 _NAME: Final[Path] = ("name",)
 _PREFIXED: Final = " --resource-pattern-type prefixed"
 
@@ -70,9 +67,9 @@ def judge_cluster(settings: PipelineSettings, facts: ClusterFacts, commands: Com
         findings += [*_ids(settings.name, facts, journal), *_writers(facts.others, commands)]
         findings += _transactions(facts, commands)
     elif exactly_once:
-        found = "not seen: no output is there that this user may read"
+        found = "not seen: there is no output that this user may read"
         checks = ("other-ids", "other-writers", "open-transactions")
-        findings += [Finding(check, Level.WARNING, found, "seen", path=("sinks",)) for check in checks]
+        findings += [Finding(check, Severity.UNKNOWN, found, place=("sinks",)) for check in checks]
     return findings
 
 
@@ -80,20 +77,20 @@ def _versions(facts: ClusterFacts) -> Iterator[Finding]:
     lacking = [one for one in facts.versions if one.lacking]
     for one in lacking:
         found = f"broker {one.node} is {one.version} and does not answer {', '.join(one.lacking)}"
-        yield Finding("broker-version", Level.PROBLEM, found, "3.3 or newer", "upgrade this broker", _SERVERS)
+        yield Finding("broker-version", Severity.PROBLEM, found, "3.3 or newer", "upgrade this broker", SERVERS)
     versions = sorted({one.version for one in facts.versions})
     if lacking or not versions:
         return
-    level = Level.OK if len(versions) == 1 else Level.WARNING
-    yield Finding("broker-version", level, " and ".join(versions), "3.3 or newer, all the same", path=_SERVERS)
+    level = Severity.OK if len(versions) == 1 else Severity.WARNING
+    yield Finding("broker-version", level, " and ".join(versions), "3.3 or newer, all the same", place=SERVERS)
 
 
 def _brokers(facts: ClusterFacts) -> Finding:
-    count = facts.cluster.brokers
+    count = facts.brokers
     if count > 1:
-        return Finding("brokers", Level.OK, str(count), "three or more", path=_SERVERS)
-    found = "one: what it acknowledges is lost with its disk, and nothing runs without it"
-    return Finding("brokers", Level.WARNING, found, "three or more; one is for development", path=_SERVERS)
+        return Finding("brokers", Severity.OK, f"{count} brokers", "three or more", place=SERVERS)
+    found = "the cluster has one broker: what it acknowledges is lost with its disk, and nothing runs without it"
+    return Finding("brokers", Severity.WARNING, found, "three or more; one is for development", place=SERVERS)
 
 
 def _measured(milliseconds: int) -> str:
@@ -107,43 +104,46 @@ def _clock(facts: ClusterFacts) -> Finding:
         found = (
             "not seen: this user may not ask the controller (DESCRIBE on the cluster), or brokers are older than 3.3"
         )
-        return Finding("clock", Level.WARNING, found, "at most 5 s apart", path=_SERVERS)
+        return Finding("clock", Severity.UNKNOWN, found, "at most 5 s apart", place=SERVERS)
     size = abs(reading.ahead_ms)
     side = "ahead of" if reading.ahead_ms >= 0 else "behind"
-    found = f"the controller is {_measured(size)} {side} this machine, give or take {_measured(reading.uncertain_ms)}"
+    found = f"the controller's clock is {_measured(size)} {side} this machine's (±{_measured(reading.uncertain_ms)})"
     if size - reading.uncertain_ms <= SKEW_MS_MAX:
-        return Finding("clock", Level.OK, found, "at most 5 s apart", path=_SERVERS)
+        return Finding("clock", Severity.OK, found, "at most 5 s apart", place=SERVERS)
     return Finding(
-        "clock", Level.WARNING, found, "at most 5 s apart", "chronyc makestep, on whichever is wrong", _SERVERS
+        "clock", Severity.WARNING, found, "at most 5 s apart", "chronyc makestep, on whichever is wrong", SERVERS
     )
 
 
 def _timeout(settings: PipelineSettings, facts: ClusterFacts) -> Finding:
-    wanted, limit = settings.checkpoints.transaction_timeout_ms, facts.cluster.max_transaction_timeout_ms
-    path: Path = ("checkpoints", "transaction_timeout")
+    wanted, limit = settings.checkpoints.transaction_timeout_ms, facts.broker_settings.get(MAX_TIMEOUT)
+    place: Path = ("checkpoints", "transaction_timeout")
     if limit is None:
         found = f"{render_duration(wanted)}; the brokers' limit is hidden (DESCRIBE_CONFIGS on the cluster)"
-        return Finding("transaction-timeout", Level.WARNING, found, f"at most {MAX_TIMEOUT}", path=path)
-    found, most = f"{render_duration(wanted)}, and the brokers allow {render_duration(limit)}", render_duration(limit)
+        return Finding("transaction-timeout", Severity.UNKNOWN, found, f"at most {MAX_TIMEOUT}", place=place)
+    most = render_duration(limit)
     if wanted <= limit:
-        return Finding("transaction-timeout", Level.OK, found, f"at most {MAX_TIMEOUT}", path=path)
-    mend = f"checkpoints: {{transaction_timeout: {most}}}; or {MAX_TIMEOUT}={wanted} at every broker"
-    return Finding("transaction-timeout", Level.PROBLEM, found, f"at most {most}", mend, path)
+        found = f"{render_duration(wanted)}, and the brokers allow {most}"
+        return Finding("transaction-timeout", Severity.OK, found, f"at most {MAX_TIMEOUT}", place=place)
+    found = f"{render_duration(wanted)} is more than the brokers allow ({MAX_TIMEOUT})"
+    remedy = f"checkpoints: {{transaction_timeout: {most}}}; or {MAX_TIMEOUT}={wanted} at every broker"
+    return Finding(
+        "transaction-timeout", Severity.PROBLEM, found, f"at most {most}", remedy, place, prevents_start=True
+    )
 
 
 def _expiration(settings: PipelineSettings, facts: ClusterFacts) -> Finding:
-    text, unattended = facts.broker_settings.get(ID_EXPIRATION), derive_unattended_ms(settings)
-    if text is None:
+    lifetime, unattended = facts.broker_settings.get(ID_EXPIRATION), derive_unattended_ms(settings)
+    if lifetime is None:
         found = f"{ID_EXPIRATION} is hidden (DESCRIBE_CONFIGS on the cluster)"
-        return Finding("id-expiration", Level.WARNING, found, "seven days, which is the default", path=_SERVERS)
-    lifetime = int(text)
+        return Finding("id-expiration", Severity.UNKNOWN, found, "seven days, which is the default", place=SERVERS)
     found, mend = f"{ID_EXPIRATION} is {render_duration(lifetime)}", f"{ID_EXPIRATION}=604800000 at every broker"
     if lifetime <= unattended:
         wanted = f"more than {render_duration(unattended)}, {UNATTENDED}"
-        return Finding("id-expiration", Level.PROBLEM, found, wanted, mend, _SERVERS)
+        return Finding("id-expiration", Severity.PROBLEM, found, wanted, mend, SERVERS)
     if lifetime < WEEKEND_MS:
-        return Finding("id-expiration", Level.WARNING, found, "at least three days", mend, _SERVERS)
-    return Finding("id-expiration", Level.OK, found, "at least three days", path=_SERVERS)
+        return Finding("id-expiration", Severity.WARNING, found, "at least three days", mend, SERVERS)
+    return Finding("id-expiration", Severity.OK, found, "at least three days", place=SERVERS)
 
 
 def judge_rights(rights: Sequence[tuple[Need, bool]], commands: Commands) -> Iterator[Finding]:
@@ -153,16 +153,17 @@ def judge_rights(rights: Sequence[tuple[Need, bool]], commands: Commands) -> Ite
     for _, found in groupby(groups, key=lambda need: (need.login, need.resource, need.name)):
         needs = list(found)
         first = needs[0]
-        level = Level.PROBLEM if any(need.level is Level.PROBLEM for need in needs) else Level.WARNING
+        level = Severity.PROBLEM if any(need.severity is Severity.PROBLEM for need in needs) else Severity.WARNING
         operations = list(dict.fromkeys(need.operation for need in needs))
         subject = f"{first.resource} {first.name}".strip()
-        uses = "; ".join(dict.fromkeys(f"{need.operation} for {need.use}" for need in needs))
-        whose = f" (user of {first.login})" if first.login else ""
+        uses = ", ".join(dict.fromkeys(f"{need.operation} for {need.use}" for need in needs))
+        whose = f" of {first.login}" if first.login else " of `kafka:`"
         mend = commands.grant(first.user, first, operations)
-        path = next((need.path for need in needs if need.level is level), first.path)
-        yield Finding("permissions", level, f"missing{whose}: {', '.join(operations)}", uses, mend, path, subject)
+        path = next((need.place for need in needs if need.severity is level), first.place)
+        value, prevents = f"the user{whose} lacks {uses}", level is Severity.PROBLEM
+        yield Finding("permissions", level, value, "", mend, path, subject, prevents_start=prevents)
     if not missing:
-        yield Finding("permissions", Level.OK, f"all {len(rights)} were tried", "each of them", path=_SERVERS)
+        yield Finding("permissions", Severity.OK, f"all {len(rights)} were tried", "each of them", place=SERVERS)
 
 
 def _ids(pipeline: str, facts: ClusterFacts, journal: str) -> Iterator[Finding]:
@@ -178,14 +179,14 @@ def _ids(pipeline: str, facts: ClusterFacts, journal: str) -> Iterator[Finding]:
     if open_elsewhere and journal:
         found = f"another checkpoint directory (journal {', '.join(sorted(open_elsewhere))}) has open transactions"
         mend = f"stop the other daemon of pipeline {pipeline}, or give this one another name"
-        yield Finding("other-ids", Level.PROBLEM, found, "one daemon and one directory for a name", mend, _NAME)
+        yield Finding("other-ids", Severity.PROBLEM, found, "one daemon and one directory for a name", mend, _NAME)
     if strangers:
         shown = ", ".join(sorted(strangers)[:NAMES_MAX])
-        found = f"{len(strangers)} of another program begin with `{pipeline}.`, for instance {shown}"
+        found = f"{len(strangers)} transactional ids of another program begin with `{pipeline}.`, for instance {shown}"
         mend = "give one of the two another name: grants by prefix hold for both"
-        yield Finding("other-ids", Level.WARNING, found, "none", mend, _NAME)
+        yield Finding("other-ids", Severity.WARNING, found, "none", mend, _NAME)
     if not (open_elsewhere and journal) and not strangers:
-        yield Finding("other-ids", Level.OK, f"no others begin with `{pipeline}.`", "none", path=_NAME)
+        yield Finding("other-ids", Severity.OK, f"no other program's begin with `{pipeline}.`", "none", place=_NAME)
 
 
 def _writers(others: Sequence[OtherWriter], commands: Commands) -> Iterator[Finding]:
@@ -193,12 +194,12 @@ def _writers(others: Sequence[OtherWriter], commands: Commands) -> Iterator[Find
         writers = list(those)
         named = sorted({one.transactional_id for one in writers if one.transactional_id})
         words = ", ".join(named[:NAMES_MAX]) or f"producer id {writers[0].producer_id}"
-        text = f"{len(writers)} in the last day: {words}"
+        text = f"{len(writers)} other producers in the last day: {words}"
         mend = commands.transactions(f"describe-producers --topic {topic} --partition 0")
-        yield Finding("other-writers", Level.WARNING, text, "this pipeline alone", mend, ("sinks",), topic)
+        yield Finding("other-writers", Severity.WARNING, text, "this pipeline alone", mend, ("sinks",), topic)
     if not others:
         found = "none that is idempotent or transactional, in the last day"
-        yield Finding("other-writers", Level.OK, found, "this pipeline alone", path=("sinks",))
+        yield Finding("other-writers", Severity.OK, found, "this pipeline alone", place=("sinks",))
 
 
 def _transactions(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
@@ -212,19 +213,19 @@ def _transactions(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
         )
         mend = commands.transactions(f"describe --transactional-id {wait.transactional_id}")
         subject = str(wait.partition)
-        yield Finding("open-transactions", Level.WARNING, found, "ended by its owner", mend, ("sinks",), subject)
+        yield Finding("open-transactions", Severity.WARNING, found, "ended by its owner", mend, ("sinks",), subject)
     if not facts.hanging and not long:
         found = f"none that hangs; {len(facts.waits)} open in order"
-        yield Finding("open-transactions", Level.OK, found, "none", path=("sinks",))
+        yield Finding("open-transactions", Severity.OK, found, "none", place=("sinks",))
 
 
 def _hanging(one: Hanging, commands: Commands) -> Finding:
     opened, subject = one.opened, str(one.opened.partition)
     owner = one.transactional_id or f"producer id {opened.producer.id}"
-    found = f"{owner} from offset {opened.start_offset} on: readers of committed records stop there"
+    found = f"{owner} is open from offset {opened.start_offset} on: readers of committed records stop there"
     if one.decided:
         wanted = f"its missing {one.verdict.value} marker"
-        return Finding("open-transactions", Level.WARNING, found, wanted, "a start writes it", ("sinks",), subject)
+        return Finding("open-transactions", Severity.WARNING, found, wanted, "a start writes it", ("sinks",), subject)
     end = commands.transactions(
         f"abort --topic {opened.partition.topic} --partition {opened.partition.partition} "
         f"--start-offset {opened.start_offset}"
@@ -233,5 +234,5 @@ def _hanging(one: Hanging, commands: Commands) -> Finding:
     mend = f"ask its owner whether it was committed; only if not: {end}"
     wanted = "ended by its owner" if seen else "an owner that this user may see, or the end"
     return Finding(
-        "open-transactions", Level.PROBLEM if seen else Level.WARNING, found, wanted, mend, ("sinks",), subject
+        "open-transactions", Severity.PROBLEM if seen else Severity.WARNING, found, wanted, mend, ("sinks",), subject
     )

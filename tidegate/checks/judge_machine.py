@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tidegate.checks.facts import MachineFacts, Room
-from tidegate.checks.findings import Finding, Level
+from tidegate.checks.facts import DIRECTORY, MachineFacts, Room
+from tidegate.checks.findings import Finding, Severity
 from tidegate.config.models import PipelineSettings
 from tidegate.plan.graph import Plan
 from tidegate.process.limits import DESCRIPTORS_MAX
-from tidegate.settings.base import Path
 from tidegate.settings.counts import render_count, render_size
+from tidegate.storage.base import StorageError
 from tidegate.storage.problems import is_lasting
 
 MIB: Final = 1 << 20
@@ -32,7 +32,6 @@ ROCKS_FILES: Final = 300
 DAEMON_BYTES: Final = 400 * MIB
 SLOT_BYTES: Final = 150 * MIB
 """About, without state: 111 MiB were read, and 379 MiB for daemon, JVM and the process that slots are forked from."""
-_DIRECTORY: Final[Path] = ("checkpoints", "directory")
 
 
 def judge_machine(settings: PipelineSettings, plan: Plan, facts: MachineFacts) -> list[Finding]:
@@ -46,40 +45,53 @@ def judge_machine(settings: PipelineSettings, plan: Plan, facts: MachineFacts) -
     return findings
 
 
+def judge_storage_error(error: StorageError) -> Finding:
+    """Judge the error of a trial of the checkpoint directory. The exit code is 2 if the next start would meet it."""
+    code = 2 if error.exit_code == 1 and is_lasting(error) else error.exit_code
+    return Finding(
+        "checkpoint-directory",
+        Severity.PROBLEM,
+        error.message,
+        place=DIRECTORY,
+        prevents_start=True,
+        exit_code=code,
+        cause=error,
+    )
+
+
 def _directory(settings: PipelineSettings, facts: MachineFacts) -> Iterator[Finding]:
     wanted = "durable, and one directory for daemon and executors"
     if (trouble := facts.storage_trouble) is not None:
-        passing = trouble.exit_code == 1 and not is_lasting(trouble)
-        yield Finding("checkpoint-directory", Level.PROBLEM, trouble.message, wanted, path=_DIRECTORY, passing=passing)
+        yield judge_storage_error(trouble)
         return
-    room = next((one for one in facts.rooms if one.path == _DIRECTORY), None)
+    room = next((one for one in facts.rooms if one.place == DIRECTORY), None)
     kind = room.system if room is not None else ""
     tried = f"written, read and deleted; {kind or 'an object store'}"
     subject = room.directory if room is not None else ""
     if kind in IN_MEMORY:
         mend = "checkpoints: {directory: file:///a/directory/on/a/disk}"
         found = f"{kind} is memory: everything is lost with the machine"
-        yield Finding("checkpoint-directory", Level.PROBLEM, found, wanted, mend, _DIRECTORY, subject)
+        yield Finding("checkpoint-directory", Severity.PROBLEM, found, wanted, mend, DIRECTORY, subject)
     elif kind in OF_ONE_MACHINE and not settings.spark_master.startswith("local"):
         mend = f"mount it on every machine of {settings.spark_master}; tidegate doctor --spark tries that"
         found = f"{tried}, a disk of this machine, and executors are on others"
-        yield Finding("checkpoint-directory", Level.WARNING, found, wanted, mend, _DIRECTORY, subject)
+        yield Finding("checkpoint-directory", Severity.WARNING, found, wanted, mend, DIRECTORY, subject)
     else:
-        yield Finding("checkpoint-directory", Level.OK, tried, wanted, path=_DIRECTORY, subject=subject)
+        yield Finding("checkpoint-directory", Severity.OK, tried, wanted, place=DIRECTORY, subject=subject)
 
 
 def _space(room: Room) -> Iterator[Finding]:
     good = max(FREE_BYTES_GOOD, TIMES * room.used_bytes)
     few = room.free_inodes is not None and room.free_inodes < FREE_INODES_MIN
     found = f"{render_size(room.free_bytes)} free" + (f" and {room.free_inodes} inodes" if few else "")
-    level = Level.OK
+    level = Severity.OK
     if few or room.free_bytes < FREE_BYTES_MIN:
-        level = Level.PROBLEM
+        level = Severity.PROBLEM
     elif room.free_bytes < good:
-        level = Level.WARNING
-    mend = "" if level is Level.OK else f"free space on the file system of {room.directory}, or use another one"
-    passing = level is Level.PROBLEM  # whoever fills it may stop, or remove something
-    yield Finding("disk-space", level, found, render_size(good), mend, room.path, room.directory, passing)
+        level = Severity.WARNING
+    mend = "" if level is Severity.OK else f"free space on the file system of {room.directory}, or use another one"
+    code = 1  # what fills it may stop, or be removed
+    yield Finding("disk-space", level, found, render_size(good), mend, room.place, room.directory, exit_code=code)
 
 
 def derive_files_needed(settings: PipelineSettings, plan: Plan, slots_here: int) -> int:
@@ -93,11 +105,11 @@ def derive_files_needed(settings: PipelineSettings, plan: Plan, slots_here: int)
 def _files(settings: PipelineSettings, plan: Plan, facts: MachineFacts, here: int) -> Finding:
     needed = derive_files_needed(settings, plan, here)
     limit = facts.open_files
-    found = "unlimited" if limit is None else str(limit)
+    found = f"RLIMIT_NOFILE is {'unlimited' if limit is None else limit}"
     wanted = f"{2 * needed} or more"
     if limit is None or limit >= 2 * needed:
-        return Finding("open-files", Level.OK, found, wanted)
-    level = Level.PROBLEM if limit < needed else Level.WARNING
+        return Finding("open-files", Severity.OK, found, wanted)
+    level = Severity.PROBLEM if limit < needed else Severity.WARNING
     mend = f"ulimit -Hn {DESCRIPTORS_MAX}; LimitNOFILE={DESCRIPTORS_MAX} in a systemd unit"
     return Finding("open-files", level, found, wanted, mend)
 
@@ -106,13 +118,14 @@ def _memory(facts: MachineFacts, here: int) -> Iterator[Finding]:
     if facts.memory_bytes is None:
         return
     needed = DAEMON_BYTES + here * SLOT_BYTES
-    found, wanted = f"{render_size(facts.memory_bytes)} left", f"{render_size(needed)}, and what state takes"
+    found, wanted = f"{render_size(facts.memory_bytes)} of memory left", f"{render_size(needed)}, and what state takes"
     enough = facts.memory_bytes >= needed
     mend = "" if enough else "lower parallelism, or give the machine or container more memory"
-    yield Finding("memory", Level.OK if enough else Level.WARNING, found, wanted, mend, ("parallelism",))
+    yield Finding("memory", Severity.OK if enough else Severity.WARNING, found, wanted, mend, ("parallelism",))
 
 
 def _cpus(facts: MachineFacts, here: int) -> Iterator[Finding]:
-    found, enough = f"{facts.cpus} for {render_count(here, 'slot')}", here <= 2 * facts.cpus
-    mend = "" if enough else f"parallelism: {2 * facts.cpus}"
-    yield Finding("cpus", Level.OK if enough else Level.WARNING, found, "a processor for each", mend, ("parallelism",))
+    value, wanted = f"{render_count(facts.cpus, 'processor')} for {render_count(here, 'slot')}", "a processor for each"
+    enough = here <= 2 * facts.cpus
+    remedy = "" if enough else f"parallelism: {2 * facts.cpus}"
+    yield Finding("cpus", Severity.OK if enough else Severity.WARNING, value, wanted, remedy, ("parallelism",))

@@ -1,151 +1,160 @@
-"""What is wrong with a pipeline on the cluster that it names: problems with their places, from a survey. Pure."""
+"""Judges what only a start is about: topics that are not there, offsets of `start`, errors of brokers and the journal,
+and what the pipeline would continue from. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping
 
-import msgspec
-
-from tidegate.checks.cluster import MAX_TIMEOUT, Cluster, SeenTopic
-from tidegate.checks.durability import derive_durability_problems
-from tidegate.checks.start_problems import StartProblem
+from tidegate.checks.facts import BATCH_BYTES, DIRECTORY, ClusterFacts, Comparison, SeenTopic, Use
+from tidegate.checks.findings import Finding, prevent_start, warn_of_start
+from tidegate.checks.judge_machine import judge_storage_error
+from tidegate.checks.uses import derive_uses
 from tidegate.config.errors import Problem
 from tidegate.config.load import LoadedPipeline
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.recovery import RestoreRefused, merge_positions
+from tidegate.coordinator.upgrade import Refusal
+from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName, TopicPartition
-from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, DeadLetterOperator, find_unfit
-from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
+from tidegate.operators.builtin.dead_letters import DeadLetterOperator, find_unfit
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.settings.base import Path
-from tidegate.settings.units import render_duration
+from tidegate.sources.beginning import AHEAD, AHEAD_REMEDY
+from tidegate.sources.positions import describe_out_of_range
+from tidegate.storage.base import StorageError
 
-_USER: Final = "the user of `kafka:`"
+# -- the cluster -------------------------------------------------------------------------------------------------------
 
 
-def derive_problems(
-    loaded: LoadedPipeline, plan: Plan, cluster: Cluster, placed: Collection[OperatorName] = ()
-) -> list[StartProblem]:
-    """What is wrong with a pipeline on this cluster; an error that may pass by itself has the exit code 1.
-
-    Of `placed` sources the newest checkpoint has the positions, so their `start` says nothing any more.
-    """
-    found: list[StartProblem] = []
-    problems: list[Problem] = []
+def judge_start(
+    loaded: LoadedPipeline, plan: Plan, facts: ClusterFacts, journal: JournalState | None
+) -> Iterator[Finding]:
+    """Judge the topics as a start needs them. Where `journal` has a source's positions, its `start` is not used."""
+    for use in derive_uses(loaded, plan):
+        yield from _judge_topic(use, facts.topics[use.topic])
+    for letters in plan.operators(DeadLetterOperator):
+        yield from _judge_dead_letters(loaded, plan, letters, facts.topics)
+    placed = _derive_placed(plan, journal)
     for source in plan.operators(SourceOperator):
-        for index, topic in enumerate(source.topics):
-            words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
-            path = ("sources", source.name, *words)
-            found += _topic_problems(loaded, path, topic, cluster.topics[topic], ("READ",))
         if source.name not in placed:
-            problems += _start_problems(loaded, source, cluster)
-    for sink in plan.operators(SinkOperator):
-        needed = ("WRITE", "READ") if plan.exactly_once else ("WRITE",)
-        for path, topic in _written(sink):
-            seen = cluster.topics[topic]
-            found += _topic_problems(loaded, path, topic, seen, needed)
-            unfit = _find_unfit(sink, seen)
+            yield from _judge_offsets(source, facts)
+    yield from _judge_parallelism(plan, facts)
+
+
+def _judge_topic(use: Use, seen: SeenTopic) -> Iterator[Finding]:
+    """One that is hidden from this user is a finding of `permissions`."""
+    if seen.error == "UnknownTopicOrPartition":
+        yield prevent_start(use.place, f"the topic `{use.topic}` does not exist", "create it, or correct the name")
+    elif seen.error and seen.error != "TopicAuthorizationFailed":
+        found = f"the broker answers {seen.error} for the topic `{use.topic}`"
+        yield prevent_start(use.place, found, "see the broker's log", exit_code=1)
+    elif seen.leaderless:
+        numbers = ", ".join(map(str, seen.leaderless[:10]))
+        yield warn_of_start(use.place, f"no leader for partition {numbers} of `{use.topic}`", "start its broker")
+
+
+def _judge_dead_letters(
+    loaded: LoadedPipeline, plan: Plan, letters: DeadLetterOperator, topics: Mapping[str, SeenTopic]
+) -> Iterator[Finding]:
+    for use in derive_uses(loaded, plan):
+        if use.topic in letters.topics and use.written:
+            seen = topics[use.topic]
+            unfit = find_unfit(compacted=seen.has_policy("compact"), batch_bytes=seen.number(BATCH_BYTES))
             if unfit is not None:
-                problem = loaded.problem(path, f"the topic `{topic}` {unfit[0]}", unfit[1])
-                found.append(StartProblem(problem, examined=not isinstance(sink, DeadLetterOperator)))
-    limit, wanted = cluster.max_transaction_timeout_ms, loaded.settings.checkpoints.transaction_timeout_ms
-    if plan.exactly_once and limit is not None and wanted > limit:
-        message = f"{render_duration(wanted)} is more than the broker's {MAX_TIMEOUT} ({render_duration(limit)})"
-        remedy = f"set it to {render_duration(limit)} or less, or raise the broker's limit"
-        found.append(_examined(loaded.problem(("checkpoints", "transaction_timeout"), message, remedy)))
-    found += map(_examined, _name_problems(loaded, plan, cluster))
-    problems += _idle_slots(loaded, plan, cluster)
-    found += map(_examined, derive_durability_problems(loaded, plan, cluster))
-    return [*found, *map(StartProblem, problems)]
+                yield prevent_start(use.place, f"the topic `{use.topic}` {unfit[0]}", unfit[1])
 
 
-def _find_unfit(sink: SinkOperator, seen: SeenTopic) -> tuple[str, str] | None:
-    """Why a topic takes none of the records, or not all of the letters, and the remedy; see `sinks/limits.py`."""
-    if isinstance(sink, DeadLetterOperator):
-        return find_unfit(compacted=bool(seen.compacted), batch_bytes=seen.batch_bytes)
-    if seen.compacted and sink.key is None:
-        remedy = "set `key` of the sink, or change the topic's cleanup.policy"
-        return "is compacted: it takes no record without a key", remedy
-    return None
+def _derive_placed(plan: Plan, journal: JournalState | None) -> Collection[OperatorName]:
+    """Derive the sources whose positions are in the newest checkpoint, by their present names."""
+    newest = None if journal is None else journal.newest_checkpoint
+    known = set() if newest is None else set(merge_positions(newest.positions))
+    return known | {name for name, words in plan.words.items() if words.was in known}
 
 
-def _examined(problem: Problem) -> StartProblem:
-    return StartProblem(problem, examined=True)
+def _judge_offsets(source: SourceOperator, facts: ClusterFacts) -> Iterator[Finding]:
+    if not isinstance(source.start, dict):
+        return
+    topic = source.topics[0]
+    seen = facts.topics[topic].facts
+    for partition, offset in source.start.items():
+        place = ("sources", source.name, "start", str(partition))
+        if seen is not None and partition >= seen.partitions:
+            found = f"the topic `{topic}` has no partition {partition}"
+            yield prevent_start(place, found, f"partitions are 0 to {seen.partitions - 1}")
+        first, after = facts.offsets.get(TopicPartition(topic, partition), (0, offset))
+        if not first <= offset <= after:
+            found = f"offset {offset} is not in partition {partition} of `{topic}`"
+            yield prevent_start(place, found, f"use {first} to {after}")
 
 
-def _written(sink: SinkOperator) -> Iterator[tuple[Path, str]]:
-    """All topics of a sink, by where the file names them."""
-    path: Path = (DEAD_LETTERS, "topic") if isinstance(sink, DeadLetterOperator) else ("sinks", sink.name, "topic")
-    for index, topic in enumerate(sink.topics):
-        yield path if isinstance(sink.topic, str) else (*path, "allow", index), topic
-
-
-def _name_problems(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:
-    """What is named after the pipeline."""
-    problems: list[Problem] = []
-    if not cluster.may_transact:
-        remedy = f"grant WRITE on transactional ids with the prefix `{plan.pipeline}.`"
-        problems.append(loaded.problem(("name",), f"{_USER} may not write transactions under this name", remedy))
-    if not cluster.may_mirror:
-        message = f"{_USER} may not write positions to the consumer group `{plan.pipeline}`: lag tools will not see it"
-        problem = loaded.problem(("name",), message, "grant READ on that group")
-        problems.append(_warning(problem))
-    return problems
-
-
-def _idle_slots(loaded: LoadedPipeline, plan: Plan, cluster: Cluster) -> list[Problem]:
+def _judge_parallelism(plan: Plan, facts: ClusterFacts) -> Iterator[Finding]:
     """Nothing is said where a pattern finds topics: there may be more of them soon."""
     sources = plan.operators(SourceOperator)
     if any(source.pattern for source in sources):
-        return []
+        return
     read = [topic for source in sources for topic in source.topics]
-    counts = [facts.partitions for topic in read if (facts := cluster.topics[topic].facts) is not None]
-    if len(counts) < len(read) or sum(counts) >= plan.parallelism:
-        return []
-    message = f"{plan.parallelism} slots are more than the {sum(counts)} partitions of all sources: some read nothing"
-    problem = loaded.problem(("parallelism",), message, "lower it, or add partitions")
-    return [_warning(problem)]
+    counts = [seen.partitions for topic in read if (seen := facts.topics[topic].facts) is not None]
+    if len(counts) == len(read) and sum(counts) < plan.parallelism:
+        found = f"{plan.parallelism} slots for {sum(counts)} partitions of all sources: some slots read nothing"
+        yield warn_of_start(("parallelism",), found, "lower it, or add partitions")
 
 
-def _topic_problems(
-    loaded: LoadedPipeline, path: Path, topic: str, seen: SeenTopic, operations: tuple[str, ...]
-) -> list[StartProblem]:
-    if seen.error == "UnknownTopicOrPartition":
-        message, remedy = f"the topic `{topic}` does not exist", "create it, or correct the name"
-        return [StartProblem(loaded.problem(path, message, remedy))]
-    if seen.error == "TopicAuthorizationFailed" or (seen.operations and "DESCRIBE" not in seen.operations):
-        return [_examined(loaded.problem(path, f"{_USER} may not see the topic `{topic}`", "grant DESCRIBE on it"))]
-    if seen.error:
-        message, remedy = f"the broker says {seen.error} about the topic `{topic}`", "see the broker's log"
-        return [StartProblem(loaded.problem(path, message, remedy), exit_code=1)]
-    problems: list[StartProblem] = []
-    for operation in operations if seen.operations else ():
-        if operation not in seen.operations:
-            message = f"{_USER} may not {operation.lower()} the topic `{topic}`"
-            problems.append(_examined(loaded.problem(path, message, f"grant {operation} on it")))
-    if seen.leaderless:
-        numbers = ", ".join(map(str, seen.leaderless[:10]))
-        problem = loaded.problem(path, f"no leader for partition {numbers} of `{topic}`", "start its broker")
-        problems.append(StartProblem(_warning(problem)))
-    return problems
+# -- what a start would continue from ----------------------------------------------------------------------------------
 
 
-def _warning(problem: Problem) -> Problem:
-    return msgspec.structs.replace(problem, severity="warning")
+def judge_comparison(comparison: Comparison) -> Iterator[Finding]:
+    """Judge what the pipeline would continue from, which fits otherwise."""
+    remedy = "or restore a newer checkpoint or savepoint" if comparison.goes_back else ""
+    for lost in comparison.lost:
+        found = describe_out_of_range(lost.partition, lost.from_offset, lost.to_offset, lost.to_offset)
+        yield prevent_start(("sources", lost.source), found, remedy, exit_code=4)
+    for source in comparison.ahead:
+        yield prevent_start(("sources", source.name, "until"), f"{source.until} {AHEAD}", AHEAD_REMEDY)
 
 
-def _start_problems(loaded: LoadedPipeline, source: SourceOperator, cluster: Cluster) -> list[Problem]:
-    if not isinstance(source.start, dict):
-        return []
-    topic, problems = source.topics[0], []
-    facts = cluster.topics[topic].facts
-    for partition, offset in source.start.items():
-        path = ("sources", source.name, "start", str(partition))
-        if facts is not None and partition >= facts.partitions:
-            message = f"the topic `{topic}` has no partition {partition}"
-            problems.append(loaded.problem(path, message, f"partitions are 0 to {facts.partitions - 1}"))
-        first, after = cluster.offsets.get(TopicPartition(topic, partition), (0, offset))
-        if not first <= offset <= after:
-            message = f"offset {offset} is not in partition {partition} of `{topic}`"
-            problems.append(loaded.problem(path, message, f"use {first} to {after}"))
-    return problems
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def judge_error(loaded: LoadedPipeline, error: TidegateError) -> list[Finding]:
+    """Judge an error of brokers, journal, storage or restore: at the source, step or directory that it is about."""
+    if isinstance(error, RestoreRefused) and error.refusals:
+        return [
+            prevent_start(_find_place(loaded, one.name), one.told, one.remedy, error.exit_code, error)
+            for one in error.refusals
+        ]
+    if isinstance(error, BrokerUnavailable | KafkaRefused):
+        return [judge_broker_error(loaded, error)]
+    directory = str(loaded.settings.checkpoints.directory)
+    here = str(error.fields.get("location", directory)) == directory
+    if isinstance(error, StorageError) and here and "operator" not in error.fields:
+        return [judge_storage_error(error)]
+    place = _find_place(loaded, error.fields.get("operator")) if here else ()  # a savepoint of the command line
+    code = judge_storage_error(error).exit_code if isinstance(error, StorageError) else error.exit_code
+    return [prevent_start(place, error.message, exit_code=code, cause=error)]
+
+
+def judge_broker_error(loaded: LoadedPipeline, error: BrokerUnavailable | KafkaRefused, owner: Path = ()) -> Finding:
+    """Judge why no broker answers, or none lets us in; `owner` is a source or sink with a login of its own."""
+    name = str(error.fields.get("property", ""))
+    settings = loaded.settings.kafka
+    given = [one for one in (name, "bootstrap.servers", "metadata.broker.list") if one in settings]
+    place: Path = (*owner, "kafka", name) if owner else ("kafka", *given[:1])
+    message, remedy = str(error.fields.get("text", error.message)), str(error.fields.get("remedy", ""))
+    return prevent_start(place, message, remedy, error.exit_code, error)
+
+
+def place_refusal(loaded: LoadedPipeline, refusal: Refusal) -> Problem:
+    """Place a refusal at its source or step, or at the checkpoint directory where the file has no such name."""
+    return loaded.problem(_find_place(loaded, refusal.name), refusal.told, refusal.remedy)
+
+
+def _find_place(loaded: LoadedPipeline, name: object) -> Path:
+    if name in loaded.settings.sources:
+        return ("sources", str(name))
+    for index, step in zip(loaded.step_indices, loaded.settings.steps, strict=True):
+        if step.name == name:
+            return ("steps", index, "name")
+    return DIRECTORY

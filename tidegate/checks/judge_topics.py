@@ -7,30 +7,39 @@ from typing import Final
 
 import msgspec
 
-from tidegate.checks.cluster import BATCH_BYTES, CLEANUP, MIN_IN_SYNC, UNCLEAN, SeenTopic
-from tidegate.checks.facts import ClusterFacts, Use
-from tidegate.checks.findings import Finding, Level
+from tidegate.checks.facts import (
+    BATCH_BYTES,
+    CLEANUP,
+    COMPACTION_LAG,
+    MIN_IN_SYNC,
+    OFFSETS_LOG,
+    RETENTION,
+    RETENTION_BYTES,
+    SERVERS,
+    STAMPS,
+    UNCLEAN,
+    ClusterFacts,
+    SeenTopic,
+    Use,
+)
+from tidegate.checks.findings import Finding, Severity
 from tidegate.checks.judge_cluster import Commands
-from tidegate.checks.outage import UNATTENDED, WEEKEND_MS, derive_unattended_ms
+from tidegate.checks.uses import UNATTENDED, WEEKEND_MS, derive_unattended_ms
 from tidegate.config.models import PipelineSettings
-from tidegate.kafka.topic_settings import AFTER, BEFORE, DIFFERENCE, UNLIMITED_MS, find_time_limit
+from tidegate.kafka.facts import TRANSACTION_LOG
+from tidegate.kafka.topic_settings import AFTER, BEFORE, UNLIMITED_MS, find_time_limit
+from tidegate.settings.counts import render_count
 from tidegate.settings.units import render_duration
 
-RETENTION: Final = "retention.ms"
-RETENTION_BYTES: Final = "retention.bytes"
-COMPACTION_LAG: Final = "min.compaction.lag.ms"
-STAMPS: Final = "message.timestamp.type"
-READ_SETTINGS: Final = (
-    RETENTION, RETENTION_BYTES, COMPACTION_LAG, STAMPS, BEFORE, AFTER, DIFFERENCE, BATCH_BYTES, CLEANUP, MIN_IN_SYNC,
-    UNCLEAN,
-)  # fmt: skip
-
+_LOSS: Final = {
+    TRANSACTION_LOG: "decisions about transactions can be lost, and with them committed output",
+    OFFSETS_LOG: "mirrored positions, which lag tools see, can be lost",
+}
 DAY_MS: Final = 24 * 3600 * 1000
 HOUR_MS: Final = 3600 * 1000
 COPIES: Final = 3
 ALMOST: Final = 0.9
 """The client's default limit on a record is a little below that of topics: of no concern."""
-_SERVERS: Final = ("kafka", "bootstrap.servers")
 
 
 class _Look(msgspec.Struct, frozen=True):
@@ -38,7 +47,6 @@ class _Look(msgspec.Struct, frozen=True):
 
     use: Use
     seen: SeenTopic
-    settings: Mapping[str, str]
     brokers: int
     commands: Commands
     exactly_once: bool
@@ -46,16 +54,9 @@ class _Look(msgspec.Struct, frozen=True):
     inputs: tuple[Mapping[str, str], ...]
     """Settings of all topics that are read."""
 
-    def finding(self, check: str, level: Level, found: str, wanted: str, setting: str = "") -> Finding:
-        mend = self.commands.alter_topic(self.use.topic, setting) if setting and level is not Level.OK else ""
-        return Finding(check, level, found, wanted, mend, self.use.path, self.use.topic)
-
-    def number(self, name: str) -> int | None:
-        text = self.settings.get(name, "")
-        return int(text) if text.lstrip("-").isdigit() else None
-
-    def policy(self, word: str) -> bool:
-        return word in self.settings.get(CLEANUP, "")
+    def finding(self, check: str, level: Severity, value: str, expected: str = "", setting: str = "") -> Finding:
+        remedy = self.commands.alter_topic(self.use.topic, setting) if setting and level is not Severity.OK else ""
+        return Finding(check, level, value, expected, remedy, self.use.place, self.use.topic)
 
 
 def judge_topics(
@@ -63,15 +64,14 @@ def judge_topics(
 ) -> list[Finding]:
     """Check by check, topics in the order of `uses`; one that is not there, or hidden, is another check's matter."""
     exactly_once = settings.checkpoints.mode == "exactly-once"
-    inputs = tuple(facts.settings.get(use.topic, {}) for use in uses if not use.written)
+    inputs = tuple(facts.topics[use.topic].settings for use in uses if not use.written)
     unattended_ms = derive_unattended_ms(settings)
 
     def look(use: Use, seen: SeenTopic) -> _Look:
-        own = facts.settings.get(use.topic, {})
-        return _Look(use, seen, own, facts.cluster.brokers, commands, exactly_once, unattended_ms, inputs)
+        return _Look(use, seen, facts.brokers, commands, exactly_once, unattended_ms, inputs)
 
-    looks = [look(use, seen) for use in uses if (seen := facts.cluster.topics[use.topic]).facts is not None]
-    internal = [look(Use(name, _SERVERS, written=True), seen) for name, seen in facts.cluster.internal.items()]
+    looks = [look(use, seen) for use in uses if (seen := facts.topics[use.topic]).facts is not None]
+    internal = [look(Use(name, SERVERS, written=True, loss=_LOSS[name]), seen) for name, seen in facts.internal.items()]
     findings: list[Finding] = []
     for judge in _OF_ACKNOWLEDGEMENTS:
         findings += [finding for one in [*looks, *internal] for finding in judge(one)]
@@ -88,38 +88,41 @@ def _copies(look: _Look) -> Iterator[Finding]:
     copies = look.seen.copies
     if look.brokers == 1 or not copies:
         return
-    level = Level.OK if copies >= COPIES else Level.WARNING if copies > 1 else Level.PROBLEM
-    mend = "" if level is Level.OK else "kafka-reassign-partitions.sh, with a plan of three replicas for each partition"
-    finding = look.finding("copies", level, str(copies), "3")
-    yield msgspec.structs.replace(finding, mend=mend)
+    level = Severity.OK if copies >= COPIES else Severity.WARNING if copies > 1 else Severity.PROBLEM
+    value = render_count(copies, "copy", "copies")
+    value += "" if copies > 1 else f", which is lost with its disk: {look.use.loss}"
+    remedy = "" if level is Severity.OK else "kafka-reassign-partitions.sh, with three replicas for each partition"
+    yield msgspec.structs.replace(look.finding("copies", level, value, "3 copies"), remedy=remedy)
 
 
 def _in_sync(look: _Look) -> Iterator[Finding]:
-    copies, least = look.seen.copies, look.seen.min_in_sync
+    copies, least = look.seen.copies, look.seen.number(MIN_IN_SYNC)
+    found = f"{MIN_IN_SYNC} is {least} of {copies}"
     if least is None:
         found = f"{MIN_IN_SYNC} is hidden (DESCRIBE_CONFIGS on the topic)"
-        yield look.finding("min-in-sync", Level.WARNING, found, "2")
+        yield look.finding("min-in-sync", Severity.UNKNOWN, found, "2")
     elif copies and least > copies:
-        found = f"{least} of {copies}: nothing can be written"
-        wanted = f"at most {max(1, copies - 1)}"
-        yield look.finding("min-in-sync", Level.PROBLEM, found, wanted, f"{MIN_IN_SYNC}={max(1, copies - 1)}")
+        most = max(1, copies - 1)
+        found += ": nothing can be written"
+        yield look.finding("min-in-sync", Severity.PROBLEM, found, f"at most {most}", f"{MIN_IN_SYNC}={most}")
     elif copies > 1 and least == 1:
-        found = f"1 of {copies}: one copy acknowledges what no other has"
-        yield look.finding("min-in-sync", Level.PROBLEM, found, "2", f"{MIN_IN_SYNC}=2")
+        found += f", so one copy acknowledges what no other has: {look.use.loss}"
+        yield look.finding("min-in-sync", Severity.PROBLEM, found, "2", f"{MIN_IN_SYNC}=2")
     elif copies > 1 and least == copies:
-        found = f"{least} of {copies}: one broker away stops writes"
-        yield look.finding("min-in-sync", Level.WARNING, found, f"{copies - 1}, with three copies")
+        found += ": writes stop while one broker is down"
+        yield look.finding("min-in-sync", Severity.WARNING, found, f"{copies - 1}, with three copies")
     else:
-        yield look.finding("min-in-sync", Level.OK, f"{least} of {copies}", f"{least} of {copies}")
+        yield look.finding("min-in-sync", Severity.OK, found)
 
 
 def _unclean(look: _Look) -> Iterator[Finding]:
-    if look.seen.unclean:
-        level = Level.PROBLEM if look.seen.copies > 1 else Level.WARNING
-        found = "on: a copy that lacks acknowledged records can become the leader"
+    unclean = look.seen.settings.get(UNCLEAN)
+    if unclean == "true":
+        level = Severity.PROBLEM if look.seen.copies > 1 else Severity.WARNING
+        found = f"{UNCLEAN} is on, so a copy that lacks acknowledged records can become the leader: {look.use.loss}"
         yield look.finding("unclean-election", level, found, "off", f"{UNCLEAN}=false")
-    elif look.seen.unclean is not None:
-        yield look.finding("unclean-election", Level.OK, "off", "off")
+    elif unclean is not None:
+        yield look.finding("unclean-election", Severity.OK, "off")
 
 
 # -- how long records stay ---------------------------------------------------------------------------------------------
@@ -128,29 +131,32 @@ def _unclean(look: _Look) -> Iterator[Finding]:
 def _retention(look: _Look) -> Iterator[Finding]:
     if look.use.written and not look.exactly_once:
         return  # nothing is read back
-    if not look.settings:
-        yield look.finding("retention", Level.WARNING, "hidden (DESCRIBE_CONFIGS on the topic)", "at least three days")
+    if not look.seen.settings:
+        found = f"{RETENTION} is hidden (DESCRIBE_CONFIGS on the topic)"
+        yield look.finding("retention", Severity.UNKNOWN, found, "at least three days")
         return
-    if not look.policy("delete"):
-        yield look.finding("retention", Level.OK, "none: the topic is compacted", "at least three days")
+    if not look.seen.has_policy("delete"):
+        yield look.finding("retention", Severity.OK, "none: the topic is compacted", "at least three days")
         return
-    kept_ms, size = look.number(RETENTION), look.number(RETENTION_BYTES)
+    kept_ms, size = look.seen.number(RETENTION), look.seen.number(RETENTION_BYTES)
     kept = "for ever" if kept_ms is None or kept_ms < 0 else render_duration(kept_ms)
     why = "what the broker aborts in an outage is gone" if look.use.written else "records that were not read are gone"
     setting = f"{RETENTION}={2 * WEEKEND_MS + DAY_MS}"
     if kept_ms is not None and 0 <= kept_ms <= look.unattended_ms:
         wanted = f"more than {render_duration(look.unattended_ms)}, {UNATTENDED}"
-        yield look.finding("retention", Level.PROBLEM, f"{kept}: then {why}", wanted, setting)
+        yield look.finding("retention", Severity.PROBLEM, f"records stay for {kept}: then {why}", wanted, setting)
     elif kept_ms is not None and 0 <= kept_ms < WEEKEND_MS:
-        yield look.finding("retention", Level.WARNING, f"{kept}: then {why}", "at least three days", setting)
+        yield look.finding(
+            "retention", Severity.WARNING, f"records stay for {kept}: then {why}", "at least three days", setting
+        )
     elif size is not None and size >= 0:
         found = f"{size} bytes for a partition ({RETENTION_BYTES}), whatever their age: then {why}"
-        yield look.finding("retention", Level.WARNING, found, "by time alone", f"{RETENTION_BYTES}=-1")
+        yield look.finding("retention", Severity.WARNING, found, "by time alone", f"{RETENTION_BYTES}=-1")
     elif _outlived(look, kept_ms):
-        found = f"{kept}, by timestamps that the sink sets, and an input keeps older records"
-        yield look.finding("retention", Level.WARNING, found, "as long as the inputs' is", f"{RETENTION}=-1")
+        found = f"records stay for {kept}, by timestamps that the sink sets, and an input keeps older ones"
+        yield look.finding("retention", Severity.WARNING, found, "as long as the inputs' is", f"{RETENTION}=-1")
     else:
-        yield look.finding("retention", Level.OK, kept, "at least three days")
+        yield look.finding("retention", Severity.OK, kept, "at least three days")
 
 
 def _outlived(look: _Look, kept_ms: int | None) -> bool:
@@ -162,68 +168,69 @@ def _outlived(look: _Look, kept_ms: int | None) -> bool:
 
 
 def _cleanup(look: _Look) -> Iterator[Finding]:
-    if not look.settings:
+    if not look.seen.settings:
         return
-    use, compacted, policy = look.use, look.policy("compact"), look.settings[CLEANUP]
+    use, compacted, policy = look.use, look.seen.has_policy("compact"), look.seen.settings[CLEANUP]
     if not use.written:
         if compacted and not use.tombstones:
-            found = f"{policy}: a record that was overwritten before it was read is never read"
-            yield look.finding("cleanup", Level.WARNING, found, "delete, or a source that reads tombstones")
+            found = f"{CLEANUP} is {policy}: a record that was overwritten before it was read is never read"
+            yield look.finding("cleanup", Severity.WARNING, found, "delete, or a source that reads tombstones")
         else:
-            yield look.finding("cleanup", Level.OK, policy, "in order for this source")
+            yield look.finding("cleanup", Severity.OK, policy, "in order for this source")
     elif compacted and not use.keyed:
-        found = f"{policy}: it takes no record without a key, and this sink's have none"
-        yield look.finding("cleanup", Level.PROBLEM, found, "`key` of the sink, or delete", f"{CLEANUP}=delete")
+        found = f"{CLEANUP} is {policy}: it takes no record without a key, and this sink's have none"
+        finding = look.finding("cleanup", Severity.PROBLEM, found, "`key` of the sink, or delete", f"{CLEANUP}=delete")
+        yield msgspec.structs.replace(finding, prevents_start=True)
     elif use.tombstones and not compacted:
-        found = f"{policy}: tombstones delete nothing in it"
-        yield look.finding("cleanup", Level.WARNING, found, "compact", f"{CLEANUP}=compact")
-    elif compacted and look.exactly_once and (look.number(COMPACTION_LAG) or 0) < look.unattended_ms:
-        lag = render_duration(look.number(COMPACTION_LAG) or 0)
-        found = f"{policy}, after {lag}: what the broker aborts in an outage may be gone before it is read back"
+        found = f"{CLEANUP} is {policy}: tombstones delete nothing in it"
+        yield look.finding("cleanup", Severity.WARNING, found, "compact", f"{CLEANUP}=compact")
+    elif compacted and look.exactly_once and (look.seen.number(COMPACTION_LAG) or 0) < look.unattended_ms:
+        lag = render_duration(look.seen.number(COMPACTION_LAG) or 0)
+        found = f"{CLEANUP} is {policy}, after {lag}: what is aborted in an outage may be gone before it is read back"
         wanted = f"{COMPACTION_LAG} of at least {render_duration(look.unattended_ms)}"
-        yield look.finding("cleanup", Level.WARNING, found, wanted, f"{COMPACTION_LAG}={DAY_MS}")
+        yield look.finding("cleanup", Severity.WARNING, found, wanted, f"{COMPACTION_LAG}={DAY_MS}")
     else:
-        yield look.finding("cleanup", Level.OK, policy, "in order for this sink")
+        yield look.finding("cleanup", Severity.OK, policy, "in order for this sink")
 
 
 # -- what a topic takes ------------------------------------------------------------------------------------------------
 
 
 def _timestamps(look: _Look) -> Iterator[Finding]:
-    if not look.settings or not look.use.stamped:
+    if not look.seen.settings or not look.use.stamped:
         return
-    replaced = look.settings.get(STAMPS) == "LogAppendTime"
-    (before, name), after = find_time_limit(look.settings, BEFORE), look.number(AFTER)
+    replaced = look.seen.settings.get(STAMPS) == "LogAppendTime"
+    (before, name), after = find_time_limit(look.seen.settings, BEFORE), look.seen.number(AFTER)
     if replaced and look.use.written:
         found = "the broker replaces the timestamps that the sink sets (LogAppendTime)"
-        yield look.finding("timestamps", Level.WARNING, found, "CreateTime", f"{STAMPS}=CreateTime")
+        yield look.finding("timestamps", Severity.WARNING, found, "CreateTime", f"{STAMPS}=CreateTime")
     elif replaced:
         found = "event time is when a record arrived at the broker (LogAppendTime)"
-        yield look.finding("timestamps", Level.WARNING, found, "CreateTime", f"{STAMPS}=CreateTime")
+        yield look.finding("timestamps", Severity.WARNING, found, "CreateTime", f"{STAMPS}=CreateTime")
     elif look.use.written and before is not None and before < DAY_MS:
         found = f"records more than {render_duration(before)} old are refused, so they are bad records"
-        yield look.finding("timestamps", Level.WARNING, found, "a day or more", f"{name}={UNLIMITED_MS}")
+        yield look.finding("timestamps", Severity.WARNING, found, "a day or more", f"{name}={UNLIMITED_MS}")
     elif look.use.written and after is not None and after < HOUR_MS:
         found = f"records more than {render_duration(after)} ahead are refused, so they are bad records"
-        yield look.finding("timestamps", Level.WARNING, found, "an hour or more", f"{AFTER}={HOUR_MS}")
+        yield look.finding("timestamps", Severity.WARNING, found, "an hour or more", f"{AFTER}={HOUR_MS}")
     else:
-        yield look.finding("timestamps", Level.OK, "taken as they are", "CreateTime, and wide limits")
+        yield look.finding("timestamps", Severity.OK, "taken as they are", "CreateTime, and wide limits")
 
 
 def _size(look: _Look) -> Iterator[Finding]:
-    limit, client = look.number(BATCH_BYTES), look.use.client_bytes
+    limit, client = look.seen.number(BATCH_BYTES), look.use.client_bytes
     if not look.use.written or limit is None:
         return
     largest = max((int(one[BATCH_BYTES]) for one in look.inputs if BATCH_BYTES in one), default=0)
     if limit < ALMOST * largest:
         found = f"{BATCH_BYTES} is {limit}, and an input takes {largest}"
-        yield look.finding("record-size", Level.WARNING, found, str(largest), f"{BATCH_BYTES}={largest}")
+        yield look.finding("record-size", Severity.WARNING, found, str(largest), f"{BATCH_BYTES}={largest}")
     elif client is not None and client < ALMOST * largest:
         found = f"the client's message.max.bytes is {client}, and an input takes {largest}"
-        finding = look.finding("record-size", Level.WARNING, found, str(largest))
-        yield msgspec.structs.replace(finding, mend=f"kafka: {{message.max.bytes: {largest}}} of the sink")
+        finding = look.finding("record-size", Severity.WARNING, found, str(largest))
+        yield msgspec.structs.replace(finding, remedy=f"kafka: {{message.max.bytes: {largest}}} of the sink")
     else:
-        yield look.finding("record-size", Level.OK, f"{limit} bytes", "what inputs take")
+        yield look.finding("record-size", Severity.OK, f"{limit} bytes", "what inputs take")
 
 
 _Judge = Callable[[_Look], Iterator[Finding]]

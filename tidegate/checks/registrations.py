@@ -10,11 +10,9 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-import msgspec
-
+from tidegate.checks.findings import Finding, prevent_start, warn_of_start
 from tidegate.checks.patience import patiently
 from tidegate.checks.registry_access import open_registry
-from tidegate.checks.start_problems import StartProblem
 from tidegate.config.load import LoadedPipeline
 from tidegate.formats import keys
 from tidegate.formats.registry import FORMATS
@@ -56,13 +54,13 @@ def registering(plan: Plan) -> Iterator[Registering]:
                 yield Registering(sink.name, word, options.schema, how)
 
 
-async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list[StartProblem]:
+async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list[Finding]:
     """What the registry refuses, and that it does not answer; that is only a warning where there are copies of all that
     a start needs. Where there are not, a registry that does not answer is waited for so long.
     """
     if loaded.settings.registry is None or not _names_schemas(plan):
         return []
-    problems: list[StartProblem] = []
+    findings: list[Finding] = []
     try:
         async with open_registry(loaded.settings.registry) as registry:
             copies = [registry.copy_of_text(one.schema.subject, one.schema) for one in registering(plan)]
@@ -74,16 +72,16 @@ async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: fl
                 try:
                     if away is None and await _check(registry, one):
                         first = new.setdefault(one.schema.subject, one)
-                        problems += _unknown(loaded, one, first)
+                        findings += _unknown(one, first)
                 except RegistryRefused as error:
-                    problems.append(_refused(loaded, one, error))
+                    findings.append(_refused(one, error))
             if away is not None:
-                problems.append(_away(loaded, away))
+                findings.append(_away(away))
     except (RegistryAway, RegistryRefused) as error:
         path: Path = ("registry", str(error.fields.get("setting", "")) or "url")
         remedy = error.remedy if isinstance(error, RegistryRefused) else "is it running, and is this its address?"
-        problems.append(StartProblem(loaded.problem(path, error.message, remedy), error.exit_code, error))
-    return problems
+        findings.append(prevent_start(path, error.message, remedy, error.exit_code, error))
+    return findings
 
 
 def _names_schemas(plan: Plan) -> bool:
@@ -105,10 +103,8 @@ async def _wait(registry: Registry, patience_s: float) -> RegistryAway | None:
     return None
 
 
-def _away(loaded: LoadedPipeline, away: RegistryAway) -> StartProblem:
-    remedy = "records whose schema has no copy here wait for it"
-    problem = loaded.problem(("registry", "url"), away.message, remedy)
-    return StartProblem(msgspec.structs.replace(problem, severity="warning"))
+def _away(away: RegistryAway) -> Finding:
+    return warn_of_start(("registry", "url"), away.message, "records whose schema has no copy here wait for it")
 
 
 async def register_schemas(registry: Registry, plan: Plan) -> WrittenSchemas:
@@ -151,7 +147,7 @@ async def _register(registry: Registry, one: Registering) -> SchemaText:
     return found
 
 
-def _unknown(loaded: LoadedPipeline, one: Registering, first: Registering) -> list[StartProblem]:
+def _unknown(one: Registering, first: Registering) -> list[Finding]:
     """`first` is new in the same subject, and registered before."""
     if (one.schema.text, one.schema.references) == (first.schema.text, first.schema.references):
         return []
@@ -160,15 +156,14 @@ def _unknown(loaded: LoadedPipeline, one: Registering, first: Registering) -> li
         "cannot be asked before that whether it takes this one, too"
     )
     remedy = "if the start is refused: write the same columns, or name another subject by `registry`"
-    problem = loaded.problem(("sinks", one.sink, one.word), message, remedy)
-    return [StartProblem(msgspec.structs.replace(problem, severity="warning"))]
+    return [warn_of_start(("sinks", one.sink, one.word), message, remedy)]
 
 
-def _refused(loaded: LoadedPipeline, one: Registering, error: RegistryRefused) -> StartProblem:
+def _refused(one: Registering, error: RegistryRefused) -> Finding:
     path: Path = ("sinks", one.sink, one.word)
     if isinstance(error, SchemaMissing):
         message = f"the subject `{one.schema.subject}` does not have the schema of this sink: {error.message}"
-        problem = loaded.problem(path, message, "register it there, or write `register: auto`")
+        remedy = "register it there, or write `register: auto`"
     else:
-        problem = loaded.problem(path, error.message, error.remedy or "change the columns, or write another subject")
-    return StartProblem(problem, error.exit_code, error)
+        message, remedy = error.message, error.remedy or "change the columns, or write another subject"
+    return prevent_start(path, message, remedy, error.exit_code, error)

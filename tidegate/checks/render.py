@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.checks.findings import CHECKS, Finding, Level, is_kept
+from tidegate.checks.findings import CHECKS, Finding, Severity, derive_problem, is_kept
 from tidegate.config.errors import render_problems
 from tidegate.config.load import LoadedPipeline
+from tidegate.settings.counts import render_count
 
 WIDTH: Final = 118
-_SEVERITY: Final = {Level.WARNING: "warning", Level.PROBLEM: "error"}
+_SEVERITY: Final = {Severity.UNKNOWN: "notice", Severity.WARNING: "warning", Severity.PROBLEM: "error"}
 
 
 def render_findings(loaded: LoadedPipeline, findings: Sequence[Finding], style: str) -> str:
@@ -23,21 +24,22 @@ def render_findings(loaded: LoadedPipeline, findings: Sequence[Finding], style: 
         return loaded.secrets(json.dumps(_document(loaded, findings), indent=2, ensure_ascii=False))
     if style == "github":
         return _commands(loaded, findings)
-    return loaded.secrets("\n".join([*_table(findings), "", *_verdict(loaded, findings)]))
+    return loaded.secrets("\n".join([*_table(loaded, findings), "", *_verdict(loaded, findings)]))
 
 
-def _table(findings: Sequence[Finding]) -> list[str]:
+def _table(loaded: LoadedPipeline, findings: Sequence[Finding]) -> list[str]:
     """A line for each: level, check and what it is about, what is; what should be and the remedy where it is not."""
     lines, last = [], ""
     for one in findings:
         title = CHECKS[one.check].title if one.check != last else ""
         last = one.check
-        head = f"{one.level.value:<8} {title:<22} "
-        text = f"{one.subject}: {one.found}" if one.subject else one.found
+        head = f"{one.severity.value:<8} {title:<22} "
+        subject = one.subject or (loaded.display(one.place) if one.check == "start" else "")
+        text = f"{subject}: {one.value}" if subject else one.value
         lines += _wrapped(head, text)
-        if one.level is not Level.OK:
-            lines += _wrapped(" " * len(head) + "should be: ", one.wanted) if one.wanted else []
-            lines += [" " * len(head) + f"fix: {one.mend}"] if one.mend else []
+        if one.severity is not Severity.OK:
+            lines += _wrapped(" " * len(head) + "should be: ", one.expected) if one.expected else []
+            lines += [" " * len(head) + f"fix: {one.remedy}"] if one.remedy else []
     return lines
 
 
@@ -49,22 +51,23 @@ def _wrapped(head: str, text: str) -> list[str]:
 
 def _verdict(loaded: LoadedPipeline, findings: Sequence[Finding]) -> list[str]:
     guarantee = loaded.settings.checkpoints.mode.replace("-", " ")
-    problems = [one for one in findings if one.level is Level.PROBLEM]
-    warnings = sum(one.level is Level.WARNING for one in findings)
-    counted = f"{warnings} warning{'s' if warnings != 1 else ''}"
+    problems = [one for one in findings if one.severity is Severity.PROBLEM]
+    counted = render_count(sum(one.severity is Severity.WARNING for one in findings), "warning")
+    if unknown := sum(one.severity is Severity.UNKNOWN for one in findings):
+        counted += f", {unknown} unknown"
     if not problems:
         return [f"{guarantee}: yes ({counted})"]
-    lines = [f"{guarantee}: no: {len(problems)} problem{'s' if len(problems) != 1 else ''}, {counted}"]
-    return [*lines, *(f"  {one.place}: {one.found}" for one in problems)]
+    lines = [f"{guarantee}: no: {render_count(len(problems), 'problem')}, {counted}"]
+    return [*lines, *(f"  {one.title}: {one.value}" for one in problems)]
 
 
 def _document(loaded: LoadedPipeline, findings: Sequence[Finding]) -> dict[str, Any]:
     rows = []
     for one in findings:
-        line, column = loaded.position(one.path)
-        row = msgspec.to_builtins(one)
-        del row["passing"]  # it is about the exit code of a start
-        rows.append({**row, "path": loaded.display(one.path), "line": line, "column": column})
+        line, column = loaded.position(one.place)
+        row = {name: getattr(one, name) for name in ("check", "value", "expected", "remedy", "subject")}
+        place = {"path": loaded.display(one.place), "line": line, "column": column}
+        rows.append({**row, "severity": one.severity.value, "prevents_start": one.prevents_start, **place})
     return {
         "file": loaded.file,
         "pipeline": loaded.settings.name,
@@ -76,10 +79,9 @@ def _document(loaded: LoadedPipeline, findings: Sequence[Finding]) -> dict[str, 
 
 
 def _commands(loaded: LoadedPipeline, findings: Sequence[Finding]) -> str:
-    problems = []
-    for one in findings:
-        if one.level is not Level.OK:
-            wanted = f"; should be: {one.wanted}" if one.wanted else ""
-            problem = loaded.problem(one.path, f"{one.place}: {one.found}{wanted}", one.mend)
-            problems.append(msgspec.structs.replace(problem, severity=_SEVERITY[one.level]))
+    problems = [
+        msgspec.structs.replace(derive_problem(loaded, one), severity=_SEVERITY[one.severity])
+        for one in findings
+        if one.severity is not Severity.OK
+    ]
     return render_problems(problems, "github")

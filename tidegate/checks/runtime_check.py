@@ -8,9 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 
-import msgspec
-
-from tidegate.checks.start_problems import StartProblem
+from tidegate.checks.findings import Finding, prevent_by, prevent_start, warn_of_start
 from tidegate.config.encryption import leaves_machine
 from tidegate.config.load import LoadedPipeline
 from tidegate.settings.base import Path
@@ -29,7 +27,7 @@ from tidegate.spark.versions import (
 _PYTHON = "spark.pyspark.python"
 
 
-def find_runtime_problems(loaded: LoadedPipeline) -> list[StartProblem]:
+def find_runtime_problems(loaded: LoadedPipeline) -> list[Finding]:
     """At their places in the file, where they have any. Runs the slots' interpreter, if it is on this machine."""
     spark = read_spark()
     problem = decide_spark_problem(spark, os.environ)
@@ -38,7 +36,7 @@ def find_runtime_problems(loaded: LoadedPipeline) -> list[StartProblem]:
     try:
         java = read_java_version(find_java())
     except JavaMissing as error:
-        return [StartProblem(loaded.problem(("spark",), error.message), error.exit_code, error)]
+        return [prevent_by(("spark",), error)]
     program = reveal(loaded.settings.spark).get(_PYTHON) or os.environ.get("PYSPARK_PYTHON", "")
     workers = read_python(program) if program and loaded.settings.spark_master.startswith("local") else ""
     found = [_place(loaded, one) for one in decide_language_problems(spark.library, java, here(), workers)]
@@ -47,31 +45,25 @@ def find_runtime_problems(loaded: LoadedPipeline) -> list[StartProblem]:
 
 def find_address_problems(
     loaded: LoadedPipeline, resolve: Callable[[str], str] = socket.gethostbyname
-) -> list[StartProblem]:
+) -> list[Finding]:
     """An error where executors get an address of IPv6, as daemon and slots listen on IPv4. A warning where they get one
     that means their own machine; all may be on this one.
     """
     master, properties = loaded.settings.spark_master, reveal(loaded.settings.spark)
     host = find_driver_host(master, properties, resolve)
     if ":" in host:
-        problem = loaded.problem(
-            ("spark", DRIVER_HOST),
-            f"executors cannot reach the daemon: `{DRIVER_HOST}` is {host}, and daemon and slots use IPv4",
-            "set it to an IPv4 address of this machine, or a name that has one",
-        )
-        return [StartProblem(problem)]
+        found = f"executors cannot reach the daemon: `{DRIVER_HOST}` is {host}, and daemon and slots use IPv4"
+        remedy = "set it to an IPv4 address of this machine, or a name that has one"
+        return [prevent_start(("spark", DRIVER_HOST), found, remedy)]
     if not leaves_machine(master) or not host.startswith("127."):
         return []
     given = DRIVER_HOST in properties
     why = "is" if given else f"is not set, and the name of this machine ({socket.gethostname()}) means"
-    problem = loaded.problem(
-        ("spark", DRIVER_HOST) if given else ("spark",),
-        f"executors on other machines cannot reach the daemon: `{DRIVER_HOST}` {why} {host}",
-        f"set `{DRIVER_HOST}` to an IPv4 address of this machine that they reach",
-    )
-    return [StartProblem(msgspec.structs.replace(problem, severity="warning"))]
+    place: Path = ("spark", DRIVER_HOST) if given else ("spark",)
+    found = f"executors on other machines cannot reach the daemon: `{DRIVER_HOST}` {why} {host}"
+    return [warn_of_start(place, found, f"set `{DRIVER_HOST}` to an IPv4 address of this machine that they reach")]
 
 
-def _place(loaded: LoadedPipeline, problem: RuntimeProblem) -> StartProblem:
+def _place(loaded: LoadedPipeline, problem: RuntimeProblem) -> Finding:
     path: Path = ("spark", problem.name) if problem.name in loaded.settings.spark else ("spark",)
-    return StartProblem(loaded.problem(path, problem.message, problem.remedy))
+    return prevent_start(path, problem.message, problem.remedy)

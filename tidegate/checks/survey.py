@@ -1,32 +1,35 @@
-"""What a start would be refused for, found out before anything is started: by `run`, and by `validate --connect`.
+"""The survey of a deployment: facts are collected, then judged into findings.
 
-Nothing is changed by asking, and a daemon that runs is not disturbed. Whatever refuses a start for a reason that can be
-known without Spark belongs here, or into `daemon/looking.py`, which its `target` asks.
+`run`, `validate --connect` and `doctor` read the same findings. `run` fails on those that prevent a start and logs
+others, `validate` prints both as problems of the file, `doctor` prints all. Nothing is changed by asking, and a daemon
+that runs is not disturbed. Whatever can prevent a start and can be known without Spark belongs here, or into the
+preflight of a recovery, which `StartTarget.compare` runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from tidegate.checks.cluster import Cluster, read_cluster
-from tidegate.checks.examine import examine, refuse_findings
-from tidegate.checks.judge_start import derive_problems
+from tidegate.checks.cluster import read_cluster
+from tidegate.checks.details import read_details
+from tidegate.checks.facts import SERVERS, ClusterFacts, StartTarget
+from tidegate.checks.findings import CHECKS, Finding, Severity
+from tidegate.checks.judge_cluster import Commands, judge_cluster
+from tidegate.checks.judge_machine import judge_machine, judge_storage_error
+from tidegate.checks.judge_start import judge_broker_error, judge_comparison, judge_error, judge_start
+from tidegate.checks.judge_topics import judge_topics
+from tidegate.checks.machine import read_machine
 from tidegate.checks.registrations import check_registrations
 from tidegate.checks.runtime_check import find_runtime_problems
-from tidegate.checks.start_problems import StartLook, StartProblem
-from tidegate.checks.start_target import StartTarget
-from tidegate.config.errors import Problem
+from tidegate.checks.uses import derive_uses
 from tidegate.config.load import LoadedPipeline
+from tidegate.config.storages import derive_opener
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.recovery import RestoreRefused, merge_positions
-from tidegate.coordinator.types import LostRange
-from tidegate.coordinator.upgrade import Refusal
 from tidegate.errors import TidegateError
-from tidegate.ids import OperatorName
-from tidegate.kafka.client_properties import derive_login
+from tidegate.kafka.client_properties import derive_login, derive_servers
 from tidegate.kafka.connecting import STEP_S, connect, import_client
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
@@ -34,213 +37,137 @@ from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.settings.base import Path
 from tidegate.settings.secrets import reveal
-from tidegate.sources.beginning import AHEAD, AHEAD_REMEDY
-from tidegate.sources.positions import describe_out_of_range
 from tidegate.storage.base import StorageError
-from tidegate.storage.problems import is_lasting
 
 logger = logging.getLogger(__name__)
 
 QUIET_S: Final = 1.0
-"""How long nothing is said about a broker that does not answer."""
-_DIRECTORY: Final = ("checkpoints", "directory")
+"""How long a broker may be silent before the log says what is waited for."""
+_ORDER: Final = {name: place for place, name in enumerate(CHECKS)}
+_SECURED: Final = ("sasl", "ssl")
 
 
-async def check_start(
-    loaded: LoadedPipeline, plan: Plan, target: StartTarget | StorageError, patience_s: float
-) -> list[StartProblem]:
-    """Everything that stands against a start now, and warnings; with `strict: true` also what `tidegate doctor` calls a
-    problem. See `look_at_start`.
+async def survey(
+    loaded: LoadedPipeline,
+    plan: Plan,
+    target: StartTarget | StorageError,
+    patience_s: float,
+    *,
+    deep: bool = False,
+    known: Iterable[Finding] = (),
+) -> list[Finding]:
+    """Survey the deployment. The findings are in the order of CHECKS, those that are `known` among them.
+
+    `target` is the error where the checkpoint storage cannot be opened. Brokers are waited for as long as `patience_s`.
+    A start does not wait for the facts of a `deep` survey: rights that are tried, transactions, clocks, this machine.
     """
-    look = await look_at_start(loaded, plan, target, patience_s)
-    if not loaded.settings.strict or look.cluster is None:
-        return look.problems
-    told = {one.problem.message for one in look.problems}
-    findings = [
-        one
-        for one in await examine(loaded, plan, look, patience_s)
-        if one.found not in told and not (isinstance(target, StorageError) and one.check == "checkpoint-directory")
-    ]
-    return [*(one for one in look.problems if one.refuses or not one.examined), *refuse_findings(loaded, findings)]
+    findings = [*known, *await asyncio.to_thread(find_runtime_problems, loaded)]
+    journal, trouble = await _read_journal(loaded, target, findings)
+    findings += await check_registrations(loaded, plan, patience_s)
+    findings += await _survey_cluster(loaded, plan, target, journal, patience_s, deep=deep)
+    if deep:
+        directory, opener = str(loaded.settings.checkpoints.directory), derive_opener(loaded.settings)
+        machine = await asyncio.to_thread(read_machine, directory, opener, trouble)
+        findings += judge_machine(loaded.settings, plan, machine)
+    elif trouble is not None:
+        findings.append(judge_storage_error(trouble))
+    if not any(one.check == "start" for one in findings):
+        findings.append(Finding("start", Severity.OK, "nothing prevents it"))
+    return sorted(findings, key=lambda one: _ORDER[one.check])
 
 
-async def look_at_start(
-    loaded: LoadedPipeline, plan: Plan, target: StartTarget | StorageError, patience_s: float
-) -> StartLook:
-    """What is seen before a start. `target` is the error where the storage cannot be opened.
-
-    Brokers are waited for so long; a warning in the log says so.
-    """
-    problems = await asyncio.to_thread(find_runtime_problems, loaded)
-    state = trouble = None
+async def _read_journal(
+    loaded: LoadedPipeline, target: StartTarget | StorageError, findings: list[Finding]
+) -> tuple[JournalState | None, StorageError | None]:
+    """Try the storage, then read the journal: the journal, if there is no finding, and the error of the trial."""
     if isinstance(target, StorageError):
-        problems.append(storage_problem(loaded, target))
-    else:
-        state, trouble = await _read_journal(loaded, target, problems)
-    problems += await check_registrations(loaded, plan, patience_s)
-    cluster = await _survey(loaded, plan, patience_s, problems)
-    if cluster is None:
-        return StartLook(problems, None, state, trouble)
-    problems += derive_problems(loaded, plan, cluster, _placed(plan, state))
-    problems += await asyncio.to_thread(_other_logins, loaded, plan, patience_s)
-    known = all(seen.facts is not None for seen in cluster.topics.values())
-    if not isinstance(target, StorageError) and state is not None and known:
-        problems += await _compare(loaded, plan, target)
-    return StartLook(problems, cluster, state, trouble)
+        return None, target
+    try:
+        await target.try_storage()
+    except StorageError as error:
+        return None, error
+    try:
+        return await target.read_journal(), None
+    except TidegateError as error:
+        findings += judge_error(loaded, error)
+        return None, None
 
 
 # -- the brokers -------------------------------------------------------------------------------------------------------
 
 
-async def _survey(
-    loaded: LoadedPipeline, plan: Plan, patience_s: float, problems: list[StartProblem]
-) -> Cluster | None:
+async def _survey_cluster(
+    loaded: LoadedPipeline,
+    plan: Plan,
+    target: StartTarget | StorageError,
+    journal: JournalState | None,
+    patience_s: float,
+    *,
+    deep: bool,
+) -> list[Finding]:
+    try:
+        facts = await _ask_brokers(loaded, plan, patience_s)
+    except (BrokerUnavailable, KafkaRefused) as error:
+        return [judge_broker_error(loaded, error)]
+    findings = list(judge_start(loaded, plan, facts, journal))
+    findings += await asyncio.to_thread(lambda: list(_try_other_logins(loaded, plan, patience_s)))
+    if not isinstance(target, StorageError) and journal is not None and all(one.facts for one in facts.topics.values()):
+        try:
+            findings += judge_comparison(await target.compare(plan))
+        except TidegateError as error:
+            findings += judge_error(loaded, error)
+    if deep:
+        facts = await _ask_for_details(loaded, plan, facts, patience_s, findings)
     kafka = reveal(loaded.settings.kafka)
+    secured = kafka.get("security.protocol", "plaintext").lower().startswith(_SECURED)
+    commands = Commands(derive_servers(kafka), secured)
+    findings += judge_cluster(loaded.settings, facts, commands, "" if journal is None else journal.journal)
+    findings += judge_topics(loaded.settings, derive_uses(loaded, plan), facts, commands)
+    return findings
+
+
+async def _ask_brokers(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> ClusterFacts:
+    """Ask once. The log says what is waited for. Raises BrokerUnavailable, KafkaRefused."""
     await asyncio.to_thread(import_client)
-    asking = asyncio.create_task(asyncio.to_thread(read_cluster, kafka, plan, patience_s))
+    asking = asyncio.create_task(asyncio.to_thread(read_cluster, loaded, plan, patience_s))
     done, _ = await asyncio.wait({asking}, timeout=QUIET_S)
     if not done:
-        await _explain_silence(kafka, patience_s)
+        try:
+            obstacle = await asyncio.to_thread(diagnose, reveal(loaded.settings.kafka), STEP_S)
+        except KafkaRefused:
+            obstacle = None  # a property: `asking` fails because of it
+        if obstacle is not None and not obstacle.final:
+            logger.warning("waiting for a broker, %g s at most: %s; %s", patience_s, obstacle.text, obstacle.remedy)
+    return await asking
+
+
+async def _ask_for_details(
+    loaded: LoadedPipeline, plan: Plan, facts: ClusterFacts, patience_s: float, findings: list[Finding]
+) -> ClusterFacts:
+    from kafka.errors import KafkaError
+
     try:
-        return await asking
-    except (BrokerUnavailable, KafkaRefused) as error:
-        problems.append(_broker_problem(loaded, error))
-        return None
+        return await asyncio.to_thread(read_details, loaded, plan, facts, patience_s)
+    except (TidegateError, KafkaError, OSError) as error:
+        message = error.message if isinstance(error, TidegateError) else repr(error)
+        code = 2 if isinstance(error, TidegateError) and error.exit_code != 1 else 1
+        value = f"the brokers stopped answering: {message}"
+        remedy = "look at the brokers' log"
+        findings.append(Finding("brokers", Severity.PROBLEM, value, "", remedy, SERVERS, exit_code=code))
+        return facts
 
 
-async def _explain_silence(kafka: dict[str, str], patience_s: float) -> None:
-    """Say what is waited for."""
-    try:
-        obstacle = await asyncio.to_thread(diagnose, kafka, STEP_S)
-    except KafkaRefused:
-        return  # a property: it is reported at once
-    if obstacle is not None and not obstacle.final:
-        logger.warning("waiting for a broker, %g s at most: %s; %s", patience_s, obstacle.text, obstacle.remedy)
-
-
-def _other_logins(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list[StartProblem]:
-    """Sources and sinks that go in another way than `kafka:` at the top says."""
-    top, problems = derive_login(reveal(loaded.settings.kafka)), []
-    places = [("sources", one.name, one.kafka) for one in plan.operators(SourceOperator)]
-    places += [("sinks", one.name, one.kafka) for one in plan.operators(SinkOperator) if one.name != DEAD_LETTERS]
-    for kind, name, kafka in places:
+def _try_other_logins(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> Iterator[Finding]:
+    """Connect as every source and sink whose login is not that of `kafka:` at the top."""
+    top = derive_login(reveal(loaded.settings.kafka))
+    owners = [("sources", one.name, one.kafka) for one in plan.operators(SourceOperator)]
+    owners += [("sinks", one.name, one.kafka) for one in plan.operators(SinkOperator) if one.name != DEAD_LETTERS]
+    for kind, name, kafka in owners:
         login = derive_login(kafka)
         if login == top:
             continue
         try:
             connect(login, patience_s).close()
         except (BrokerUnavailable, KafkaRefused) as error:
-            problems.append(_broker_problem(loaded, error, (kind, name)))
-    return problems
-
-
-def _broker_problem(loaded: LoadedPipeline, error: BrokerUnavailable | KafkaRefused, owner: Path = ()) -> StartProblem:
-    name = str(error.fields.get("property", ""))
-    if owner:
-        path: Path = (*owner, "kafka", name)
-    else:
-        path = ("kafka", name) if name in loaded.settings.kafka else _server_path(loaded)
-    message = str(error.fields.get("text", error.message))
-    problem = loaded.problem(path, message, str(error.fields.get("remedy", "")))
-    return StartProblem(problem, error.exit_code, error)
-
-
-def _server_path(loaded: LoadedPipeline) -> Path:
-    given = [name for name in ("bootstrap.servers", "metadata.broker.list") if name in loaded.settings.kafka]
-    return ("kafka", *given[:1])
-
-
-# -- the journal -------------------------------------------------------------------------------------------------------
-
-
-async def _read_journal(
-    loaded: LoadedPipeline, target: StartTarget, problems: list[StartProblem]
-) -> tuple[JournalState | None, StorageError | None]:
-    """What it says, and what a trial of its storage has ended with; why there is no answer goes to `problems`."""
-    try:
-        await target.try_storage()
-    except StorageError as error:
-        problems.append(storage_problem(loaded, error))
-        return None, error
-    try:
-        return await target.read_journal(), None
-    except TidegateError as error:
-        problems.append(_journal_problem(loaded, error))
-        return None, None
-
-
-async def _compare(loaded: LoadedPipeline, plan: Plan, target: StartTarget) -> Sequence[StartProblem]:
-    """The pipeline as it is now against what its checkpoints hold, or what takes their place."""
-    try:
-        found = await target.compare(plan)
-    except RestoreRefused as error:
-        return [_refused_upgrade(loaded, error, one) for one in error.refusals] or [_journal_problem(loaded, error)]
-    except TidegateError as error:
-        return [_journal_problem(loaded, error)]
-    remedy = "or restore a newer checkpoint or savepoint" if found.goes_back else ""
-    lost = [_lost_problem(loaded, one, remedy) for one in found.lost]
-    return [*lost, *(_ahead_problem(loaded, one) for one in found.ahead)]
-
-
-def _lost_problem(loaded: LoadedPipeline, lost: LostRange, remedy: str) -> StartProblem:
-    """A slot would stop at it, as soon as Spark has brought it up, and what a start goes back to is the newest then."""
-    message = describe_out_of_range(lost.partition, lost.from_offset, lost.to_offset, lost.to_offset)
-    return StartProblem(loaded.problem(("sources", lost.source), message, remedy), exit_code=4)
-
-
-def _ahead_problem(loaded: LoadedPipeline, source: SourceOperator) -> StartProblem:
-    path: Path = ("sources", source.name, "until")
-    return StartProblem(loaded.problem(path, f"{source.until} {AHEAD}", AHEAD_REMEDY))
-
-
-def _refused_upgrade(loaded: LoadedPipeline, error: RestoreRefused, refusal: Refusal) -> StartProblem:
-    return StartProblem(place_refusal(loaded, refusal), error.exit_code, error)
-
-
-def place_refusal(loaded: LoadedPipeline, refusal: Refusal) -> Problem:
-    """At the source or step that it is about; at the checkpoint directory where the file does not have it."""
-    return loaded.problem(_place_of(loaded, refusal.name), refusal.told, refusal.remedy)
-
-
-def _place_of(loaded: LoadedPipeline, name: object) -> Path:
-    """Of a source or step; the checkpoint directory where the file does not have it."""
-    if name in loaded.settings.sources:
-        return ("sources", str(name))
-    for index, step in zip(loaded.step_indices, loaded.settings.steps, strict=True):
-        if step.name == name:
-            return ("steps", index, "name")
-    return _DIRECTORY
-
-
-def _placed(plan: Plan, state: JournalState | None) -> Collection[OperatorName]:
-    """Sources whose positions are fixed, by the names of now."""
-    newest = None if state is None else state.newest_checkpoint
-    known = set() if newest is None else set(merge_positions(newest.positions))
-    return known | {name for name, words in plan.words.items() if words.was in known}
-
-
-def _journal_problem(loaded: LoadedPipeline, error: TidegateError) -> StartProblem:
-    if isinstance(error, StorageError):
-        return storage_problem(loaded, error)
-    if isinstance(error, BrokerUnavailable | KafkaRefused):
-        return _broker_problem(loaded, error)
-    return StartProblem(loaded.problem(_place(loaded, error), error.message), error.exit_code, error)
-
-
-def storage_problem(loaded: LoadedPipeline, error: StorageError) -> StartProblem:
-    """Its exit code is 2 where starting again would meet the same."""
-    lasting = error.exit_code == 1 and is_lasting(error)
-    problem = loaded.problem(_place(loaded, error), error.message)
-    return StartProblem(problem, 2 if lasting else error.exit_code, error)
-
-
-def _place(loaded: LoadedPipeline, error: TidegateError) -> Path:
-    """The step whose state it is, else the checkpoint directory, unless it is about another one: a savepoint that the
-    command line names.
-    """
-    directory = str(loaded.settings.checkpoints.directory)
-    if str(error.fields.get("location", directory)) != directory:
-        return ()
-    return _place_of(loaded, error.fields.get("operator"))
+            yield judge_broker_error(loaded, error, (kind, name))

@@ -1,14 +1,16 @@
-"""What a pipeline needs of a cluster: its topics, each with how it is used, and its rights. Pure."""
+"""What a pipeline needs of a cluster: topics and how each is used, rights, and how long records must stay. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
-from tidegate.checks.facts import Need, Use
-from tidegate.checks.findings import Level
+from tidegate.checks.facts import SERVERS, Need, Use
+from tidegate.checks.findings import Severity
 from tidegate.config.load import LoadedPipeline
+from tidegate.config.models import PipelineSettings
 from tidegate.formats.registry import FORMATS
 from tidegate.kafka.client_properties import derive_login
 from tidegate.kafka.facts import TRANSACTION_LOG
@@ -20,12 +22,17 @@ from tidegate.plan.graph import Plan
 from tidegate.settings.base import Path
 from tidegate.settings.secrets import reveal
 
-PRINCIPAL = "PRINCIPAL"
+PRINCIPAL: Final = "PRINCIPAL"
 """Where only the broker knows the user's name: a client certificate, say."""
+INPUT_LOSS: Final = "records can be lost before they are read, and offsets can be given a second time"
+OUTPUT_LOSS: Final = "output that was committed can be lost"
+WEEKEND_MS: Final = 3 * 24 * 3600 * 1000
+"""Where a person has to see it."""
+UNATTENDED: Final = "the longest that a restart without a person may take"
 
 
 def derive_uses(loaded: LoadedPipeline, plan: Plan) -> list[Use]:
-    """Of every topic that the plan names, in its order; a pattern's topics only as far as the plan has them."""
+    """Derive the use of every topic that the plan names, in its order; of a pattern none."""
     return [*_read(loaded, plan), *_written(plan)]
 
 
@@ -36,7 +43,8 @@ def _read(loaded: LoadedPipeline, plan: Plan) -> Iterator[Use]:
         for index, topic in enumerate(source.topics):
             words: Path = ("topics", index) if loaded.settings.sources[source.name].topics else ("topic",)
             stamped = time is not None and source.carries_time and not time.text
-            yield Use(topic, ("sources", source.name, *words), tombstones=changes, stamped=stamped)
+            place: Path = ("sources", source.name, *words)
+            yield Use(topic, place, tombstones=changes, loss=INPUT_LOSS, stamped=stamped)
 
 
 def _written(plan: Plan) -> Iterator[Use]:
@@ -50,6 +58,7 @@ def _written(plan: Plan) -> Iterator[Use]:
                 written=True,
                 keyed=letters or sink.key is not None,
                 tombstones=sink.deleted is not None,
+                loss=OUTPUT_LOSS,
                 stamped=sink.timestamp is not None,
                 client_bytes=largest_record(sink.kafka),
             )
@@ -62,7 +71,7 @@ def derive_needs(loaded: LoadedPipeline, plan: Plan) -> list[Need]:
     owners |= {one.name: one.kafka for one in plan.operators(SinkOperator) if one.name != DEAD_LETTERS}
     found: dict[Need, None] = {}
     for need in _needs(plan, derive_uses(loaded, plan)):
-        owner = str(need.path[1]) if need.path[0] in ("sources", "sinks") else ""
+        owner = str(need.place[1]) if need.place[0] in ("sources", "sinks") else ""
         found[_of(need, "", top)] = None
         own = derive_login(owners[owner]) if owner else top
         if own != top and need.resource != "cluster":
@@ -77,20 +86,35 @@ def _of(need: Need, owner: str, login: Mapping[str, str]) -> Need:
 def _needs(plan: Plan, uses: list[Use]) -> Iterator[Need]:
     for use in uses:
         if use.written:
-            yield Need("topic", use.topic, "Write", use.path, use="writing")
+            yield Need("topic", use.topic, "Write", use.place, use="writing")
             if plan.exactly_once:
-                yield Need("topic", use.topic, "Read", use.path, use="the proof that a transaction is complete")
-            yield Need("topic", use.topic, "DescribeConfigs", use.path, Level.WARNING, "the topic's limits on a record")
+                yield Need("topic", use.topic, "Read", use.place, use="the proof that a transaction is complete")
+            yield Need(
+                "topic", use.topic, "DescribeConfigs", use.place, Severity.WARNING, "the topic's limits on a record"
+            )
         else:
-            yield Need("topic", use.topic, "Read", use.path, use="reading")
-            yield Need("topic", use.topic, "DescribeConfigs", use.path, Level.WARNING, "these checks")
+            yield Need("topic", use.topic, "Read", use.place, use="reading")
+            yield Need("topic", use.topic, "DescribeConfigs", use.place, Severity.WARNING, "these checks")
     name: Path = ("name",)
     if plan.exactly_once:
         yield Need("transactional-id", f"{plan.pipeline}.", "Write", name, use="transactions")
-    yield Need("group", plan.pipeline, "Read", name, Level.WARNING, "lag tools, and Kafka's record of who owns it")
-    servers: Path = ("kafka", "bootstrap.servers")
-    yield Need("cluster", "", "DescribeConfigs", servers, Level.WARNING, "the brokers' limits")
-    yield Need("cluster", "", "Describe", servers, Level.WARNING, "the cluster's clock")
+    yield Need("group", plan.pipeline, "Read", name, Severity.WARNING, "lag tools, and Kafka's record of who owns it")
+    yield Need("cluster", "", "DescribeConfigs", SERVERS, Severity.WARNING, "the brokers' limits")
+    yield Need("cluster", "", "Describe", SERVERS, Severity.WARNING, "the cluster's clock")
     if plan.exactly_once:
-        yield Need("cluster", "", "ClusterAction", servers, Level.WARNING, "writing markers that Kafka has lost")
-        yield Need("topic", TRANSACTION_LOG, "Describe", servers, Level.WARNING, "noticing coordinators that move")
+        yield Need("cluster", "", "ClusterAction", SERVERS, Severity.WARNING, "writing markers that Kafka has lost")
+        yield Need("topic", TRANSACTION_LOG, "Describe", SERVERS, Severity.WARNING, "noticing coordinators that move")
+
+
+def derive_unattended_ms(settings: PipelineSettings) -> int:
+    """Derive the longest time from a record's arrival to the end of a recovery without help: a transaction is as old as
+    it can be, the checkpoint takes as long as it may, attempts fail until the daemon gives up, and one start follows.
+    """
+    checkpoints, restart, runtime = settings.checkpoints, settings.restart, settings.runtime
+    return (
+        checkpoints.transaction_timeout_ms
+        + checkpoints.timeout_ms
+        + restart.give_up_after.within_ms
+        + restart.max_ms
+        + runtime.start_timeout_ms
+    )

@@ -7,14 +7,13 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
-from tidegate.checks.start_problems import StartProblem, derive_exit_code
-from tidegate.checks.start_target import StartTarget
-from tidegate.checks.survey import check_start
+from tidegate.checks.facts import StartTarget
+from tidegate.checks.findings import Finding, derive_exit_code, derive_problems, find_preventing, prevent_by
+from tidegate.checks.survey import survey
 from tidegate.cli.orders import ask_daemon, find_read_token
 from tidegate.cli.reach import Given, derive_reach
 from tidegate.config.errors import Problem
@@ -39,29 +38,31 @@ PATIENCE_S: Final = 10.0
 """For brokers that do not answer; a start has more, because they may be starting, too."""
 NEIGHBOUR_S: Final = 2.0
 
-T = TypeVar("T")
-
 
 def find_problems(loaded: LoadedPipeline, plan: Plan, options: StartOptions = NO_OPTIONS) -> tuple[list[Problem], int]:
-    """Every problem, and the exit code of a start with these options."""
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure is a problem with its place
-
-    def check(target: StartTarget | StorageError) -> Awaitable[list[StartProblem]]:
-        return check_start(loaded, plan, target, PATIENCE_S)
-
-    problems = [*look_around(loaded), *asyncio.run(with_target(loaded, options, check))]
-    return [one.problem for one in problems], derive_exit_code(problems)
+    """Find every problem, and the exit code of a start with these options."""
+    strict = loaded.settings.strict
+    findings = find_findings(loaded, plan, options, deep=strict)
+    return derive_problems(loaded, findings), derive_exit_code(find_preventing(findings, strict=strict))
 
 
-async def with_target(
-    loaded: LoadedPipeline, options: StartOptions, ask: Callable[[StartTarget | StorageError], Awaitable[T]]
-) -> T:
-    """Answer `ask` about what a start with these options would continue from. The clients are closed afterwards."""
-    settings = loaded.settings
+def find_findings(loaded: LoadedPipeline, plan: Plan, options: StartOptions, *, deep: bool) -> list[Finding]:
+    """Survey the deployment without being a start."""
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure is a finding with its place
+    return asyncio.run(_survey(loaded, plan, options, deep=deep))
+
+
+async def _survey(loaded: LoadedPipeline, plan: Plan, options: StartOptions, *, deep: bool) -> list[Finding]:
+    known = look_around(loaded)
+
+    async def ask(target: StartTarget | StorageError) -> list[Finding]:
+        return await survey(loaded, plan, target, PATIENCE_S, deep=deep, known=known)
+
     try:
         storage = open_checkpoints(loaded)
     except StorageError as error:
         return await ask(error)
+    settings = loaded.settings
     kafka = KafkaEdge(reveal(settings.kafka), connect_timeout_s=PATIENCE_S)
     reader, retained = Writer("reader", socket.gethostname(), os.getpid()), settings.checkpoints.retained
     journal = Journal(storage, reader, retained=retained, id_reserve=1, may_repeat=options.repeats_output)
@@ -73,30 +74,27 @@ async def with_target(
             await kafka.close()
 
 
-def look_around(loaded: LoadedPipeline) -> list[StartProblem]:
-    """What a start needs of this machine."""
-    problems = []
-    trouble = _port_trouble(loaded)
-    if trouble is not None:
-        problems.append(StartProblem(loaded.problem(("http", "port"), trouble.message), trouble.exit_code, trouble))
+def look_around(loaded: LoadedPipeline) -> list[Finding]:
+    """Find what a start would miss on this machine."""
+    findings, http = [], loaded.settings.http
+    if (trouble := _port_trouble(loaded)) is not None:
+        findings.append(prevent_by(("http", "port"), trouble))
     try:
         WorkDirectory().remove()
     except TidegateError as error:
-        problems.append(StartProblem(loaded.problem((), error.message), error.exit_code, error))
-    for word in ("token_file", "read_token_file"):
-        named = getattr(loaded.settings.http, word)
+        findings.append(prevent_by((), error))
+    for word, named in (("token_file", http.token_file), ("read_token_file", http.read_token_file)):
         try:
             if named is not None:
                 check_token_file(Path(named))
         except TidegateError as error:
-            problems.append(StartProblem(loaded.problem(("http", word), error.message), error.exit_code, error))
-    if loaded.settings.http.tls is not None:
+            findings.append(prevent_by(("http", word), error))
+    if http.tls is not None:
         try:
-            make_context(loaded.settings.http.tls)
+            make_context(http.tls)
         except TlsRefused as refused:
-            place = loaded.problem(("http", "tls", str(refused.fields["word"])), refused.message)
-            problems.append(StartProblem(place, refused.exit_code, refused))
-    return problems
+            findings.append(prevent_by(("http", "tls", str(refused.fields["word"])), refused))
+    return findings
 
 
 def _port_trouble(loaded: LoadedPipeline) -> HttpUnavailable | None:

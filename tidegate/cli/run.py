@@ -84,8 +84,8 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     `on_ended` is called when the daemon has ended and listens to no signal any more.
     """
     from tidegate.checks.expression_check import plan_file
+    from tidegate.checks.findings import StartRefused
     from tidegate.checks.schemas import Ask
-    from tidegate.checks.start_problems import StartRefused, derive_exit_code
     from tidegate.cli.progress import ProgressDisplay, TerminalLines, open_console
     from tidegate.config.errors import ConfigErrors
     from tidegate.daemon.http.redaction import redact_status
@@ -124,9 +124,9 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
         serving = http
         asyncio.run(_serve(lambda: Daemon(loaded, plan, metrics, serving, logs.context, options or StartOptions())))
     except StartRefused as refused:
-        for refusing in refused.problems:
-            logger.error("%s", refusing.text, extra={"error": refusing.cause or refused})  # noqa: TRY400 - as below
-        return derive_exit_code(refused.problems)
+        for text, cause in refused.findings:
+            logger.error("%s", text, extra={"error": cause or refused})  # noqa: TRY400 - as below
+        return refused.exit_code
     except TidegateError as error:
         logger.error("%s", error.message, extra={"error": error})  # noqa: TRY400 - reported once, without a traceback
         return error.exit_code

@@ -18,10 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NoReturn
 
+from tidegate.checks.findings import StartRefused, derive_warnings, find_preventing
+from tidegate.checks.judge_machine import judge_storage_error
 from tidegate.checks.registrations import register_schemas
 from tidegate.checks.registry_access import open_registry
-from tidegate.checks.start_problems import StartRefused, derive_exit_code
-from tidegate.checks.survey import check_start, storage_problem
+from tidegate.checks.survey import survey
 from tidegate.config.encryption import decide_encryption
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
@@ -93,7 +94,7 @@ class Daemon:
         try:
             storage = open_checkpoints(loaded)
         except StorageError as error:
-            raise StartRefused([storage_problem(loaded, error)]) from error
+            raise StartRefused(loaded, [judge_storage_error(error)]) from error
         registry = loaded.settings.registry
         self._registry = None if registry is None else open_registry(registry)
         self._opened = contextlib.AsyncExitStack()
@@ -252,12 +253,12 @@ class Daemon:
         """Spark takes seconds, so whatever can refuse the start is asked before."""
         await self._host.server.start()
         target = StoredTarget(self._services, self._options)
-        found = await check_start(self._loaded, self._plan, target, BROKERS_S)
-        for problem in found:
-            if not problem.refuses:
-                logger.warning("%s", problem.problem)
-        if any(problem.refuses for problem in found):
-            raise StartRefused(found)
+        strict = self._settings.strict
+        findings = await survey(self._loaded, self._plan, target, BROKERS_S, deep=strict)
+        for warning in derive_warnings(self._loaded, findings):
+            logger.warning("%s", warning)
+        if find_preventing(findings, strict=strict):
+            raise StartRefused(self._loaded, findings)
         if self._registry is not None:
             await self._opened.enter_async_context(self._registry)
             self._services.schemas.write_with(await register_schemas(self._registry, self._plan))
@@ -364,8 +365,6 @@ class Daemon:
 
 def _derive_code(ended: BaseException | None) -> int:
     """What the process ends with."""
-    if isinstance(ended, StartRefused):
-        return derive_exit_code(ended.problems)
     if isinstance(ended, TidegateError):
         return ended.exit_code
     return 0 if ended is None else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tidegate.checks.start_target import Comparison
+from tidegate.checks.facts import Comparison
 from tidegate.checks.unfit_state import refuse_unfit_state
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener

@@ -31,6 +31,7 @@ from tidegate.kafka.versions import BrokerVersion, read_nodes, read_versions
 
 ANSWER_S: Final = 15.0
 PAUSE_S: Final = 0.1
+BROKERS_ASKED: Final = 5
 THROTTLED_MAX: Final = 10
 """Answers to a Fetch without anything in them. After each the broker takes nothing from this connection for a while."""
 
@@ -55,8 +56,8 @@ class Inspector:
     """A connection for these questions. Made, it raises what `connect` does; its methods raise KafkaError, OSError."""
 
     def __init__(self, kafka: Mapping[str, str], timeout_s: float) -> None:
-        self._client: Any = connect(kafka, timeout_s)
-        self._channel = ClientChannel(self._client)
+        self.client: Any = connect(kafka, timeout_s)
+        self._channel = ClientChannel(self.client)
 
     def close(self) -> None:
         """Close all connections."""
@@ -64,11 +65,11 @@ class Inspector:
 
     def versions(self) -> list[BrokerVersion]:
         """Of every broker that is there."""
-        return read_versions(self._client)
+        return read_versions(self.client)
 
     def operations(self) -> frozenset[str]:
         """What this user may do with the cluster as a whole."""
-        return read_nodes(self._client).operations
+        return read_nodes(self.client).operations
 
     def clock(self, now: Callable[[], float] = time.time) -> ClockReading | None:
         """The controller says with each answer when it was made; None where this user may not ask, or it is too old."""
@@ -85,18 +86,24 @@ class Inspector:
         """Those that this user may see; a topic whose settings are hidden has none."""
         return {topic: self._settings(topic, names) for topic in sorted(topics)}
 
-    def broker_settings(self, names: Sequence[str]) -> dict[str, str]:
-        """Of one broker; empty when this user may not see them."""
+    def broker_settings(self, names: Sequence[str]) -> dict[str, int]:
+        """Limits, of each the least that a broker has: they agree but for a change on its way, so five are asked.
+
+        Those that this user may not see are left out.
+        """
         from kafka.admin import ConfigResource, ConfigResourceType
         from kafka.errors import KafkaError
 
-        node = str(read_nodes(self._client).brokers[0])
-        try:
-            resource = ConfigResource(ConfigResourceType.BROKER, node, dict.fromkeys(names, ""))
-            found = self._client.describe_configs([resource], config_filter="all")["broker"]
-        except KafkaError:
-            return {}
-        return {name: str(entry["value"]) for name, entry in found.get(node, {}).items()}
+        least: dict[str, int] = {}
+        for node in map(str, read_nodes(self.client).brokers[:BROKERS_ASKED]):
+            try:
+                resource = ConfigResource(ConfigResourceType.BROKER, node, dict.fromkeys(names, ""))
+                found = self.client.describe_configs([resource], config_filter="all")["broker"]
+            except KafkaError:
+                return {}
+            for name, entry in found.get(node, {}).items():
+                least[name] = min(int(entry["value"]), least.get(name, int(entry["value"])))
+        return least
 
     def producers(self, partitions: Collection[TopicPartition]) -> list[ActiveProducer]:
         """Needs READ on the topics."""
@@ -105,7 +112,7 @@ class Inspector:
         asked = [kafka.TopicPartition(one.topic, one.partition) for one in partitions]
         return [
             ActiveProducer(TopicPartition(part.topic, part.partition), one.producer_id, one.last_timestamp)
-            for part, state in self._client.describe_producers(asked).items()
+            for part, state in self.client.describe_producers(asked).items()
             for one in state.active_producers
         ]
 

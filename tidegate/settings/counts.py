@@ -8,9 +8,9 @@ MILLISECONDS_BELOW_S: Final = 10.0
 KIB: Final = 1024
 
 
-def render_count(number: int, noun: str) -> str:
-    """`1 restart`, `2 restarts`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def render_count(number: int, noun: str, plural: str = "") -> str:
+    """`1 restart`, `2 restarts`; `1 copy`, `2 copies` with the plural."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def render_seconds(seconds: float) -> str:
