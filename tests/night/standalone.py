@@ -44,5 +44,5 @@ def run(night: Night) -> Result:
                 check=False,
             )
             (executors,) = [one for one in json.loads(looked.stdout)["findings"] if one["check"] == "executors"]
-            assert executors["level"] == "ok", executors
+            assert executors["severity"] == "ok", executors
             return result
