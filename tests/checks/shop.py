@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.checks.expression_check import check_file, plan_file
+from tidegate.checks.pipeline_file import check_file, plan_file
 from tidegate.cli.connect import find_problems
 from tidegate.cli.run import run_pipeline
 from tidegate.config.load import read_pipeline

@@ -17,7 +17,7 @@ from tidegate.checks import patience
 from tidegate.checks import schemas as start_schemas
 from tidegate.checks.findings import Severity
 from tidegate.checks.registrations import check_registrations, register_schemas
-from tidegate.checks.registry_access import open_registry
+from tidegate.checks.registry import open_registry
 from tidegate.checks.schemas import Ask, resolve_schemas
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import LoadedPipeline, parse_pipeline

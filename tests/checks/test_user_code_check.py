@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.checks.expression_check import check_file, plan_file
+from tidegate.checks.pipeline_file import check_file, plan_file
 from tidegate.config.errors import ConfigErrors
 
 pytestmark = pytest.mark.slow

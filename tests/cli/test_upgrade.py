@@ -11,7 +11,7 @@ import pytest
 from tests.coordinator.values import ME
 from tests.testing.changed_pipeline import HEAD, Life
 from tests.testing.test_changed_pipelines import MEANT, ORDERS, RENAMED, TOTALS
-from tidegate.checks.expression_check import plan_file
+from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.upgrade_check import check_upgrade, find_target
 from tidegate.cli.main import run_command
 from tidegate.config.storages import derive_opener

@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.conftest import RigMaker
 from tests.support.broker_cluster import BrokerCluster
 from tests.waiting import wait_until
-from tidegate.checks.expression_check import plan_file
+from tidegate.checks.pipeline_file import plan_file
 from tidegate.cli.connect import find_problems
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(1800)]

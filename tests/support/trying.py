@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Self
 from unittest import mock
 
-from tidegate.checks import expression_check
-from tidegate.checks.expression_check import ExpressionCheck
+from tidegate.checks import pipeline_file
+from tidegate.checks.pipeline_file import ExpressionCheck
 from tidegate.expressions.expression import Expression
 
 
@@ -30,5 +30,5 @@ class TriedHere(ExpressionCheck):
 @contextmanager
 def tried_here() -> Iterator[None]:
     """Within the block."""
-    with mock.patch.object(expression_check, "ExpressionCheck", TriedHere):
+    with mock.patch.object(pipeline_file, "ExpressionCheck", TriedHere):
         yield

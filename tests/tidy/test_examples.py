@@ -11,7 +11,7 @@ from tests.packaging.test_chart_files import problems
 from tests.tidy.examples import find_examples, find_modules
 from tests.tidy.pages import USED
 from tests.tidy.tree import ROOT, report
-from tidegate.checks.expression_check import check_file
+from tidegate.checks.pipeline_file import check_file
 from tidegate.checks.schemas import Ask
 from tidegate.cli.main import run_command
 from tidegate.config.errors import render_problems

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from tidegate.checks.patience import PATIENCE_S, patiently
-from tidegate.checks.registry_access import copies_of, open_registry
+from tidegate.checks.registry import copies_of, open_registry
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.schemas import SchemaReference, derive_references
 from tidegate.formats.contract import FormatRefusal

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidegate.checks.expression_check import check_file, plan_file
+from tidegate.checks.pipeline_file import check_file, plan_file
 from tidegate.checks.schemas import Ask
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.words import add_place, add_words, read_start, read_words

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from tidegate.checks.expression_check import plan_file
 from tidegate.checks.findings import is_kept
+from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.render import render_findings
 from tidegate.checks.schemas import Ask
 from tidegate.cli.connect import find_findings

@@ -83,8 +83,8 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
 
     `on_ended` is called when the daemon has ended and listens to no signal any more.
     """
-    from tidegate.checks.expression_check import plan_file
     from tidegate.checks.findings import StartRefused
+    from tidegate.checks.pipeline_file import plan_file
     from tidegate.checks.schemas import Ask
     from tidegate.cli.progress import ProgressDisplay, TerminalLines, open_console
     from tidegate.config.errors import ConfigErrors

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from tidegate.checks.expression_check import plan_file
+from tidegate.checks.pipeline_file import plan_file
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.config.load import LoadedPipeline
 from tidegate.formats.schemas import NO_OPTIONS
@@ -139,7 +139,7 @@ def preview(
     says `fail`.
     """
     loaded, plan = plan_file(file, os.environ)
-    from tidegate.checks.registry_access import copies_of
+    from tidegate.checks.registry import copies_of
     from tidegate.testing.feed import plain_key_options, plain_options
     from tidegate.testing.preview import LineParser, Preview, StepUnknown, choose_source, tap_steps, tappable
 

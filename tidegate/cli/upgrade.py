@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from tidegate.checks.dry_run import Migrated
-from tidegate.checks.expression_check import plan_file
 from tidegate.checks.judge_start import place_refusal
+from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.upgrade_check import Report, Target, check_upgrade, find_target, find_upgrade
 from tidegate.cli.output import render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE

@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 from tidegate.checks.findings import StartRefused, derive_warnings, find_preventing
 from tidegate.checks.judge_machine import judge_storage_error
 from tidegate.checks.registrations import register_schemas
-from tidegate.checks.registry_access import open_registry
+from tidegate.checks.registry import open_registry
 from tidegate.checks.survey import survey
 from tidegate.config.encryption import decide_encryption
 from tidegate.config.load import LoadedPipeline

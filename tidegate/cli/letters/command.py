@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from tidegate.checks.expression_check import plan_file
+from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.schemas import Ask
 from tidegate.cli.letters.replay import Holding, Order, Replayed, render_places, render_repeating
 from tidegate.cli.letters.replay import replay as replay_letters

@@ -50,7 +50,7 @@ def write(
     """
     if len(steps) != len(inputs):
         raise click.UsageError(f"{len(steps)} --step and {len(inputs)} --input: each step has one input, in this order")
-    from tidegate.checks.expression_check import plan_file
+    from tidegate.checks.pipeline_file import plan_file
 
     loaded, plan = plan_file(file, os.environ)
     from tidegate.config.storages import derive_opener

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.checks import expression_check
-from tidegate.checks.expression_check import ExpressionCheck, check_file, plan_file
+from tidegate.checks import pipeline_file
+from tidegate.checks.pipeline_file import ExpressionCheck, check_file, plan_file
 from tidegate.cli.main import run_command
 from tidegate.config.errors import ConfigErrors
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def _child(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests try in their own process."""
-    monkeypatch.setattr(expression_check, "ExpressionCheck", ExpressionCheck)
+    monkeypatch.setattr(pipeline_file, "ExpressionCheck", ExpressionCheck)
 
 
 FILE = """\
@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_read_is_told_as_before(file: Path, text: str) -> 
 
 
 def test_X14_an_expression_that_ends_the_process_is_a_problem(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expression_check, "PROBE", "no.such.module")
+    monkeypatch.setattr(pipeline_file, "PROBE", "no.such.module")
     _, found = check_file(file, {})
     assert any("trying the expressions ended with code 1" in problem.message for problem in found)
 
