@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from tests.formats.protobuf.any_protobuf import file_of, text_of
 from tests.support.registry import FakeRegistry, answer_with
-from tidegate.checks import patience
+from tidegate.checks import registry
 from tidegate.checks import schemas as start_schemas
 from tidegate.checks.findings import Severity
 from tidegate.checks.registrations import check_registrations, register_schemas
@@ -40,7 +40,7 @@ Load = Callable[..., LoadedPipeline]
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeRegistry]:
     monkeypatch.setattr(transport, "PAUSES_S", (0.0,))
     monkeypatch.setattr(start_schemas, "PATIENCE_S", 0.0)
-    monkeypatch.setattr(patience, "AGAIN_S", 0.0)
+    monkeypatch.setattr(registry, "AGAIN_S", 0.0)
     monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
     with FakeRegistry() as running:
         yield running

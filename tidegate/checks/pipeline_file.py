@@ -1,6 +1,7 @@
-"""The expressions of a file, tried in a child process before anything starts (`expressions/compiled/probe.py`).
+"""A pipeline file, checked without brokers: its schemas, its plan, and what only trying shows, in child processes.
 
-The child loads Polars while the file is read, so on two cores it costs 0.2 s of CPU and next to no time.
+Expressions are tried by `expressions/compiled/probe.py`, whose process loads Polars while the file is read: on two
+cores it costs 0.2 s of CPU and next to no time. Functions of the user's are imported by `operators/calls/probe.py`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -17,15 +18,18 @@ from typing import Final, Self
 import msgspec
 
 from tidegate.checks.schemas import Ask, resolve_schemas
-from tidegate.checks.user_code_check import check_user_code
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.expressions.expression import Expression
+from tidegate.operators.calls.probe import ProbeFinding, ProbeRequest
+from tidegate.operators.calls.user_code import UserCodeProblem, read_modules
 from tidegate.plan.build import Checked, check_pipeline
 from tidegate.plan.graph import Plan
 
 PROBE: Final = "tidegate.expressions.compiled.probe"
 TIME_LIMIT_S: Final = 120.0
+CODE_PROBE: Final = "tidegate.operators.calls.probe"
+CODE_TIME_LIMIT_S: Final = 60.0
 _REMEDY: Final = "write it otherwise: `tidegate docs expressions` says what is supported"
 
 
@@ -51,7 +55,7 @@ class ExpressionCheck:
 
     def check(self, loaded: LoadedPipeline) -> Checked:
         """As `check_pipeline`, with what trying the expressions has found. Once."""
-        checked = check_user_code(loaded, check_pipeline(loaded))
+        checked = _check_user_code(loaded, check_pipeline(loaded))
         tried = self._try([one.expression for one in checked.expressions])
         if isinstance(tried, str):
             found = [loaded.problem(("steps",), tried, _REMEDY)]
@@ -75,6 +79,53 @@ class ExpressionCheck:
             last = (said.decode(errors="replace").splitlines() or [""])[-1]
             return f"trying the expressions ended with code {self._child.returncode}: {last}"
         return msgspec.json.decode(answer, type=list[str])
+
+
+def _check_user_code(loaded: LoadedPipeline, checked: Checked) -> Checked:
+    """Add the modules that the user's functions need to the plan, or the problems that they have."""
+    plan = checked.plan
+    references = () if plan is None else tuple(one for node in plan.nodes for one in node.operator.user_code())
+    if plan is None or not references:
+        return checked
+    try:
+        modules = read_modules(Path(loaded.file).parent, references)
+    except UserCodeProblem as problem:
+        found = dict.fromkeys(references, ProbeFinding(problem.message, problem.remedy))
+        return _refuse_code(loaded, checked, found)
+    found = _try_code(ProbeRequest(modules, references))
+    if found:
+        return _refuse_code(loaded, checked, found)
+    return replace(checked, plan=msgspec.structs.replace(plan, modules=modules))
+
+
+def _try_code(request: ProbeRequest) -> dict[str, ProbeFinding]:
+    # -P: nothing in the current directory may stand for a module.
+    child = [sys.executable, "-P", "-m", CODE_PROBE]
+    remedy = "a module must do nothing that lasts or ends the process when it is imported"
+    try:
+        ended = subprocess.run(
+            child, input=msgspec.json.encode(request), capture_output=True, timeout=CODE_TIME_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return _fail_all(request.references, f"its import has not ended within {CODE_TIME_LIMIT_S:g} s", remedy)
+    if ended.returncode or not ended.stdout:
+        last = (ended.stderr.decode(errors="replace").splitlines() or [""])[-1]
+        said = f": {last}" if last else ""
+        return _fail_all(request.references, f"its import ended the process with code {ended.returncode}{said}", remedy)
+    return msgspec.json.decode(ended.stdout, type=dict[str, ProbeFinding])
+
+
+def _fail_all(references: Iterable[str], message: str, remedy: str) -> dict[str, ProbeFinding]:
+    return dict.fromkeys(references, ProbeFinding(message, remedy))
+
+
+def _refuse_code(loaded: LoadedPipeline, checked: Checked, found: dict[str, ProbeFinding]) -> Checked:
+    problems: set[Problem] = set()
+    for index, step in zip(loaded.step_indices, loaded.settings.steps, strict=True):
+        finding = found.get(getattr(step, "async"))
+        if finding is not None:
+            problems.add(loaded.problem(("steps", index, "async"), finding.message, finding.remedy))
+    return replace(checked, plan=None, problems=tuple(sorted({*checked.problems, *problems})))
 
 
 def plan_file(path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY) -> tuple[LoadedPipeline, Plan]:

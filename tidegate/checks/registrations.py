@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from tidegate.checks.findings import Finding, prevent_start, warn_of_start
-from tidegate.checks.patience import patiently
-from tidegate.checks.registry import open_registry
+from tidegate.checks.registry import open_registry, patiently
 from tidegate.config.load import LoadedPipeline
 from tidegate.formats import keys
 from tidegate.formats.registry import FORMATS

@@ -1,11 +1,26 @@
-"""How the daemon and the commands reach the registry of a pipeline file."""
+"""How the daemon and the commands reach the registry of a pipeline file, which may be starting as well."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
 from tidegate.registry.cache import SchemaCopies
 from tidegate.registry.client import Registry
+from tidegate.registry.errors import RegistryAway
 from tidegate.settings.schemas import RegistrySettings
 from tidegate.spark.cache import cache_directory
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_S: Final = 30.0
+"""Where the command line says nothing."""
+AGAIN_S: Final = 1.0
+
+T = TypeVar("T")
 
 
 def copies_of(settings: RegistrySettings) -> SchemaCopies:
@@ -18,3 +33,18 @@ def open_registry(settings: RegistrySettings) -> Registry:
     from tidegate.registry.transport import Transport  # loads aiohttp, which most commands do without
 
     return Registry(Transport(settings), copies_of(settings))
+
+
+async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float) -> T:
+    """What is answered within the time; the log says once what is waited for. Raises RegistryAway after it."""
+    deadline, told = time.monotonic() + patience_s, False
+    while True:
+        try:
+            return await ask()
+        except RegistryAway as away:
+            if time.monotonic() >= deadline:
+                raise
+            if not told:
+                logger.warning("waiting for the registry, %g s at most: %s", patience_s, away.message)
+            told = True
+            await asyncio.sleep(AGAIN_S)

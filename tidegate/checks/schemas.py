@@ -9,8 +9,7 @@ from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 
-from tidegate.checks.patience import PATIENCE_S, patiently
-from tidegate.checks.registry import copies_of, open_registry
+from tidegate.checks.registry import PATIENCE_S, copies_of, open_registry, patiently
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.schemas import SchemaReference, derive_references
 from tidegate.formats.contract import FormatRefusal
