@@ -21,7 +21,6 @@ from tests.waiting import PATIENCE_S, wait_until
 from tidegate.checks.cluster import read_cluster
 from tidegate.checks.details import read_details
 from tidegate.committable import Committable
-from tidegate.coordinator.types import Committable
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenTransaction
