@@ -21,6 +21,8 @@ class CommitAccount:
     """Of one daemon. What it returns are records per sink that were not counted before."""
 
     def __init__(self) -> None:
+        self.records = 0
+        """All that were counted."""
         self._first: Attempt | None = None
         self._counted: set[Producer] = set()
         """Those that the newest checkpoint lists, and what was committed after it."""
@@ -67,4 +69,5 @@ class CommitAccount:
             if each.producer not in self._counted:
                 self._counted.add(each.producer)
                 found[each.sink] = found.get(each.sink, 0) + each.records
+                self.records += each.records
         return found
