@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 import pytest
 
@@ -55,3 +57,23 @@ def test_headings_of_one_name_are_numbered() -> None:
 def test_a_command_is_known_by_its_options(line: str, wrong: list[str]) -> None:
     known = click.Command("do", params=[click.Option(["--twice"]), click.Argument(["file"])])
     assert find_wrong_commands(line, click.Group("tidegate", {"do": known})) == wrong
+
+
+def test_the_index_of_decisions_has_each_of_them_once_under_its_title() -> None:
+    folder = ROOT / "docs" / "adr"
+    rows = re.findall(r"^\| \[(\d+)\]\(([^)]+)\) \| (.+) \|$", (folder / "README.md").read_text("utf-8"), re.MULTILINE)
+    titles = {
+        page.name: page.read_text("utf-8").splitlines()[0].removeprefix("# ") for page in folder.glob("[0-9]*.md")
+    }
+    assert sorted(name for _, name, _ in rows) == sorted(titles)
+    assert [name for number, name, title in rows if titles[name] != f"ADR {number}: {title}"] == []
+
+
+def test_every_decision_that_is_named_is_there() -> None:
+    known = {int(page.name[:4]) for page in (ROOT / "docs" / "adr").glob("[0-9]*.md")}
+    report(
+        complaints(
+            [file for file in text_files() if file.suffix in (".md", ".py") and file.name != "CHANGELOG.md"],
+            lambda text: [f"there is no ADR {n}" for n in re.findall(r"\bADR (\d+)\b", text) if int(n) not in known],
+        )
+    )
