@@ -42,14 +42,14 @@ class Subtasks:
         """The key groups of a subtask."""
         return key_group_range(SlotIndex(index), len(self.runtimes), GROUPS)
 
-    def process(self, frame: pl.DataFrame) -> None:
-        """A batch, in its order."""
+    def process(self, frame: pl.DataFrame, port: int = 0) -> None:
+        """A batch of one input, in its order."""
         groups = key_group_of(frame, self._keys, GROUPS)
         for index, runtime in enumerate(self.runtimes):
             own = self.groups(index)
             part = frame.filter((groups >= own.start) & (groups < own.stop))
             if part.height:
-                runtime.process(0, part, self.out)
+                runtime.process(port, part, self.out)
 
     def watermark(self, watermark_ms: int) -> None:
         """To all of them, with everything that follows from it."""

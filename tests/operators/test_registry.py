@@ -33,7 +33,7 @@ def test_every_kind_is_found_and_has_a_tag_of_its_own() -> None:
         "upsert",
         "window",
     ]
-    assert sorted(tags) == sorted([*own, "sink", "source", "read-back", "dead-letters"])
+    assert sorted(tags) == sorted([*own, "keyed-input", "sink", "source", "read-back", "dead-letters"])
     assert len(kind_modules()) < len(tags), "`keep` has two"
 
 

@@ -413,7 +413,13 @@ def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
         if name == "emit" and "keep" in words:
             remedy = "write it inside `keep`: `keep: {by: column, n: 3, emit: on close}`"
         yield PathProblem((*path, name), f"`{name}` without {owners}", remedy, at_key=True)
-    if not given and not orphans and len(step.from_) == 1:
+    named = [kind.word for kind in given if kind.inputs(step)]
+    if step.from_ is None and not named:
+        remedy = "add it: source or step to read; a list reads all of them (same columns)"
+        yield PathProblem(path, "`from` is missing", remedy, at_key=True)
+    elif step.from_ is not None and named:
+        yield PathProblem((*path, "from"), f"`{named[0]}` names what the step reads", "remove `from`", at_key=True)
+    if not given and not orphans and step.from_ is not None and len(step.from_) == 1:
         choices = ", ".join(f"`{kind.word}`" for kind in kinds if kind.word)
         remedy = f"add one of {choices}; a union lists several in `from`"
         yield PathProblem(path, "does nothing", remedy, at_key=True)

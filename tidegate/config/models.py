@@ -335,8 +335,13 @@ class BaseStepSettings(Settings):
     INSIDE: ClassVar[Mapping[str, str]] = STEP_WORDS
     name: Annotated[StepName, Field(description="Name of the step and of its state.")]
     from_: Annotated[
-        Names, Field(alias="from", description="Source or step to read; a list reads all of them (same columns).")
-    ]
+        Names | None,
+        Field(
+            alias="from",
+            description="Source or step to read; a list reads all of them (same columns). Every step needs it "
+            "that does not name its inputs by other keys.",
+        ),
+    ] = None
     was: StepWas = None
     state: StepState = None
 

@@ -6,8 +6,10 @@ calls its `build`. Problems go to the context with their place; nothing is raise
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Final, Protocol
+
+import msgspec
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.expression import AggregateCall, Expression
@@ -17,12 +19,28 @@ from tidegate.operators.spec import Operator
 from tidegate.settings.base import Path, Settings
 
 
-class StepContext(Protocol):
-    """What `build` may ask of the plan. Paths are below the step: `("where",)`."""
+class NamedInput(msgspec.Struct, frozen=True):
+    """One of several inputs of a step, which the step's own keys name."""
 
-    @property
-    def name(self) -> OperatorName:
-        """The step's own."""
+    alias: str
+    """Its name in the step."""
+    upstream: str
+    """The source or step that it reads, as written."""
+    path: Path
+    """Where that is written, below the step."""
+
+
+class MatchedKeys(msgspec.Struct, frozen=True):
+    """Keys of several inputs that are compared with each other."""
+
+    columns: Mapping[str, tuple[str, ...]]
+    """By alias the columns that hold them, for `add`."""
+    types: tuple[DataType, ...]
+    """The types that they have on all inputs."""
+
+
+class InputContext(Protocol):
+    """What `build` may ask about one input of a step. Paths are below the step: `("where",)`."""
 
     @property
     def columns(self) -> Mapping[str, DataType]:
@@ -35,16 +53,6 @@ class StepContext(Protocol):
     @property
     def changes(self) -> bool:
         """Whether the rows that arrive are changes of a table's rows, some of which are taken back."""
-
-    @property
-    def several(self) -> bool:
-        """Whether several inputs are listed."""
-
-    def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
-        """Report what is wrong, with what to write in its place."""
-
-    def warn(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
-        """Report what is probably not meant; the pipeline can run all the same."""
 
     def expression(self, path: Path, text: str) -> Expression | None:
         """A typed expression over `columns`; None when it is none, which is reported."""
@@ -63,13 +71,47 @@ class StepContext(Protocol):
     def is_window_bound(self, column: str) -> bool:
         """Whether a column that arrives is, on every way, a bound of the window that the row is a result of."""
 
+
+class StepContext(InputContext, Protocol):
+    """What `build` may ask of the plan. As an InputContext it is about the only input, or the first one; its policy is
+    about all.
+    """
+
+    @property
+    def name(self) -> OperatorName:
+        """The step's own."""
+
+    @property
+    def several(self) -> bool:
+        """Whether several inputs are listed."""
+
+    def of(self, alias: str) -> InputContext:
+        """Return a named input."""
+
+    def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
+        """Report what is wrong, with what to write in its place."""
+
+    def warn(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
+        """Report what is probably not meant; the pipeline can run all the same."""
+
+    def match_keys(self, keys: Mapping[Path, Mapping[str, str]], preserved: Collection[str] = ()) -> MatchedKeys | None:
+        """Give keys that are compared with each other one type, ahead of the exchange; None when they have none, which
+        is reported.
+
+        `keys`: by the place of a key in the file, its column on each named input. A row with a NULL key matches
+        nothing and is dropped; of a `preserved` input it skips the exchange and arrives on the same port.
+        """
+
     def gives(self, columns: Mapping[str, DataType], output: str = "") -> None:
         """The columns of the step, or of a side output, for those that read it; without this call nothing downstream is
         looked at.
         """
 
-    def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
-        """An operator after what the step has added before, or reads; with `keys` rows are exchanged by them."""
+    def add(self, operator: Operator, keys: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()) -> None:
+        """An operator after what the step has added before, or reads; with `keys` rows are exchanged by them.
+
+        The first one of a step with named inputs gets each on a port of its own, in their order; `keys` are by alias.
+        """
 
 
 NEEDS_RETRACTION: Final = "needs retraction, which is not supported yet: a delete would count as a row"
@@ -103,6 +145,10 @@ class StepKind:
 
     def outputs(self, step: Any) -> tuple[str, ...]:  # noqa: ARG002  # for those with outputs that have names
         """The outputs of a step that are read as `step.output`. A step that has any is read by them only."""
+        return ()
+
+    def inputs(self, step: Any) -> tuple[NamedInput, ...]:  # noqa: ARG002  # for those with several
+        """The named inputs of a step, the first on port 0. A step that has any has no `from`."""
         return ()
 
     def counts(self, step: Any) -> bool:  # noqa: ARG002  # for those that do

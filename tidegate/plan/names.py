@@ -7,18 +7,24 @@ from collections.abc import Mapping
 import msgspec
 
 from tidegate.ids import OperatorName, VertexId
-from tidegate.plan.graph import Plan, Vertex
+from tidegate.plan.graph import Edge, Plan, Vertex
 
 
 def derive_edge_names(plan: Plan) -> dict[int, str]:
-    """Every edge by its index: the operator whose rows it carries, or its side output, and where it leads to."""
+    """Every edge by its index: the operator whose rows it carries, or its side output, and where it leads to, with the
+    port unless it is the first.
+    """
     names: dict[int, str] = {}
     for node in (node for vertex in plan.vertices for node in vertex.nodes):
         outputs = {str(node.operator.name): node.edges}
         outputs |= {f"{node.operator.name}.{side}": way.edges for side, way in node.sides.items()}
         for output, edges in outputs.items():
-            names |= {index: f"{output} -> {plan.edges[index].downstream}" for index in edges}
+            names |= {index: f"{output} -> {_end_of(plan.edges[index])}" for index in edges}
     return names
+
+
+def _end_of(edge: Edge) -> str:
+    return f"{edge.downstream}.{edge.port}" if edge.port else edge.downstream
 
 
 def derive_former_plan(plan: Plan, renamed: Mapping[OperatorName, OperatorName]) -> Plan:

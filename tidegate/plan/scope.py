@@ -11,6 +11,7 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.operators.registry import choose_step_kind
+from tidegate.operators.step import NamedInput
 from tidegate.settings.base import Path
 from tidegate.settings.suggest import derive_suggestion
 
@@ -30,7 +31,14 @@ class Declared:
         """What it reads, as written."""
         if isinstance(self.settings, SourceSettings):
             return ()
+        if self.named:
+            return tuple(one.upstream for one in self.named)
         return tuple(f"{name}.late" for name in self.late_of) or self.settings.from_ or ()
+
+    @property
+    def named(self) -> tuple[NamedInput, ...]:
+        """Its inputs that have names of their own, in the order of their ports."""
+        return choose_step_kind(self.settings).inputs(self.settings) if isinstance(self.settings, StepSettings) else ()
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -46,7 +54,7 @@ class Declared:
 
     def input_path(self, index: int) -> Path:
         """Where the n-th input is written; the list's place serves when `from` is a single name."""
-        return (*self.path, "from", index)
+        return (*self.path, *self.named[index].path) if self.named else (*self.path, "from", index)
 
 
 @dataclass(slots=True)
@@ -68,7 +76,9 @@ def derive_scope(loaded: LoadedPipeline) -> Scope:
     for name in [name for name in found if name not in order]:
         scope.unusable.add(name)
     for cycle in _cycles({name: edges[name] for name in found if name not in order}):
-        path = (*found[cycle[0]].path, "from")
+        reader = found[cycle[0]]
+        path = reader.input_path(next(index for index, name in enumerate(edges[reader.name]) if name in cycle))
+        path = path if reader.named else path[:-1]
         message = f"these steps read each other: {' -> '.join([*cycle, cycle[0]])}"
         scope.problems.append(loaded.problem(path, message, "a pipeline has no cycles: break this one"))
     scope.declared = {name: found[name] for name in order}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import starmap
 
 import msgspec
 
@@ -16,6 +18,7 @@ from tidegate.expressions.errors import ExpressionError
 from tidegate.expressions.expression import AggregateCall, Column, Expression
 from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression
 from tidegate.expressions.secrets import KeyUnusable, derive_key_bytes, find_secrets, name_and_form
+from tidegate.expressions.typing_rules import common_type, with_type
 from tidegate.formats import keys
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.failures import BadRecordPolicy, combine_policies
@@ -24,11 +27,12 @@ from tidegate.formats.schemas import FormatOptions, IdPlace, UnknownFields
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import DELETED, SKIP, TOMBSTONE, SourceOperator
+from tidegate.operators.builtin.keyed_input import UNMATCHED, make_keyed_input
 from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.builtin.union import UnionOperator
 from tidegate.operators.registry import choose_step_kind, step_kinds
 from tidegate.operators.spec import LATE, Emits, Operator
-from tidegate.operators.step import NEEDS_RETRACTION, StepKind
+from tidegate.operators.step import NEEDS_RETRACTION, InputContext, MatchedKeys, StepKind
 from tidegate.plan.event_time import derive_event_time
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.plan.record_parts import SinkParts, derive_key, derive_metadata
@@ -190,7 +194,9 @@ class Builder:
             return {}
 
     def _input_columns(self, one: Declared) -> dict[str, DataType] | None:
-        """The columns that arrive; None when an input is unusable or the inputs disagree."""
+        """The columns that arrive, of named inputs those of the first; None when an input is unusable, or several of
+        `from` disagree.
+        """
         first: dict[str, DataType] | None = None
         agreed = True
         for index, name in enumerate(one.inputs):
@@ -199,7 +205,7 @@ class Builder:
                 agreed = False
             elif first is None:
                 first = columns
-            elif message := _disagreement(one.inputs[0], first, name, columns):
+            elif not one.named and (message := _disagreement(one.inputs[0], first, name, columns)):
                 agreed = False
                 remedy = "bring the inputs to the same columns with `select`"
                 self.problem(one.input_path(index), message, remedy)
@@ -365,25 +371,16 @@ class Builder:
         return kind is not None and kind.kind in KEY_KINDS
 
 
-class _Context:
-    """See StepContext. One step while it is built."""
+class _Input:
+    """One input of a step while the step is built: what it reads of `names`, as they are written."""
 
-    def __init__(self, builder: Builder, one: Declared, columns: Mapping[str, DataType]) -> None:
-        self.name = OperatorName(one.name)
+    def __init__(self, builder: Builder, one: Declared, names: Sequence[str], columns: Mapping[str, DataType]) -> None:
         self.columns = columns
-        self.policy = builder.policies[one.name]
-        self.several = len(one.inputs) > 1
-        self.changes = one.name in builder.changelogs
+        self.policy = combine_policies(builder.policies.get(name, BadRecordPolicy.FAIL) for name in names)
+        self.changes = any(name.partition(".")[0] in builder.changelogs for name in names)
         self._builder = builder
         self._one = one
-        self._last: OperatorName | None = None
-
-    def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
-        self._builder.problem((*self._one.path, *path), message, remedy, at_key=at_key)
-
-    def warn(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
-        found = self._builder.loaded.problem((*self._one.path, *path), message, remedy, at_key=at_key)
-        self._builder.warnings.append((self.name, found))
+        self._reads = tuple(read for name, read in zip(one.inputs, _inputs_of(one), strict=True) if name in names)
 
     def expression(self, path: Path, text: str) -> Expression | None:
         return self._builder.expression((*self._one.path, *path), text, self.columns)
@@ -398,16 +395,80 @@ class _Context:
         return self._builder.key((*self._one.path, *path), name, self.columns)
 
     def is_window_bound(self, column: str) -> bool:
-        return _is_window_bound(self._builder.graph, _inputs_of(self._one), column)
+        return _is_window_bound(self._builder.graph, self._reads, column)
+
+
+class _Context(_Input):
+    """One step while it is built."""
+
+    def __init__(self, builder: Builder, one: Declared, columns: Mapping[str, DataType]) -> None:
+        super().__init__(builder, one, one.inputs, columns)
+        self.name = OperatorName(one.name)
+        self.several = len(one.inputs) > 1
+        self._named = {
+            named.alias: _Input(builder, one, (named.upstream,), builder.schemas[named.upstream]) for named in one.named
+        }
+        self._ports = dict(zip(self._named, ([read] for read in _inputs_of(one)), strict=False))
+        """What arrives on the port of a named input."""
+        self._last: OperatorName | None = None
+
+    def of(self, alias: str) -> InputContext:
+        return self._named[alias]
+
+    def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
+        self._builder.problem((*self._one.path, *path), message, remedy, at_key=at_key)
+
+    def warn(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
+        found = self._builder.loaded.problem((*self._one.path, *path), message, remedy, at_key=at_key)
+        self._builder.warnings.append((self.name, found))
 
     def gives(self, columns: Mapping[str, DataType], output: str = "") -> None:
         name = f"{self.name}.{output}" if output else self.name
         self._builder.schemas[name] = dict(columns)
         self._builder.policies[name] = self.policy
 
-    def add(self, operator: Operator, keys: tuple[str, ...] = ()) -> None:
-        if self._last is not None:
-            inputs: tuple[Input, ...] = (Input(self._last, keys=keys),)
+    def match_keys(self, keys: Mapping[Path, Mapping[str, str]], preserved: Collection[str] = ()) -> MatchedKeys | None:
+        types = [self._match(path, columns) for path, columns in keys.items()]
+        matched = [kind for kind in types if kind is not None]
+        if len(matched) < len(types):
+            return None
+        found: dict[str, tuple[str, ...]] = {}
+        for alias, one in self._named.items():
+            columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in one.columns.items()}
+            names = [columns_by[alias] for columns_by in keys.values()]
+            found[alias] = tuple(starmap(partial(_put_key, columns), zip(names, matched, strict=True)))
+            before = OperatorName(f"{self.name}.{alias}")
+            operator = make_keyed_input(before, columns, found[alias], one.policy, preserved=alias in preserved)
+            self._builder.graph[before] = LogicalNode(operator, tuple(self._ports[alias]))
+            self._ports[alias] = [Input(before, output) for output in ("", *operator.side_outputs())]
+        return MatchedKeys(found, tuple(matched))
+
+    def _match(self, path: Path, columns: Mapping[str, str]) -> DataType | None:
+        """The type that a key has on all inputs; None when there is none, which is reported."""
+        usable = [self._named[alias].key(path, name) for alias, name in columns.items()]
+        if not all(usable):
+            return None
+        types = [self._named[alias].columns[name] for alias, name in columns.items()]
+        found: DataType | None = types[0]
+        for kind in types[1:]:
+            found = found and common_type(found, kind)
+        if found is None or found.kind not in KEY_KINDS:
+            texts = " and ".join(
+                f"`{name}` of `{alias}` is {kind}" for (alias, name), kind in zip(columns.items(), types, strict=True)
+            )
+            self.problem(path, f"{texts}: their values cannot be compared exactly", "cast one of them in a `select`")
+            return None
+        return found
+
+    def add(self, operator: Operator, keys: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()) -> None:
+        if not isinstance(keys, tuple):
+            inputs = tuple(
+                replace(read, port=port, keys=() if read.output == UNMATCHED else keys.get(alias, ()))
+                for port, (alias, reads) in enumerate(self._ports.items())
+                for read in reads
+            )
+        elif self._last is not None:
+            inputs = (Input(self._last, keys=keys),)
         elif operator.JOINS:
             inputs = _inputs_of(self._one)
         else:
@@ -418,6 +479,18 @@ class _Context:
             self._builder.repeats[self.name] = self.name
         if operator.emits() is Emits.CORRECTIONS:
             self._builder.corrections[self.name] = self.name
+
+
+def _put_key(columns: dict[str, Expression], name: str, kind: DataType) -> str:
+    """The column that holds a key as this type: the one that has it, or a new one of `columns`."""
+    key = with_type(0, columns[name], kind)
+    if key == columns[name]:
+        return name
+    made = f"{name}.key"
+    while made in columns:
+        made += "_"
+    columns[made] = key
+    return made
 
 
 def _is_window_bound(graph: LogicalGraph, inputs: Iterable[Input], column: str) -> bool:

@@ -29,7 +29,7 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
         return self.output
 
     def pruned_columns(self, output: str = "") -> Columns:
-        """See Operator. What can fail is pruned_expressions, whether it is read or not."""
+        """See Operator. What can fail is computed, whether it is read or not."""
         kept = {name for name, _ in super().pruned_columns(output)}
         kept |= {name for name, expression in self.columns if can_fail(expression)}
         return tuple(one for one in self.output if one[0] in kept)

@@ -1,0 +1,89 @@
+"""Stands before the exchange on each of several inputs whose rows are matched by key.
+
+The key group is a hash of the key as text, so all inputs need one type there. A row with a NULL key matches nothing. It
+is dropped, or, where unmatched rows of the input are results, it stays in its slot: by key all of them would go to one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from tidegate.expressions.expression import Expression, columns_of
+from tidegate.formats.failures import BadRecordPolicy
+from tidegate.ids import OperatorName
+from tidegate.operators.builtin.projection import SelectOperator
+from tidegate.operators.meaning import Branches, digest, digest_expression
+from tidegate.operators.runtime import OperatorRuntime
+from tidegate.operators.spec import Rest, Slot
+
+UNMATCHED: Final = "unmatched"
+"""The side output of rows with a NULL key."""
+
+
+class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
+    """All columns that arrive, and the keys with the types that they have on all inputs."""
+
+    REST: ClassVar[Rest] = Rest.FILTERED
+
+    keys: tuple[str, ...]
+    preserved: bool
+    """Whether rows with a NULL key go to a side output."""
+
+    def side_outputs(self) -> tuple[str, ...]:
+        """See Operator."""
+        return (UNMATCHED,) if self.preserved else ()
+
+    def selects_by(self) -> frozenset[str]:
+        """See Operator."""
+        columns = dict(self.columns)
+        return frozenset(name for key in self.keys for name in columns_of(columns[key]))
+
+    def passes(self, branches: Branches) -> Branches:
+        """See Operator."""
+        return self._passed(branches, "not null")
+
+    def passes_at(self, output: str, branches: Branches) -> Branches:
+        """See Operator."""
+        return self._passed(branches, "null") if output == UNMATCHED else self.passes(branches)
+
+    def _passed(self, branches: Branches, condition: str) -> Branches:
+        columns = dict(self.columns)
+        return tuple(
+            msgspec.structs.replace(
+                one,
+                conditions=before.conditions
+                | {digest(condition, *(digest_expression(columns[key], before.columns) for key in self.keys))},
+            )
+            for before, one in zip(branches, super().passes(branches), strict=True)
+        )
+
+    def explains(self) -> dict[str, Any]:
+        """See Operator."""
+        return {"keys": list(self.keys), "null_keys": UNMATCHED if self.preserved else "dropped", **super().explains()}
+
+    def describes(self) -> list[str]:
+        """See Operator."""
+        rest = "skip the exchange" if self.preserved else "are dropped"
+        return [f"keys {', '.join(self.keys)}; rows with a NULL key {rest}"]
+
+    def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
+        """See StepOperator."""
+        from tidegate.operators.builtin.keyed_input.runtime import KeyedInputRuntime
+
+        return KeyedInputRuntime(self)
+
+
+def make_keyed_input(
+    name: OperatorName,
+    columns: Mapping[str, Expression],
+    keys: tuple[str, ...],
+    policy: BadRecordPolicy,
+    *,
+    preserved: bool,
+) -> KeyedInputOperator:
+    """What stands before the exchange of one input."""
+    output = tuple((column, expression.type) for column, expression in columns.items())
+    return KeyedInputOperator(name, tuple(columns.items()), output, policy, keys, preserved)
