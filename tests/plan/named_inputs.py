@@ -1,0 +1,236 @@
+"""Run in a process of its own: steps with named inputs, by the kind `cogroup` of `tests/operators/kinds`."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import polars as pl
+
+import tests.operators.more_kinds  # noqa: F401  # before anything has looked which kinds there are
+from tests.operators.driven import Collected
+from tests.operators.subtasks import Subtasks
+from tidegate.config.load import parse_pipeline
+from tidegate.ids import OperatorName
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.operators.builtin.keyed_input import KeyedInputOperator
+from tidegate.operators.meaning import Meaning
+from tidegate.operators.spec import Operator, Requirement, Slot, StepOperator
+from tidegate.plan.build import Checked, build_plan, check_pipeline
+from tidegate.plan.explain import derive_explanation, render_explanation
+from tidegate.plan.graph import Edge, Plan
+from tidegate.plan.growth import derive_batch_limits
+from tidegate.plan.meaning import compare_meanings, derive_meanings
+from tidegate.plan.names import derive_edge_names
+from tidegate.state.backends import choose_backend
+
+TEXT = """\
+version: 1
+name: paired
+kafka: {bootstrap.servers: localhost:9092}
+checkpoints: {directory: file:///tmp/paired}
+sources:
+  orders: {topic: orders, schema: {id: ORDER, note: string, amount: double}}
+  payments: {topic: payments, schema: {id: PAYMENT, note: string, amount: double}}
+steps:
+  - {name: big, from: orders, where: amount > 1}
+  - {name: pairs, key: id, cogroup: {COGROUP}}
+sinks:
+  out: {from: pairs, topic: out, key: id}
+"""
+TAKE = "take: {asked: left.amount, paid: right.amount, note: right.note}"
+COGROUP = "left: big, right: payments, " + TAKE
+
+
+def check(cogroup: str = COGROUP, order: str = "bigint", payment: str = "bigint", **changes: str) -> Checked:
+    text = TEXT.replace("COGROUP", cogroup).replace("ORDER", order).replace("PAYMENT", payment)
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    return check_pipeline(parse_pipeline(text, "p.yaml", {}))
+
+
+def plan_of(*args: str, **changes: str) -> Plan:
+    found = check(*args, **changes)
+    assert found.plan is not None, found.problems
+    return found.plan
+
+
+def problems_of(*args: str, **changes: str) -> list[str]:
+    return [str(one) for one in check(*args, **changes).problems]
+
+
+def operator(plan: Plan, name: str) -> Any:
+    return next(node.operator for node in plan.nodes if node.operator.name == name)
+
+
+def meaning_of(*args: str, **changes: str) -> Meaning:
+    return derive_meanings(plan_of(*args, **changes))[OperatorName("pairs")]
+
+
+def ends(edge: Edge) -> tuple[str, int, tuple[str, ...], list[str]]:
+    return edge.upstream, edge.port, edge.keys, [name for name, _ in edge.columns]
+
+
+def each_input_is_a_port_and_columns_of_one_name_are_pruned_apart() -> None:
+    plan = plan_of()
+    assert list(map(ends, plan.edges)) == [
+        ("orders", 0, ("id",), ["id", "amount"]),
+        ("payments", 1, ("id",), ["id", "note", "amount"]),
+    ]
+    assert [str(vertex.id) for vertex in plan.vertices] == ["orders", "payments", "pairs"]
+    assert [name for name, _ in operator(plan, "orders").pruned_columns()] == ["id", "amount"]
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+    assert derive_batch_limits(plan, plan.vertices[2]).rows > 1000
+
+
+def the_explanation_has_both_inputs() -> None:
+    loaded = parse_pipeline(TEXT.replace("COGROUP", COGROUP).replace("ORDER", "int").replace("PAYMENT", "int"), "p", {})
+    text = render_explanation(derive_explanation(loaded, build_plan(loaded)))
+    assert "<- orders by id (1 channels): id int, amount double" in text
+    assert "<- payments by id (1 channels): id int, note string, amount double" in text
+    assert "keyed state on both sides" in text
+
+
+def state_has_what_the_step_takes_whatever_is_read_of_it() -> None:
+    whole = plan_of()
+    steps = "  - {name: ids, from: pairs, select: {id: id}}\nsinks:\n  out: {from: ids"
+    less = plan_of(**{"sinks:\n  out: {from: pairs": steps})
+    pairs = operator(less, "pairs")
+    assert pairs.pruned_columns() == pairs.output[:1]
+    assert pairs.states(128) == operator(whole, "pairs").states(128)
+    assert list(map(ends, less.edges)) == list(map(ends, whole.edges))
+    assert [state.name for state in pairs.states(128)] == ["left", "right"]
+
+
+def exchanged_inputs_are_another_meaning() -> None:
+    named = "take: {asked: left.amount, paid: right.amount}"
+    one, other = (f"left: {a}, right: {b}, {named}" for a, b in (("orders", "payments"), ("payments", "orders")))
+    assert meaning_of(one).keys() == meaning_of(other).keys() == {"orders", "payments"}
+    assert compare_meanings(meaning_of(one), meaning_of(other)).other
+    assert not compare_meanings(meaning_of(one), meaning_of(f"right: payments, left: orders, {named}")).other
+    # Of one source the two ways differ: what is filtered on one side is not on the other.
+    self_joined = [f"left: {a}, right: {b}, {named}" for a, b in (("big", "orders"), ("orders", "big"))]
+    first, second = (meaning_of(text) for text in self_joined)
+    assert compare_meanings(first, second).other
+
+
+def a_step_may_read_one_upstream_twice() -> None:
+    plan = plan_of("left: orders, right: orders, " + TAKE)
+    assert list(map(ends, plan.edges)) == [
+        ("orders", 0, ("id",), ["id", "amount"]),
+        ("orders", 1, ("id",), ["id", "note", "amount"]),
+    ]
+    names = derive_edge_names(plan)
+    assert len(set(names.values())) == 2
+    assert len(plan.vertices) == 2
+
+
+def keys_have_one_type() -> None:
+    plan = plan_of(COGROUP, "int", "bigint")
+    assert [edge.keys for edge in plan.edges] == [("id.key",), ("id",)]
+    assert [str(dict(edge.columns)[edge.keys[0]]) for edge in plan.edges] == ["bigint", "bigint"]
+    plan = plan_of(COGROUP, "'decimal(10,2)'", "'decimal(10,3)'")
+    assert {str(dict(edge.columns)[edge.keys[0]]) for edge in plan.edges} == {"decimal(11,3)"}
+    for order, payment in (("double", "bigint"), ("string", "'decimal(4,2)'"), ("boolean", "bigint")):
+        (problem,) = problems_of(COGROUP, order, payment)
+        assert "cannot be compared exactly" in problem, problem
+        assert "p.yaml:10:" in problem
+        assert "cast it in a" in problem or "cast one of them in a" in problem
+
+
+def run(spec: StepOperator, rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, list[pl.DataFrame]]]:
+    out = Collected()
+    spec.open(Slot(128, choose_backend("memory", 1))).process(0, rows, out)
+    return pl.concat(out.batches), out.sides
+
+
+def null_keys_are_dropped_or_skip_the_exchange() -> None:
+    plan = plan_of(COGROUP + ", outer: left", "int")
+    assert list(map(ends, plan.edges)) == [
+        ("orders", 0, ("id.key",), ["amount", "id.key"]),
+        ("orders", 0, (), ["amount", "id.key"]),
+        ("payments", 1, ("id",), ["id", "note", "amount"]),
+    ]
+    rows = pl.DataFrame({"id": [1, None, 3], "amount": [5.0, 6.0, 7.0]}, schema={"id": pl.Int32, "amount": pl.Float64})
+    left, right = operator(plan, "pairs.left"), operator(plan, "pairs.right")
+    assert isinstance(left, KeyedInputOperator)
+    made, sides = run(left, rows)
+    assert made["id.key"].to_list() == [1, 3]
+    assert made["id.key"].dtype == pl.Int64
+    assert [frame["amount"].to_list() for frame in sides["unmatched"]] == [[6.0]]
+    rows = rows.with_columns(pl.col("id").cast(pl.Int64), note=pl.lit("n"))
+    made, _ = run(right, rows)
+    assert made["id"].to_list() == [1, 3]
+
+
+def requirements_are_per_port() -> None:
+    def left_only(self: Operator, port: int = 0) -> frozenset[Requirement]:
+        return frozenset({Requirement.EVENT_TIME} if port == 0 else ())
+
+    with patch.object(type(operator(plan_of(), "pairs")), "requires", left_only):
+        plan = plan_of()
+    assert {one.name: one.carries_time for one in plan.operators(SourceOperator)} == {"orders": True, "payments": False}
+    assert [Requirement.EVENT_TIME in edge.carries for edge in plan.edges] == [True, False]
+
+
+def a_pair_is_of_no_single_record() -> None:
+    (problem,) = problems_of(**{"topic: out, key: id": "topic: out, key: id, headers: {pass: all}"})
+    assert "sinks.out.headers" in problem
+    assert "pairs" in problem
+
+
+def what_is_wrong_has_its_place() -> None:
+    (problem,) = problems_of("left: big, right: payment, " + TAKE)
+    assert problem.startswith("p.yaml:10:"), problem
+    assert "steps.pairs.cogroup.right: there is no source or step `payment`" in problem
+    assert "payments" in problem
+    (problem,) = problems_of("left: pairs, right: payments, " + TAKE)
+    assert "steps.pairs.cogroup.left: these steps read each other: pairs -> pairs" in problem
+    (problem,) = problems_of(**{"key: id, cogroup": "from: orders, key: id, cogroup"})
+    assert "`cogroup` names what the step reads; remove `from`" in problem
+    (problem,) = problems_of(**{"right.note": "right.nota"})
+    assert "steps.pairs.cogroup.take.note: there is no column `nota`" in problem
+    (problem,) = problems_of(**{"{topic: payments,": "{topic: payments, format: debezium,"})
+    assert "keeps rows that nothing takes back" in problem
+
+
+def pairs_are_the_same_at_any_parallelism() -> None:
+    spec = operator(plan_of(), "pairs")
+    tasks = Subtasks(spec, ["id"])
+
+    def frame(*rows: tuple[int, str, float, int]) -> pl.DataFrame:
+        names = ["id", "note", "amount", "__tidegate_time"]
+        return pl.DataFrame(rows, schema=names, orient="row").with_columns(__tidegate_behind=pl.lit(0))
+
+    tasks.process(frame((1, "o", 10.0, 5), (2, "o", 20.0, 6)), 0)
+    tasks.process(frame((2, "p", 2.0, 3), (2, "q", 3.0, 9), (3, "r", 4.0, 9)), 1)
+    tasks.restart(3)
+    tasks.process(frame((3, "o", 30.0, 7), (2, "o", 21.0, 8)), 0)
+    found = pl.concat(tasks.out.batches).drop("__tidegate_behind").rows()
+    assert sorted(found) == [
+        (2, 20.0, 2.0, "p", 6),
+        (2, 20.0, 3.0, "q", 9),
+        (2, 21.0, 2.0, "p", 8),
+        (2, 21.0, 3.0, "q", 9),
+        (3, 30.0, 4.0, "r", 9),
+    ]
+
+
+def main() -> None:
+    """Says `ok`, or raises."""
+    each_input_is_a_port_and_columns_of_one_name_are_pruned_apart()
+    the_explanation_has_both_inputs()
+    state_has_what_the_step_takes_whatever_is_read_of_it()
+    exchanged_inputs_are_another_meaning()
+    a_step_may_read_one_upstream_twice()
+    keys_have_one_type()
+    null_keys_are_dropped_or_skip_the_exchange()
+    requirements_are_per_port()
+    a_pair_is_of_no_single_record()
+    what_is_wrong_has_its_place()
+    pairs_are_the_same_at_any_parallelism()
+    print("ok")
+
+
+main()
