@@ -11,6 +11,7 @@ from typing import Any
 
 from tidegate.modules import import_modules
 from tidegate.operators import builtin, kinds
+from tidegate.operators.mistakes import check_specs, check_step_kinds
 from tidegate.operators.spec import Operator
 from tidegate.operators.step import StepKind
 
@@ -24,9 +25,9 @@ def kind_modules() -> tuple[ModuleType, ...]:
 @functools.cache
 def step_kinds() -> tuple[StepKind, ...]:
     """What a step of the file can be; those with few keys first, as messages and the reference list them."""
-    found = (getattr(module, "KIND", None) for module in kind_modules())
-    kinds_found = (kind for kind in found if isinstance(kind, StepKind))
-    return tuple(sorted(kinds_found, key=lambda kind: len(kind.settings.model_fields)))
+    found = {module.__name__: getattr(module, "KIND", None) for module in kind_modules()}
+    check_step_kinds(found)
+    return tuple(sorted(filter(None, found.values()), key=lambda kind: len(kind.settings.model_fields)))
 
 
 def choose_step_kind(step: Any) -> StepKind:
@@ -53,5 +54,6 @@ def operator_union() -> Any:
     specs: list[type[Operator]] = []
     for module in (*import_modules(builtin).values(), *kind_modules()):
         found = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Operator)]
-        specs += [one for one in found if one.__struct_config__.tag is not None and one.__module__ == module.__name__]
+        specs += [one for one in found if one.__module__ == module.__name__]
+    check_specs(specs)
     return functools.reduce(operator.or_, specs)

@@ -30,6 +30,7 @@ from tidegate.operators.builtin.kafka_source import DELETED, SKIP, TOMBSTONE, So
 from tidegate.operators.builtin.keyed_input import UNMATCHED, make_keyed_input
 from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.builtin.union import UnionOperator
+from tidegate.operators.mistakes import Port, check_given, check_operator
 from tidegate.operators.registry import choose_step_kind, step_kinds
 from tidegate.operators.spec import LATE, Emits, Operator
 from tidegate.operators.step import NEEDS_RETRACTION, InputContext, MatchedKeys, StepKind
@@ -233,7 +234,9 @@ class Builder:
             self.problem((*one.path, kind.word), message, remedy, at_key=True)
         self._refuse_repeats(one, step, kind)
         if all(getattr(step, key) is not None for key in kind.needs):  # else the file's own checks have reported it
-            kind.build(step, _Context(self, one, columns))
+            context = _Context(self, one, columns)
+            kind.build(step, context)
+            context.check()
 
     def _refuse_repeats(self, one: Declared, step: StepSettings, kind: StepKind) -> None:
         """A step that would count a result twice, or cannot take one back."""
@@ -411,6 +414,7 @@ class _Context(_Input):
         self._ports = dict(zip(self._named, ([read] for read in _inputs_of(one)), strict=False))
         """What arrives on the port of a named input."""
         self._last: OperatorName | None = None
+        self._given: dict[str, Mapping[str, DataType]] = {}
 
     def of(self, alias: str) -> InputContext:
         return self._named[alias]
@@ -424,6 +428,7 @@ class _Context(_Input):
 
     def gives(self, columns: Mapping[str, DataType], output: str = "") -> None:
         name = f"{self.name}.{output}" if output else self.name
+        self._given[output] = columns
         self._builder.schemas[name] = dict(columns)
         self._builder.policies[name] = self.policy
 
@@ -473,12 +478,26 @@ class _Context(_Input):
             inputs = _inputs_of(self._one)
         else:
             inputs = (self._builder.upstream(self._one, self.columns, keys),)
+        check_operator(operator, _ports_of(self._builder.graph, inputs))
         self._builder.graph[operator.name] = LogicalNode(operator, inputs)
         self._last = operator.name
         if operator.emits() in (Emits.REVISIONS, Emits.CORRECTIONS):
             self._builder.repeats[self.name] = self.name
         if operator.emits() is Emits.CORRECTIONS:
             self._builder.corrections[self.name] = self.name
+
+    def check(self) -> None:
+        """What the step has given its readers against its last operator, if it has one. Raises OperatorMistake."""
+        if self._last is not None:
+            check_given(self._builder.graph[self._last].operator, self._given)
+
+
+def _ports_of(graph: LogicalGraph, inputs: Iterable[Input]) -> dict[int, Port]:
+    ports: dict[int, Port] = {}
+    for one in inputs:
+        keys = one.keys or (ports[one.port].keys if one.port in ports else ())
+        ports[one.port] = Port(graph[one.upstream].operator.output_columns(one.output), keys)
+    return ports
 
 
 def _put_key(columns: dict[str, Expression], name: str, kind: DataType) -> str:

@@ -1,0 +1,58 @@
+"""`sample`: passes every n-th record of a key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from tidegate.datatypes import BIGINT
+from tidegate.operators.keyed import KeyedKind, KeyedOperator
+from tidegate.operators.spec import Slot
+from tidegate.operators.step import StepContext
+from tidegate.settings.base import Settings
+from tidegate.settings.fields import GroupKeys, integer
+from tidegate.state.declaration import StateField
+
+if TYPE_CHECKING:
+    from tidegate.operators.runtime import OperatorRuntime
+
+
+class SampleSettings(Settings):
+    """How many records of a key there are for each one that passes."""
+
+    every: Annotated[int, integer(1, 1000), Field(description="The first record of a key passes, then every n-th.")]
+
+
+class SampleStepSettings(Settings):
+    """The keys of a step that samples."""
+
+    key: GroupKeys = None
+    sample: Annotated[SampleSettings | None, Field(description="Passes every n-th record of a key.")] = None
+
+
+class SampleOperator(KeyedOperator, frozen=True, tag="sample"):
+    """Counts the records of each key."""
+
+    every: int
+
+    def state_values(self) -> tuple[StateField, ...]:
+        return (StateField("seen", BIGINT, nullable=False),)
+
+    def open(self, slot: Slot) -> OperatorRuntime:
+        from tests.operators.kinds.sample.runtime import SampleRuntime
+
+        return SampleRuntime(self, slot)
+
+
+class SampleKind(KeyedKind):
+    word = "sample"
+    settings = SampleStepSettings
+    operator = SampleOperator
+    example = "key: customer, sample: {every: 3}"
+
+    def fields(self, step: Any, context: StepContext) -> dict[str, Any]:
+        return {"every": step.sample.every}
+
+
+KIND = SampleKind()

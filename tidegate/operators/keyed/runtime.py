@@ -1,0 +1,64 @@
+"""What runs in a slot of a step with keys: its states are opened as declared, and keys are read as states have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+import polars as pl
+
+from tidegate.formats.columns import plain_values
+from tidegate.ids import StateName
+from tidegate.operators.keyed import KeyedOperator
+from tidegate.operators.runtime import OperatorState, Out, Runtime, system_columns
+from tidegate.operators.spec import Slot
+from tidegate.state.base import Key, KeyedState
+from tidegate.state.keygroups import key_groups_of_keys
+from tidegate.state.operator_list import OperatorList
+from tidegate.state.snapshot import Value
+
+Spec = TypeVar("Spec", bound=KeyedOperator)
+
+
+class KeyedRuntime(Runtime, Generic[Spec]):
+    """A subclass implements `process`."""
+
+    def __init__(self, operator: Spec, slot: Slot) -> None:
+        self.operator = operator
+        self._output = [name for name, _ in operator.pruned_columns()]
+        kinds = dict(operator.columns)
+        key_kinds = [kinds[key] for key in operator.keys]
+        self._states: dict[StateName, OperatorState] = {}
+        for one in operator.states(slot.max_parallelism):
+            self._states[one.name] = (
+                slot.open_state(
+                    operator.name, one, lambda keys: key_groups_of_keys(keys, key_kinds, slot.max_parallelism)
+                )
+                if one.keyed
+                else cast("OperatorState", OperatorList[Any](operator.name, one))
+            )
+
+    @property
+    def states(self) -> Mapping[StateName, OperatorState]:
+        """See OperatorRuntime."""
+        return self._states
+
+    @property
+    def state(self) -> KeyedState[Any]:
+        """The first state."""
+        return cast("KeyedState[Any]", next(iter(self._states.values())))
+
+    def keys_of(self, batch: pl.DataFrame) -> list[Key]:
+        """Return the key of each row: the value of its column, a tuple where there are several."""
+        columns = [plain_values(batch[key]) for key in self.operator.keys]
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+    def look_up(self, keys: Sequence[Key]) -> dict[Key, Value | None]:
+        """Return what the state has for each of these keys, once per key."""
+        known = dict.fromkeys(keys)
+        return dict(zip(known, self.state.get_many(known), strict=True))
+
+    def pass_on(self, batch: pl.DataFrame, places: Sequence[int], out: Out) -> None:
+        """Emit the rows at these places as they came, with the engine's columns."""
+        passed = batch if len(places) == batch.height else batch[places]
+        out.emit(passed[self._output + system_columns(batch)])

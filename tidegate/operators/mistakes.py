@@ -1,0 +1,241 @@
+"""Mistakes of whoever adds an operator, found when kinds are registered and when a plan is built. Pure.
+
+Each names the operator and what is wrong with it; what a user wrote in a file is none of this module's business. What
+only shows when rows are processed is found by the contract test (`tests/operators/test_contract.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from tidegate.datatypes import DataType
+from tidegate.errors import TidegateError
+from tidegate.expressions.bounds import derive_identities
+from tidegate.operators.keyed import KeyedOperator
+from tidegate.operators.meaning import Branch, Meaning, digest
+from tidegate.operators.spec import Columns, Operator, StepOperator
+from tidegate.operators.step import StepKind
+
+_GROUPS: Final = 128
+_ORIGIN: Final = "origin"
+T = TypeVar("T")
+
+
+class OperatorMistake(TidegateError):
+    """An operator breaks the contract: a bug of its author, not of a pipeline file."""
+
+    code = "operator-mistake"
+
+    def __init__(self, subject: str, mistakes: Iterable[str]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__(f"{subject}: {'; '.join(self.mistakes)}")
+
+
+# -- at registration ---------------------------------------------------------------------------------------------------
+
+
+def check_specs(specs: Collection[type[Operator]]) -> None:
+    """Raise OperatorMistake for an operator that a plan could not be decoded as."""
+    by_tag: dict[object, type[Operator]] = {}
+    for spec in specs:
+        mistakes = []
+        tag = spec.__struct_config__.tag
+        if tag == spec.__name__:
+            mistakes.append('has no tag: write `class ...(StepOperator, frozen=True, tag="...")`')
+        elif tag in by_tag:
+            mistakes.append(f"has the tag `{tag}` of {by_tag[tag].__name__}: give it one of its own")
+        by_tag.setdefault(tag, spec)
+        if "bad_records" not in spec.__struct_fields__:
+            mistakes.append("has no field `bad_records`: what happens to rows that fail in it is unknown")
+        if issubclass(spec, StepOperator) and spec.open is StepOperator.open:
+            mistakes.append("has no `open`: nothing would run")
+        if mistakes:
+            raise OperatorMistake(f"operator {spec.__name__} ({spec.__module__})", mistakes)
+
+
+def check_step_kinds(kinds: Mapping[str, StepKind | None]) -> None:
+    """Raise OperatorMistake for a kind, by the name of its module, that no step of a file could be."""
+    by_word: dict[str, str] = {}
+    fields: dict[str, tuple[str, object]] = {}
+    for module, kind in kinds.items():
+        if kind is None:
+            raise OperatorMistake(f"kind {module}", ["has no `KIND`: no step of a file would be of this kind"])
+        mistakes = []
+        own = kind.settings.model_fields
+        if kind.word in by_word:
+            mistakes.append(f"has the word `{kind.word}` of {by_word[kind.word]}")
+        by_word.setdefault(kind.word, module)
+        if kind.word and kind.word not in own:
+            mistakes.append(f"has the word `{kind.word}`, which is no key of {kind.settings.__name__}")
+        mistakes += [
+            f"requires `{name}` of every step of a file: give it a default"
+            for name, one in own.items()
+            if one.is_required()
+        ]
+        for name, one in own.items():
+            where, annotation = fields.setdefault(name, (module, one.annotation))
+            if annotation != one.annotation:
+                mistakes.append(f"has the key `{name}` with another type than {where}")
+        mistakes += [
+            f"needs `{name}`, which is no key of {kind.settings.__name__}"
+            for name in kind.needs
+            if name not in own and not kind.extends
+        ]
+        if type(kind).build is StepKind.build:
+            mistakes.append("has no `build`")
+        if mistakes:
+            raise OperatorMistake(f"kind {module}", mistakes)
+
+
+# -- when a plan is built ----------------------------------------------------------------------------------------------
+
+
+class Port(NamedTuple):
+    """What arrives at an operator on one of its ports, and the keys of the exchange before it."""
+
+    columns: Columns
+    keys: tuple[str, ...] = ()
+
+
+Ports = Mapping[int, Port]
+
+
+def check_operator(operator: Operator, ports: Ports) -> None:
+    """Raise OperatorMistake for an operator that contradicts itself, or what arrives at it."""
+    mistakes = [*find_mistakes(operator, ports)]
+    if mistakes:
+        raise OperatorMistake(f"operator `{operator.name}` ({type(operator).__name__})", mistakes)
+
+
+def check_given(operator: Operator, given: Mapping[str, Mapping[str, DataType]]) -> None:
+    """Raise OperatorMistake where a step has told its readers of other columns than its last operator emits. `given`:
+    by output.
+    """
+    mistakes = []
+    for output, columns in given.items():
+        emitted = dict(operator.output_columns(output))
+        what = f"output `{output}`" if output else "the step"
+        mistakes += [f"{what} gives `{name}`, which the operator does not emit" for name in columns.keys() - emitted]
+        mistakes += [f"the operator emits `{name}`, which {what} does not give" for name in emitted.keys() - columns]
+        mistakes += [
+            f"`{name}` of {what} is {columns[name]}, and the operator emits {emitted[name]}"
+            for name in columns.keys() & emitted
+            if columns[name] != emitted[name]
+        ]
+    if mistakes:
+        raise OperatorMistake(f"operator `{operator.name}` ({type(operator).__name__})", sorted(mistakes))
+
+
+def find_mistakes(operator: Operator, ports: Ports) -> Iterator[str]:
+    """Yield what is wrong with an operator, without running it."""
+    for number, port in ports.items():
+        reads = operator.reads(number)
+        names = {name for name, _ in port.columns}
+        yield from (f"reads() has `{name}`, which does not arrive" for name in sorted(reads - names))
+        yield from (f"reads() lacks `{key}`, by which its rows are exchanged" for key in port.keys if key not in reads)
+        yield from _find_size_mistakes(operator, number, port)
+    for output in ("", *operator.side_outputs()):
+        found = [name for name, _ in operator.output_columns(output)]
+        yield from (f"emits `{name}` twice" for name in sorted({one for one in found if found.count(one) > 1}))
+    decoded = msgspec.json.decode(msgspec.json.encode(operator), type=type(operator))
+    yield from (
+        f"field `{name}` is another one in the slots: make it a plain, typed value"
+        for name in operator.__struct_fields__
+        if getattr(decoded, name) != getattr(operator, name)
+    )
+    yield from _find_state_mistakes(operator, ports)
+    yield from _find_lineage_mistakes(operator, ports)
+    if any(one.keyed for one in operator.states(_GROUPS)):
+        for number, port in ports.items():
+            yield from _find_fingerprint_mistakes(operator, number, port)
+
+
+def _find_state_mistakes(operator: Operator, ports: Ports) -> Iterator[str]:
+    declared = operator.states(_GROUPS)
+    states = [one.name for one in declared]
+    yield from (f"declares the state `{name}` twice" for name in sorted({n for n in states if states.count(n) > 1}))
+    for one in declared:
+        if not one.keyed:
+            continue
+        shape = one.shape
+        own = tuple(field.name for field in shape.keys[shape.prefix : len(shape.keys) - shape.suffix])
+        if not all(port.keys for port in ports.values()):
+            yield f"has the keyed state `{one.name}` and is added without keys: `context.add(operator, keys)`"
+        elif len(ports) == 1 and own != ports[0].keys:  # of several inputs each names its keys as it likes
+            keys = ", ".join(ports[0].keys)
+            yield f"has the state `{one.name}` by {', '.join(own)}, and its rows are exchanged by {keys}"
+        if not shape.values and not shape.prefix:
+            yield f"has the state `{one.name}` without values: state_values() returns none"
+
+
+def _branch(port: Port) -> Branch:
+    columns = {name: digest("column", name) for name, _ in port.columns}
+    return Branch(_ORIGIN, columns, frozenset({digest("before")}), "time")
+
+
+def _find_lineage_mistakes(operator: Operator, ports: Ports) -> Iterator[str]:
+    branches = tuple(map(_branch, ports.values()))
+    for output in ("", *operator.side_outputs()):
+        passed, wrong = _attempt("passes()", partial(operator.passes_at, output, branches))
+        yield from wrong
+        emitted = [name for name, _ in operator.output_columns(output)]
+        lacking = {name for one in passed or () for name in emitted if name not in one.columns}
+        yield from (f"passes() has no digest of the column `{name}` that it emits" for name in sorted(lacking))
+
+
+def _find_fingerprint_mistakes(operator: Operator, number: int, port: Port) -> Iterator[str]:
+    branch = _branch(port)
+    means, wrong = _attempt("means()", lambda: operator.means((branch,), number))
+    yield from wrong
+    if wrong:
+        return
+    if not means:
+        yield "has keyed state and no fingerprint: means() returns None"
+        return
+    for key in port.keys:
+        other = msgspec.structs.replace(branch, columns={**branch.columns, key: digest("another")})
+        if operator.means((other,), number) == means:
+            yield f"means() is the same whatever the key `{key}` is made of"
+    other = msgspec.structs.replace(branch, conditions=frozenset({digest("another")}))
+    if operator.means((other,), number) == means:
+        yield "means() is the same whichever records arrive (`Branch.conditions`)"
+    if not isinstance(operator, KeyedOperator):  # whose parameters() says what counts
+        yield from _find_forgotten_numbers(operator, number, branch, means)
+
+
+def _find_forgotten_numbers(operator: Operator, number: int, branch: Branch, means: Meaning) -> Iterator[str]:
+    """Numbers and switches of the step that neither its fingerprint nor the shape of its states knows."""
+    for name in operator.__struct_fields__:
+        value = getattr(operator, name)
+        if not isinstance(value, int):
+            continue
+        changed = msgspec.structs.replace(operator, **{name: not value if isinstance(value, bool) else value + 1})
+        if changed.means((branch,), number) == means and _shapes(changed) == _shapes(operator):
+            yield f"means() is the same whatever `{name}` is"
+
+
+def _shapes(operator: Operator) -> list[object]:
+    return [one.shape for one in operator.states(_GROUPS)]
+
+
+def _find_size_mistakes(operator: Operator, number: int, port: Port) -> Iterator[str]:
+    arriving = derive_identities(port.columns)
+    sizes, wrong = _attempt("output_size()", lambda: operator.output_size(arriving, number)[0])
+    yield from wrong
+    if sizes is None:
+        return
+    for output in ("", *operator.side_outputs()):
+        missing = [name for name, _ in operator.output_columns(output) if name not in sizes]
+        yield from (f"output_size() has no size of the column `{name}` that it emits" for name in missing)
+
+
+def _attempt(method: str, call: Callable[[], T]) -> tuple[T | None, list[str]]:
+    """What a method answers, or that it raises."""
+    try:
+        return call(), []
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+        return None, [f"{method} raises {type(error).__name__}: {error}"]
