@@ -9,6 +9,7 @@ import polars as pl
 
 from tests.operators.driven import Collected
 from tidegate.ids import CheckpointId, SlotIndex
+from tidegate.operators.calls.caller import OpenCaller
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Slot, StepOperator
 from tidegate.plan.assignment import key_group_range
@@ -20,7 +21,9 @@ GROUPS = 16
 
 
 class Subtasks:
-    """Rows go to the subtask of their key's group; what all subtasks emit is collected in one place."""
+    """Rows go to the subtask of their key's group, without keys to the first one; what all of them emit is collected in
+    one place.
+    """
 
     def __init__(
         self,
@@ -28,6 +31,7 @@ class Subtasks:
         keys: Sequence[str],
         backend: str = "memory",
         now_ms: Callable[[], int] = lambda: 0,
+        open_caller: OpenCaller | None = None,
     ) -> None:
         self.out = Collected()
         self.runtimes: list[Any] = []
@@ -35,6 +39,7 @@ class Subtasks:
         """What a restart opens."""
         self._keys = list(keys)
         self._now_ms = now_ms
+        self._open_caller = open_caller
         self._open: OpenState = choose_backend(backend, 1)
         self.restart(1)
 
@@ -44,6 +49,9 @@ class Subtasks:
 
     def process(self, frame: pl.DataFrame, port: int = 0) -> None:
         """A batch of one input, in its order."""
+        if not self._keys:
+            self.runtimes[0].process(port, frame, self.out)
+            return
         groups = key_group_of(frame, self._keys, GROUPS)
         for index, runtime in enumerate(self.runtimes):
             own = self.groups(index)
@@ -76,7 +84,17 @@ class Subtasks:
         self.runtimes = [None] * parallelism
         for index in range(parallelism):
             own = self.groups(index)
-            opened: OperatorRuntime = self.spec.open(Slot(GROUPS, self._open, own, now_ms=self._now_ms))
+            opened: OperatorRuntime = self.spec.open(
+                Slot(
+                    GROUPS,
+                    self._open,
+                    own,
+                    index,
+                    parallelism,
+                    now_ms=self._now_ms,
+                    open_caller=self._open_caller,
+                )
+            )
             for name, state in opened.states.items():
                 state.restore(files.get(name, ()), Share(own, index, parallelism))
             self.runtimes[index] = opened

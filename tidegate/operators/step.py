@@ -127,9 +127,9 @@ class StepKind:
     """Other keys that it cannot do without, and what to do when one is missing."""
     extends: ClassVar[str] = ""
     """The word of another kind: a step that has both words is one of this kind, with the keys of both."""
-    example: ClassVar[str] = ""
-    """The keys of such a step in a file, which the contract test runs: over `id bigint, customer string,
-    amount double, at timestamp, tags array<string>`.
+    examples: ClassVar[tuple[str, ...]] = ()
+    """The keys of such steps in a file, which the contract test runs. There are the columns `id bigint, customer
+    string, amount double, at timestamp, tags array<string>`.
     """
     settings: ClassVar[type[Settings]] = Settings
     """Its keys, all optional: they become keys of every step of the file."""

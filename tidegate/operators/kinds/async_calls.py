@@ -100,6 +100,7 @@ class AsyncKind(StepKind):
     """See StepKind."""
 
     word = WORD
+    examples = ("async: lookups:country, output: {country: string}",)
     needs: ClassVar[Mapping[str, str]] = {
         "output": "add the columns that the function answers: `output: {country: string}`"
     }

@@ -91,6 +91,7 @@ class FilterKind(StepKind):
     """See StepKind."""
 
     word = "where"
+    examples = ("where: amount > 1",)
     settings = FilterSettings
 
     def expressions(self, step: FilterSettings) -> Mapping[Path, str]:

@@ -147,6 +147,7 @@ class HttpKind(StepKind):
     """See StepKind."""
 
     word = "http"
+    examples = ("http: {url: 'https://prices/{id}'}, output: {price: double}",)
     needs: ClassVar[Mapping[str, str]] = {
         "output": "add the fields of the answer's JSON that become columns: `output: {price: double}`"
     }

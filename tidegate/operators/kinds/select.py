@@ -32,6 +32,7 @@ class SelectKind(StepKind):
     """See StepKind."""
 
     word = "select"
+    examples = ("select: {id: id, double: amount * 2}",)
     settings = SelectSettings
 
     def expressions(self, step: SelectSettings) -> Mapping[Path, str]:

@@ -11,6 +11,7 @@ class UnionKind(StepKind):
     """See StepKind. A step without any other kind's word."""
 
     word = ""
+    examples = ("from: [rows, more]",)
     settings = Settings
 
     def build(self, step: Settings, context: StepContext) -> None:  # noqa: ARG002  # no keys of its own

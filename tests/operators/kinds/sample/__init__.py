@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
+from typing_extensions import override
 
 from tidegate.datatypes import BIGINT
 from tidegate.operators.keyed import KeyedKind, KeyedOperator
@@ -36,9 +37,11 @@ class SampleOperator(KeyedOperator, frozen=True, tag="sample"):
 
     every: int
 
+    @override
     def state_values(self) -> tuple[StateField, ...]:
         return (StateField("seen", BIGINT, nullable=False),)
 
+    @override
     def open(self, slot: Slot) -> OperatorRuntime:
         from tests.operators.kinds.sample.runtime import SampleRuntime
 
@@ -46,11 +49,14 @@ class SampleOperator(KeyedOperator, frozen=True, tag="sample"):
 
 
 class SampleKind(KeyedKind):
+    """A step with `key` and `sample`."""
+
     word = "sample"
     settings = SampleStepSettings
     operator = SampleOperator
-    example = "key: customer, sample: {every: 3}"
+    examples = ("key: customer, sample: {every: 3}",)
 
+    @override
     def fields(self, step: Any, context: StepContext) -> dict[str, Any]:
         return {"every": step.sample.every}
 

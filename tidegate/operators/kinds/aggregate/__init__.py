@@ -248,6 +248,10 @@ class AggregateKind(StepKind):
     """See StepKind."""
 
     word = "aggregate"
+    examples = (
+        "key: customer, aggregate: {n: count(*), most: max(amount), first: min(customer)}",
+        "key: [customer, id], aggregate: {n: count(*)}, emit: latest",
+    )
     needs: ClassVar[Mapping[str, str]] = {"key": "add it: the column or columns to group by"}
     settings = AggregateSettings
 

@@ -161,6 +161,7 @@ class DedupKind(StepKind):
     """See StepKind."""
 
     word = "dedup"
+    examples = ("dedup: {key: id, within: 20s}",)
     settings = DedupStepSettings
 
     def counts(self, step: Any) -> bool:  # noqa: ARG002  # all of them

@@ -109,6 +109,7 @@ class ExplodeKind(StepKind):
     """See StepKind."""
 
     word = "explode"
+    examples = ("explode: {tags: tag}",)
     settings = ExplodeSettings
 
     def build(self, step: ExplodeSettings, context: StepContext) -> None:

@@ -173,6 +173,11 @@ class KeepKind(StepKind):
     """See StepKind."""
 
     word = "keep"
+    examples = (
+        "key: customer, keep: last",
+        "key: customer, keep: {by: amount, n: 2}",
+        "key: customer, keep: {by: amount, n: 2, emit: on close}",
+    )
     needs: ClassVar[Mapping[str, str]] = {"key": "add it: the column or columns that records are kept by"}
     settings = KeepSettings
 

@@ -139,6 +139,7 @@ class RouteKind(StepKind):
     """See StepKind."""
 
     word = "route"
+    examples = ("route: {big: amount > 2, small: amount > 1}",)
     settings = RouteSettings
 
     def outputs(self, step: RouteSettings) -> tuple[str, ...]:

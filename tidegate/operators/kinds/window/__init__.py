@@ -295,6 +295,11 @@ class WindowKind(StepKind):
     """See StepKind."""
 
     word = "window"
+    examples = (
+        "key: customer, window: {tumbling: 10s}, aggregate: {n: count(*)}",
+        "key: customer, window: {sliding: 20s, every: 10s}, aggregate: {n: sum(id)}, allowed_lateness: 5s, late: late",
+        "key: customer, window: {session: 3s}, aggregate: {n: count(*)}, emit: {every: 2s}",
+    )
     needs: ClassVar[Mapping[str, str]] = {
         "key": "add it: the column or columns to group by; for one result of all records select a constant, as "
         "`all: 1`, and group by that: one slot does all the work then",

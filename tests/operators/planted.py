@@ -1,0 +1,199 @@
+"""Mistakes that whoever adds a step with keys can make, each as a change of the text of `kinds/sample`."""
+
+from __future__ import annotations
+
+from textwrap import dedent, indent
+from typing import Final, NamedTuple
+
+Changes = tuple[tuple[str, str], ...]
+
+
+class Mistake(NamedTuple):
+    """`changes`: old and new text, in whichever of the two files has it. `said` is part of what is reported."""
+
+    word: str
+    said: str
+    changes: Changes
+    at_registration: bool = False
+
+
+_FIELD: Final = "    every: int\n"
+_KIND: Final = '    """A step with `key` and `sample`."""\n'
+_PASS: Final = "        self.pass_on(batch, passing, out)\n"
+_COUNT: Final = "            seen[key] += 1\n"
+_PUT: Final = "        self.state.put_many(seen, [(count,) for count in seen.values()])\n"
+
+
+def _block(text: str, depth: int = 1) -> str:
+    return indent(dedent(text).lstrip("\n"), depth * "    ")
+
+
+def _operator_with(text: str) -> Changes:
+    return ((_FIELD, f"{_FIELD}\n{_block(text)}"),)
+
+
+def _kind_that(adds: str) -> Changes:
+    build = f"""
+    def build(self, step, context):
+        columns = tuple(context.columns.items())
+        made = self.operator(context.name, step.key, columns, context.policy, every=step.sample.every)
+        context.gives(context.columns)
+        {adds}
+    """
+    return ((_KIND, f"{_KIND}\n{_block(build)}"),)
+
+
+def _instead_of(old: str, text: str) -> Changes:
+    return ((old, _block(text, depth=2)),)
+
+
+AT_REGISTRATION: Final = (
+    ("no_tag", "has no tag", (', tag="sample"', "")),
+    ("tag_of_another", "has the tag `last` of LastOperator", ('tag="sample"', 'tag="last"')),
+    ("word_of_another", "has the word `keep` of", ('    word = "sample"', '    word = "keep"')),
+    ("word_unknown", "has the word `samples`, which is no key of", ('    word = "sample"', '    word = "samples"')),
+    ("key_required", "requires `key_required` of every step", ('.")] = None', '.")]')),
+    ("key_of_another_type", "has the key `key` with another type", ("key: GroupKeys = None", "key: bool = False")),
+    ("no_kind", "has no `KIND`", ("KIND = SampleKind()", "")),
+    ("no_open", "has no `open`", ("    def open(", "    def opens(")),
+)
+IN_A_PLAN: Final = (
+    Mistake("no_keys", "the keyed state `state` and is added without keys", _kind_that("context.add(made)")),
+    Mistake(
+        "other_keys",
+        "has the state `state` by customer, and its rows are exchanged by id",
+        _kind_that('context.add(made, ("id",))'),
+    ),
+    Mistake(
+        "no_output",
+        "gives `amount`, which the operator does not emit",
+        (
+            *_operator_with('def output_columns(self, output=""): return ()\n'),
+            *_kind_that("context.add(made, step.key)"),
+        ),
+    ),
+    Mistake(
+        "keys_unread",
+        "reads() lacks `customer`, by which its rows are exchanged",
+        _operator_with('def reads(self, port=0): return {"id"}\n'),
+    ),
+    Mistake(
+        "unknown_read",
+        "reads() has `price`, which does not arrive",
+        _operator_with('def reads(self, port=0): return {*super().reads(port), "price"}\n'),
+    ),
+    Mistake(
+        "no_means",
+        "has keyed state and no fingerprint",
+        _operator_with("def means(self, branches, port=0): return None\n"),
+    ),
+    Mistake(
+        "means_without_keys",
+        "means() is the same whatever the key `customer` is made of",
+        _operator_with("""
+            def means(self, branches, port=0):
+                return {one.origin: {"all": str(sorted(one.conditions))} for one in branches}
+            """),
+    ),
+    Mistake(
+        "means_without_conditions",
+        "means() is the same whichever records arrive",
+        _operator_with("""
+            def means(self, branches, port=0):
+                return {one.origin: {"all": one.columns["customer"]} for one in branches}
+            """),
+    ),
+    Mistake(
+        "passes_no_columns",
+        "passes() has no digest of the column",
+        _operator_with("""
+            def passes(self, branches):
+                return tuple(type(one)(one.origin, {}) for one in branches)
+            """),
+    ),
+    Mistake(
+        "no_sizes",
+        "output_size() has no size of the column",
+        _operator_with("""
+            def output_size(self, columns, port=0):
+                return {}, super().output_size(columns, port)[1]
+            """),
+    ),
+    Mistake(
+        "no_state_values",
+        "has the state `state` without values",
+        _instead_of('        return (StateField("seen", BIGINT, nullable=False),)\n', "return ()\n"),
+    ),
+)
+WHEN_IT_RUNS: Final = (
+    Mistake("no_passes", "passes() changes nothing", _operator_with("def passes(self, branches): return branches\n")),
+    Mistake(
+        "no_provenance",
+        "preserves_record() is False",
+        _operator_with('def preserves_record(self, output=""): return False\n'),
+    ),
+    Mistake(
+        "wrong_rest",
+        "drops rows, and REST is FOLDED",
+        _operator_with("""
+            from tidegate.operators.spec import Rest
+            REST = Rest.FOLDED
+            """),
+    ),
+    Mistake(
+        "engine_dropped",
+        "drops `__tidegate_offset` of rows that keep their record",
+        _instead_of(_PASS, "out.emit(batch[passing].select(name for name, _ in self.operator.pruned_columns()))\n"),
+    ),
+    Mistake(
+        "state_in_memory",
+        "it knows more than its states hold",
+        (
+            ("        passing = []\n", "        seen |= getattr(self, 'known', {})\n        passing = []\n"),
+            (_PUT, "        self.known = seen\n"),
+        ),
+    ),
+    Mistake(
+        "watermark_swallowed",
+        "does not pass watermarks on",
+        ((_PASS, f"{_PASS}\n    def on_watermark(self, watermark_ms, out): pass\n"),),
+    ),
+    Mistake(
+        "time_not_required",
+        "event time only if requires() has it",
+        ((_PASS, f"        batch['__tidegate_time']\n{_PASS}"),),
+    ),
+    Mistake(
+        "column_not_read",
+        "it gets the columns of reads() when one is needed",
+        ((_PASS, f"        batch['amount']\n{_PASS}"),),
+    ),
+    Mistake(
+        "column_not_declared",
+        "and output_columns() has",
+        _instead_of(_PASS, "out.emit(batch[passing].with_columns(batch['customer'][passing].alias('again')))\n"),
+    ),
+    Mistake(
+        "state_by_a_column",
+        "its state depends on the column `amount`, and means() does not",
+        ((_COUNT, "            seen[key] += int('amount' not in batch or batch['amount'][place] > 2)\n"),),
+    ),
+    Mistake(
+        "larger_than_said",
+        "emits more bytes than output_size() allows",
+        (
+            *_operator_with("""
+                def added_columns(self):
+                    from tidegate.datatypes import STRING
+                    return (("note", STRING),)
+                """),
+            *_instead_of(_PASS, "self.pass_on(batch.with_columns(pl.lit('x' * 9999).alias('note')), passing, out)\n"),
+        ),
+    ),
+    Mistake("emitted_twice", "emits a record twice", ((_PASS, _PASS + _PASS),)),
+)
+MISTAKES: Final = (
+    *(Mistake(word, said, (change,), at_registration=True) for word, said, change in AT_REGISTRATION),
+    *IN_A_PLAN,
+    *WHEN_IT_RUNS,
+)

@@ -1,0 +1,46 @@
+"""Every kind of step keeps the contract of an operator: whatever the registry finds, nothing is listed here."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from tests.operators.contract import find_breaches, plan_of, tried_of
+from tidegate.config.errors import ConfigErrors
+from tidegate.operators import kinds
+from tidegate.operators.registry import operator_union, step_kinds
+from tidegate.operators.spec import StepOperator
+from tidegate.operators.step import StepKind
+
+CASES = [
+    (kind, example, record_format)
+    for kind in step_kinds()
+    for example in kind.examples
+    for record_format in ("json", "debezium")
+]
+
+
+def test_every_kind_has_an_example() -> None:
+    assert [kind.word for kind in step_kinds() if not kind.examples] == []
+
+
+def test_every_operator_that_a_step_can_become_is_tried() -> None:
+    tried: set[type[StepOperator]] = set()
+    for case in CASES:
+        with contextlib.suppress(ConfigErrors):
+            tried |= {type(spec) for spec, _, _ in tried_of(plan_of(*case))}
+    own = {spec for spec in operator_union().__args__ if spec.__module__.startswith(kinds.__name__)}
+    assert own - tried == set()
+
+
+@pytest.mark.parametrize(("kind", "example", "record_format"), CASES, ids=lambda one: getattr(one, "word", one))
+def test_an_operator_keeps_the_contract(kind: StepKind, example: str, record_format: str) -> None:
+    try:
+        plan = plan_of(kind, example, record_format)
+    except ConfigErrors as refused:
+        assert record_format == "debezium", refused
+        return
+    found = {str(spec.name): find_breaches(spec, arriving, keys) for spec, arriving, keys in tried_of(plan)}
+    assert found, "the step has operators"
+    assert not any(found.values()), found
