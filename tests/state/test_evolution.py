@@ -13,7 +13,6 @@ from tests.state.evolutions import CASES, play, render
 from tests.state.evolving import ALL, BACKENDS, KEY, Entries, capture, declare, open_state, reshape, restore, write
 from tidegate.datatypes import BIGINT, BINARY, DATE, DOUBLE, INT, STRING, DataType, decimal_of
 from tidegate.ids import CheckpointId, OperatorName
-from tidegate.state.collections import declare_keyed_map
 from tidegate.state.declaration import Evolution, StateDeclaration, StateField
 from tidegate.state.errors import StateUnreadable
 from tidegate.state.fit import Fit, Verdict
@@ -174,7 +173,8 @@ def test_an_entry_that_cannot_be_migrated_is_named_by_its_key(backend: str) -> N
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_step_may_have_another_name_and_entries_go_with_the_column_that_they_are_of(backend: str) -> None:
-    keyed = declare_keyed_map(declare([N], names_columns="aggregate"), StateField("aggregate", STRING))
+    plain = declare([N], names_columns="aggregate")
+    keyed = reshape(plain, keys=(*plain.shape.keys, StateField("aggregate", STRING)), suffix=1)
     entries: Entries = {("a", "least"): (1,), ("a", "most"): (2,), ("a", "other"): (3,)}
     said = Evolution(columns={"lowest": "least"}, dropped=frozenset({"most"}))
     wanted = msgspec.structs.replace(keyed, evolution=said)
