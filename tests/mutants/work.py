@@ -67,11 +67,6 @@ class Mutant(msgspec.Struct, frozen=True):
         change = NOT_CALLED if self.status == "no tests" else f"{self.old}  =>  {self.new}"
         return f"{self.module} {self.function}: {change}".rstrip()
 
-    @property
-    def any_name(self) -> str:
-        """Of all mutants of its function."""
-        return f"{self.module} {self.function}: *"
-
 
 def prepare(place: str) -> Path:
     """An empty work folder."""
