@@ -14,7 +14,7 @@ import pytest
 
 from tests.expressions.compiled.like_spark import Case
 from tests.expressions.remedies import CHANGING, ELSEWHERE, IN_WORDS, REFUSED, TOTALS, Refused
-from tests.operators.aggregation.reducing import reduce_text
+from tests.operators.aggregates.reducing import reduce_text
 from tidegate.config.errors import Problem
 from tidegate.config.load import parse_pipeline
 from tidegate.datatypes import STRING, TIMESTAMP, DataType

@@ -25,7 +25,7 @@ def result_type(function: str, argument: DataType) -> DataType:
         return derive_sum_type(argument) if function == "sum" else derive_average_type(argument)
     if function.startswith("count"):
         return BIGINT
-    if function == "avg":
+    if function in ("avg", "var_pop", "stddev_samp"):
         return DOUBLE
     if function == "sum":
         return DOUBLE if argument.kind in ("float", "double") else BIGINT

@@ -11,12 +11,13 @@ import pytest
 
 from tidegate.datatypes import BIGINT, DOUBLE, DataType, decimal_of
 from tidegate.expressions.compiled import compile_projection
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import Column
 from tidegate.expressions.parse import parse_aggregate
 from tidegate.formats.columns import make_column, plain_values
-from tidegate.operators.aggregation.contract import derive_part_columns
-from tidegate.operators.aggregation.registry import make_mergeable
-from tidegate.operators.kinds.aggregate.running import Aggregate
+from tidegate.operators.aggregates.contract import Aggregate, Use, derive_columns
+from tidegate.operators.aggregates.filtering import derive_choice
+from tidegate.operators.aggregates.registry import make_aggregate
+from tidegate.operators.kinds.aggregate.runtime import run_counted
 from tidegate.state.declaration import StateField
 from tidegate.tables.results import derive_result
 
@@ -40,29 +41,29 @@ ROWS: dict[str, list[Any]] = {
 }
 
 
-def fields(call: AggregateCall, parts: Any) -> list[StateField]:
-    return [StateField(f"x.{suffix}", kind, nullable) for suffix, kind, nullable in parts]
+def fields(aggregate: Aggregate) -> list[StateField]:
+    return [StateField(f"x.{field.suffix}", field.type, field.nullable) for field in aggregate.fields]
 
 
 @pytest.mark.parametrize("text", RUNNING)
 def test_of_running_totals(text: str) -> None:
     call = parse_aggregate(text, COLUMNS)
-    aggregate = Aggregate("x", call)
-    accumulators = [[initial] for initial in aggregate.initial]
-    values = None if aggregate.argument is None else ROWS[aggregate.argument]
     rows = pl.DataFrame([make_column(name, kind, ROWS[name]) for name, kind in COLUMNS.items()])
     if call.condition is not None:  # a plain column, as in a plan
         (rows, _) = compile_projection([("c", call.condition)]).apply(rows, keep=rows.columns)
-        aggregate = Aggregate("x", msgspec.structs.replace(call, condition=Column("c", DataType("boolean"))))
-    mask = None if aggregate.choice is None else aggregate.choice.derive_mask(rows).to_list()
-    results = aggregate.run([0] * 4, values, accumulators, mask)
-    result = derive_result("x", fields(call, aggregate.parts))
+        call = msgspec.structs.replace(call, condition=Column("c", DataType("boolean")))
+    aggregate = make_aggregate("x", call, Use.RUNNING)
+    accumulators = [[value] for value in aggregate.zero]
+    choice = derive_choice(call)
+    mask = [True] * 4 if choice is None else choice.derive_mask(rows).to_list()
+    results = run_counted(aggregate, [0] * 4, aggregate.read(rows), accumulators, mask)
+    result = derive_result("x", fields(aggregate))
     assert result is not None
     assert result.type == call.type
     frame = pl.DataFrame(
         [
-            make_column(f"x.{suffix}", kind, held)
-            for (suffix, kind, _), held in zip(aggregate.parts, accumulators, strict=True)
+            make_column(f"x.{field.suffix}", field.type, held)
+            for field, held in zip(aggregate.fields, accumulators, strict=True)
         ]
     )
     found = result.compute(frame)
@@ -73,16 +74,16 @@ def test_of_running_totals(text: str) -> None:
 @pytest.mark.parametrize("text", WINDOWED)
 def test_of_windows(text: str) -> None:
     call = parse_aggregate(text, COLUMNS, windowed=True)
-    aggregate = make_mergeable("x", call)
+    aggregate = make_aggregate("x", call, Use.WINDOW)
     rows = pl.DataFrame([make_column(name, kind, ROWS[name]) for name, kind in COLUMNS.items()])
     rows = rows.with_columns(pl.Series("__tidegate_time", [4, 3, 2, 1]), pl.Series("key", [1, 1, 1, 2]))
     reduction = aggregate.from_rows(rows)
     grouped = rows.with_columns(reduction.columns).group_by("key", maintain_order=True).agg(reduction.expressions)
     held = list(zip(*(plain_values(column) for column in aggregate.pack(grouped)), strict=True))
-    result = derive_result("x", fields(call, aggregate.parts))
+    result = derive_result("x", fields(aggregate))
     assert result is not None
-    found = result.compute(pl.DataFrame(derive_part_columns("x", aggregate.parts, held)))
-    expected = aggregate.results(held)
+    found = result.compute(pl.DataFrame(derive_columns(aggregate, held)))
+    expected = make_column("x", call.type, aggregate.results(held))
     assert found.dtype == expected.dtype
     assert found.to_list() == expected.to_list()
 
@@ -90,12 +91,12 @@ def test_of_windows(text: str) -> None:
 @pytest.mark.parametrize("text", UNKNOWN)
 def test_what_accumulators_do_not_say_stays_as_it_is(text: str) -> None:
     call = parse_aggregate(text, COLUMNS, windowed=True)
-    assert derive_result("x", fields(call, make_mergeable("x", call).parts)) is None
+    assert derive_result("x", fields(make_aggregate("x", call, Use.WINDOW))) is None
 
 
 def test_an_average_of_decimals_whose_digits_are_cut_off_stays_as_it_is() -> None:
     call = parse_aggregate("avg(wide)", COLUMNS)
-    assert derive_result("x", fields(call, Aggregate("x", call).parts)) is None
+    assert derive_result("x", fields(make_aggregate("x", call, Use.RUNNING))) is None
 
 
 def test_a_sum_that_leaves_its_range_is_null() -> None:

@@ -71,7 +71,7 @@ LIGHT = [
     *("process", "registry", "slot", "spark", "checks", "daemon", "cli", "dev", *SINGLE),
 ]
 RUNNING = (
-    *("expressions/compiled/", "operators/aggregation/", "operators/rowwise.py", "operators/lateness.py"),
+    *("expressions/compiled/", "operators/aggregates/columnar/", "operators/rowwise.py", "operators/lateness.py"),
     *("/runtime.py", "/running/", "spark/state_source.py"),
 )
 """Places of light rooms that are imported only where rows are processed."""

@@ -1,6 +1,6 @@
 """Aggregate functions: names, documented signatures and typing rules, with Spark's result types.
 
-`tidegate.operators.aggregation` computes them. Values are those that a state can keep: no arrays, no maps, no structs.
+`tidegate.operators.aggregates` computes them. Values are those that a state can keep: no arrays, no maps, no structs.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
 | --- | --- |
 | `count`; `sum`; `min`; `max`; `first`; `last`; `bool_and`; `bool_or` | itself |
 | `first`, `seen` (with FILTER or IGNORE NULLS) | the first value |
-| `sum`, `count` | the average |
+| `sum`, `count` (decimals, of running totals) | the average |
 | `low`, `carry` (whole numbers, of windows) | the sum; NULL where it leaves the range of bigint |
+| `sum`, `error`, `rest` (doubles, of running totals), with `count` or without | the average, or the sum |
 | `units`, `fraction`, `fine`, `rest` (doubles, of windows), with `count` or without | the average, or the sum |
 | `by`, `value` | the value, of `first`, `last`, `min_by` or `max_by` |
 
@@ -23,13 +24,15 @@ import polars as pl
 from tidegate.datatypes import BIGINT, DOUBLE, MAX_PRECISION, DataType, decimal_of, units_of
 from tidegate.expressions.decimals import derive_average_type, divide_average
 from tidegate.formats.columns import make_column, plain_values
-from tidegate.operators.aggregation.doubles import Average, DoubleSum
-from tidegate.operators.aggregation.parts import COUNT, EXACT_SUM, INTEGER_SUM
+from tidegate.operators.aggregates.counting import COUNT
+from tidegate.operators.aggregates.exact import EXACT_SUM, total_of
+from tidegate.operators.aggregates.sums import INTEGER_SUM, average_compensated
 from tidegate.state.declaration import StateField
 
 _ITSELF: Final = frozenset({"count", "sum", "min", "max", "first", "last", "bool_and", "bool_or"})
-_INTEGERS: Final = tuple(name for name, _, _ in INTEGER_SUM)
-_DOUBLES: Final = tuple(name for name, _, _ in EXACT_SUM)
+_INTEGERS: Final = tuple(field.suffix for field in INTEGER_SUM)
+_DOUBLES: Final = tuple(field.suffix for field in EXACT_SUM)
+_COMPENSATED: Final = ("sum", "error", "rest")
 _SUM_DIGITS: Final = 10
 """A sum of decimals has so many digits more than its values, up to the most that there are."""
 
@@ -54,9 +57,13 @@ def derive_result(name: str, parts: Sequence[StateField]) -> Result | None:
         return Result("first", first.type, lambda frame: frame[first.name].alias(name))
     if suffixes == ("sum", "count"):
         return _average(name, first)
+    if suffixes == _COMPENSATED:
+        return Result("sum", DOUBLE, lambda frame: frame[first.name].alias(name))
+    if suffixes == (*_COMPENSATED, COUNT.suffix):
+        return Result("avg", DOUBLE, lambda frame: _compensated_average(name, [part.name for part in parts], frame))
     if suffixes == _INTEGERS:
         return Result("sum", BIGINT, lambda frame: _integer_sum(name, frame))
-    if suffixes in (_DOUBLES, (*_DOUBLES, COUNT[0])):
+    if suffixes in (_DOUBLES, (*_DOUBLES, COUNT.suffix)):
         return _double(name, [part.name for part in parts])
     if suffixes == ("by", "value"):
         return Result("value", parts[1].type, lambda frame: frame[f"{name}.value"].alias(name))
@@ -65,8 +72,6 @@ def derive_result(name: str, parts: Sequence[StateField]) -> Result | None:
 
 def _average(name: str, total: StateField) -> Result | None:
     count = f"{name}.count"
-    if total.type == DOUBLE:
-        return Result("avg", DOUBLE, lambda frame: (frame[total.name] / frame[count]).alias(name))
     if total.type.kind != "decimal" or total.type.precision >= MAX_PRECISION:
         return None  # whether its values have 38 digits or fewer is not to be seen
     scale = total.type.scale
@@ -80,6 +85,11 @@ def _average(name: str, total: StateField) -> Result | None:
     return Result("avg", kind, compute)
 
 
+def _compensated_average(name: str, columns: Sequence[str], frame: pl.DataFrame) -> pl.Series:
+    rows = zip(*(frame[column] for column in columns), strict=True)
+    return make_column(name, DOUBLE, [average_compensated(*row) for row in rows])
+
+
 def _integer_sum(name: str, frame: pl.DataFrame) -> pl.Series:
     low, carry = (pl.col(f"{name}.{part}") for part in _INTEGERS)
     return frame.select(pl.when(carry == 0).then(low).alias(name)).to_series()
@@ -87,9 +97,14 @@ def _integer_sum(name: str, frame: pl.DataFrame) -> pl.Series:
 
 def _double(name: str, columns: Sequence[str]) -> Result:
     average = len(columns) > len(_DOUBLES)
-    aggregate = Average(name, name) if average else DoubleSum(name, name)
 
     def compute(frame: pl.DataFrame) -> pl.Series:
-        return aggregate.results(list(zip(*(plain_values(frame[column]) for column in columns), strict=True)))
+        counts = frame[columns[-1]] if average else [1] * frame.height
+        sums = zip(*(plain_values(frame[column]) for column in columns[: len(_DOUBLES)]), strict=True)
+        found = [
+            None if total[0] is None else total_of(total).divided(count)
+            for total, count in zip(sums, counts, strict=True)
+        ]
+        return make_column(name, DOUBLE, found)
 
     return Result("avg" if average else "sum", DOUBLE, compute)

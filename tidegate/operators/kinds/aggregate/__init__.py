@@ -1,6 +1,6 @@
 """`key` and `aggregate`: running totals per key.
 
-`runtime.py` has what runs; `running.py` the functions. `changes/` is what runs where rows are taken back.
+`runtime.py` has what runs. `changes/` is what runs where rows are taken back.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, sum
 from tidegate.expressions.expression import AggregateCall, Call, Column, Expression, Literal, can_fail
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
+from tidegate.operators.aggregates.contract import Aggregate, Use
+from tidegate.operators.aggregates.registry import functions_for, make_aggregate
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.builtin.projection import make_projection
-from tidegate.operators.kinds.aggregate.changes.kept import DISTINCT, declare_values, derive_kept, kept_parts
-from tidegate.operators.kinds.aggregate.changes.tallies import RETRACTABLE, make_tally
-from tidegate.operators.kinds.aggregate.running import Aggregate
 from tidegate.operators.meaning import (
     EVENT_TIME,
     Branch,
@@ -103,6 +102,12 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
     output: Columns
     bad_records: BadRecordPolicy
     ttl: Ttl | None = None
+    use: ClassVar[Use] = Use.RUNNING
+
+    @property
+    def functions(self) -> list[Aggregate]:
+        """The aggregates, new ones."""
+        return [make_aggregate(name, call, self.use) for name, call in self.aggregates]
 
     def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
         """See Operator."""
@@ -128,25 +133,18 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator. The accumulators of each key."""
         kinds = dict(self.output)
-        aggregates = [Aggregate(name, call) for name, call in self.aggregates]
+        functions = self.functions
         shape = StateShape(
             keys=tuple(StateField(key, kinds[key]) for key in self.keys),
-            values=tuple(
-                StateField(f"{aggregate.name}.{part}", kind, nullable)
-                for aggregate in aggregates
-                for part, kind, nullable in aggregate.parts
-            ),
+            values=tuple(state_fields(functions)),
             key_hash=KEY_HASH,
             max_parallelism=max_parallelism,
             expires=self.ttl is not None,
-            serializer=Serializer(parameters={} if self.ttl is None else {LASTS: self.ttl.lasts}),
+            serializer=Serializer(
+                parameters=encodings_of(functions) | ({} if self.ttl is None else {LASTS: self.ttl.lasts})
+            ),
         )
-        begins = {
-            f"{aggregate.name}.{part}": initial
-            for aggregate in aggregates
-            for (part, _, _), initial in zip(aggregate.parts, aggregate.initial, strict=True)
-            if aggregate.begins_late
-        }
+        begins = zeros_of(one for one in functions if one.begins_late)
         return (StateDeclaration(TOTALS, shape, begins),)
 
     def passes(self, branches: Branches) -> Branches:
@@ -187,30 +185,24 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
 class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
     """The same over changes, some of which take rows back. What it gives are changes, too, with `_deleted`."""
 
+    use: ClassVar[Use] = Use.CHANGES
+
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator. The groups first, then the values of extremes and of distinct counts by their types.
 
         No total begins where rows are there already: they could not be taken back from it.
         """
         kinds = dict(self.output)
+        functions = self.functions
         shape = StateShape(
             keys=tuple(StateField(key, kinds[key]) for key in self.keys),
-            values=(StateField("rows", BIGINT, nullable=False), *self._fields()),
+            values=(StateField("rows", BIGINT, nullable=False), *state_fields(functions)),
             key_hash=KEY_HASH,
             max_parallelism=max_parallelism,
-            serializer=Serializer(
-                parameters={total_parameter(name): derive_kept(call) for name, call in self.aggregates}
-            ),
+            serializer=Serializer(parameters=encodings_of(functions)),
         )
-        kept = [call for _, call in self.aggregates if make_tally(call) is None]
-        values = {one.name: one for one in (declare_values(call, shape) for call in kept)}
+        values = {one.name: one for one in (function.declare_values(shape) for function in functions) if one}
         return (StateDeclaration(GROUPS, shape, reset_remark=_RESET_REMARK), *values.values())
-
-    def _fields(self) -> Iterator[StateField]:
-        for name, call in self.aggregates:
-            tally = make_tally(call)
-            parts = kept_parts(call) if tally is None else tally.parts
-            yield from (StateField(f"{name}.{part}", kind, nullable) for part, kind, nullable in parts)
 
     def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
         """See Operator."""
@@ -242,6 +234,23 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
         from tidegate.operators.kinds.aggregate.changes.runtime import ChangesRuntime
 
         return ChangesRuntime(self, slot)
+
+
+def state_fields(functions: Iterable[Aggregate]) -> Iterator[StateField]:
+    """The fields of a state that has the accumulators of all of them."""
+    for one in functions:
+        for field in one.fields:
+            yield StateField(f"{one.name}.{field.suffix}", field.type, field.nullable)
+
+
+def zeros_of(functions: Iterable[Aggregate]) -> dict[str, Any]:
+    """What these fields have without rows."""
+    return {f"{one.name}.{field.suffix}": field.zero for one in functions for field in one.fields}
+
+
+def encodings_of(functions: Iterable[Aggregate]) -> dict[str, str]:
+    """How values are kept, for `Serializer.parameters`."""
+    return {total_parameter(one.name): one.encoding for one in functions if one.encoding}
 
 
 class AggregateKind(StepKind):
@@ -302,7 +311,7 @@ def _takes_back(step: AggregateSettings, calls: Mapping[str, AggregateCall], con
         context.problem(("ttl",), "a change may take back what has ended long ago", remedy, at_key=True)
         sound = False
     for column, call in calls.items():
-        if call.function not in RETRACTABLE:
+        if call.function not in functions_for(Use.CHANGES):
             context.problem(("aggregate", column), *_why_not(call))
             sound = False
     return sound
@@ -310,7 +319,9 @@ def _takes_back(step: AggregateSettings, calls: Mapping[str, AggregateCall], con
 
 def _why_not(call: AggregateCall) -> tuple[str, str]:
     """Message and remedy for a function that totals of changes do not have."""
-    names = ", ".join("count(distinct)" if name == DISTINCT else name for name in sorted(RETRACTABLE))
+    names = ", ".join(
+        "count(distinct)" if name == "count_distinct" else name for name in sorted(functions_for(Use.CHANGES))
+    )
     if call.function in ("first", "last"):
         reason, remedy = "the rows of a table have no order", f"use one of {names}, or read a topic of rows"
     elif call.function in ("collect_list", "collect_set"):

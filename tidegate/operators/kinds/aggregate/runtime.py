@@ -1,12 +1,13 @@
 """Running totals per key: state access by batch, one pass over the rows for each function.
 
-The rows of a batch are numbered by key; the accumulators of these keys are fetched once, moved row by row in
-`running.py`, and put back once. A row that overflows a sum fails as a whole and leaves the state untouched.
+The rows of a batch are numbered by key; the accumulators of these keys are fetched once, moved by `Aggregate.run`, and
+put back once. A row that overflows a sum fails as a whole and leaves the state untouched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from operator import itemgetter
 from typing import Any
 
@@ -20,10 +21,11 @@ from tidegate.formats.bisection import evaluate_rows, first_line, internal_failu
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import StateName
+from tidegate.operators.aggregates.contract import Aggregate, Numbers
+from tidegate.operators.aggregates.filtering import derive_choice
 from tidegate.operators.event_time import BEHIND, TIME
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.kinds.aggregate.expiry import SWEPT_AT_ONCE, SWEPT_FOR_NEW, Sweep, split_lives
-from tidegate.operators.kinds.aggregate.running import Aggregate
 from tidegate.operators.runtime import (
     END_OF_TIME,
     LOWEST,
@@ -49,8 +51,9 @@ class AggregateRuntime(Runtime):
         self._keys = list(operator.keys)
         self._each = operator.emit == "each"
         self._output = [name for name, _ in operator.output]
-        self._aggregates = [Aggregate(name, call) for name, call in operator.aggregates]
-        self._initial = tuple(initial for aggregate in self._aggregates for initial in aggregate.initial)
+        self._aggregates = operator.functions
+        self._choices = [derive_choice(call) for _, call in operator.aggregates]
+        self._initial = tuple(value for aggregate in self._aggregates for value in aggregate.zero)
         self._parts = [itemgetter(part) for part in range(len(self._initial))]
         key_types = [kinds[key] for key in self._keys]
         (declaration,) = operator.states(slot.max_parallelism)
@@ -120,9 +123,6 @@ class AggregateRuntime(Runtime):
         columns = [plain_values(frame[key]) for key in self._keys]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
-    def _values(self, frame: pl.DataFrame, aggregate: Aggregate) -> list[Any] | None:
-        return None if aggregate.argument is None else plain_values(frame[aggregate.argument])
-
     def _run_all(self, batch: pl.DataFrame) -> tuple[list[pl.Series], list[int]]:
         """As `_run`. A batch in which a row raises is looked through in parts, which move the state one by one: it is
         given back as a whole before that, if one of them might have no room.
@@ -144,11 +144,11 @@ class AggregateRuntime(Runtime):
         stored = self._totals.get_many(index)
         size, position = 0, 0
         for aggregate in self._aggregates:
-            if aggregate.result.kind in ("string", "binary"):
-                longest = max(map(len, filter(None, self._values(frame, aggregate) or ())), default=0)
+            if aggregate.call.type.kind in ("string", "binary"):
+                longest = max(map(len, filter(None, aggregate.read(frame))), default=0)
                 sizes = [max(longest, len((value and value[position]) or "")) for value in stored]
                 size += sum(sizes[key] for key in keys)
-            position += len(aggregate.parts)
+            position += len(aggregate.fields)
         return size
 
     def _run(self, frame: pl.DataFrame) -> tuple[list[pl.Series], list[int]]:
@@ -166,17 +166,20 @@ class AggregateRuntime(Runtime):
         accumulators = [list(map(part, found)) for part in self._parts]
         results: list[tuple[Aggregate, list[Any]]] = []
         position, room = 0, BATCH_BYTES_MAX
-        for aggregate in self._aggregates:
-            end = position + len(aggregate.parts)
-            mask = None if aggregate.choice is None else aggregate.choice.derive_mask(frame).to_list()
-            result = aggregate.run(numbers, self._values(frame, aggregate), accumulators[position:end], mask)
-            if aggregate.result.kind in ("string", "binary") and len(numbers) > 1:
+        for aggregate, choice in zip(self._aggregates, self._choices, strict=True):
+            end = position + len(aggregate.fields)
+            own, values = accumulators[position:end], aggregate.read(frame)
+            if choice is None:
+                result = aggregate.run(numbers, values, own)
+            else:
+                result = run_counted(aggregate, numbers, values, own, choice.derive_mask(frame).to_list())
+            if aggregate.call.type.kind in ("string", "binary") and len(numbers) > 1:
                 room -= sum(map(len, filter(None, result)))
             results.append((aggregate, result))
             position = end
         if room < 0:
             raise BatchTooLarge(f"results of {frame.height} rows have more than {BATCH_BYTES_MAX} bytes")
-        columns = [_column(aggregate.name, aggregate.result, result) for aggregate, result in results]
+        columns = [_column(aggregate.name, aggregate.call.type, result) for aggregate, result in results]
         if self._ttl is None:
             self._totals.put_many(index, zip(*accumulators, strict=True))
         else:
@@ -208,6 +211,20 @@ class AggregateRuntime(Runtime):
         by_name = {column.name: column for column in results}
         names = self._output + system_columns(frame)
         return pl.DataFrame([by_name[name] if name in by_name else frame[name] for name in names])
+
+
+def run_counted(
+    aggregate: Aggregate, numbers: Numbers, values: Sequence[Any], columns: list[list[Any]], mask: Sequence[bool]
+) -> list[Any]:
+    """As `Aggregate.run`, of the rows that count by `mask`; after one that does not the result is what it was."""
+    results = aggregate.results(list(zip(*columns, strict=True)))
+    moved = iter(aggregate.run(list(compress(numbers, mask)), list(compress(values, mask)), columns))
+    found: list[Any] = []
+    for number, counts in zip(numbers, mask, strict=True):
+        if counts:
+            results[number] = next(moved)
+        found.append(results[number])
+    return found
 
 
 def _failure(row: int, error: BaseException) -> RecordFailure:

@@ -13,14 +13,9 @@ from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.expressions.expression import AggregateCall
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
-from tidegate.operators.aggregation.parts import (
-    BYTES_MAX,
-    KEEPING,
-    VALUES_MAX,
-    derive_beginning,
-    derive_encoding,
-    derive_parts,
-)
+from tidegate.operators.aggregates.collecting import BYTES_MAX, VALUES_MAX
+from tidegate.operators.aggregates.contract import Aggregate, Use
+from tidegate.operators.aggregates.registry import make_aggregate
 from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.kinds.aggregate import (
@@ -28,7 +23,10 @@ from tidegate.operators.kinds.aggregate import (
     counts_updates,
     derive_digests,
     derive_inputs,
+    encodings_of,
     read_aggregates,
+    state_fields,
+    zeros_of,
 )
 from tidegate.operators.kinds.window.settings import Windowing, WindowStepSettings, derive_windowing
 from tidegate.operators.kinds.window.states import (
@@ -52,7 +50,7 @@ from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.settings.base import Path
 from tidegate.settings.emit import ON_CLOSE, EmitEvery
 from tidegate.settings.units import render_duration
-from tidegate.state.declaration import WINDOW, Serializer, StateDeclaration, StateField, StateShape, total_parameter
+from tidegate.state.declaration import WINDOW, Serializer, StateDeclaration, StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
 from tidegate.state.time_ordered import declare_time_ordered
 
@@ -136,24 +134,23 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         return self.window.session and self._repeated
 
     @property
+    def functions(self) -> list[Aggregate]:
+        """The aggregates, new ones."""
+        return [make_aggregate(name, call, Use.WINDOW) for name, call in self.aggregates]
+
+    @property
     def keeping(self) -> list[str]:
         """Results whose state grows with the values that there are."""
-        return [name for name, call in self.aggregates if call.function in KEEPING]
+        return [one.name for one in self.functions if one.keeps_values]
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator."""
-        parts = tuple(
-            StateField(f"{name}.{suffix}", kind, nullable)
-            for name, call in self.aggregates
-            for suffix, kind, nullable in derive_parts(call)
-        )
+        functions = self.functions
+        parts = tuple(state_fields(functions))
         kinds = dict(self.output)
         keys = tuple(StateField(key, kinds[key]) for key in self.keys)
-        encodings = {total_parameter(name): derive_encoding(call) for name, call in self.aggregates}
-        serializer = Serializer(parameters=self._windows() | {name: text for name, text in encodings.items() if text})
-        begins = {
-            f"{name}.{part[0]}": derive_beginning(part) for name, call in self.aggregates for part in derive_parts(call)
-        }
+        serializer = Serializer(parameters=self._windows() | encodings_of(functions))
+        begins = zeros_of(functions)
 
         def declare(name: StateName, values: tuple[StateField, ...], last: tuple[StateField, ...]) -> StateDeclaration:
             kept = serializer if values else Serializer()

@@ -19,20 +19,12 @@ from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, TAKEN_BACK, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.ids import StateName
-from tidegate.operators.aggregation.choosing import derive_choice
-from tidegate.operators.aggregation.values import plain_key
+from tidegate.operators.aggregates.contract import Aggregate
+from tidegate.operators.aggregates.contract import Value as Accumulator
+from tidegate.operators.aggregates.filtering import derive_choice
+from tidegate.operators.aggregates.values import plain_key
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.kinds.aggregate import GROUPS, ChangesOperator
-from tidegate.operators.kinds.aggregate.changes.kept import declare_values
-from tidegate.operators.kinds.aggregate.changes.tallies import (
-    UNCOUNTED,
-    FilteredTally,
-    Retractable,
-    Tally,
-    make_tally,
-    new_tally,
-)
-from tidegate.operators.kinds.aggregate.changes.values import make_values_tally
 from tidegate.operators.runtime import BatchTooLarge, OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.base import KeyedState
@@ -45,29 +37,33 @@ INCOMPLETE: Final = "the last row of its group is taken back with other values t
 _REMEDY: Final = "changes are missing, came twice or lack columns: begin again with a new snapshot of the table"
 
 
+_UNCOUNTED: Final = object()
+"""Stands for the value of a row that an aggregate does not count."""
+
+
 class _Group:
     """What a batch makes of one group."""
 
-    __slots__ = ("before", "known", "last", "rows", "tallies")
+    __slots__ = ("accumulators", "before", "known", "last", "rows")
 
-    def __init__(self, functions: Sequence[Retractable], value: Value | None) -> None:
+    def __init__(self, functions: Sequence[Aggregate], value: Value | None) -> None:
         self.known = value is not None
         self.rows: int = 0 if value is None else value[0]
-        self.tallies: list[Tally] = []
+        self.accumulators: list[Accumulator] = []
         self.before: list[Any] | None = None
         """The total before the batch; None: there was none."""
         self.last = -1
         """The last row of the batch that moved it."""
         place = 1
         for function in functions:
-            end = place + len(function.parts)
-            self.tallies.append(new_tally(function) if value is None else function.load(value[place:end]))
+            end = place + len(function.fields)
+            self.accumulators.append(function.zero if value is None else value[place:end])
             place = end
 
-    def save(self, functions: Sequence[Retractable]) -> Value:
+    @property
+    def value(self) -> Value:
         """The entry of the state."""
-        parts = (function.save(tally) for function, tally in zip(functions, self.tallies, strict=True))
-        return (self.rows, *(value for part in parts for value in part))
+        return (self.rows, *(part for accumulator in self.accumulators for part in accumulator))
 
 
 class _Change(NamedTuple):
@@ -96,17 +92,14 @@ class ChangesRuntime(Runtime):
             one.name: slot.open_state(operator.name, one, groups_of) for one in declarations
         }
         self._groups = self._states[GROUPS]
-        shape = declarations[0].shape
         self._choices = [derive_choice(call) for _, call in operator.aggregates]
-        functions = [
-            make_tally(call) or make_values_tally(name, call, self._states[declare_values(call, shape).name])
-            for name, call in operator.aggregates
-        ]
-        self._functions: list[Retractable] = [
-            one if choice is None else FilteredTally(one) for one, choice in zip(functions, self._choices, strict=True)
-        ]
+        self._functions = operator.functions
+        self._zeros = [function.zero for function in self._functions]
+        for function in self._functions:
+            values = function.declare_values(declarations[0].shape)
+            if values is not None:
+                function.open_values(self._states[values.name])
         self._names = [name for name, _ in operator.aggregates]
-        self._arguments = [getattr(call.argument, "name", None) for _, call in operator.aggregates]
 
     @property
     def states(self) -> Mapping[StateName, OperatorState]:
@@ -126,7 +119,9 @@ class ChangesRuntime(Runtime):
             raise BatchTooLarge(f"totals of {len(groups)} groups have more than {BATCH_BYTES_MAX} bytes")
         failures = self._move(batch, numbers, groups, rows)
         for index, function in enumerate(self._functions):
-            function.finish([group.tallies[index] for group in groups], rows)
+            finished = function.finish([group.accumulators[index] for group in groups], rows)
+            for group, accumulator in zip(groups, finished, strict=True):
+                group.accumulators[index] = accumulator
         changes: list[_Change] = []
         for group in sorted((one for one in groups if one.last >= 0), key=lambda one: one.last):
             after, error = self._total(group) if group.rows else (None, None)
@@ -173,49 +168,51 @@ class ChangesRuntime(Runtime):
 
     def _begin(self, batch: pl.DataFrame, place: int, numbers: Sequence[int], keys: Sequence[Row]) -> list[Any]:
         """The values of one function, of which rows that it does not count have none."""
-        function, argument, choice = self._functions[place], self._arguments[place], self._choices[place]
-        values = [None] * batch.height if argument is None else plain_values(batch[argument])
-        if choice is None:
-            return function.begin(values, numbers, keys)
-        mask = choice.derive_mask(batch).to_list()
+        function, choice = self._functions[place], self._choices[place]
+        mask = [True] * batch.height if choice is None else choice.derive_mask(batch).to_list()
+        values = function.read(batch)
         counted = [value if counts else None for value, counts in zip(values, mask, strict=True)]
         found = function.begin(counted, numbers, keys)
-        return [value if counts else UNCOUNTED for value, counts in zip(found, mask, strict=True)]
+        return [
+            value if counts and (value is not None or function.takes_null) else _UNCOUNTED
+            for value, counts in zip(found, mask, strict=True)
+        ]
 
     def _add(self, group: _Group, values: Sequence[Any]) -> None:
         group.rows += 1
-        for function, tally, value in zip(self._functions, group.tallies, values, strict=True):
-            function.add(tally, value)
+        group.accumulators = [
+            accumulator if value is _UNCOUNTED else function.add(accumulator, value)
+            for function, accumulator, value in zip(self._functions, group.accumulators, values, strict=True)
+        ]
 
     def _take(self, group: _Group, values: Sequence[Any]) -> str:
         """Why it cannot be; empty when it is done."""
         if not group.rows:
             return UNKNOWN
-        taken = 0
-        for function, tally, value in zip(self._functions, group.tallies, values, strict=True):
-            if not function.take(tally, value):
+        left: list[Accumulator] = []
+        for function, accumulator, value in zip(self._functions, group.accumulators, values, strict=True):
+            found = accumulator if value is _UNCOUNTED else function.retract(accumulator, value)
+            if found is None:
                 break
-            taken += 1
-        whole = taken == len(self._functions)
-        if whole and (group.rows > 1 or self._is_empty(group)):
-            group.rows -= 1
+            left.append(found)
+        whole = len(left) == len(self._functions)
+        if whole and (group.rows > 1 or left == self._zeros):
+            group.rows, group.accumulators = group.rows - 1, left
             return ""
-        for function, tally, value in zip(self._functions[:taken], group.tallies, values, strict=False):
-            function.add(tally, value)
+        for function, accumulator, value in zip(self._functions, left, values, strict=False):
+            if value is not _UNCOUNTED:
+                function.add(accumulator, value)  # what it keeps besides is as it was
         return INCOMPLETE if whole else UNKNOWN
-
-    def _is_empty(self, group: _Group) -> bool:
-        return all(function.is_empty(tally) for function, tally in zip(self._functions, group.tallies, strict=True))
 
     def _total(self, group: _Group) -> tuple[list[Any] | None, OverflowError | None]:
         """The results of a group; None where one is too large for its type, and why."""
         try:
-            return [one.result(tally) for one, tally in zip(self._functions, group.tallies, strict=True)], None
+            return [one.result(found) for one, found in zip(self._functions, group.accumulators, strict=True)], None
         except OverflowError as error:
             return None, error
 
     def _write(self, keys: Sequence[Any], groups: Sequence[_Group]) -> None:
-        left = [(key, group.save(self._functions)) for key, group in zip(keys, groups, strict=True) if group.rows]
+        left = [(key, group.value) for key, group in zip(keys, groups, strict=True) if group.rows]
         self._groups.put_many([key for key, _ in left], [value for _, value in left])
         over = [key for key, group in zip(keys, groups, strict=True) if group.known and not group.rows]
         self._groups.delete_many(over)

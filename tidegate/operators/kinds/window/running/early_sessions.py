@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import polars as pl
 
 from tidegate.ids import StateName
-from tidegate.operators.aggregation.contract import Value
+from tidegate.operators.aggregates.contract import Value
 from tidegate.operators.kinds.window.running.base import DUE_COST, FOLDED_MAX
 from tidegate.operators.kinds.window.running.changes import Changes, Session
 from tidegate.operators.kinds.window.running.kept_sessions import TOLD, KeptSessionRuntime

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 import polars as pl
 
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
-from tidegate.formats.bisection import evaluate_rows
+from tidegate.formats.bisection import evaluate_rows, first_line, internal_failure
 from tidegate.formats.columns import TIMESTAMP, polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.sizes import cut_frame
-from tidegate.operators.aggregation.contract import derive_failure
+from tidegate.operators.aggregates.contract import AggregateTooLarge
 from tidegate.operators.runtime import Out
 from tidegate.operators.spec import Columns
 
@@ -22,7 +22,7 @@ DELETED: Final = "_deleted"
 """Whether a result is none any more."""
 
 ResultsOf = Callable[[int, int], list[pl.Series]]
-"""The result columns of some of the rows. Raises as MergeableAggregate.results."""
+"""The result columns of some of the rows. Raises as Aggregate.results."""
 
 
 class Room(NamedTuple):
@@ -71,6 +71,15 @@ def emit_results(
         whole_frame = whole_frame.filter(inside)
     for part in room.cut(whole_frame):
         out.emit(part)
+
+
+def derive_failure(row: int, error: BaseException) -> RecordFailure:
+    """The failure of a row whose results raised `error`."""
+    if isinstance(error, OverflowError):
+        return RecordFailure(row, FailureKind.ARITHMETIC_OVERFLOW, first_line(error))
+    if isinstance(error, AggregateTooLarge):
+        return RecordFailure(row, FailureKind.RESULT_TOO_LARGE, first_line(error))
+    return internal_failure(row, error)
 
 
 def emit_deletes(keyed: pl.DataFrame, starts_ms: pl.Series, ends_ms: pl.Series, output: Columns, out: Out) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import polars as pl
 
 from tidegate.ids import StateName
-from tidegate.operators.aggregation.contract import Value
+from tidegate.operators.aggregates.contract import Value
 from tidegate.operators.kinds.window.running.base import FIRED_MAX, FOLDED_MAX
 from tidegate.operators.kinds.window.running.changes import Session
 from tidegate.operators.kinds.window.running.emission import DELETED, emit_deletes

@@ -16,16 +16,16 @@ import polars as pl
 from tidegate.expressions.bounds import GROWING
 from tidegate.expressions.expression import AggregateCall
 from tidegate.formats.columns import make_column, plain_values
-from tidegate.operators.aggregation.choosing import RowChoice, derive_choice
-from tidegate.operators.aggregation.contract import (
-    MergeableAggregate,
+from tidegate.operators.aggregates.columnar.reduction import fill_parts, reduce_parts, reduce_rows
+from tidegate.operators.aggregates.contract import (
+    Aggregate,
+    Use,
     Value,
     derive_accumulators,
-    derive_part_columns,
+    derive_columns,
 )
-from tidegate.operators.aggregation.parts import derive_beginning
-from tidegate.operators.aggregation.reduction import fill_parts, reduce_parts, reduce_rows
-from tidegate.operators.aggregation.registry import make_mergeable
+from tidegate.operators.aggregates.filtering import RowChoice, derive_choice
+from tidegate.operators.aggregates.registry import make_aggregate
 
 AT: Final = "__tidegate_at"
 """The column of the local time that a partial result belongs to: the end of a slice, or a due time."""
@@ -43,24 +43,23 @@ class Aggregates:
     """All aggregates of a step. A value is the accumulators of all of them in a row, as the state has it."""
 
     def __init__(self, calls: Sequence[tuple[str, AggregateCall]]) -> None:
-        self.each: list[tuple[str, MergeableAggregate]] = [(name, make_mergeable(name, call)) for name, call in calls]
-        self._spans: list[tuple[MergeableAggregate, int, int]] = []
+        self._all = [make_aggregate(name, call, Use.WINDOW) for name, call in calls]
+        self._spans: list[tuple[Aggregate, int, int]] = []
         start = 0
-        for _, one in self.each:
-            self._spans.append((one, start, start + len(one.parts)))
-            start += len(one.parts)
-        self._all = [one for _, one in self.each]
+        for one in self._all:
+            self._spans.append((one, start, start + len(one.fields)))
+            start += len(one.fields)
         choices = [derive_choice(call) for _, call in calls]
-        self._chosen: dict[RowChoice | None, list[MergeableAggregate]] = {None: []}
+        self._chosen: dict[RowChoice | None, list[Aggregate]] = {None: []}
         """By the rows that they count; None: all rows."""
         for choice, one in zip(choices, self._all, strict=True):
             self._chosen.setdefault(choice, []).append(one)
         self._of_no_rows = {
-            f"{name}.{part[0]}": make_column(f"{name}.{part[0]}", part[1], [derive_beginning(part)])
-            for name, one in self.each
-            for part in one.parts
+            column: make_column(column, field.type, [field.zero])
+            for one in self._all
+            for column, field in zip(one.columns, one.fields, strict=True)
         }
-        parts = [(suffix, kind.kind) for one in self._all for suffix, kind, _ in one.parts]
+        parts = [(field.suffix, field.type.kind) for one in self._all for field in one.fields]
         self.growing = [place for place, (suffix, kind) in enumerate(parts) if kind in GROWING and suffix != "rest"]
         """The parts that may be large; what sums have besides their numbers is not."""
         self.made = self.weight = 0
@@ -89,30 +88,35 @@ class Aggregates:
 
     def values_of(self, parts: pl.DataFrame) -> list[Value]:
         """The values of partial results."""
-        names = (f"{name}.{suffix}" for name, one in self.each for suffix, _, _ in one.parts)
+        names = (column for one in self._all for column in one.columns)
         return list(zip(*(plain_values(parts[name]) for name in names), strict=True))
 
     def columns_of(self, values: Sequence[Value]) -> list[pl.Series]:
         """The opposite: columns of partial results."""
         columns: list[pl.Series] = []
-        for (name, _), (one, start, end) in zip(self.each, self._spans, strict=True):
-            columns += derive_part_columns(name, one.parts, [value[start:end] for value in values])
+        for one, start, end in self._spans:
+            columns += derive_columns(one, [value[start:end] for value in values])
         return columns
 
     def results_of_values(self, values: Sequence[Value]) -> list[pl.Series]:
-        """The result columns of values. Raises as MergeableAggregate.results."""
+        """The result columns of values. Raises as Aggregate.results."""
         self.made += len(values)
         self.weight += sum(_weigh(value[place]) for place in self.growing for value in values)
         if len(self._spans) == 1:
-            return [self._spans[0][0].results(values)]
+            return [results_column(self._spans[0][0], values)]
         columns = list(zip(*values, strict=True))
-        return [one.results(list(zip(*columns[start:end], strict=True))) for one, start, end in self._spans]
+        return [results_column(one, list(zip(*columns[start:end], strict=True))) for one, start, end in self._spans]
 
     def results_of(self, parts: pl.DataFrame) -> list[pl.Series]:
-        """The result columns of partial results. Raises as MergeableAggregate.results."""
+        """The result columns of partial results. Raises as Aggregate.results."""
         self.made += parts.height
         self.weight += int(parts.estimated_size())
-        return [one.results(derive_accumulators(name, one.parts, parts)) for name, one in self.each]
+        return [results_column(one, derive_accumulators(one, parts)) for one in self._all]
+
+
+def results_column(aggregate: Aggregate, accumulators: Sequence[Value]) -> pl.Series:
+    """The results of accumulators as a column that is named after the aggregate. Raises as Aggregate.results."""
+    return make_column(aggregate.name, aggregate.call.type, aggregate.results(accumulators))
 
 
 def _weigh(value: Any) -> int:

@@ -26,7 +26,7 @@ import polars as pl
 
 from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
-from tidegate.operators.aggregation.contract import Value
+from tidegate.operators.aggregates.contract import Value
 from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime
 from tidegate.operators.kinds.window.running.changes import Changes, Session
 from tidegate.operators.kinds.window.running.emission import emit_results

@@ -9,7 +9,7 @@ import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.formats.columns import make_column, plain_values
-from tidegate.operators.aggregation.contract import Value
+from tidegate.operators.aggregates.contract import Value
 from tidegate.operators.kinds.window.running.partial import AT, Aggregates
 from tidegate.state.order import Row
 from tidegate.state.time_ordered import Timed, TimeOrdered

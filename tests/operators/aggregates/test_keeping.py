@@ -11,18 +11,20 @@ import msgspec
 import polars as pl
 import pytest
 
-from tests.operators.aggregation.merging import NAME, make_call, make_rows, reduce_in_one, reduce_in_pieces, result_of
+from tests.operators.aggregates.merging import (
+    NAME,
+    make_call,
+    make_mergeable,
+    make_rows,
+    reduce_in_one,
+    reduce_in_pieces,
+    result_of,
+)
 from tidegate.datatypes import BIGINT, BINARY, DOUBLE, INT, STRING, DataType
 from tidegate.formats.failures import FailureKind
-from tidegate.operators.aggregation import collecting, percentiles
-from tidegate.operators.aggregation.contract import (
-    AggregateTooLarge,
-    Value,
-    derive_accumulators,
-    derive_failure,
-    derive_part_columns,
-)
-from tidegate.operators.aggregation.registry import make_mergeable
+from tidegate.operators.aggregates import collecting, percentiles
+from tidegate.operators.aggregates.contract import AggregateTooLarge, Value, derive_accumulators, derive_columns
+from tidegate.operators.kinds.window.running.emission import derive_failure
 from tidegate.state.declaration import StateField
 from tidegate.state.snapshot import tuple_type
 
@@ -131,8 +133,8 @@ def test_an_accumulator_survives_the_state_file_and_a_frame(function: str, kind:
     aggregate = make_mergeable(NAME, make_call(function, kind))
     rows = make_rows([(index, value, index) for index, value in enumerate(values)], kind)
     accumulator = reduce_in_one(aggregate, rows)
-    fields = [StateField(suffix, part, nullable) for suffix, part, nullable in aggregate.parts]
+    fields = [StateField(field.suffix, field.type, field.nullable) for field in aggregate.fields]
     decoder = msgspec.msgpack.Decoder(tuple_type(fields))
     assert decoder.decode(msgspec.msgpack.encode(accumulator)) == accumulator
-    columns = derive_part_columns(NAME, aggregate.parts, [accumulator, accumulator])
-    assert derive_accumulators(NAME, aggregate.parts, pl.DataFrame(columns)) == [accumulator, accumulator]
+    columns = derive_columns(aggregate, [accumulator, accumulator])
+    assert derive_accumulators(aggregate, pl.DataFrame(columns)) == [accumulator, accumulator]

@@ -9,7 +9,7 @@ import msgspec
 import polars as pl
 import pytest
 
-from tests.operators.aggregation.merging import make_call
+from tests.operators.aggregates.merging import make_call
 from tests.operators.rows import make_frame
 from tidegate.datatypes import BIGINT, BOOLEAN, STRING
 from tidegate.expressions.expression import AggregateCall, Column

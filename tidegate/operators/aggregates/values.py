@@ -8,47 +8,54 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
+from tidegate.datatypes import BIGINT, INT, DataType
 
-from tidegate.datatypes import DataType
-from tidegate.formats.columns import polars_type
+if TYPE_CHECKING:
+    import polars as pl
 
-_INTEGERS: Final[dict[str, tuple[pl.DataType, pl.DataType]]] = {
-    "float": (pl.Float32(), pl.Int32()),
-    "double": (pl.Float64(), pl.Int64()),
-}
+FLOATING: Final = frozenset({"float", "double"})
 _DOUBLE, _BITS = struct.Struct("<d"), struct.Struct("<q")
 _FLOAT, _BITS_OF_FLOAT = struct.Struct("<f"), struct.Struct("<i")
 _MOST: Final = {"float": 2**31 - 1, "double": 2**63 - 1}
+_KEYS: Final = {"float": INT, "double": BIGINT, "date": INT, "timestamp": BIGINT, "timestamp_ntz": BIGINT}
+
+
+def key_type(kind: DataType) -> DataType:
+    """The type of the keys by which values are ordered and compared."""
+    return _KEYS.get(kind.kind, kind)
 
 
 def order_key(values: pl.Series, kind: DataType) -> pl.Series:
     """A column that compares as the values do: integers for floats and doubles, else the physical values."""
-    if kind.kind not in _INTEGERS:
+    if kind.kind not in FLOATING:
         return values.to_physical() if values.dtype.is_temporal() else values
-    floats, integers = _INTEGERS[kind.kind]
+    from tidegate.formats.columns import polars_type
+
     nan = values.is_nan()
     one_nan = values.set(nan, math.nan) if nan.any() else values
-    return _turned(one_nan.cast(floats).reinterpret(dtype=integers), _MOST[kind.kind])
+    return _turned(one_nan.cast(polars_type(kind)).reinterpret(dtype=polars_type(key_type(kind))), _MOST[kind.kind])
 
 
 def equal_key(values: pl.Series, kind: DataType) -> pl.Series:
     """As `order_key`, but -0.0 is 0.0: they are one value where equal values are one."""
     keys = order_key(values, kind)
-    if kind.kind not in _INTEGERS:
+    if kind.kind not in FLOATING:
         return keys
+    import polars as pl
+
     negative_zero = keys.eq_missing(-1)
     return keys.zip_with(~negative_zero, pl.Series([0], dtype=keys.dtype)) if negative_zero.any() else keys
 
 
 def from_order_key(keys: pl.Series, kind: DataType) -> pl.Series:
     """The values again, in a column of their type."""
-    if kind.kind not in _INTEGERS:
+    from tidegate.formats.columns import polars_type
+
+    if kind.kind not in FLOATING:
         return keys.cast(polars_type(kind)) if keys.dtype != polars_type(kind) else keys
-    floats, _ = _INTEGERS[kind.kind]
-    return _turned(keys, _MOST[kind.kind]).reinterpret(dtype=floats)
+    return _turned(keys, _MOST[kind.kind]).reinterpret(dtype=polars_type(kind))
 
 
 def _turned(bits: pl.Series, most: int) -> pl.Series:
@@ -65,9 +72,17 @@ def plain_key(value: Any) -> Any:
     return bits ^ _MOST["double"] if bits < 0 else bits
 
 
+def kept_key(value: Any, kind: DataType) -> Any:
+    """As `order_key`, of a plain value of a column of type `kind` that is not NULL."""
+    if kind.kind != "float":
+        return plain_key(value)
+    bits: int = _BITS_OF_FLOAT.unpack(_FLOAT.pack(math.nan if math.isnan(value) else value))[0]
+    return bits ^ _MOST["float"] if bits < 0 else bits
+
+
 def plain_from_key(key: Any, kind: DataType) -> Any:
     """As `from_order_key`, of a plain key of a column of type `kind`."""
-    if kind.kind not in _INTEGERS or key is None:
+    if kind.kind not in FLOATING or key is None:
         return key
     most = _MOST[kind.kind]
     bits = key ^ most if key < 0 else key

@@ -13,18 +13,28 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import reduce
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
-import polars as pl
+from typing_extensions import override
 
-from tidegate.datatypes import DOUBLE, DataType
+from tidegate.datatypes import BIGINT, DOUBLE, INT, DataType
+from tidegate.expressions.expression import AggregateCall, Literal
 from tidegate.expressions.typing_rules import INTEGRAL, LIMITS
-from tidegate.formats.columns import make_column
-from tidegate.operators.aggregation.contract import Direct, Reduction, Value
-from tidegate.operators.aggregation.parts import Part
-from tidegate.operators.aggregation.values import equal_key, plain_from_key, plain_key
+from tidegate.operators.aggregates.contract import (
+    Aggregate,
+    Field,
+    Functions,
+    Reduction,
+    Use,
+    Value,
+    argument_type,
+    derive_columns,
+)
+from tidegate.operators.aggregates.values import equal_key, plain_from_key, plain_key
+
+if TYPE_CHECKING:
+    import polars as pl
 
 BINS_MAX: Final = 4_096
 _LEVEL_MAX: Final = 52
@@ -33,49 +43,47 @@ _INFINITY: Final[int] = plain_key(math.inf)
 _MINUS_INFINITY: Final[int] = plain_key(-math.inf)
 
 
-class Percentile(Direct):
-    """See MergeableAggregate. `share` of the values are not above the result."""
+class Percentile(Aggregate):
+    """The value that a share of the values does not exceed."""
 
-    def __init__(self, name: str, argument: str, kind: DataType, share: float, parts: Sequence[Part]) -> None:
-        super().__init__(name, parts)
-        self._argument = argument
-        self._kind = kind
-        self._share = share
+    fields = (
+        Field("level", INT, nullable=False, zero=0),
+        *(Field(suffix, DataType("array", element=BIGINT), nullable=False, zero=()) for suffix in ("bins", "counts")),
+    )
+
+    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+        super().__init__(name, call, use)
+        self._kind = argument_type(call)
+        (share,) = call.others
+        assert isinstance(share, Literal)
+        self._share = float(share.value or 0)
         self._keys = f"{name}.keys"
 
+    @override
+    def add(self, accumulator: Value, value: Any) -> Value:
+        return merge_histograms(accumulator, make_histogram((plain_key(float(value) + 0.0),)))
+
+    @override
     def from_rows(self, rows: pl.DataFrame) -> Reduction:
-        """See MergeableAggregate."""
-        keys = equal_key(rows[self._argument].cast(pl.Float64), DOUBLE)
+        import polars as pl
+
+        keys = equal_key(rows[self.arguments[0]].cast(pl.Float64), DOUBLE)
         return Reduction([keys.alias(self._keys)], [pl.col(self._keys).drop_nulls().implode()])
 
-    def from_parts(self, parts: pl.DataFrame) -> Reduction:  # noqa: ARG002  # whatever they are
-        """See MergeableAggregate."""
-        return Reduction([], [pl.col(column).implode() for column in self.columns])
-
+    @override
     def pack(self, grouped: pl.DataFrame) -> list[pl.Series]:
-        """See MergeableAggregate."""
-        if self._keys in grouped.columns:
-            histograms = [make_histogram(keys) for keys in grouped[self._keys].to_list()]
-        else:
-            columns = [column.to_list() for column in super().pack(grouped)]
-            groups = zip(*columns, strict=True)
-            histograms = [reduce(merge_histograms, zip(*group, strict=True)) for group in groups]
-        kinds: tuple[pl.DataType, ...] = (pl.Int32(), pl.List(pl.Int64), pl.List(pl.Int64))
-        values = list(zip(*histograms, strict=True)) or [(), (), ()]
-        return [
-            pl.Series(column, part, dtype=kind) for column, part, kind in zip(self.columns, values, kinds, strict=True)
-        ]
+        if self._keys not in grouped.columns:
+            return super().pack(grouped)
+        histograms = (make_histogram(keys) for keys in grouped[self._keys].to_list())
+        return derive_columns(self, histograms)
 
+    @override
     def merge(self, left: Value, right: Value) -> Value:
-        """See MergeableAggregate."""
         return merge_histograms(left, right)
 
-    def results(self, accumulators: Sequence[Value]) -> pl.Series:
-        """See MergeableAggregate."""
-        return make_column(self.name, self._kind, [self._result(one) for one in accumulators])
-
-    def _result(self, histogram: Value) -> float | int | None:
-        level, bins, counts = histogram
+    @override
+    def result(self, accumulator: Value) -> Any:
+        level, bins, counts = accumulator
         if not bins:
             return None
         wanted = max(1, math.ceil(self._share * sum(counts)))
@@ -132,3 +140,6 @@ def value_of_bin(level: int, found: int) -> float:
         low = max(_MINUS_INFINITY, min(_INFINITY, low + (1 << level >> 1)))
     value: float = plain_from_key(low, DOUBLE)
     return value
+
+
+FUNCTIONS: Final[Functions] = {"percentile_approx": {Use.WINDOW: Percentile}}

@@ -7,19 +7,21 @@ from fractions import Fraction
 
 import polars as pl
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from tests.operators.aggregation.merging import NAME, make_call, make_rows, reduce_in_one, result_of
+from tests.operators.aggregates.merging import NAME, make_call, make_mergeable, make_rows, reduce_in_one, result_of
 from tidegate.datatypes import BIGINT, DOUBLE
-from tidegate.operators.aggregation.exact import (
+from tidegate.operators.aggregates.exact import (
     REST_BITS,
     Rest,
     decode_rest,
+    divide_pair,
     encode_rest,
     merge_sums,
     rest_of_values,
     total_of,
 )
-from tidegate.operators.aggregation.registry import make_mergeable
 
 EDGES = (2.0**-44, 2.0**-45, 2.0**62, -(2.0**62), math.nextafter(2.0**62, 0), 1 + 2.0**-52, 5e-324, 0.0)
 
@@ -69,6 +71,26 @@ def test_a_rest_survives_its_bytes(units: int) -> None:
     encoded = encode_rest(Rest(units, 1))
     assert encoded is not None
     assert decode_rest(encoded) == Rest(units, 1)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(-1, 1), st.integers(1, 2**30))
+def test_the_quotient_of_a_pair_is_rounded_once(high: float, part: float, count: int) -> None:
+    low = part * math.ulp(high) / 2
+    assume(high + low == high)
+    expected = (Fraction(high) + Fraction(low)) / count
+    assert divide_pair(high, low, count) == expected.numerator / expected.denominator
+
+
+@pytest.mark.parametrize("count", [3, 7, 10, 2**26, 2**40])
+def test_the_quotient_of_a_pair_may_be_next_to_a_tie(count: int) -> None:
+    """The quotient is in the middle of two doubles, but for the lower half of the pair."""
+    middle = Fraction(1) + Fraction(1, 2**53)
+    for sign in (-1, 0, 1):
+        whole = middle * count
+        high = float(whole)
+        low = float(whole - Fraction(high)) + sign * 2.0**-90
+        expected = (Fraction(high) + Fraction(low)) / count
+        assert divide_pair(high, low, count) == expected.numerator / expected.denominator
 
 
 def test_a_double_that_overflows_is_infinite_only_at_the_end() -> None:

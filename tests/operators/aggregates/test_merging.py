@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.depth import DEPTH
-from tests.operators.aggregation.merging import (
+from tests.operators.aggregates.merging import (
     NAME,
     Row,
+    fold_rows,
     make_call,
+    make_mergeable,
     make_rows,
     reduce_in_one,
     reduce_in_pieces,
@@ -39,11 +41,10 @@ from tidegate.datatypes import (
     decimal_of_units,
 )
 from tidegate.expressions.decimals import derive_average_type, derive_sum_type
-from tidegate.expressions.expression import AggregateCall, Column
-from tidegate.operators.aggregation.contract import derive_accumulators
-from tidegate.operators.aggregation.reduction import reduce_rows
-from tidegate.operators.aggregation.registry import make_mergeable
-from tidegate.operators.aggregation.values import rank
+from tidegate.expressions.expression import AggregateCall, Column, Literal
+from tidegate.operators.aggregates.columnar.reduction import reduce_rows
+from tidegate.operators.aggregates.contract import derive_accumulators
+from tidegate.operators.aggregates.values import rank
 
 pytestmark = pytest.mark.slow
 
@@ -233,6 +234,7 @@ def test_any_way_of_merging_gives_the_result_of_the_model(function: str, kind: D
     frame = make_rows(rows, kind, by)
     expected = repr(MODEL[function](rows))
     assert repr(result_of(aggregate, reduce_in_one(aggregate, frame))) == expected
+    assert repr(result_of(aggregate, fold_rows(aggregate, frame))) == expected
     for seed in range(3):
         assert repr(result_of(aggregate, reduce_in_pieces(aggregate, frame, seed))) == expected
 
@@ -244,7 +246,7 @@ def test_a_sum_that_is_zero_has_no_sign() -> None:
 
 def test_what_is_no_plain_column_is_refused() -> None:
     with pytest.raises(TypeError, match="plain column"):
-        make_mergeable(NAME, AggregateCall("sum", None, BIGINT))
+        make_mergeable(NAME, AggregateCall("sum", Literal(1, BIGINT), BIGINT))
 
 
 def test_an_argument_may_be_called_like_a_part_of_another_total() -> None:
@@ -258,5 +260,5 @@ def test_an_argument_may_be_called_like_a_part_of_another_total() -> None:
     }
     aggregates = {name: make_mergeable(name, call) for name, call in calls.items()}
     parts = reduce_rows(rows, ["k"], list(aggregates.values()))
-    found = {name: one.results(derive_accumulators(name, one.parts, parts)).item() for name, one in aggregates.items()}
+    found = {name: result_of(one, *derive_accumulators(one, parts)) for name, one in aggregates.items()}
     assert found == {"cpu": 1, "n": 3, "mean": 4.0, "spread": 4.0}

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from tidegate.operators.aggregation.contract import MergeableAggregate, Reduction
+from tidegate.operators.aggregates.contract import Aggregate, Reduction
 
 
-def reduce_rows(rows: pl.DataFrame, by: Sequence[str], aggregates: Sequence[MergeableAggregate]) -> pl.DataFrame:
+def reduce_rows(rows: pl.DataFrame, by: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.DataFrame:
     """One row for each group of rows, in no order: the columns `by`, then the parts of each aggregate."""
     return _reduced(rows, by, aggregates, [aggregate.from_rows(rows) for aggregate in aggregates])
 
 
-def reduce_parts(parts: pl.DataFrame, by: Sequence[str], aggregates: Sequence[MergeableAggregate]) -> pl.DataFrame:
+def reduce_parts(parts: pl.DataFrame, by: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.DataFrame:
     """The same for partial results."""
     return _reduced(parts, by, aggregates, [aggregate.from_parts(parts) for aggregate in aggregates])
 
@@ -34,7 +34,7 @@ def fill_parts(parts: pl.DataFrame, by: Sequence[str], columns: Mapping[str, pl.
 def _reduced(
     frame: pl.DataFrame,
     by: Sequence[str],
-    aggregates: Sequence[MergeableAggregate],
+    aggregates: Sequence[Aggregate],
     reductions: Sequence[Reduction],
 ) -> pl.DataFrame:
     added = [column for reduction in reductions for column in reduction.columns]

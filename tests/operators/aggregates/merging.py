@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import polars as pl
@@ -12,14 +13,16 @@ from tidegate.datatypes import BIGINT, DOUBLE, DataType
 from tidegate.expressions.decimals import derive_average_type, derive_sum_type
 from tidegate.expressions.expression import AggregateCall, Column, Expression, Literal
 from tidegate.formats.columns import make_column, plain_values
-from tidegate.operators.aggregation.contract import (
+from tidegate.operators.aggregates.columnar.reduction import reduce_parts, reduce_rows
+from tidegate.operators.aggregates.contract import (
+    Aggregate,
     AggregateTooLarge,
-    MergeableAggregate,
+    Use,
     Value,
     derive_accumulators,
-    derive_part_columns,
+    derive_columns,
 )
-from tidegate.operators.aggregation.reduction import reduce_parts, reduce_rows
+from tidegate.operators.aggregates.registry import make_aggregate
 
 Row = tuple[Any, ...]
 """Event time and value, and what min_by goes by."""
@@ -48,6 +51,11 @@ def make_call(function: str, kind: DataType, by: DataType = BIGINT, share: float
     return AggregateCall(function, Column("x", kind), result, others)
 
 
+def make_mergeable(name: str, call: AggregateCall) -> Aggregate:
+    """An aggregate of windows."""
+    return make_aggregate(name, call, Use.WINDOW)
+
+
 def make_rows(rows: Sequence[Row], kind: DataType, by: DataType = BIGINT) -> pl.DataFrame:
     """A batch of one key. Values are plain: dates and timestamps are numbers. A row may have a third value, `y`."""
     frame = pl.DataFrame(
@@ -59,13 +67,19 @@ def make_rows(rows: Sequence[Row], kind: DataType, by: DataType = BIGINT) -> pl.
     return frame.with_columns(columns)
 
 
-def reduce_in_one(aggregate: MergeableAggregate, rows: pl.DataFrame) -> Value:
+def reduce_in_one(aggregate: Aggregate, rows: pl.DataFrame) -> Value:
     """All rows in one batch."""
-    (value,) = derive_accumulators(NAME, aggregate.parts, reduce_rows(rows, ["k"], [aggregate]))
+    (value,) = derive_accumulators(aggregate, reduce_rows(rows, ["k"], [aggregate]))
     return value
 
 
-def reduce_in_pieces(aggregate: MergeableAggregate, rows: pl.DataFrame, seed: int) -> Value:
+def fold_rows(aggregate: Aggregate, rows: pl.DataFrame) -> Value:
+    """Rows one by one, from the zero."""
+    values = [value for value in aggregate.read(rows) if value is not None or aggregate.takes_null]
+    return reduce(aggregate.add, values, aggregate.zero)
+
+
+def reduce_in_pieces(aggregate: Aggregate, rows: pl.DataFrame, seed: int) -> Value:
     """Rows in another order, cut into batches, which are joined by `from_parts` and `merge`, in no particular order."""
     choice = random.Random(seed)
     rows = rows[choice.sample(range(rows.height), rows.height)]
@@ -77,19 +91,18 @@ def reduce_in_pieces(aggregate: MergeableAggregate, rows: pl.DataFrame, seed: in
         if len(taken) == 2 and choice.random() < 0.5:
             values.append(aggregate.merge(*taken))
         else:
-            columns = derive_part_columns(NAME, aggregate.parts, taken)
+            columns = derive_columns(aggregate, taken)
             frame = pl.DataFrame([pl.Series("k", [7] * len(taken)), *columns])
-            (value,) = derive_accumulators(NAME, aggregate.parts, reduce_parts(frame, ["k"], [aggregate]))
+            (value,) = derive_accumulators(aggregate, reduce_parts(frame, ["k"], [aggregate]))
             values.append(value)
     return values[0]
 
 
-def result_of(aggregate: MergeableAggregate, value: Value) -> Any:
+def result_of(aggregate: Aggregate, value: Value) -> Any:
     """The result, or the error that it is; two results are the same when their texts are."""
     try:
-        column = aggregate.results([value])
+        (result,) = aggregate.results([value])
     except (OverflowError, AggregateTooLarge) as error:
         return type(error).__name__
-    assert column.name == NAME
-    (found,) = plain_values(column)
+    (found,) = plain_values(make_column(NAME, aggregate.call.type, [result]))
     return list(found) if isinstance(found, tuple) else found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.operators.aggregation.reducing import reduce_text
+from tests.operators.aggregates.reducing import reduce_text
 from tests.operators.rows import make_frame
 from tests.operators.window.feeding import Record, Step, Subtasks, make_window
 from tidegate.datatypes import (

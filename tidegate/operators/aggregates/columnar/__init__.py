@@ -1,0 +1,1 @@
+"""Whole columns of accumulators, with Polars: imported only where rows are processed."""

@@ -1,0 +1,136 @@
+"""Exact sums of columns of doubles (`exact.py`).
+
+Polars adds the parts of the common values in 128 bits: less than 2^32 rows of less than 2^62 units (or 2^96 units of
+2^-96) stay below 2^128 / 2. What goes to the rest is added one value at a time, and so about a hundred times slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import polars as pl
+
+from tidegate.operators.aggregates.columnar.wide import carry_words, wide
+from tidegate.operators.aggregates.contract import Reduction, blank
+from tidegate.operators.aggregates.exact import (
+    FINE_BITS,
+    FRACTION_BITS,
+    LEAST,
+    MOST,
+    REST_BITS,
+    SQUARE_LEAST,
+    SQUARE_MOST,
+    encode_rest,
+    rest_of_rests,
+    rest_of_values,
+)
+
+_SPLIT_BITS: Final = 96
+_BASE: Final = wide(1 << FRACTION_BITS)
+_SHIFT: Final = wide(1 << (_SPLIT_BITS - FRACTION_BITS))
+_SHIFT_BACK: Final = wide(1 << (FINE_BITS - _SPLIT_BITS))
+_TWO, _CROSS = wide(2), wide(1 << 32)
+
+
+def find_common(values: pl.Series, least: float = LEAST, most: float = MOST) -> pl.Series:
+    """Which values need no rest. NULL stays NULL."""
+    magnitude = values.abs()
+    return ((magnitude >= least) & (magnitude < most)) | (values == 0)
+
+
+class ExactSum:
+    """One exact sum among the parts of an aggregate; `columns` are the names of its four fields."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._split = f"{columns[0]}.split"
+        self._count = f"{columns[0]}.some"
+
+    def from_rows(self, values: pl.Series) -> Reduction:
+        """The sum of doubles."""
+        units, _, _, rest = self._columns
+        common = find_common(values)
+        odd = []
+        if not common.all():
+            odd = [blank(values, common).alias(rest)]
+            values = blank(values, ~common)
+        whole = values.cast(pl.Int64)
+        split = (values - whole.cast(pl.Float64)) * 2.0**_SPLIT_BITS
+        columns = [whole.cast(pl.Int128).alias(units), split.cast(pl.Int128).alias(self._split), *odd]
+        return self._reduction(columns)
+
+    def from_squares(self, values: pl.Series) -> Reduction:
+        """The sum of the squares of doubles.
+
+        A value is `whole + part * 2^-62`, and part is `high * 2^31 + low`: the square is made of products of bigints
+        and one of 102 bits, each of which is a whole number in units of 1, 2^-62 or 2^-124.
+        """
+        units, fraction, fine, rest = self._columns
+        common = find_common(values, SQUARE_LEAST, SQUARE_MOST)
+        odd = []
+        if not common.all():
+            odd = [blank(values, common).alias(rest)]
+            values = blank(values, ~common)
+        whole = values.cast(pl.Int64)
+        part = ((values - whole.cast(pl.Float64)) * 2.0**FRACTION_BITS).cast(pl.Int64)
+        high, low = part // (1 << 31), part & (1 << 31) - 1
+        wholes = whole.cast(pl.Int128)
+        columns = [
+            (wholes * wholes).alias(units),
+            (wholes * part.cast(pl.Int128) * _TWO + (high * high).cast(pl.Int128)).alias(fraction),
+            ((high * low).cast(pl.Int128) * _CROSS + (low * low).cast(pl.Int128)).alias(fine),
+        ]
+        return self._reduction([*columns, *odd])
+
+    def from_parts(self, parts: pl.DataFrame) -> Reduction:
+        """The sum of partial sums."""
+        *sums, rest = (parts[column] for column in self._columns)
+        columns = [part.cast(pl.Int128) for part in sums]
+        return self._reduction([*columns, rest] if rest.count() else columns)
+
+    def _reduction(self, columns: list[pl.Series]) -> Reduction:
+        rest = self._columns[-1]
+        added = [column for column in columns if column.name != rest]
+        expressions = [pl.col(column.name).sum() for column in added]
+        some = pl.col(self._columns[0]).count()
+        if len(columns) > len(added):
+            some = some + pl.col(rest).count()
+            expressions.append(pl.col(rest).drop_nulls().implode())
+        return Reduction(columns, [*expressions, some.alias(self._count)])
+
+    def pack(self, grouped: pl.DataFrame, power: int = 1) -> list[pl.Series]:
+        """The columns of the fields, each in its range. `power` is 2 for squares."""
+        units, fraction, fine = self._sums(grouped)
+        carry = fine // _BASE
+        fine = fine - carry * _BASE
+        fraction = fraction + carry
+        carry = fraction // _BASE
+        fraction = fraction - carry * _BASE
+        units, above = carry_words(units + carry)
+        none = grouped[self._count] == 0
+        sums = [units, fraction.cast(pl.Int64), fine.cast(pl.Int64)]
+        sums = [blank(part, none) for part in sums]
+        rest = _pack_rests(grouped.get_column(self._columns[-1], default=None), above, power)
+        return [part.alias(column) for part, column in zip((*sums, rest), self._columns, strict=True)]
+
+    def _sums(self, grouped: pl.DataFrame) -> tuple[pl.Series, pl.Series, pl.Series]:
+        if self._split not in grouped.columns:
+            units, fraction, fine = (grouped[column] for column in self._columns[:-1])
+            return units, fraction, fine
+        split = grouped[self._split]
+        fraction = split // _SHIFT
+        return grouped[self._columns[0]], fraction, (split - fraction * _SHIFT) * _SHIFT_BACK
+
+
+def _pack_rests(groups: pl.Series | None, above: pl.Series, power: int) -> pl.Series:
+    """What the three bigints have no place for: the lists of each group, and the upper bits of the units."""
+    found: list[bytes | None] = [None] * len(above)
+    lists = [None] * len(above) if groups is None else groups.to_list()
+    if groups is not None or (above != 0).any():
+        are_values = groups is not None and groups.dtype == pl.List(pl.Float64)
+        for row, (values, upper) in enumerate(zip(lists, above.to_list(), strict=True)):
+            if values or upper:
+                rest = rest_of_values(values or (), power) if are_values else rest_of_rests(values or ())
+                found[row] = encode_rest(rest.plus(upper << (64 + REST_BITS)))
+    return pl.Series(found, dtype=pl.Binary)

@@ -1,0 +1,28 @@
+"""The aggregate functions: what the modules of this package name in `FUNCTIONS`, found by looking."""
+
+from __future__ import annotations
+
+import functools
+
+from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.modules import import_modules
+from tidegate.operators import aggregates
+from tidegate.operators.aggregates.contract import Aggregate, Functions, Use
+
+
+@functools.cache
+def _functions() -> Functions:
+    modules = import_modules(aggregates).values()
+    return {name: uses for module in modules for name, uses in getattr(module, "FUNCTIONS", {}).items()}
+
+
+def functions_for(use: Use) -> frozenset[str]:
+    """The functions that there are for a use."""
+    return frozenset(name for name, uses in _functions().items() if use in uses)
+
+
+def make_aggregate(name: str, call: AggregateCall, use: Use) -> Aggregate:
+    """The aggregate of a call over plain columns. `name` is that of its result."""
+    if call.argument is not None and not isinstance(call.argument, Column):
+        raise TypeError(f"{call.argument} is no plain column")
+    return _functions()[call.function][use](name, call, use)

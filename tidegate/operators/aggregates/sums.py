@@ -1,0 +1,396 @@
+"""sum and avg: exact, and rounded or checked once, at the result.
+
+So ten times 0.1 are 1.0, and 1e308 + 1e308 - 1e308 is 1e308, where adding one after the other gives 0.9999999999999999
+and an infinity. A sum of doubles that is 0 is 0.0, never -0.0. Integers and decimals are whole numbers in units of
+their scale; only in running totals, where a row that overflows the sum fails, they are kept as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from decimal import localcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from typing_extensions import override
+
+from tidegate.datatypes import BIGINT, BINARY, DOUBLE, EXACT, decimal_of_units, units_of
+from tidegate.expressions.decimals import derive_sum_type, divide_average
+from tidegate.expressions.expression import AggregateCall
+from tidegate.operators.aggregates.contract import (
+    Aggregate,
+    Field,
+    Functions,
+    Numbers,
+    Reduction,
+    Use,
+    Value,
+    argument_type,
+)
+from tidegate.operators.aggregates.counting import COUNT, run_count
+from tidegate.operators.aggregates.exact import (
+    EXACT_SUM,
+    EXACT_ZERO,
+    REST_BITS,
+    Rest,
+    Total,
+    decode_rest,
+    divide,
+    divide_pair,
+    encode_rest,
+    merge_sums,
+    rest_of_values,
+    sum_of_value,
+    total_of,
+)
+from tidegate.operators.aggregates.words import add_words, join_words, split_words
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tidegate.operators.aggregates.columnar.exact import ExactSum
+    from tidegate.operators.aggregates.columnar.words import WordSum
+
+OVERFLOW: Final = "a sum leaves the range of {}"
+_HALF: Final = 1 << 63
+_WORDS: Final = tuple(Field(suffix, BIGINT, nullable=True) for suffix in ("low", "carry", "high"))
+INTEGER_SUM, DECIMAL_SUM = _WORDS[:2], _WORDS
+"""2^64 bigints stay within 128 bits, 2^64 decimals of 38 digits within 192."""
+
+
+class _Sum(Aggregate):
+    """A sum, then the number of values where that is needed. `sum_fields` are those of the sum."""
+
+    def __init__(self, name: str, call: AggregateCall, use: Use, sum_fields: Sequence[Field]) -> None:
+        super().__init__(name, call, use)
+        self.average = call.function == "avg"
+        self.counted = self.average or use is Use.CHANGES
+        self.width = len(sum_fields)
+        self.fields = (*sum_fields, COUNT) if self.counted else sum_fields
+
+    def _is_empty(self, accumulator: Value) -> bool:
+        return not accumulator[self.width] if self.counted else accumulator[0] is None
+
+
+class CheckedSum(_Sum):
+    """Of integers and decimals in running totals: each result is in the range of its type, so the sum is of that type.
+
+    A sum that overflows is found when its column is made (`make_column`), and its row fails.
+    """
+
+    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+        average = call.function == "avg"
+        kind = derive_sum_type(argument_type(call)) if average else call.type
+        super().__init__(name, call, use, (Field("sum", kind, nullable=True),))
+        self._kind = kind
+
+    @override
+    def add(self, accumulator: Value, value: Any) -> Value:
+        with localcontext(EXACT):
+            total = value if accumulator[0] is None else accumulator[0] + value
+        return (total, *(count + 1 for count in accumulator[1:]))
+
+    @override
+    def merge(self, left: Value, right: Value) -> Value:
+        if left[0] is None or right[0] is None:
+            return left if right[0] is None else right
+        with localcontext(EXACT):
+            return tuple(one + other for one, other in zip(left, right, strict=True))
+
+    @override
+    def result(self, accumulator: Value) -> Any:
+        (found,) = self.results([accumulator])
+        return found
+
+    @override
+    def results(self, accumulators: Sequence[Value]) -> list[Any]:
+        if not self.average:
+            return [total for (total,) in accumulators]
+        totals, counts = zip(*accumulators, strict=True) if accumulators else ((), ())
+        return self._averages(totals, counts)
+
+    @override
+    def run(self, numbers: Numbers, values: Sequence[Any], columns: list[list[Any]]) -> list[Any]:
+        if self._kind.kind != "decimal":
+            return run_sum(numbers, values, columns[0])
+        with localcontext(EXACT):
+            totals = run_sum(numbers, values, columns[0])
+        return self._averages(totals, run_count(numbers, values, columns[1])) if self.average else totals
+
+    def _averages(self, totals: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+        kind = self._kind
+        limit = decimal_of_units(10**kind.precision, kind.scale)
+        if any(total is not None and total.copy_abs() >= limit for total in totals):
+            raise OverflowError(OVERFLOW.format(kind))
+        return [
+            None if total is None else divide_average(units_of(total, kind.scale), kind.scale, count, self.call.type)
+            for total, count in zip(totals, counts, strict=True)
+        ]
+
+
+def run_sum(numbers: Numbers, values: Sequence[Any], sums: list[Any]) -> list[Any]:
+    """The sum of the key after each row; NULL until the first value."""
+    results: list[Any] = []
+    append = results.append
+    for number, value in zip(numbers, values, strict=True):
+        total = sums[number]
+        if value is not None:
+            sums[number] = total = (0 if total is None else total) + value
+        append(total)
+    return results
+
+
+class _MergedSum(_Sum):
+    """A sum whose rows may come in any order."""
+
+    @property
+    def _frames(self) -> ExactSum | WordSum:
+        raise NotImplementedError
+
+    @override
+    def from_rows(self, rows: pl.DataFrame) -> Reduction:
+        values = rows[self.arguments[0]]
+        reduction = self._frames.from_rows(values)
+        return reduction.counting(values, self.columns[self.width]) if self.counted else reduction
+
+    @override
+    def from_parts(self, parts: pl.DataFrame) -> Reduction:
+        reduction = self._frames.from_parts(parts)
+        return reduction.adding(self.columns[self.width]) if self.counted else reduction
+
+    @override
+    def pack(self, grouped: pl.DataFrame) -> list[pl.Series]:
+        return [*self._frames.pack(grouped), *(grouped[column] for column in self.columns[self.width :])]
+
+
+class WholeSum(_MergedSum):
+    """Of integers and decimals."""
+
+    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+        argument = argument_type(call)
+        self._decimal = argument.kind == "decimal"
+        self._scale = argument.scale if self._decimal else 0
+        self._kind = derive_sum_type(argument) if self._decimal else BIGINT
+        self._most = 10**self._kind.precision - 1 if self._decimal else _HALF - 1
+        self._least = -self._most if self._decimal else -_HALF
+        words = DECIMAL_SUM if self._decimal else INTEGER_SUM
+        zero = use is Use.CHANGES
+        super().__init__(name, call, use, [one._replace(nullable=False, zero=0) if zero else one for one in words])
+        if self._decimal or use is Use.CHANGES:
+            self.encoding = f"units of scale {self._scale}"
+
+    @cached_property
+    def _frames(self) -> WordSum:
+        from tidegate.operators.aggregates.columnar.words import WordSum
+
+        return WordSum(self.columns[: self.width])
+
+    def _moved(self, accumulator: Value, units: int, count: int) -> Value:
+        low = accumulator[0]
+        if low is None:
+            words = split_words(units, self.width)
+        elif -_HALF <= low + units < _HALF:
+            words = (low + units, *accumulator[1 : self.width])
+        else:
+            words = add_words(accumulator[: self.width], split_words(units, self.width))
+        return (*words, accumulator[self.width] + count) if self.counted else words
+
+    @override
+    def add(self, accumulator: Value, value: Any) -> Value:
+        return self._moved(accumulator, units_of(value, self._scale) if self._decimal else value, 1)
+
+    @override
+    def retract(self, accumulator: Value, value: Any) -> Value | None:
+        if not accumulator[self.width]:
+            return None
+        return self._moved(accumulator, -units_of(value, self._scale) if self._decimal else -value, -1)
+
+    @override
+    def merge(self, left: Value, right: Value) -> Value:
+        if left[0] is None or right[0] is None:
+            return left if right[0] is None else right
+        words = add_words(left[: self.width], right[: self.width])
+        return (*words, left[self.width] + right[self.width]) if self.counted else words
+
+    @override
+    def results(self, accumulators: Sequence[Value]) -> list[Any]:
+        if not (self.counted or self._decimal):
+            lows, carries = zip(*accumulators, strict=True) if accumulators else ((), ())
+            if any(carries):
+                raise OverflowError(OVERFLOW.format(self._kind))
+            return list(lows)
+        return list(map(self.result, accumulators))
+
+    @override
+    def result(self, accumulator: Value) -> Any:
+        if self._is_empty(accumulator):
+            return None
+        units = join_words(accumulator[: self.width])
+        if not self._least <= units <= self._most:
+            raise OverflowError(OVERFLOW.format(self._kind))
+        if self.average:
+            return divide_average(units, self._scale, accumulator[self.width], self.call.type)
+        return decimal_of_units(units, self._scale) if self._decimal else units
+
+
+_SPECIAL: Final = tuple(Field(suffix, BIGINT, nullable=False, zero=0) for suffix in ("nan", "infinite", "negative"))
+"""Of changes: how many of the values are NaN and infinities, which must not leave anything behind either."""
+
+
+class DoubleSum(_MergedSum):
+    """Of doubles."""
+
+    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+        super().__init__(name, call, use, EXACT_ZERO if use is Use.CHANGES else EXACT_SUM)
+        if use is Use.CHANGES:
+            self.fields = (*self.fields, *_SPECIAL)
+            self.encoding = "values"
+
+    @cached_property
+    def _frames(self) -> ExactSum:
+        from tidegate.operators.aggregates.columnar.exact import ExactSum
+
+        return ExactSum(self.columns[: self.width])
+
+    @override
+    def add(self, accumulator: Value, value: Any) -> Value:
+        if self.use is Use.CHANGES:
+            return self._moved(accumulator, value, 1)
+        total = merge_sums(accumulator[: self.width], sum_of_value(value))
+        return (*total, accumulator[self.width] + 1) if self.counted else total
+
+    @override
+    def retract(self, accumulator: Value, value: Any) -> Value | None:
+        counted = accumulator[self.width] if math.isfinite(value) else accumulator[self._place(value)]
+        return self._moved(accumulator, value, -1) if counted else None
+
+    def _moved(self, accumulator: Value, value: float, sign: int) -> Value:
+        moved = list(accumulator)
+        if math.isfinite(value):
+            moved[: self.width] = merge_sums(accumulator[: self.width], sum_of_value(sign * value))
+        else:
+            moved[self._place(value)] += sign
+        moved[self.width] += sign
+        return tuple(moved)
+
+    def _place(self, value: float) -> int:
+        return self.width + (1 if math.isnan(value) else 2 if value > 0 else 3)
+
+    @override
+    def merge(self, left: Value, right: Value) -> Value:
+        total = merge_sums(left[: self.width], right[: self.width])
+        counts = zip(left[self.width :], right[self.width :], strict=True)
+        return (*total, *(one + other for one, other in counts)) if self.counted else total
+
+    @override
+    def result(self, accumulator: Value) -> Any:
+        if self._is_empty(accumulator):
+            return None
+        nan, infinite, negative = accumulator[self.width + 1 :] or (0, 0, 0)
+        if nan or (infinite and negative):
+            return math.nan
+        if infinite or negative:
+            return math.inf if infinite else -math.inf
+        return total_of(accumulator[: self.width]).divided(accumulator[self.width] if self.average else 1)
+
+
+class CompensatedSum(_Sum):
+    """Of doubles in running totals: the rounded sum, and in `error` exactly what rounding has lost, which costs least.
+
+    Two doubles hold nearly every sum. Where they do not, the whole of it is in `rest`, and there is no error.
+    """
+
+    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+        fields = (("sum", DOUBLE), ("error", DOUBLE), ("rest", BINARY))
+        super().__init__(name, call, use, tuple(Field(suffix, kind, nullable=True) for suffix, kind in fields))
+
+    @override
+    def add(self, accumulator: Value, value: Any) -> Value:
+        return (
+            *_add_exactly(accumulator[0], accumulator[1], accumulator[2], value),
+            *(count + 1 for count in accumulator[3:]),
+        )
+
+    @override
+    def result(self, accumulator: Value) -> Any:
+        return average_compensated(*accumulator) if self.average else accumulator[0]
+
+    @override
+    def run(self, numbers: Numbers, values: Sequence[Any], columns: list[list[Any]]) -> list[Any]:
+        """Each addition gives its own error (Knuth: The Art of Computer Programming, 4.2.2), and so does that of both
+        errors; as long as the latter is 0 nothing is lost, and the sum is the exact one, rounded once.
+        """
+        sums, errors, rests = columns[:3]
+        counts = columns[3] if self.average else []
+        if any(rests):
+            errors[:] = [math.nan if rest else error for error, rest in zip(errors, rests, strict=True)]
+        results: list[Any] = []
+        append, least, most = results.append, -sys.float_info.max, sys.float_info.max
+        for number, value in zip(numbers, values, strict=True):
+            total = sums[number]
+            if value is not None:
+                if total is None:
+                    total = error = 0.0
+                else:
+                    error = errors[number]
+                added = total + value
+                back = added - total
+                lost = (total - (added - back)) + (value - back)
+                left = error + lost
+                if left - error == lost and left - lost == error and least < added < most:
+                    sums[number] = total = added + left
+                    errors[number] = left - (total - added)
+                else:  # which NaN is always
+                    total, error, rest = _add_exactly(total, error, rests[number], value)
+                    sums[number], errors[number], rests[number] = total, math.nan if rest else error, rest
+                if counts:
+                    counts[number] += 1
+            append(average_compensated(total, errors[number], rests[number], counts[number]) if counts else total)
+        if any(rests):
+            errors[:] = [None if rest else error for error, rest in zip(errors, rests, strict=True)]
+        return results
+
+
+def _add_exactly(total: float | None, error: float | None, rest: bytes | None, value: float) -> Value:
+    """The sum, the error and the rest with one value more."""
+    whole = _whole_of(total, error, rest).plus(*_split(value))
+    high = Total(whole.units, REST_BITS, whole.flags).divided()
+    if math.isfinite(high):
+        left = whole.units - _split(high)[0]
+        low = divide(left, 1 << REST_BITS)
+        if _split(low)[0] == left:
+            return high, low, None
+    return high, None, encode_rest(whole)
+
+
+def _whole_of(total: float | None, error: float | None, rest: bytes | None) -> Rest:
+    if rest is not None:
+        return decode_rest(rest)
+    return Rest() if total is None or error is None else rest_of_values((total, error))
+
+
+def _split(value: float) -> tuple[int, int]:
+    rest = rest_of_values((value,))
+    return rest.units, rest.flags
+
+
+def average_compensated(total: float | None, error: float | None, rest: bytes | None, count: int) -> float | None:
+    """The average from a CompensatedSum: the exact quotient, rounded once."""
+    if total is None:
+        return None
+    if rest is not None:
+        whole = decode_rest(rest)
+        return Total(whole.units, REST_BITS, whole.flags).divided(count)
+    return divide_pair(total, error, count) if error else total / count
+
+
+def _make(name: str, call: AggregateCall, use: Use) -> Aggregate:
+    running = use is Use.RUNNING
+    if call.type.kind == "double":
+        return (CompensatedSum if running else DoubleSum)(name, call, use)
+    return (CheckedSum if running else WholeSum)(name, call, use)
+
+
+FUNCTIONS: Final[Functions] = {function: dict.fromkeys(Use, _make) for function in ("sum", "avg")}
