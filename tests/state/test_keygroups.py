@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, STRING, TIMESTAMP, DataType, decimal_of
 from tidegate.formats.columns import plain_values
-from tidegate.state.keygroups import key_group_of, key_groups_of_keys
+from tidegate.state.keygroups import KEYS_REMEMBERED_MAX, ROWS_FEW, _known_groups, key_group_of, key_groups_of_keys
 
 FRAME = pl.DataFrame(
     {
@@ -92,3 +92,18 @@ def test_groups_are_spread_evenly() -> None:
     assert counts.len() == 128
     assert counts.min() > 850  # type: ignore[operator]  # a count
     assert counts.max() < 1150  # type: ignore[operator]  # a count
+
+
+@pytest.mark.slow
+@given(st.lists(st.sampled_from(["a", "b", None, "é"]), min_size=1, max_size=2 * ROWS_FEW))
+def test_keys_that_are_remembered_have_the_groups_of_those_that_are_hashed(keys: list[str | None]) -> None:
+    frame = pl.DataFrame({"a": keys}, schema={"a": pl.String})
+    hashed = key_group_of(pl.concat([frame] * (ROWS_FEW + 1)), ["a"], 128).to_list()[: len(keys)]
+    assert key_group_of(frame, ["a"], 128).to_list() == hashed
+    assert list(key_groups_of_keys([(key,) for key in keys], [STRING], 128)) == hashed
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    for first in range(0, 2 * KEYS_REMEMBERED_MAX, ROWS_FEW):
+        key_groups_of_keys([(number,) for number in range(first, first + ROWS_FEW)], [BIGINT], 7)
+    assert len(_known_groups((BIGINT,), 7)) <= KEYS_REMEMBERED_MAX

@@ -445,6 +445,9 @@ class _SlotProcess(SlotProcess):
         self._world.reach.note("subtasks that replay rows in flight", len(replaying))
         self._world.reach.note("windows that replay rows in flight", len(windows))
 
+    def _check_parent(self) -> None:
+        """Slots are not forked here."""
+
     def _report(self, error: BaseException) -> None:
         self._world.trace.tell(f"{self._process.name} fails: {type(error).__name__}: {str(error)[:200]}")
         self._world.judge(self._process, error)

@@ -12,9 +12,9 @@ Polars is imported where it runs: the driver imports this package too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.datatypes import DataType
 
@@ -23,24 +23,70 @@ if TYPE_CHECKING:
 
 KEY_HASH = "xxh3_64 of canonical bytes v1, modulo max_parallelism"
 """Goes into headers of state files: a file made under another rule must not be read by this one."""
+ROWS_FEW: Final = 64
+"""Up to N rows are looked up among the keys seen last: a query plan costs as much as hashing a thousand rows."""
+KEYS_REMEMBERED_MAX: Final = 4096
+
+Known = dict[tuple[Any, ...], int]
+"""Key groups of keys seen lately."""
 
 
 def key_group_of(frame: pl.DataFrame, keys: Sequence[str], max_parallelism: int) -> pl.Series:
-    """The key group of every row, UInt16 in 0 .. max_parallelism - 1. `max_parallelism` is at most 32768."""
+    """Return the key group of every row, UInt16 in 0 .. max_parallelism - 1. `max_parallelism` is at most 32768."""
     kinds = tuple(frame[key].dtype for key in keys)
-    return frame.select(_group_expression(tuple(keys), kinds, max_parallelism)).to_series()
+    if frame.height > ROWS_FEW:
+        return _hash_rows(frame, keys, kinds, max_parallelism)
+    import polars as pl
+
+    from tidegate.formats.columns import plain_values
+
+    rows = list(zip(*(plain_values(frame[key]) for key in keys), strict=True))
+    groups = _look_up(
+        rows,
+        _known_groups(kinds, max_parallelism),
+        lambda: _hash_rows(frame, keys, kinds, max_parallelism).to_list(),
+    )
+    return pl.Series("key_group", groups, dtype=pl.UInt16)
 
 
 def key_groups_of_keys(
     keys: Sequence[tuple[Any, ...]], kinds: Sequence[DataType], max_parallelism: int
 ) -> Sequence[int]:
-    """As `key_group_of`, for keys held as plain values (`formats.columns.plain_values`)."""
+    """Do the same as `key_group_of` for keys held as plain values (`formats.columns.plain_values`)."""
+    if not keys:
+        return []
+    if len(keys) > ROWS_FEW:
+        return _hash_keys(keys, kinds, max_parallelism)
+    known = _known_groups(tuple(kinds), max_parallelism)
+    return _look_up(keys, known, lambda: _hash_keys(keys, kinds, max_parallelism))
+
+
+def _look_up(keys: Sequence[tuple[Any, ...]], known: Known, derive: Callable[[], list[int]]) -> list[int]:
+    found = [known.get(key, -1) for key in keys]
+    if -1 in found:
+        found = derive()
+        if len(known) > KEYS_REMEMBERED_MAX - ROWS_FEW:
+            known.clear()
+        known.update(zip(keys, found, strict=True))
+    return found
+
+
+@lru_cache(maxsize=16)
+def _known_groups(kinds: tuple[object, ...], max_parallelism: int) -> Known:  # noqa: ARG001 - one dictionary for each
+    return {}
+
+
+def _hash_rows(
+    frame: pl.DataFrame, keys: Sequence[str], kinds: tuple[pl.DataType, ...], max_parallelism: int
+) -> pl.Series:
+    return frame.select(_group_expression(tuple(keys), kinds, max_parallelism)).to_series()
+
+
+def _hash_keys(keys: Sequence[tuple[Any, ...]], kinds: Sequence[DataType], max_parallelism: int) -> list[int]:
     import polars as pl
 
     from tidegate.formats.columns import make_column
 
-    if not keys:
-        return []
     plain = {"string": pl.String, "binary": pl.Binary, "boolean": pl.Boolean}
 
     def column(index: int, kind: DataType) -> pl.Series:
@@ -50,7 +96,9 @@ def key_groups_of_keys(
         return pl.Series(name, values, dtype=plain.get(kind.kind, pl.Int64))
 
     frame = pl.DataFrame([column(index, kind) for index, kind in enumerate(kinds)])
-    return key_group_of(frame, frame.columns, max_parallelism).to_list()
+    types = tuple(column.dtype for column in frame.get_columns())
+    groups: list[int] = _hash_rows(frame, frame.columns, types, max_parallelism).to_list()
+    return groups
 
 
 def _canonical(key: pl.Expr, kind: pl.DataType) -> pl.Expr:

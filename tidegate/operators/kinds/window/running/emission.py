@@ -97,7 +97,7 @@ def emit_deletes(keyed: pl.DataFrame, starts_ms: pl.Series, ends_ms: pl.Series, 
 
 def _in_calendar(frame: pl.DataFrame) -> pl.Series | None:
     """Which windows are within the years 1 to 9999; None where all are."""
-    starts, ends = frame[START].to_physical(), frame[END].to_physical()
+    starts, ends = frame[START].cast(pl.Int64), frame[END].cast(pl.Int64)
     inside = (starts >= FIRST_MOMENT) & (ends <= LAST_MOMENT)
     return None if inside.all() else inside
 
