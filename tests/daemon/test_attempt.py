@@ -126,7 +126,7 @@ async def too_many_letters(per_minute_max: int) -> str:
     letters = {OperatorName("orders"): {FailureKind.WRONG_TYPE: 4}}
     for slot in (0, 1, 0):
         report = SlotReport(bad_records=letters, dead_letters=letters)
-        parts.runner._on_heartbeat(SlotIndex(slot), Heartbeat(0, report, {}), 1000)
+        parts.runner._slots.on_heartbeat(SlotIndex(slot), Heartbeat(0, report, {}), 1000)
     if not parts.runner._failures:
         running.cancel()
         return ""
@@ -154,7 +154,7 @@ async def runs_after(end: Callable[[AttemptRunner], None]) -> bool:
     await asyncio.sleep(0)
     end(parts.runner)
     for slot in (0, 1):
-        await parts.runner._check_running(SimpleNamespace(hello=SimpleNamespace(host="here")), SlotIndex(slot))  # type: ignore[arg-type]  # all that is used
+        await parts.runner._slots.check_running(SimpleNamespace(hello=SimpleNamespace(host="here")), SlotIndex(slot))  # type: ignore[arg-type]  # all that is used
     assert parts.job is not None
     parts.job.release()
     await asyncio.gather(running, return_exceptions=True)

@@ -377,7 +377,7 @@ def test_nothing_is_written_before_all_slots_run() -> None:
             life = asyncio.create_task(world._live())
             await world.until(lambda: bool(world.seats and world.seats[0].told), "the slots are deployed")
             world.seats[1].frozen = True
-            await world.until(lambda: len(world.runner._running) == 1, "one of them runs")
+            await world.until(lambda: len(world.runner._slots.running) == 1, "one of them runs")
             for _ in range(50):
                 world.turn()
                 await asyncio.sleep(0)

@@ -1,0 +1,261 @@
+"""The slots of one attempt: registered, deployed, proven to share the checkpoint directory, then listened to.
+
+What they report becomes events for the coordinator and figures for the metrics; the attempt decides what follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from tidegate.coordinator.events import AckReceived, DeclineReceived, Event, OpenTransaction, SubtaskRunning
+from tidegate.coordinator.recovery import RestorePlan
+from tidegate.daemon.attempt_cause import derive_slot_error
+from tidegate.daemon.control_server import SlotConnection
+from tidegate.daemon.services import Services
+from tidegate.errors import AttemptFailed, TidegateError
+from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
+from tidegate.operators.builtin.dead_letters import DeadLetterOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
+from tidegate.process.logs import emit_slot_record
+from tidegate.storage.base import StorageError
+from tidegate.storage.shared import Proof, StorageNotShared
+from tidegate.task.letters import LetterWatch, TooManyDeadLetters
+from tidegate.task.messages import (
+    Acknowledged,
+    AddPartitions,
+    Begin,
+    Declined,
+    Deploy,
+    DriverMessage,
+    Heartbeat,
+    LogRecord,
+    PeerAddress,
+    Running,
+    SchemasWanted,
+    SchemaUnfit,
+    SlotFailed,
+    SlotMessage,
+    SlotSettings,
+    SourceFinished,
+    Stop,
+    Stopped,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class SlotsOwner(Protocol):
+    """The attempt, as its slots know it."""
+
+    @property
+    def is_ending(self) -> bool:
+        """Slots are asked to return."""
+
+    @property
+    def is_over(self) -> bool:
+        """Its outcome is decided."""
+
+    def feed(self, event: Event) -> None:
+        """Give the coordinator an event."""
+
+    def fail(self, error: TidegateError) -> None:
+        """End the attempt."""
+
+    def request_final(self) -> None:
+        """Ask for the final checkpoint."""
+
+    def on_all_running(self) -> None:
+        """Every slot runs, and has been told to begin."""
+
+
+class AttemptSlots:
+    """See the module. `now_ms` is monotonic."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        restore: RestorePlan,
+        services: Services,
+        settings: SlotSettings,
+        owner: SlotsOwner,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.token = services.make_token()
+        self.running: set[SlotIndex] = set()
+        self.all_running = asyncio.Event()
+        self.running_since: float | None = None
+        self.prepare_s = 0.0
+        """The longest time that a sink took to prepare a checkpoint."""
+        self._plan = plan
+        self._restore = restore
+        self._services = services
+        self._settings = settings
+        self._owner = owner
+        self._now_ms = now_ms
+        self._connections: list[SlotConnection] = []
+        self._unfinished = _bounded_sources(plan)
+        self._bounded = bool(self._unfinished)
+        self._starting: set[asyncio.Task[None]] = set()
+        self._proof = Proof(services.storage, restore.attempt, services.make_token(), services.clock)
+        self._open_since_ms: dict[tuple[VertexId, SlotIndex], int | None] = {}
+        self._letters = LetterWatch(next((one.per_minute_max for one in plan.operators(DeadLetterOperator)), None))
+
+    @property
+    def connections(self) -> list[SlotConnection]:
+        """Those that have registered, by slot."""
+        return self._connections
+
+    async def find_cause(self, unseen: StorageNotShared) -> TidegateError:
+        """See Proof.derive_cause."""
+        return await self._services.in_journal_thread(lambda: self._proof.derive_cause(unseen))
+
+    def add_partitions(self, index: SlotIndex, order: AddPartitions) -> None:
+        """Tell a slot to read more partitions."""
+        self._connections[index].send(order)
+
+    def send_all(self, message: DriverMessage) -> list[str]:
+        """Send to every slot; returns those that cannot have it any more."""
+        return [str(slot) for slot in self._connections if not slot.send(message)]
+
+    def on_registered(self, slot: SlotConnection) -> None:
+        """Take a slot that has connected; the last one begins the deployment."""
+        if self._owner.is_ending:
+            slot.send(Stop())
+            return
+        slot.index = SlotIndex(len(self._connections))
+        self._connections.append(slot)
+        if len(self._connections) == self._plan.parallelism:
+            self._begin(self._deploy())
+
+    async def _deploy(self) -> None:
+        await self._services.in_journal_thread(self._proof.write_daemons)
+        peers = tuple(PeerAddress(slot.hello.host, slot.hello.data_port) for slot in self._connections)
+        for slot, restore in zip(self._connections, self._restore.slots, strict=True):
+            logger.info("%s is deployed", slot)
+            slot.begin_watch(asyncio.get_running_loop().time())
+            slot.send(
+                Deploy(
+                    attempt=self._restore.attempt,
+                    slot=restore.slot,
+                    token=self.token,
+                    plan=self._services.schemas.complete(self._plan),
+                    peers=peers,
+                    settings=self._settings,
+                    partitions=restore.partitions,
+                    positions=restore.positions,
+                    states=restore.states,
+                    journal=self._restore.journal,
+                    proof=self._proof.secret,
+                    renamed=self._restore.upgrade.renamed,
+                    former_edges=self._restore.upgrade.edges,
+                )
+            )
+
+    def on_message(self, slot: SlotConnection, message: SlotMessage) -> None:
+        """Take a message of a slot that is registered."""
+        assert slot.index is not None
+        now_ms = self._now_ms()
+        match message:
+            case Heartbeat():
+                self.on_heartbeat(slot.index, message, now_ms)
+            case Acknowledged(ack=ack):
+                self.prepare_s = max(self.prepare_s, ack.prepare_ms / 1000)
+                self._owner.feed(AckReceived(ack, now_ms))
+            case Declined(decline=decline):
+                self._owner.feed(DeclineReceived(decline, now_ms))
+            case LogRecord():
+                emit_slot_record(message, self._restore.attempt, slot.index)
+            case Running():
+                self._begin(self.check_running(slot, slot.index))
+            case SourceFinished(source=source):
+                self._on_source_finished(slot.index, source)
+            case SchemasWanted(ids=ids):
+                self._services.schemas.ask(ids, slot.send)
+            case SchemaUnfit(id=schema_id, why=why):
+                self._services.schemas.refuse(schema_id, why)
+            case SlotFailed():
+                if message.traceback:
+                    logger.error("%s failed:\n%s", slot, message.traceback)
+                self._owner.fail(derive_slot_error(slot, message))
+            case Stopped():
+                slot.stopped = True
+            case _:
+                raise AttemptFailed(f"{slot} sent {type(message).__name__} out of turn")
+
+    def on_heartbeat(self, index: SlotIndex, beat: Heartbeat, now_ms: int) -> None:
+        """Take what a slot reports about once a second."""
+        self._services.metrics.slot_report(self._restore.attempt, index, beat.report)
+        try:
+            self._letters.on_report(index, beat.report.dead_letters, now_ms)
+        except TooManyDeadLetters as stop:
+            self._owner.fail(stop)
+        timeout_ms = self._settings.transaction_timeout_ms
+        for vertex, age_ms in beat.open_transactions.items():
+            self._open_since_ms[vertex, index] = None if age_ms is None else now_ms - age_ms
+            if self._plan.exactly_once:
+                self._owner.feed(OpenTransaction(SubtaskId(vertex, index), age_ms, timeout_ms, now_ms))
+        oldest = min((since for since in self._open_since_ms.values() if since is not None), default=None)
+        self._services.metrics.oldest_transaction(None if oldest is None else (now_ms - oldest) / 1000)
+
+    async def check_running(self, slot: SlotConnection, index: SlotIndex) -> None:
+        """It counts when it is proven that what it stores can be read by others."""
+        await self._services.in_journal_thread(lambda: self._proof.check(index, slot.hello.host))
+        if not self._owner.is_over:
+            self._on_running(index)
+        if self.all_running.is_set():
+            with contextlib.suppress(StorageError):  # the next attempt removes them
+                await self._services.in_journal_thread(self._proof.remove)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start-up work that fails the attempt when it fails."""
+
+        def on_done(task: asyncio.Task[None]) -> None:
+            self._starting.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, TidegateError):
+                self._owner.fail(error)
+            elif error is not None:
+                logger.error("internal error", exc_info=error)
+                self._owner.fail(AttemptFailed(f"internal error: {type(error).__name__}: {error}"))
+
+        task = asyncio.get_running_loop().create_task(work)
+        self._starting.add(task)
+        task.add_done_callback(on_done)
+
+    def _on_running(self, index: SlotIndex) -> None:
+        self.running.add(index)
+        for vertex in self._plan.vertices:
+            self._owner.feed(SubtaskRunning(SubtaskId(vertex.id, index), self._now_ms()))
+        if len(self.running) == self._plan.parallelism:
+            self.running_since = asyncio.get_running_loop().time()
+            self.all_running.set()
+            self.send_all(Begin())
+            self._owner.on_all_running()
+            self._end_if_finished()
+
+    def _on_source_finished(self, index: SlotIndex, source: OperatorName) -> None:
+        self._unfinished.discard((source, index))
+        self._end_if_finished()
+
+    def _end_if_finished(self) -> None:
+        """When every subtask of every source has reached its end, the final checkpoint ends the pipeline.
+
+        A source may be there before it is proven that its slot runs.
+        """
+        if self._bounded and not self._unfinished and self.all_running.is_set():
+            self._bounded = False
+            logger.info("all sources have reached their ends: final checkpoint")
+            self._owner.request_final()
+
+
+def _bounded_sources(plan: Plan) -> set[tuple[OperatorName, SlotIndex]]:
+    """All source subtasks when every source is bounded, else none: an unbounded pipeline never ends by itself."""
+    sources = plan.operators(SourceOperator)
+    if any(source.until == "never" for source in sources):
+        return set()
+    return {(source.name, SlotIndex(slot)) for source in sources for slot in range(plan.parallelism)}
