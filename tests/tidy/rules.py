@@ -54,13 +54,19 @@ def _count_lines(node: Function) -> int:
 
 
 def check_docstrings(text: str) -> list[str]:
-    """A docstring for the module and for everything public at its top level and in its public classes."""
+    """A docstring for the module and for everything public at its top level and in its public classes, unless it
+    overrides something, and says so by `@override`.
+    """
     tree = ast.parse(text)
     missing = [] if ast.get_docstring(tree) else ["no module docstring"]
     for owner, node in _public_definitions(tree):
-        if not ast.get_docstring(node):
+        if not ast.get_docstring(node) and not _is_override(node):
             missing.append(f"line {node.lineno}: {owner}{node.name} has no docstring")
     return missing
+
+
+def _is_override(node: Function | ast.ClassDef) -> bool:
+    return any(isinstance(one, ast.Name) and one.id == "override" for one in node.decorator_list)
 
 
 def _public_definitions(tree: ast.Module) -> Iterator[tuple[str, Function | ast.ClassDef]]:

@@ -52,6 +52,7 @@ KEPT: list[tuple[Callable[[str], list[str]], str]] = [
     (rules.check_module_size, "x = 1\n" * 700),
     (rules.check_function_sizes, f'def f():\n    """{"d" * 10}\n\n    more\n    """\n' + "    x = 1\n" * 59),
     (rules.check_docstrings, '"""M."""\ndef _f(): ...\nclass _C:\n    def m(self): ...\n'),
+    (rules.check_docstrings, '"""M."""\nclass C(D):\n    """C."""\n    @override\n    def m(self): ...\n'),
     (rules.check_heavy_imports, "if TYPE_CHECKING:\n    import polars as pl\ndef f():\n    import polars as pl\n"),
     (rules.check_purity, "import msgspec\nfrom datetime import timedelta\ndef f(now): return now + timedelta(1)\n"),
     (rules.check_swallowed_errors, "try:\n    f()\nexcept OSError:\n    pass\n"),

@@ -216,11 +216,11 @@ class Aggregate:
     def open_values(self, values: KeyedState[Any]) -> None:
         """Gives it the state that it has declared."""
 
-    def begin(self, values: Sequence[Any], numbers: Numbers, keys: Sequence[Row]) -> Sequence[Any]:  # noqa: ARG002
+    def begin(self, values: Sequence[Any], numbers: Numbers, keys: Sequence[Row]) -> Sequence[Any]:  # noqa: ARG002  # for those that keep values
         """Begins a batch: the values as `add` and `retract` get them. `keys` are those that `numbers` count."""
         return values
 
-    def finish(self, accumulators: Sequence[Value], keys: Sequence[Row]) -> Sequence[Value]:  # noqa: ARG002
+    def finish(self, accumulators: Sequence[Value], keys: Sequence[Row]) -> Sequence[Value]:  # noqa: ARG002  # for those that keep values
         """Ends a batch: the accumulators of its keys as the state keeps them, now that all rows are in them."""
         return accumulators
 
