@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 
 MODULE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
+ATTRIBUTES_MAX = 20
+PARAMETERS_MAX = 8
 
 HEAVY = frozenset({"confluent_kafka", "kafka", "obstore", "polars", "polars_hash", "pyspark", "rocksdict"})
 """Libraries with threads or long imports: imported only where they run, after Spark has forked its workers."""
@@ -51,6 +53,39 @@ def _count_lines(node: Function) -> int:
     if ast.get_docstring(node, clean=False) is not None:
         lines -= (first.end_lineno or first.lineno) - first.lineno + 1
     return lines
+
+
+def find_large_classes(text: str) -> dict[str, str]:
+    """Find classes with more than one job: over 20 attributes that methods set, or over 8 constructor parameters.
+
+    Fields of values (structs, settings) are not counted: what a file or a page has is as many as it is.
+    """
+    found = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef):
+            attributes, parameters = len(_attributes_of(node)), _count_parameters(node)
+            if attributes > ATTRIBUTES_MAX or parameters > PARAMETERS_MAX:
+                found[node.name] = f"{attributes} attributes, {parameters} constructor parameters"
+    return found
+
+
+def _attributes_of(node: ast.ClassDef) -> set[str]:
+    return {
+        part.attr
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute)
+        and isinstance(part.ctx, ast.Store)
+        and isinstance(part.value, ast.Name)
+        and part.value.id == "self"
+    }
+
+
+def _count_parameters(node: ast.ClassDef) -> int:
+    for member in node.body:
+        if isinstance(member, Function) and member.name == "__init__":
+            names = member.args
+            return len(names.posonlyargs + names.args + names.kwonlyargs) - 1
+    return 0
 
 
 def check_docstrings(text: str) -> list[str]:

@@ -86,3 +86,12 @@ def test_rooms_are_found_in_every_form_of_import() -> None:
 def test_an_override_needs_no_docstring() -> None:
     text = '"""M."""\nclass C(D):\n    """C."""\n    @override\n    def m(self): ...\n    def n(self): ...\n'
     assert rules.check_docstrings(text) == ["line 6: C.n has no docstring"]
+
+
+@pytest.mark.parametrize(("attributes", "parameters", "found"), [(20, 8, []), (21, 0, ["C"]), (0, 9, ["C"])])
+def test_classes_with_many_attributes_or_parameters_are_found(
+    attributes: int, parameters: int, found: list[str]
+) -> None:
+    given = ", ".join(["self", *(f"p{number}" for number in range(parameters))])
+    body = "".join(f"        self.a{number} = 0\n" for number in range(attributes)) or "        pass\n"
+    assert list(rules.find_large_classes(f"class C:\n    def __init__({given}):\n{body}")) == found
