@@ -16,6 +16,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.keyed_input import KeyedInputOperator
 from tidegate.operators.meaning import Meaning
+from tidegate.operators.mistakes import OperatorMistake
 from tidegate.operators.spec import Operator, Requirement, Slot, StepOperator
 from tidegate.plan.build import Checked, build_plan, check_pipeline
 from tidegate.plan.explain import derive_explanation, render_explanation
@@ -24,6 +25,7 @@ from tidegate.plan.growth import derive_batch_limits
 from tidegate.plan.meaning import compare_meanings, derive_meanings
 from tidegate.plan.names import derive_edge_names
 from tidegate.state.backends import choose_backend
+from tidegate.state.declaration import StateDeclaration
 
 TEXT = """\
 version: 1
@@ -101,6 +103,24 @@ def state_has_what_the_step_takes_whatever_is_read_of_it() -> None:
     assert pairs.states(128) == operator(whole, "pairs").states(128)
     assert list(map(ends, less.edges)) == list(map(ends, whole.edges))
     assert [state.name for state in pairs.states(128)] == ["left", "right"]
+
+
+def a_state_that_goes_by_what_is_read_is_a_mistake() -> None:
+    def states(self: Any, max_parallelism: int) -> tuple[StateDeclaration, ...]:
+        read = dict(self.pruned_columns())
+        kept = msgspec.structs.replace(self, sides=tuple(tuple(one for one in side if read) for side in self.sides))
+        found: tuple[StateDeclaration, ...] = declared(kept, max_parallelism)
+        return found
+
+    kind = type(operator(plan_of(), "pairs"))
+    declared = kind.states
+    with patch.object(kind, "states", states):
+        try:
+            plan_of()
+        except OperatorMistake as mistake:
+            assert "states() goes by what is read of it" in str(mistake)
+        else:
+            raise AssertionError("it is a mistake")
 
 
 def exchanged_inputs_are_another_meaning() -> None:
@@ -222,6 +242,7 @@ def main() -> None:
     each_input_is_a_port_and_columns_of_one_name_are_pruned_apart()
     the_explanation_has_both_inputs()
     state_has_what_the_step_takes_whatever_is_read_of_it()
+    a_state_that_goes_by_what_is_read_is_a_mistake()
     exchanged_inputs_are_another_meaning()
     a_step_may_read_one_upstream_twice()
     keys_have_one_type()

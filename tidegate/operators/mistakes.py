@@ -17,7 +17,7 @@ from tidegate.errors import TidegateError
 from tidegate.expressions.bounds import derive_identities
 from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.meaning import Branch, Meaning, digest
-from tidegate.operators.spec import Columns, Operator, StepOperator
+from tidegate.operators.spec import Columns, Operator, Planned, StepOperator
 from tidegate.operators.step import StepKind
 
 _GROUPS: Final = 128
@@ -158,6 +158,9 @@ def _find_state_mistakes(operator: Operator, ports: Ports) -> Iterator[str]:
     declared = operator.states(_GROUPS)
     states = [one.name for one in declared]
     yield from (f"declares the state `{name}` twice" for name in sorted({n for n in states if states.count(n) > 1}))
+    unread = msgspec.structs.replace(operator, planned=Planned(outputs={}))
+    if _shapes(unread) != _shapes(operator):
+        yield "states() goes by what is read of it (`pruned_columns`): keep the columns that the step itself names"
     for one in declared:
         if not one.keyed:
             continue

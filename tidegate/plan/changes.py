@@ -20,7 +20,7 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.upsert import UpsertOperator
 from tidegate.operators.meaning import Branches, Meaning
 from tidegate.operators.spec import Emits, Planned, Requirement
-from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, downstream_of, upstream_of
+from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, downstream_of
 from tidegate.plan.meaning import derive_meaning
 
 Salt = tuple[OperatorName, str]
@@ -60,14 +60,13 @@ def _find_carrying(graph: LogicalGraph) -> tuple[set[OperatorName], set[Operator
     """What leads to operators that need kinds of rows, and what is reached by rows that have some."""
     changing = _find_changing(graph)
     choosing = downstream_of(graph, (name for name in changing if graph[name].operator.selects_by() is not None))
-    needing = upstream_of(
-        graph,
-        (
-            name
-            for name in changing
-            if _takes_back(graph[name]) or _writes_tombstones(graph[name], chosen=name in choosing)
-        ),
-    )
+    needing: set[OperatorName] = set()
+    for name in reversed(graph):
+        node, ports = graph[name], _kind_ports(graph[name])
+        if name in changing and (ports or _writes_tombstones(node, chosen=name in choosing)):
+            needing.add(name)
+        if name in needing:
+            needing.update(one.upstream for one in node.inputs if not ports or one.port in ports)
     giving = (
         name for name in needing if _is_changelog(graph[name]) or graph[name].operator.emits() is Emits.RETRACTIONS
     )
@@ -83,8 +82,9 @@ def _gives_kinds(node: LogicalNode) -> bool:
     return _is_changelog(node) or node.operator.emits() is Emits.RETRACTIONS
 
 
-def _takes_back(node: LogicalNode) -> bool:
-    return any(Requirement.ROW_KIND in node.operator.requires(one.port) for one in node.inputs)
+def _kind_ports(node: LogicalNode) -> set[int]:
+    """The ports on which it takes rows back."""
+    return {one.port for one in node.inputs if Requirement.ROW_KIND in node.operator.requires(one.port)}
 
 
 def _writes_tombstones(node: LogicalNode, *, chosen: bool) -> bool:
@@ -199,7 +199,7 @@ def _follow(graph: LogicalGraph, salt: Salt | None) -> dict[OperatorName, Meanin
         for one in node.inputs:
             ports[one.port] += passed[one.upstream, one.output]
         arriving = tuple(chain.from_iterable(ports.values()))
-        meaning = derive_meaning(operator, ports) if _takes_back(node) else None
+        meaning = derive_meaning(operator, ports) if _kind_ports(node) else None
         if meaning is not None:
             found[name] = meaning
         for output in ("", *operator.side_outputs()):
