@@ -1,1 +1,1 @@
-"""One module per kind of operator. To add one: docs/extending.md."""
+"""One module per kind of operator. To add one: docs/add-a-step.md."""
