@@ -86,9 +86,8 @@ def resolve_nulls(call: AggregateCall, name: str, start: int, *, ignore: bool) -
 
 def derive_aggregate_names(*, windowed: bool) -> str:
     """The functions there are, for messages."""
-    return ", ".join(
-        one.signature if one.name == "count distinct" else one.name for one in _FUNCTIONS if windowed or one.running
-    )
+    functions = [one for one in dict.fromkeys(AGGREGATES.values()) if windowed or one.running]
+    return ", ".join(one.signature if one.name == "count distinct" else one.name for one in functions)
 
 
 def _plain(site: Site, argument: Argument) -> Expression:
@@ -103,7 +102,9 @@ def _plain(site: Site, argument: Argument) -> Expression:
     return argument.expression
 
 
-def _one(rule: Callable[[Site, Argument], tuple[Expression, DataType]], name: str) -> Resolve:
+def one_argument(rule: Callable[[Site, Argument], tuple[Expression, DataType]], name: str) -> Resolve:
+    """Types a call with one argument: `rule` gives what is aggregated, and the type of the result."""
+
     def resolve(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
         check_count(site, arguments, 1, 1)
         argument, result = rule(site, arguments[0])
@@ -149,7 +150,8 @@ def _average(site: Site, argument: Argument) -> tuple[Expression, DataType]:
     return _number(site, argument, DOUBLE)
 
 
-def _as_double(site: Site, argument: Argument) -> tuple[Expression, DataType]:
+def as_double(site: Site, argument: Argument) -> tuple[Expression, DataType]:
+    """Takes a number as a double, and gives a double."""
     return _number(site, argument, DOUBLE)
 
 
@@ -215,21 +217,21 @@ _FUNCTIONS = (
         "sum(x)",
         "A bigint for integers, `decimal(p + 10, s)` for decimals, which fail their row when they overflow, else a "
         "double.",
-        _one(_sum, "sum"),
+        one_argument(_sum, "sum"),
         running=True,
     ),
     AggregateFunction(
         "avg",
         "avg(x)",
         "A double, of decimals `decimal(p + 4, s + 4)`.",
-        _one(_average, "avg"),
+        one_argument(_average, "avg"),
         ("mean",),
         running=True,
     ),
     AggregateFunction(
-        "min", "min(x)", "The smallest value; NaN is above all numbers.", _one(_ordered, "min"), running=True
+        "min", "min(x)", "The smallest value; NaN is above all numbers.", one_argument(_ordered, "min"), running=True
     ),
-    AggregateFunction("max", "max(x)", "The greatest value.", _one(_ordered, "max"), running=True),
+    AggregateFunction("max", "max(x)", "The greatest value.", one_argument(_ordered, "max"), running=True),
     AggregateFunction(
         "first",
         "first(x)",
@@ -245,7 +247,7 @@ _FUNCTIONS = (
         "bool_and",
         "bool_and(c)",
         "Whether c is true in all rows in which it is not NULL.",
-        _one(_boolean, "bool_and"),
+        one_argument(_boolean, "bool_and"),
         ("every",),
         running=True,
     ),
@@ -253,7 +255,7 @@ _FUNCTIONS = (
         "bool_or",
         "bool_or(c)",
         "Whether c is true in a row.",
-        _one(_boolean, "bool_or"),
+        one_argument(_boolean, "bool_or"),
         ("some", "any"),
         running=True,
     ),
@@ -261,20 +263,20 @@ _FUNCTIONS = (
         "count distinct",
         "count(distinct x)",
         "Different values, without NULL; all zeros and all NaN are one.",
-        _one(_as_bigint, "count_distinct"),
+        one_argument(_as_bigint, "count_distinct"),
     ),
     AggregateFunction(
         "collect_list",
         "collect_list(x)",
         "The values that are not NULL as an array, by event time, then by value.",
-        _one(_as_array, "collect_list"),
+        one_argument(_as_array, "collect_list"),
         ("array_agg",),
     ),
     AggregateFunction(
         "collect_set",
         "collect_set(x)",
         "The different values as an array, in their order.",
-        _one(_as_array, "collect_set"),
+        one_argument(_as_array, "collect_set"),
     ),
     AggregateFunction(
         "min_by",
@@ -289,26 +291,34 @@ _FUNCTIONS = (
         "stddev_samp",
         "stddev_samp(x)",
         "Standard deviation of a sample; NULL for a single value.",
-        _one(_as_double, "stddev_samp"),
+        one_argument(as_double, "stddev_samp"),
         ("stddev", "std"),
+        running=True,
     ),
     AggregateFunction(
-        "stddev_pop", "stddev_pop(x)", "Standard deviation of all values.", _one(_as_double, "stddev_pop")
+        "stddev_pop",
+        "stddev_pop(x)",
+        "Standard deviation of all values.",
+        one_argument(as_double, "stddev_pop"),
+        running=True,
     ),
     AggregateFunction(
         "var_samp",
         "var_samp(x)",
         "Variance of a sample; NULL for a single value.",
-        _one(_as_double, "var_samp"),
+        one_argument(as_double, "var_samp"),
         ("variance",),
+        running=True,
     ),
-    AggregateFunction("var_pop", "var_pop(x)", "Variance of all values.", _one(_as_double, "var_pop")),
+    AggregateFunction(
+        "var_pop", "var_pop(x)", "Variance of all values.", one_argument(as_double, "var_pop"), running=True
+    ),
     AggregateFunction(
         "approx_count_distinct",
         "approx_count_distinct(x)",
         "About how many different values: exact to 4,096, then with a standard error of 1.6 %. Needs "
         "`pip install 'tidegate[sketches]'`.",
-        _one(_as_bigint, "approx_count_distinct"),
+        one_argument(_as_bigint, "approx_count_distinct"),
         package="datasketches",
     ),
     AggregateFunction(
@@ -320,5 +330,14 @@ _FUNCTIONS = (
     ),
 )
 
-AGGREGATES: dict[str, AggregateFunction] = {name: one for one in _FUNCTIONS for name in (one.name, *one.aliases)}
+AGGREGATES: dict[str, AggregateFunction] = {}
 """By every name in lower case; `count distinct` is what `count(distinct x)` is in the syntax tree."""
+
+
+def declare_aggregate(function: AggregateFunction) -> None:
+    """Adds a function, under all its names."""
+    AGGREGATES.update(dict.fromkeys((function.name, *function.aliases), function))
+
+
+for _function in _FUNCTIONS:
+    declare_aggregate(_function)

@@ -121,6 +121,8 @@ class StateDeclaration(msgspec.Struct, frozen=True):
     begins: dict[str, Any] = {}
     """What parts of accumulators, which are value fields `column.part`, have where entries are there already and the
     column is new; one that is not here can only begin with its entry."""
+    optional: frozenset[str] = frozenset()
+    """Those of them that rows which entries are made of may lack."""
     settles: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
     """What is done to a value that was migrated, or made of rows, so that all is true of it that the operator relies
     on."""

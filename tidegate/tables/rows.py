@@ -44,6 +44,8 @@ class StateRows:
     def __init__(self, declaration: StateDeclaration, where: str) -> None:
         self._shape = declaration.shape
         self._settles = declaration.settles
+        self._optional = {name: declaration.begins[name] for name in declaration.optional}
+        """What the fields have that may be left out."""
         self._where = where
         self._table = StateTable(self._shape, raw=True)
         self._fields: dict[str, StateField] = {}
@@ -53,9 +55,10 @@ class StateRows:
         for name, field in zip(self._table.schema, self._shape.keys, strict=False):
             self._fields[name] = field
         for owner, group in groupby(self._shape.values, lambda field: field.name.rpartition(".")[0]):
-            parts = list(group)
-            for field in parts:
+            parts = []
+            for field in group:
                 self._fields[self._table.names[field.name]] = field
+                parts += [] if field.name in self._optional else [field]
             if owner and len(parts) == 1:
                 self._fields.setdefault(owner, parts[0])
             elif owner:
@@ -118,7 +121,7 @@ class StateRows:
 
     def _needed(self) -> Iterator[str]:
         yield from (field.name for field in self._shape.keys)
-        yield from map(self._name_of, self._shape.values)
+        yield from (self._name_of(field) for field in self._shape.values if field.name not in self._optional)
 
     def _name_of(self, field: StateField) -> str:
         """The column to give: of a result, where its accumulator is one."""
@@ -129,7 +132,7 @@ class StateRows:
         missing = [
             f"`{self._name_of(field)}`"
             for field in (*self._shape.keys, *self._shape.values)
-            if not any(one is field for one in given)
+            if field.name not in self._optional and not any(one is field for one in given)
         ]
         if missing:
             what = f"the column {missing[0]} is" if len(missing) == 1 else f"the columns {', '.join(missing)} are"
@@ -141,6 +144,10 @@ class StateRows:
             if len(names) > 1:
                 what = f"`{names[0]}` and `{names[1]}` are the same"
                 raise RowsRefused(f"{self._where}: {what}; it takes {', '.join(self._needed())}")
+            if not names:
+                nothing = pl.Series([self._optional[field.name]], dtype=polars_type(field.type))
+                yield nothing.new_from_index(0, typed.height)
+                continue
             column = typed[names[0]]
             if not field.nullable and column.null_count():
                 raise RowsRefused(f"{self._where}: `{names[0]}` is NULL in row {column.is_null().arg_true()[0] + 1}")

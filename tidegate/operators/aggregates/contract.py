@@ -57,6 +57,8 @@ class Field(NamedTuple):
     nullable: bool
     zero: Any = None
     """The value without rows: merged with any other it leaves that as it is."""
+    optional: bool = False
+    """Whether rows that a state is made of may lack it; it has the zero then."""
 
 
 class Reduction(NamedTuple):
@@ -216,11 +218,11 @@ class Aggregate:
     def open_values(self, values: KeyedState[Any]) -> None:
         """Gives it the state that it has declared."""
 
-    def begin(self, values: Sequence[Any], numbers: Numbers, keys: Sequence[Row]) -> Sequence[Any]:  # noqa: ARG002  # for those that keep values
+    def begin(self, values: Sequence[Any], numbers: Numbers, keys: Sequence[Row]) -> Sequence[Any]:  # noqa: ARG002  # most need the values alone
         """Begins a batch: the values as `add` and `retract` get them. `keys` are those that `numbers` count."""
         return values
 
-    def finish(self, accumulators: Sequence[Value], keys: Sequence[Row]) -> Sequence[Value]:  # noqa: ARG002  # for those that keep values
+    def finish(self, accumulators: Sequence[Value], keys: Sequence[Row]) -> Sequence[Value]:  # noqa: ARG002  # all is in them
         """Ends a batch: the accumulators of its keys as the state keeps them, now that all rows are in them."""
         return accumulators
 

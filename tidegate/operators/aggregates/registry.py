@@ -11,18 +11,19 @@ from tidegate.operators.aggregates.contract import Aggregate, Functions, Use
 
 
 @functools.cache
-def _functions() -> Functions:
+def find_functions() -> Functions:
+    """All functions, by name and by use."""
     modules = import_modules(aggregates).values()
     return {name: uses for module in modules for name, uses in getattr(module, "FUNCTIONS", {}).items()}
 
 
 def functions_for(use: Use) -> frozenset[str]:
     """The functions that there are for a use."""
-    return frozenset(name for name, uses in _functions().items() if use in uses)
+    return frozenset(name for name, uses in find_functions().items() if use in uses)
 
 
 def make_aggregate(name: str, call: AggregateCall, use: Use) -> Aggregate:
     """The aggregate of a call over plain columns. `name` is that of its result."""
     if call.argument is not None and not isinstance(call.argument, Column):
         raise TypeError(f"{call.argument} is no plain column")
-    return _functions()[call.function][use](name, call, use)
+    return find_functions()[call.function][use](name, call, use)

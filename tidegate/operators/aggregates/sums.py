@@ -299,19 +299,21 @@ class DoubleSum(_MergedSum):
 class CompensatedSum(_Sum):
     """Of doubles in running totals: the rounded sum, and in `error` exactly what rounding has lost, which costs least.
 
-    Two doubles hold nearly every sum. Where they do not, the whole of it is in `rest`, and there is no error.
+    Two doubles hold nearly every sum. Where they do not, the whole of it is in `rest`.
     """
 
     def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
-        fields = (("sum", DOUBLE), ("error", DOUBLE), ("rest", BINARY))
-        super().__init__(name, call, use, tuple(Field(suffix, kind, nullable=True) for suffix, kind in fields))
+        fields = (
+            Field("sum", DOUBLE, nullable=True),
+            Field("error", DOUBLE, nullable=False, zero=0.0, optional=True),
+            Field("rest", BINARY, nullable=True, optional=True),
+        )
+        super().__init__(name, call, use, fields)
 
     @override
     def add(self, accumulator: Value, value: Any) -> Value:
-        return (
-            *_add_exactly(accumulator[0], accumulator[1], accumulator[2], value),
-            *(count + 1 for count in accumulator[3:]),
-        )
+        total, error, rest, *counts = accumulator
+        return (*_add_exactly(total, error, rest, value), *(count + 1 for count in counts))
 
     @override
     def result(self, accumulator: Value) -> Any:
@@ -331,10 +333,9 @@ class CompensatedSum(_Sum):
         for number, value in zip(numbers, values, strict=True):
             total = sums[number]
             if value is not None:
+                error = errors[number]
                 if total is None:
-                    total = error = 0.0
-                else:
-                    error = errors[number]
+                    total = 0.0
                 added = total + value
                 back = added - total
                 lost = (total - (added - back)) + (value - back)
@@ -349,11 +350,11 @@ class CompensatedSum(_Sum):
                     counts[number] += 1
             append(average_compensated(total, errors[number], rests[number], counts[number]) if counts else total)
         if any(rests):
-            errors[:] = [None if rest else error for error, rest in zip(errors, rests, strict=True)]
+            errors[:] = [0.0 if rest else error for error, rest in zip(errors, rests, strict=True)]
         return results
 
 
-def _add_exactly(total: float | None, error: float | None, rest: bytes | None, value: float) -> Value:
+def _add_exactly(total: float | None, error: float, rest: bytes | None, value: float) -> Value:
     """The sum, the error and the rest with one value more."""
     whole = _whole_of(total, error, rest).plus(*_split(value))
     high = Total(whole.units, REST_BITS, whole.flags).divided()
@@ -362,13 +363,13 @@ def _add_exactly(total: float | None, error: float | None, rest: bytes | None, v
         low = divide(left, 1 << REST_BITS)
         if _split(low)[0] == left:
             return high, low, None
-    return high, None, encode_rest(whole)
+    return high, 0.0, encode_rest(whole)
 
 
-def _whole_of(total: float | None, error: float | None, rest: bytes | None) -> Rest:
+def _whole_of(total: float | None, error: float, rest: bytes | None) -> Rest:
     if rest is not None:
         return decode_rest(rest)
-    return Rest() if total is None or error is None else rest_of_values((total, error))
+    return Rest() if total is None else rest_of_values((total, error))
 
 
 def _split(value: float) -> tuple[int, int]:
@@ -376,7 +377,7 @@ def _split(value: float) -> tuple[int, int]:
     return rest.units, rest.flags
 
 
-def average_compensated(total: float | None, error: float | None, rest: bytes | None, count: int) -> float | None:
+def average_compensated(total: float | None, error: float, rest: bytes | None, count: int) -> float | None:
     """The average from a CompensatedSum: the exact quotient, rounded once."""
     if total is None:
         return None

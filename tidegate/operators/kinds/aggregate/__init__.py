@@ -145,7 +145,8 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
             ),
         )
         begins = zeros_of(one for one in functions if one.begins_late)
-        return (StateDeclaration(TOTALS, shape, begins),)
+        optional = {f"{one.name}.{field.suffix}" for one in functions for field in one.fields if field.optional}
+        return (StateDeclaration(TOTALS, shape, begins, frozenset(optional)),)
 
     def passes(self, branches: Branches) -> Branches:
         """See Operator. Whatever arrives becomes totals."""
