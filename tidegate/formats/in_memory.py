@@ -7,7 +7,9 @@ way of objects, which says what is wrong; rows and failures come together in the
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
@@ -25,6 +27,15 @@ class Certain(Protocol):
 
     def decode(self, addresses: int, lengths: int, count: int) -> Rows:
         """Of values at so many addresses, of these lengths (int32; -1: none). Raises MemoryError."""
+
+
+def decode_values_of(certain: Certain, values: Sequence[bytes]) -> Rows:
+    """Decodes values that are Python objects, as if they were elsewhere in memory. Raises MemoryError."""
+    joined = b"".join(values)
+    lengths = array("i", map(len, values))
+    begin = ctypes.cast(ctypes.c_char_p(joined), ctypes.c_void_p).value or 0
+    addresses = array("Q", accumulate(lengths[:-1], initial=begin))
+    return certain.decode(addresses.buffer_info()[0], lengths.buffer_info()[0], len(values))
 
 
 class MemoryDecoder(Generic[RestT]):

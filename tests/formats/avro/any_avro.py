@@ -35,13 +35,13 @@ def text_of(schema: Any, schema_id: int = 7) -> SchemaText:
 
 
 def decoder_of(writer: Any, reader: Any = None, declared: Sequence[tuple[str, Any]] | None = None) -> AvroDecoder:
-    """Of records with the id 7, by the fast path where there is one. Without a reader and columns: of all columns."""
+    """Of records with the id 7, Without a reader and columns: of all columns."""
     known = KnownSchemas({7: text_of(writer)})
     if declared is not None:
-        return AvroDecoder(declared, declared, FormatOptions(), known, 1)
+        return AvroDecoder(declared, declared, FormatOptions(), known)
     read = text_of(writer if reader is None else reader)
     columns = tuple(FORMAT.schema_columns(read).items())
-    return AvroDecoder(columns, columns, FormatOptions(read), known, 1)
+    return AvroDecoder(columns, columns, FormatOptions(read), known)
 
 
 @cache

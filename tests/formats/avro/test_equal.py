@@ -1,17 +1,16 @@
-"""The fast path, fastavro by itself, and the encoder: all of them mean the same by the same bytes."""
+"""Both readers and the encoder mean the same by the same bytes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import polars as pl
 import pytest
 from hypothesis import given, settings
 
-from tests.formats.avro.any_avro import PREFIX, Refused, batches, decoder_of, evolutions, reference, text_of
+from tests.formats.avro.any_avro import Refused, batches, decoder_of, evolutions, reference, text_of
+from tests.formats.avro.readers import READERS, reading_by
 from tidegate.formats.contract import Decoded
 from tidegate.formats.kinds.avro import FORMAT
-from tidegate.formats.kinds.avro.decoder import WriterReader
 from tidegate.formats.schemas import FormatOptions
 
 
@@ -32,37 +31,16 @@ def decode(schema: Any, messages: list[bytes]) -> Decoded:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("reader", READERS)
 @settings(max_examples=40, deadline=None, print_blob=True)
 @given(batches())
-def test_every_record_is_what_fastavro_reads(batch: tuple[dict[str, Any], list[bytes]]) -> None:
+def test_every_record_is_what_fastavro_reads(reader: str, batch: tuple[dict[str, Any], list[bytes]]) -> None:
     schema, messages = batch
     expected = rows_of(schema, messages)
-    decoded = decode(schema, messages)
+    with reading_by(reader):
+        decoded = decode(schema, messages)
     assert [failure.row for failure in decoded.failures] == [row for row, one in enumerate(expected) if one is None]
     assert [list(row) for row in decoded.frame.rows()] == [one for one in expected if one is not None]
-
-
-@pytest.mark.slow
-@settings(max_examples=40, deadline=None, print_blob=True)
-@given(batches())
-def test_the_fast_path_is_the_slow_one(batch: tuple[dict[str, Any], list[bytes]]) -> None:
-    schema, messages = batch
-    decoder = decoder_of(schema)
-    decoder.decode_values(messages)
-    (written,) = decoder._written.values()
-    assert isinstance(written, WriterReader)
-    slow, failures = written.reference.read(messages, len(PREFIX))
-    if written.fast is None:
-        return
-    fast, doubtful = written.fast.read(messages)
-    assert fast.schema == slow.schema
-    assert {failure.row for failure in failures} <= set(doubtful)
-    bad = [failure.row for failure in failures]
-    good = pl.int_range(pl.len())
-    whole = fast.filter(~good.is_in(doubtful))
-    kept = [row for row in range(len(messages)) if row not in bad]
-    places = [place for place, row in enumerate(kept) if row not in set(doubtful)]
-    assert whole.equals(slow[places])
 
 
 @pytest.mark.slow
@@ -84,9 +62,11 @@ def test_what_is_decoded_is_encoded_to_the_bytes_that_it_had(batch: tuple[dict[s
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("by", READERS)
 @settings(max_examples=50, deadline=None, print_blob=True)
 @given(evolutions())
 def test_a_reader_with_another_schema_reads_what_fastavro_reads(
+    by: str,
     drawn: tuple[dict[str, Any], dict[str, Any], list[bytes]],
 ) -> None:
     schema, reader, messages = drawn
@@ -96,7 +76,8 @@ def test_a_reader_with_another_schema_reads_what_fastavro_reads(
             expected.append(reference(schema, message, reader))
         except Refused:
             expected.append(None)
-    decoded = decoder_of(schema, reader).decode_values(messages)
+    with reading_by(by):
+        decoded = decoder_of(schema, reader).decode_values(messages)
     assert isinstance(decoded, Decoded)
     assert [failure.row for failure in decoded.failures] == [row for row, one in enumerate(expected) if one is None]
     assert [list(row) for row in decoded.frame.rows()] == [one for one in expected if one is not None]

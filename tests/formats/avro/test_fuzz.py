@@ -104,6 +104,7 @@ def without_logical_decimal(schema: Any, message: bytes) -> list[Any] | None:
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("share", [0.02, 1.0])
+@pytest.mark.usefixtures("reader_name")
 def test_nothing_is_accepted_that_fastavro_refuses(name: str, seed: int, share: float) -> None:
     rnd = random.Random(f"{name} {seed} {share}")
     schema = SCHEMAS[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.formats.avro.any_avro import (
     text_of,
 )
 from tests.formats.avro.ordinary import ORDINARY, READ, damaged, ordinary, raw_of
+from tests.formats.avro.readers import reading_by
 from tests.formats.memory_batches import InMemory, Loaded, is_same
 from tests.formats.schemas_of_json import array_of
 from tests.native.values import NativeValues
@@ -43,17 +45,25 @@ def library() -> Iterator[None]:
 
 def check(made: AvroDecoder, messages: Sequence[bytes | None]) -> tuple[int, int, int] | None:
     """How many are decoded in C, how many are left over and good, and how many are bad. None: none is read in C."""
-    expected = made.decode_values(messages)
+    careful = copy(made)
+    careful._written = {}
+    with reading_by("fastavro"):
+        expected = careful.decode_values(messages)
     assert isinstance(expected, Decoded)
+    made.decode_values(messages)
     written = next((one for one in made._written.values() if isinstance(one, WriterReader)), None)
     if written is None or written.certain is None:
         return None
     there = NativeValues(messages)
     memory = ValueMemory(there.addresses, there.lengths, len(messages))
-    found = MemoryDecoder(written.certain, made.decode_values).decode(memory)
+    found = MemoryDecoder(written.certain, careful.decode_values).decode(memory)
     assert isinstance(found, Decoded)
     assert is_same(found.frame, expected.frame)
     assert found.failures == expected.failures
+    objects = made.decode_values(messages)
+    assert isinstance(objects, Decoded)
+    assert is_same(objects.frame, expected.frame)
+    assert objects.failures == expected.failures
     left = written.certain.decode(*memory).left
     bad = len(expected.failures)
     return len(messages) - len(left), len(left) - bad, bad
@@ -107,7 +117,7 @@ def test_some_columns_are_read_and_all_that_are_declared_are_checked(share: floa
             record["day"] = 2_932_897
         messages.append(encode(raw_of(ORDINARY), record))
     read = [one for one in declared if rnd.random() < share]
-    found = check(AvroDecoder(declared, read, FormatOptions(), known, 1), messages)
+    found = check(AvroDecoder(declared, read, FormatOptions(), known), messages)
     assert found is not None
     certain, left, bad = found
     assert (certain + bad, left) == (300, 0)
@@ -179,7 +189,7 @@ def waiting_decoder() -> AvroDecoder:
     other = record_of(("i", "long"), ("s", ["null", "string"]))
     known = KnownSchemas({7: text_of(WIDER), 8: text_of(other, 8)})
     columns = [("i", BIGINT), ("s", STRING)]
-    return AvroDecoder(columns, columns, FormatOptions(), known, 1)
+    return AvroDecoder(columns, columns, FormatOptions(), known)
 
 
 def of_eight(number: int) -> bytes:

@@ -118,16 +118,15 @@ HALF = {"type": "record", "name": "Half", "fields": [{"name": "x", "type": "doub
 )  # fmt: skip
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("wanted", [False, True])
-@pytest.mark.parametrize("rows_min", [1, 1_000])
 def test_a_default_is_of_the_first_member_that_it_is_a_value_of(
-    kind: list[Any], default: Any, member: int, expected: Any, inside: bool, wanted: bool, rows_min: int
+    kind: list[Any], default: Any, member: int, expected: Any, inside: bool, wanted: bool
 ) -> None:
     lacks, has = record_of(("id", "long")), record_of(("id", "long"), ("u", kind, default))
     writer, reader = (record_of(("id", "long"), ("r", {**one, "name": "I"})) if inside else one for one in (lacks, has))
     columns = tuple(FORMAT.schema_columns(text_of(reader)).items())
     output = columns if wanted else columns[:1]
     known = KnownSchemas({7: text_of(writer)})
-    decoder = AvroDecoder(columns, output, FormatOptions(text_of(reader)), known, rows_min)
+    decoder = AvroDecoder(columns, output, FormatOptions(text_of(reader)), known)
     found = decoded(decoder, [encode(writer, {"id": 1, "r": {"id": 2}} if inside else {"id": 1})] * 2)
     assert (failures(found), found.frame["id"].to_list()) == ([], [1, 1])
     if wanted:

@@ -10,6 +10,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from tests.depth import DEPTH
+from tests.formats.avro.readers import READERS, reading_by
 from tests.formats.batches import messages_of
 from tests.formats.debezium_avro.any_changes import Table, draw_event, draw_table
 from tests.formats.memory_batches import InMemory, Loaded
@@ -21,7 +22,6 @@ from tidegate.formats.schemas import FormatOptions, KnownSchemas
 from tidegate.settings.columns import derive_type
 
 AVRO, JSON = FORMATS["debezium-avro"], FORMATS["debezium"]
-NEVER = 10**9
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -42,15 +42,15 @@ def decoded(
     values: Sequence[bytes | None],
     *,
     kinds: bool,
-    least: int,
+    reader: str,
 ) -> Decoded:
     known = KnownSchemas({one.id: one.text for one in tables})
-    made = change_decoder(columns, output, FormatOptions(row_kinds=kinds), known, least)
-    found = made.decode(messages_of(values))
+    made = change_decoder(columns, output, FormatOptions(row_kinds=kinds), known)
+    with reading_by(reader):
+        found = made.decode(messages_of(values))
     assert isinstance(found, Decoded)
-    if least == 1:
-        for one in made._written.values():
-            assert not isinstance(one, ChangeReader) or one.fast
+    for one in made._written.values():
+        assert not isinstance(one, ChangeReader) or (one.certain is not None) is (reader == "C")
     assert found.frame.height + len(found.failures) == len(values)
     return found
 
@@ -92,16 +92,16 @@ def test_the_same_events_in_both_encodings(seed: int) -> None:
             messages_of(in_json)
         )
         assert isinstance(expected, Decoded)
-        by_polars, by_fastavro = (
-            decoded(tables, columns, output, in_avro, kinds=kinds, least=least) for least in (1, NEVER)
+        in_c, by_fastavro = (
+            decoded(tables, columns, output, in_avro, kinds=kinds, reader=reader) for reader in READERS
         )
-        for found in (by_polars, by_fastavro):
+        for found in (in_c, by_fastavro):
             assert [(one.row, one.kind) for one in found.failures] == [
                 (one.row, one.kind) for one in expected.failures
             ], (declared, found.failures, expected.failures)
             assert_frame_equal(found.frame, expected.frame)
         again = decoded_in_place(tables, columns, output, in_avro, kinds=kinds)
-        assert (again.frame.equals(by_polars.frame), list(again.failures)) == (True, list(by_polars.failures))
+        assert (again.frame.equals(in_c.frame), list(again.failures)) == (True, list(in_c.failures))
 
 
 @pytest.mark.slow
@@ -114,8 +114,8 @@ def test_spoilt_bytes_are_read_alike_on_both_ways(seed: int) -> None:
     values = [table.event_in_avro(draw_event(draw, table)) for _ in range(120)]
     for place in draw.sample(range(120), draw.choice([1, 5, 60])):
         values[place] = spoilt(draw, values[place])
-    fast = decoded([table], columns, columns, values, kinds=True, least=1)
-    slow = decoded([table], columns, columns, values, kinds=True, least=NEVER)
+    fast = decoded([table], columns, columns, values, kinds=True, reader="C")
+    slow = decoded([table], columns, columns, values, kinds=True, reader="fastavro")
     assert [(one.row, one.kind, one.message) for one in fast.failures] == [
         (one.row, one.kind, one.message) for one in slow.failures
     ]

@@ -1,4 +1,6 @@
-"""Messages to rows: the schema of each record, the fast path for all of a batch that have the same, and fastavro."""
+"""Messages to rows: the schema of each record, and two readers of what was written with it. C reads what it is certain
+of (`in_memory.py`), fastavro everything else, and says what is wrong with a record (`values.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,29 +10,19 @@ from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final, Protocol
 
 import msgspec
-import polars as pl
-from polars.exceptions import PanicException
 
 from tidegate.formats.columns import Part, merge_parts
 from tidegate.formats.contract import Columns, Decoded, Messages, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure, describe_undeclared
-from tidegate.formats.in_memory import Certain, MemoryDecoder
-from tidegate.formats.kinds.avro.fast import FastReader
+from tidegate.formats.in_memory import Certain, MemoryDecoder, decode_values_of
 from tidegate.formats.kinds.avro.in_memory import CertainReader, NotInC
 from tidegate.formats.kinds.avro.resolution import align, find_field, fit_columns
 from tidegate.formats.kinds.avro.schema import AvroRefusal, AvroType, NoDeclaredField, parse_schema
 from tidegate.formats.kinds.avro.values import ReferenceReader
-from tidegate.formats.kinds.avro.wire import NotVectorised
 from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, refuse_schema, schema_id_of
 from tidegate.formats.schemas import FormatOptions, IdPlace, Schemas, SchemaText
 from tidegate.native.library import loaded
 
-FAST_ROWS_MIN: Final = 48
-"""Fewer are read by fastavro in less time."""
-PAUSE_MAX: Final = 64
-"""Batches that fastavro gets at once after one that Polars has panicked at, which it reports on stderr, or of which
-fastavro had to read more than a quarter: the number doubles up to this.
-"""
 _ANY: Final = b"any"
 """What all values have in common where nothing says what schema they have."""
 
@@ -38,72 +30,26 @@ _ANY: Final = b"any"
 class WriterReader:
     """Reads what was written with one schema."""
 
-    def __init__(
-        self, writer: AvroType, reader: AvroType, output: Columns, prefix: bytes, rows_min: int = FAST_ROWS_MIN
-    ) -> None:
+    def __init__(self, writer: AvroType, reader: AvroType, output: Columns, prefix: bytes) -> None:
         self.reference = ReferenceReader(writer, reader, output, same=writer is reader)
         self.certain = _find_certain(writer, reader, output, prefix)
-        """Where values are no Python objects."""
-        self.fast: FastReader | None = None
-        self._rows_min = rows_min
+        """None where nothing was compiled, or C has no steps for these schemas."""
         self._skipped = len(prefix)
-        self._pause = self._paused = 0
-        with suppress(NotVectorised):
-            self.fast = FastReader(writer, reader, output, prefix)
 
-    def read_whole(self, values: Sequence[Any]) -> pl.DataFrame | None:
-        """All of a batch, if every value is a record of this schema, prefix included: else None."""
-        if self.fast is None or self._paused or len(values) < self._rows_min:
-            return None
-        try:
-            frame, doubtful = self.fast.read(values)
-        except (pl.exceptions.PolarsError, PanicException, OSError, TypeError):  # TypeError: of a tombstone
-            return None
-        return None if doubtful else frame
-
-    def read(self, bodies: Sequence[bytes], *, tried: bool = False) -> tuple[list[Part], list[RecordFailure]]:
-        """In any order; together all rows. `tried`: `read_whole` was, in vain."""
+    def read(self, bodies: Sequence[bytes]) -> tuple[list[Part], list[RecordFailure]]:
+        """Parts in any order, which together are all good rows; and the bad ones."""
         parts: list[Part] = []
-        left = self._read_fast(bodies, parts, tried=tried)
-        if not left:
-            return parts, []
+        left: Sequence[int] = range(len(bodies))
+        if self.certain is not None:
+            frame, left = decode_values_of(self.certain, bodies)
+            unread = set(left)
+            parts.append(([row for row in range(len(bodies)) if row not in unread], frame))
+            if not left:
+                return parts, []
         frame, failures = self.reference.read([bodies[row] for row in left], self._skipped)
         bad = {failure.row for failure in failures}
         parts.append(([row for place, row in enumerate(left) if place not in bad], frame))
         return parts, [RecordFailure(left[one.row], one.kind, one.message) for one in failures]
-
-    def _read_fast(self, bodies: Sequence[bytes], parts: list[Part], *, tried: bool) -> Sequence[int]:
-        """Adds to `parts`; the rows that are left."""
-        everything = range(len(bodies))
-        if self.fast is None or len(bodies) < self._rows_min:
-            return everything
-        if self._paused:
-            self._paused -= 1
-            return everything
-        left: list[int] = []
-        middle = len(bodies) // 2
-        waiting: list[Sequence[int]] = [everything[:middle], everything[middle:]] if tried else [everything]
-        budget = (2 if tried else 3) * len(bodies)
-        panicked = False
-        while waiting:
-            rows = waiting.pop()
-            budget -= len(rows)
-            if panicked or budget < 0 or len(rows) < self._rows_min:
-                left += rows
-                continue
-            try:
-                frame, doubtful = self.fast.read(bodies if len(rows) == len(bodies) else [bodies[row] for row in rows])
-            except PanicException:
-                panicked = True
-                left += rows
-            except (pl.exceptions.PolarsError, OSError):
-                middle = len(rows) // 2
-                waiting += [rows[:middle], rows[middle:]]
-            else:
-                left += _sort_out(rows, frame, doubtful, parts, waiting)
-        worth = not panicked and len(left) <= len(bodies) // 4
-        self._pause = self._paused = 0 if worth else min(PAUSE_MAX, self._pause * 2 or 1)
-        return sorted(left)
 
 
 def _find_certain(writer: AvroType, reader: AvroType, output: Columns, prefix: bytes) -> CertainReader | None:
@@ -113,29 +59,6 @@ def _find_certain(writer: AvroType, reader: AvroType, output: Columns, prefix: b
     return None
 
 
-def _sort_out(
-    rows: Sequence[int], frame: pl.DataFrame, doubtful: Sequence[int], parts: list[Part], waiting: list[Sequence[int]]
-) -> Sequence[int]:
-    """Keeps the rows that are right. Of many others only the first is surely wrong: it hides where the next begins."""
-    if not doubtful:
-        parts.append((rows, frame))
-        return ()
-    wrong = set(doubtful)
-    parts.append(
-        (
-            [row for place, row in enumerate(rows) if place not in wrong],
-            frame.filter(~pl.int_range(pl.len()).is_in(list(doubtful)))
-            if frame.columns
-            else pl.DataFrame(height=len(rows) - len(wrong)),
-        )
-    )
-    others = [rows[place] for place in doubtful]
-    if len(others) <= max(2, len(rows) // 16):
-        return others
-    waiting.append(others[1:])
-    return others[:1]
-
-
 class SchemaReader(Protocol):
     """Reads what was written with one schema. `WriterReader` does; so may what makes something else of its frames."""
 
@@ -143,11 +66,8 @@ class SchemaReader(Protocol):
     def certain(self) -> Certain | None:
         """What reads values that are no Python objects; None: nothing does."""
 
-    def read_whole(self, values: Sequence[Any], /) -> pl.DataFrame | None:
-        """All of a batch, if every value is a good record of this schema, prefix included: else None."""
-
-    def read(self, bodies: Sequence[bytes], /, *, tried: bool = False) -> tuple[list[Part], list[RecordFailure]]:
-        """In any order; together all rows. `tried`: `read_whole` was, in vain."""
+    def read(self, bodies: Sequence[bytes], /) -> tuple[list[Part], list[RecordFailure]]:
+        """Parts in any order, which together are all good rows; and the bad ones."""
 
 
 class SchemaDecoder:
@@ -167,8 +87,6 @@ class SchemaDecoder:
         self._schemas = schemas
         self._written: dict[bytes, SchemaReader | RecordFailure] = {}
         """By what records begin with."""
-        self._usual: SchemaReader | None = None
-        """Of the last batch, if all of its records had one schema and were good."""
         self._most: SchemaReader | None = None
         """Of most records of the last batch."""
         self._bare: SchemaReader | None = None
@@ -194,11 +112,6 @@ class SchemaDecoder:
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded | WaitingForSchema:
         """Rows of the good values in order, and the bad ones."""
-        usual, self._usual = self._usual, None
-        frame = None if usual is None else usual.read_whole(values)
-        if frame is not None:
-            self._usual = usual
-            return Decoded(frame, ())
         parts: list[Part] = []
         failures: list[RecordFailure] = []
         groups = [(self._find(key), rows) for key, rows in self._grouped(values)]  # all schemas are asked for at once
@@ -216,8 +129,7 @@ class SchemaDecoder:
                 continue
             whole = len(rows) == len(values)
             bodies: Any = values if whole else [values[row] for row in rows]  # None is in a group of its own
-            read, bad = found.read(bodies, tried=whole and found is usual)
-            self._usual = found if whole and not bad else None
+            read, bad = found.read(bodies)
             parts += read if whole else [([rows[place] for place in places], frame) for places, frame in read]
             failures += [RecordFailure(rows[one.row], one.kind, one.message) for one in bad]
         return Decoded(merge_parts(parts, self._output), sorted(failures, key=attrgetter("row")))
@@ -284,10 +196,8 @@ class AvroDecoder(SchemaDecoder):
         output: Columns,
         options: FormatOptions,
         schemas: Schemas,
-        fast_rows_min: int = FAST_ROWS_MIN,
     ) -> None:
         self._declared = declared
-        self._rows_min = fast_rows_min
         self._reader = None if options.schema is None else parse_schema(options.schema)
         super().__init__(self._open_reader, output, options, schemas)
 
@@ -301,4 +211,4 @@ class AvroDecoder(SchemaDecoder):
             fields = tuple(field for field in self._reader.fields if field.name in declared)
             fitted = align(writer, msgspec.structs.replace(self._reader, fields=fields))
         _require_field(writer, fitted)
-        return WriterReader(writer, writer if fitted == writer else fitted, self._output, prefix, self._rows_min)
+        return WriterReader(writer, writer if fitted == writer else fitted, self._output, prefix)

@@ -1,4 +1,4 @@
-"""Records one by one with fastavro: the reference of the fast path (`fast.py`), and what decodes where it cannot.
+"""Records one by one with fastavro: what C leaves over, and the reference for what it reads.
 
 fastavro gets the schemas without their logical types, so that it gives what is on the wire, and what that means is
 said here: fastavro rounds decimals to their precision, and knows no nanoseconds.

@@ -1,8 +1,4 @@
-"""Batches of records as frames and back, by way of Polars' reader and writer of Avro container files (ADR 43).
-
-Records are put into one block of a container, or taken out of one. Of Polars' two directions only the writer is relied
-on: its reader takes bytes that are no Avro (any index of a union, integers that are too large, one record that is as
-many bytes short as the next is long), so who reads compares what comes out, written again, with what went in.
+"""Frames as batches of records, by way of Polars' writer of Avro container files (ADR 43).
 
 The writer puts an index in front of every value, as if all could be null, and takes no fixed types. So a column of
 random bytes, a *guard*, is put in front of each value that needs something else, and the guard is replaced together
@@ -15,27 +11,18 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
 import os
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
 from tidegate.formats.kinds.avro.schema import AvroType
 
-_SYNC: Final = b"tidegate-block--"
 _GUARD_BYTES: Final = 12
 _SHORT_BYTES: Final = 2
 _DRAWS_MAX: Final = 20
-_PADDING: Final = bytes(4096)
-"""After the records: a length that is wrong ends there rather than outside, which Polars reports on stderr."""
 _NULL, _VALUE = b"\0", b"\2"
 """The index of a union, null first."""
-
-
-class NotVectorised(Exception):
-    """A type that Polars cannot read or write."""
 
 
 def zigzag(value: int) -> bytes:
@@ -47,19 +34,6 @@ def zigzag(value: int) -> bytes:
         left >>= 7
     made.append(left)
     return bytes(made)
-
-
-def container_head(schema: Any) -> bytes:
-    """What a container file begins with."""
-    text = json.dumps(schema).encode()
-    name = b"avro.schema"
-    return b"".join((b"Obj\1", zigzag(1), zigzag(len(name)), name, zigzag(len(text)), text, b"\0", _SYNC))
-
-
-def read_block(head: bytes, count: int, data: bytes) -> pl.DataFrame:
-    """Records that follow each other. Raises whatever Polars raises."""
-    parts = (head, zigzag(count), zigzag(len(data) + len(_PADDING)), data, _PADDING, _SYNC)
-    return pl.read_avro(io.BytesIO(b"".join(parts)))
 
 
 def write_block(frame: pl.DataFrame) -> bytes:
@@ -98,18 +72,8 @@ class Wire:
     """
 
     def __init__(self, record: AvroType, prefix: bytes) -> None:
-        """Raises NotVectorised."""
         self._prefix = prefix
-        fields = _fields(record)
-        names = itertools.count()
-        ahead = {"name": "prefix", "type": {"type": "fixed", "name": "Prefix", "size": len(prefix)}}
-        described = [{"name": name, "type": _described(one, names)} for name, one in fields]
-        if not described:
-            raise NotVectorised("nothing is written")
-        self._head = container_head(
-            {"type": "record", "name": "Row", "fields": [ahead, *described] if prefix else described}
-        )
-        self._fields = fields
+        self._fields = _fields(record)
         self._draw()
 
     def _draw(self) -> None:
@@ -121,10 +85,6 @@ class Wire:
         self._end = _VALUE + zigzag(_GUARD_BYTES + len(self._prefix)) + row
         self._replaced = plan.replaced
         self._short, self._short_count = plan.short, plan.short_count
-
-    def read(self, bodies: Sequence[bytes]) -> pl.DataFrame:
-        """What may be the records of these bodies, at least one. Raises whatever Polars raises."""
-        return read_block(self._head, len(bodies), b"".join(bodies))
 
     def write(self, frame: pl.DataFrame) -> list[bytes]:
         """A body for each row, with the prefix."""
@@ -154,39 +114,6 @@ def _fields(record: AvroType) -> list[tuple[str, AvroType]]:
     return [(f"f{place}", field.type) for place, field in enumerate(record.fields) if field.type.kind != "null"]
 
 
-def wired(one: AvroType) -> AvroType:
-    """A type without the union around it. Raises NotVectorised for a union of several types."""
-    if one.kind == "union" and not one.nullable and one.chosen[0] < 0:
-        raise NotVectorised("a union of several types")
-    return one.bare
-
-
-def _described(one: AvroType, names: itertools.count[int]) -> Any:
-    """What Polars is to read: without logical types, enums as numbers, maps as arrays."""
-    inner = wired(one)
-    if inner.kind == "record":
-        fields = [{"name": name, "type": _described(each, names)} for name, each in _fields(inner)]
-        if not fields:
-            raise NotVectorised("a record without fields")
-        made: Any = {"type": "record", "name": f"N{next(names)}", "fields": fields}
-    elif inner.kind == "array" and inner.items is not None:
-        made = {"type": "array", "items": _described(inner.items, names)}
-    elif inner.kind == "map" and inner.items is not None:
-        entry = [{"name": "f0", "type": "string"}, {"name": "f1", "type": _described(inner.items, names)}]
-        made = {"type": "array", "items": {"type": "record", "name": f"N{next(names)}", "fields": entry}}
-    elif inner.kind == "fixed":
-        if not inner.size:
-            raise NotVectorised("a fixed type without bytes")
-        made = {"type": "fixed", "name": f"N{next(names)}", "size": inner.size}
-    elif inner.kind == "null":
-        raise NotVectorised("null alone")
-    else:
-        made = "int" if inner.kind == "enum" else inner.kind
-    if not one.nullable:
-        return made
-    return ["null" if branch.kind == "null" else made for branch in one.branches]
-
-
 class _Plan:
     """Columns for Polars' writer, and what is replaced in the bytes that it makes of them."""
 
@@ -207,7 +134,7 @@ class _Plan:
         """The columns of a value. `ahead`: the indexes that the writer puts in front of the first; `top`: it is there
         once in every row.
         """
-        inner = wired(one)
+        inner = one.bare
         index = _VALUE + zigzag(inner.size) if inner.kind == "fixed" else _VALUE
         if one.chosen[0] >= 0:
             return self._chosen(value, one, ahead, index)

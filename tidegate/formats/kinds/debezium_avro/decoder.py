@@ -17,7 +17,7 @@ from tidegate.formats.contract import Columns
 from tidegate.formats.failures import RecordFailure, describe_undeclared
 from tidegate.formats.in_memory import Certain
 from tidegate.formats.kinds.avro.columns import column_type
-from tidegate.formats.kinds.avro.decoder import FAST_ROWS_MIN, SchemaDecoder, WriterReader
+from tidegate.formats.kinds.avro.decoder import SchemaDecoder, WriterReader
 from tidegate.formats.kinds.avro.schema import NoDeclaredField
 from tidegate.formats.kinds.debezium import ADDED, DELETED, OP
 from tidegate.formats.kinds.debezium.decoder import KINDS
@@ -42,16 +42,14 @@ _OPS_AFTER: Final = [op for op, side in ROWS.items() if side == AFTER]
 """Of events that are about the row after them."""
 
 
-def change_decoder(
-    declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas, fast_rows_min: int = FAST_ROWS_MIN
-) -> SchemaDecoder:
+def change_decoder(declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> SchemaDecoder:
     """See Format.decoder."""
     kinds: list[tuple[str, DataType]] = []
     if options.row_kinds:
         kinds = [(ROW_KIND, TINYINT), *((f"{ROW_BEFORE}{name}", kind) for name, kind in _read(declared, output))]
 
     def open_reader(schema: SchemaText, prefix: bytes) -> ChangeReader:
-        return ChangeReader(schema, declared, output, options, prefix, fast_rows_min)
+        return ChangeReader(schema, declared, output, options, prefix)
 
     return SchemaDecoder(open_reader, [*output, *kinds], options, schemas)
 
@@ -72,7 +70,6 @@ class ChangeReader:
         output: Columns,
         options: FormatOptions,
         prefix: bytes,
-        rows_min: int,
     ) -> None:
         """Raises AvroRefusal."""
         event = parse_event(schema)
@@ -94,12 +91,7 @@ class ChangeReader:
         self._good = self._is_change(row.sides)
         read = project(event, row, own)
         columns = [(field.name, column_type(field.type, field.name)) for field in read.fields]
-        self._reader = WriterReader(plain(event), read, columns, prefix, rows_min)
-
-    @property
-    def fast(self) -> bool:
-        """Whether batches are read by Polars."""
-        return self._reader.fast is not None
+        self._reader = WriterReader(plain(event), read, columns, prefix)
 
     @property
     def certain(self) -> Certain | None:
@@ -107,17 +99,9 @@ class ChangeReader:
         events = self._reader.certain
         return None if events is None else _CertainChanges(events, self.changes)
 
-    def read_whole(self, values: Sequence[Any], /) -> pl.DataFrame | None:
+    def read(self, bodies: Sequence[bytes], /) -> tuple[list[Part], list[RecordFailure]]:
         """See SchemaReader."""
-        events = self._reader.read_whole(values)
-        if events is None:
-            return None
-        frame, bad = self.changes(events)
-        return None if bad else frame
-
-    def read(self, bodies: Sequence[bytes], /, *, tried: bool = False) -> tuple[list[Part], list[RecordFailure]]:
-        """See SchemaReader."""
-        parts, failures = self._reader.read(bodies, tried=tried)
+        parts, failures = self._reader.read(bodies)
         made: list[Part] = []
         for rows, events in parts:
             frame, bad = self.changes(events)

@@ -21,7 +21,6 @@ from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, M
 from tidegate.formats.columns import TIMESTAMP, make_decimals, polars_type
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.avro.columns import column_type
-from tidegate.formats.kinds.avro.fast import DecimalReader, without
 from tidegate.formats.kinds.avro.resolution import word_of
 from tidegate.formats.kinds.avro.schema import MICROS, AvroRefusal, AvroType
 from tidegate.formats.kinds.debezium.envelopes import (
@@ -32,6 +31,7 @@ from tidegate.formats.kinds.debezium.envelopes import (
 )
 from tidegate.formats.kinds.debezium.schemas import NAMED, UNITS, VARIABLE
 from tidegate.formats.kinds.debezium.values import UNITS_OF, read_date, read_local, scaled
+from tidegate.formats.kinds.debezium_avro.decimals import DecimalReader, without
 from tidegate.formats.kinds.debezium_avro.schemas import plain
 from tidegate.formats.kinds.json.reader import make_moments
 from tidegate.formats.kinds.json.types import (
