@@ -18,7 +18,7 @@ from tidegate.datatypes import BIGINT, STRING, DataType
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded, FormatRefusal
 from tidegate.formats.kinds.debezium import FORMAT
-from tidegate.formats.kinds.debezium.envelopes import (
+from tidegate.formats.kinds.debezium.envelope import (
     UNAVAILABLE,
     UNAVAILABLE_BASE64,
     UNAVAILABLE_NUMBERS,

@@ -13,7 +13,7 @@ from tests.formats.batches import messages_of
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.formats.contract import Decoded
 from tidegate.formats.kinds.debezium import FORMAT
-from tidegate.formats.kinds.debezium.envelopes import UNAVAILABLE
+from tidegate.formats.kinds.debezium.envelope import UNAVAILABLE
 from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.formats.schemas import FormatOptions, KnownSchemas
 from tidegate.sources.changes import spread_updates

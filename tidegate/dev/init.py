@@ -20,7 +20,7 @@ from tidegate.errors import TidegateError
 from tidegate.settings.counts import render_count
 
 if TYPE_CHECKING:  # with the library that it decodes with
-    from tidegate.formats.kinds.debezium.inference import Table
+    from tidegate.formats.kinds.debezium.json.inference import Table
 
 RECORDS: Final = 1000
 KEYS: Final = (TINYINT, SMALLINT, INT, BIGINT, STRING, DATE, TIMESTAMP, BOOLEAN)
@@ -81,7 +81,7 @@ def derive_draft(
     keys: Sequence[bytes | None] = (),
 ) -> Draft:
     """What the values of a topic's records say about it; the keys say something where they are change events."""
-    from tidegate.formats.kinds.debezium.inference import derive_table, find_key
+    from tidegate.formats.kinds.debezium.json.inference import derive_table, find_key
     from tidegate.formats.kinds.json.inference import derive_schema
     from tidegate.formats.kinds.json.reader import JsonDecoder
 

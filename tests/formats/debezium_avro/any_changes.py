@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import fastavro
 
-from tidegate.formats.kinds.debezium.envelopes import UNAVAILABLE
+from tidegate.formats.kinds.debezium.envelope import UNAVAILABLE
 from tidegate.formats.schemas import SchemaKind, SchemaText
 
 CONNECT: Final = "org.apache.kafka.connect.data."

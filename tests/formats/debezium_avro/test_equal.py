@@ -16,7 +16,7 @@ from tests.formats.debezium_avro.any_changes import Table, draw_event, draw_tabl
 from tests.formats.memory_batches import InMemory, Loaded
 from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.kinds.avro import decoder
-from tidegate.formats.kinds.debezium_avro.decoder import ChangeReader, change_decoder
+from tidegate.formats.kinds.debezium.avro.decoder import ChangeReader, change_decoder
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import FormatOptions, KnownSchemas
 from tidegate.settings.columns import derive_type

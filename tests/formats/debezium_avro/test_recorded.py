@@ -21,7 +21,7 @@ from tests.formats.batches import messages_of
 from tests.formats.test_debezium_recorded import left_of, newest, texts_of
 from tidegate.datatypes import Schema
 from tidegate.formats.contract import Decoded
-from tidegate.formats.kinds.debezium_avro.decoder import change_decoder
+from tidegate.formats.kinds.debezium.avro.decoder import change_decoder
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import FormatOptions, KnownSchemas, SchemaKind, SchemaText
 from tidegate.settings.columns import derive_type

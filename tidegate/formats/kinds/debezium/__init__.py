@@ -1,7 +1,7 @@
-"""Change events of Debezium in JSON: inserts, updates and deletes of a table's rows.
+"""Change events of Debezium: inserts, updates and deletes of a table's rows, and the format of those in JSON.
 
-`envelopes.py` takes events apart, `values.py` has the values that Debezium writes otherwise than JSON sources here read
-them, `decoder.py` puts both together. There is no writer: sinks write rows.
+`envelope.py` and `changes.py` hold for events in any encoding; `json` and `avro` read events and values of one. The
+format of events in Avro is `../debezium_avro.py`. There is no writer: sinks write rows.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ heartbeats and messages.
 
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:  # noqa: ARG002 - its own schemas are in its records
         """See Format."""
-        from tidegate.formats.kinds.debezium.decoder import ChangeDecoder
+        from tidegate.formats.kinds.debezium.json.decoder import ChangeDecoder
 
         return ChangeDecoder(declared, output, options)
 

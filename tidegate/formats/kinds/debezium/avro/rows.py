@@ -11,9 +11,9 @@ from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Columns
 from tidegate.formats.failures import RecordFailure
 from tidegate.formats.kinds.avro.columns import column_type
-from tidegate.formats.kinds.debezium.envelopes import DELETE, OP_FIELD, not_in_log
-from tidegate.formats.kinds.debezium_avro.schemas import AFTER, BEFORE, Row, plain
-from tidegate.formats.kinds.debezium_avro.values import Convert, find_conversion, find_unavailable
+from tidegate.formats.kinds.debezium.avro.schemas import AFTER, BEFORE, Row, plain
+from tidegate.formats.kinds.debezium.avro.values import Convert, find_conversion, find_unavailable
+from tidegate.formats.kinds.debezium.envelope import DELETE, OP_FIELD, not_in_log
 from tidegate.formats.schemas import FormatOptions
 
 Failed = dict[int, RecordFailure]

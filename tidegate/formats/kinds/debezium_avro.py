@@ -1,8 +1,4 @@
-"""Change events of Debezium in Avro, with schemas of a registry: what the format `debezium` makes of them in JSON.
-
-`schemas.py` is about an envelope's schema and Connect's names in it, `values.py` about what values mean, `rows.py`
-about the columns of a table, and `decoder.py` puts them together, around the decoder of `avro`.
-"""
+"""The format of Debezium's change events in Avro, with schemas of a registry; `debezium/avro` reads them."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ from tidegate.formats.kinds.avro import record_name
 from tidegate.formats.kinds.avro.columns import derive_record, nullable, schema_text
 from tidegate.formats.kinds.avro.schema import NAME, AvroField, AvroRefusal, AvroType
 from tidegate.formats.kinds.debezium import ADDED, DebeziumFormat
-from tidegate.formats.kinds.debezium.envelopes import OP_FIELD
-from tidegate.formats.kinds.debezium_avro.schemas import AFTER, BEFORE, parse_event, row_columns
+from tidegate.formats.kinds.debezium.avro.schemas import AFTER, BEFORE, parse_event, row_columns
+from tidegate.formats.kinds.debezium.envelope import OP_FIELD
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText
 
 _NAMES: Final = "tidegate"
@@ -112,7 +108,7 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; what 
         text = super().from_plain(value)
         if options.schema is None:
             return text
-        from tidegate.formats.kinds.debezium_avro.plain import event_of_json
+        from tidegate.formats.kinds.debezium.avro.plain import event_of_json
 
         try:
             return event_of_json(text, options.schema, options)
@@ -121,7 +117,7 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; what 
 
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
         """See Format."""
-        from tidegate.formats.kinds.debezium_avro.decoder import change_decoder
+        from tidegate.formats.kinds.debezium.avro.decoder import change_decoder
 
         return change_decoder(declared, output, options, schemas)
 

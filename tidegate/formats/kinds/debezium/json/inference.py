@@ -9,8 +9,9 @@ import msgspec
 
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.debezium import ADDED
-from tidegate.formats.kinds.debezium.envelopes import NoChange, read_change
-from tidegate.formats.kinds.debezium.schemas import read_types
+from tidegate.formats.kinds.debezium.envelope import NoChange
+from tidegate.formats.kinds.debezium.json.events import read_change
+from tidegate.formats.kinds.debezium.json.schemas import read_types
 from tidegate.formats.kinds.json.inference import Column, LeftOut, derive_schema, refused_column
 
 

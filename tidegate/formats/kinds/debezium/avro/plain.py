@@ -18,9 +18,9 @@ from tidegate.formats.kinds.avro.encoder import AvroEncoder
 from tidegate.formats.kinds.avro.members import has_several
 from tidegate.formats.kinds.avro.plain import PlainEncoder
 from tidegate.formats.kinds.avro.schema import AvroType, parse_schema, with_logical
-from tidegate.formats.kinds.debezium.envelopes import OP_FIELD
-from tidegate.formats.kinds.debezium.schemas import NAMED, UNITS
-from tidegate.formats.kinds.debezium_avro.schemas import AFTER, BEFORE, meaning
+from tidegate.formats.kinds.debezium.avro.schemas import AFTER, BEFORE, meaning
+from tidegate.formats.kinds.debezium.envelope import OP_FIELD
+from tidegate.formats.kinds.debezium.json.schemas import NAMED, UNITS
 from tidegate.formats.kinds.json.plain import record_of_json
 from tidegate.formats.schema_ids import prefix_of
 from tidegate.formats.schemas import FormatOptions, SchemaText

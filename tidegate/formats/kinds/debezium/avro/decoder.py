@@ -19,9 +19,11 @@ from tidegate.formats.in_memory import Certain
 from tidegate.formats.kinds.avro.columns import column_type
 from tidegate.formats.kinds.avro.decoder import SchemaDecoder, WriterReader
 from tidegate.formats.kinds.avro.schema import NoDeclaredField
-from tidegate.formats.kinds.debezium import ADDED, DELETED, OP
-from tidegate.formats.kinds.debezium.decoder import KINDS
-from tidegate.formats.kinds.debezium.envelopes import (
+from tidegate.formats.kinds.debezium import ADDED
+from tidegate.formats.kinds.debezium.avro.rows import Failed, TableRows
+from tidegate.formats.kinds.debezium.avro.schemas import AFTER, BEFORE, find_row, parse_event, plain, project
+from tidegate.formats.kinds.debezium.changes import make_frame
+from tidegate.formats.kinds.debezium.envelope import (
     DELETE,
     OP_FIELD,
     ROWS,
@@ -31,10 +33,8 @@ from tidegate.formats.kinds.debezium.envelopes import (
     lacks_before,
     no_row_before,
 )
-from tidegate.formats.kinds.debezium_avro.rows import Failed, TableRows
-from tidegate.formats.kinds.debezium_avro.schemas import AFTER, BEFORE, find_row, parse_event, plain, project
 from tidegate.formats.row_kinds import BEFORE as ROW_BEFORE
-from tidegate.formats.row_kinds import INSERT, ROW_KIND
+from tidegate.formats.row_kinds import ROW_KIND
 from tidegate.formats.schemas import FormatOptions, Schemas, SchemaText
 from tidegate.native.columns import Rows
 
@@ -80,10 +80,7 @@ class ChangeReader:
             raise NoDeclaredField("", f"a row: {describe_undeclared(row.fields, names)}")
         self._table = TableRows(row, own, output, options)
         self._output = [name for name, _ in output]
-        self._before = [
-            pl.Series(f"{ROW_BEFORE}{name}", [None], dtype=polars_type(kind)) for name, kind in _read(declared, output)
-        ]
-        """Of a change with no row before it."""
+        self._no_updates = [pl.Series(name, [], dtype=polars_type(kind)) for name, kind in _read(declared, output)]
         self._takes_back = options.row_kinds
         before, after = row.sides.get(BEFORE, {}), row.sides.get(AFTER, {})
         self._lacking = next((name for name, _ in own if name in after and name not in before), "")
@@ -148,24 +145,12 @@ class ChangeReader:
         for half in halves:
             table.find_unavailable(half, failed)
         rows, *before = [table.convert(half, failed) for half in halves]
-        added = [(ops == DELETE).alias(DELETED), ops.alias(OP)]
-        made = {one.name: one for one in (*rows, *added)}
-        columns = [made[name] for name in self._output]
-        if self._takes_back:
-            kinds = ops.replace_strict(KINDS, default=INSERT, return_dtype=pl.Int8())
-            columns += [kinds.alias(ROW_KIND), *self._spread(before, updates, events.height)]
-        frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=events.height)
+        found = {one.name: one for half in before for one in half}
+        taken_back = [found.get(one.name, one) for one in self._no_updates] if self._takes_back else None
+        frame = make_frame(rows, ops, self._output, taken_back)
         if failed:
             frame = frame.filter(~pl.int_range(pl.len()).is_in(sorted(failed)))
         return frame, failed
-
-    def _spread(self, before: Sequence[Sequence[pl.Series]], updates: pl.Series, height: int) -> list[pl.Series]:
-        """The rows before updates in the places of these, and NULL in all others."""
-        if not before or not self._before:
-            return [one.new_from_index(0, height) for one in self._before]
-        places = _NOWHERE.new_from_index(0, height).scatter(updates, range(len(updates)))
-        found = pl.DataFrame(before[0]).select_seq(pl.all().gather(pl.lit(places)).name.prefix(ROW_BEFORE))
-        return [found.get_column(one.name) for one in self._before]
 
 
 class _CertainChanges:
@@ -187,4 +172,3 @@ class _CertainChanges:
 
 
 _NONE: Final = pl.Series([], dtype=pl.UInt32())
-_NOWHERE: Final = pl.Series([None], dtype=pl.UInt32())

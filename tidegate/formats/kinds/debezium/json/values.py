@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tidegate.datatypes import DataType
-from tidegate.formats.kinds.debezium.schemas import NOTHING, Said
+from tidegate.formats.kinds.debezium.json.schemas import NOTHING, Said
 from tidegate.formats.kinds.json import types as json_types
 from tidegate.formats.kinds.json.types import (
     SCALARS,

@@ -1,4 +1,4 @@
-"""One change event: which row it has, and what it says of it. Pure."""
+"""Change events in JSON: which row one has, and what it says of it. Pure."""
 
 from __future__ import annotations
 
@@ -9,28 +9,24 @@ import msgspec
 
 from tidegate.datatypes import holds_kind
 from tidegate.formats.contract import Columns
-from tidegate.formats.failures import FailureKind, RecordFailure
+from tidegate.formats.kinds.debezium.envelope import (
+    DELETE,
+    ROWS,
+    UNAVAILABLE,
+    UNAVAILABLE_BASE64,
+    UNAVAILABLE_NUMBERS,
+    UNAVAILABLE_UUID,
+    UPDATE,
+    find_no_change,
+    incomplete,
+    lacks_before,
+    no_row_before,
+)
 
-UNAVAILABLE: Final = "__debezium_unavailable_value"
-"""Debezium's word for a value that it does not have (`unavailable.value.placeholder`)."""
-UNAVAILABLE_BASE64: Final = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
-"""The same in a column of bytes."""
-UNAVAILABLE_NUMBERS: Final = list(UNAVAILABLE.encode())
-"""The same in a column of arrays of whole numbers or dates: its bytes as numbers. (In one of decimals it is NULL.)"""
-UNAVAILABLE_UUID: Final = "b68a35a7-17ad-35b3-af2a-ae46edb4545a"
-"""The one element of such an array of UUIDs, made of it."""
 _PLACEHOLDERS: Final = (UNAVAILABLE, UNAVAILABLE_BASE64)
 _MARKS: Final = tuple(f'"{one}"'.encode() for one in _PLACEHOLDERS)
 _MARKS_OF_NUMBERS: Final = tuple(mark.join(map(str, UNAVAILABLE_NUMBERS)).encode() for mark in (",", ", "))
 _MARKS_OF_TEXTS: Final = (f'"{UNAVAILABLE_UUID}"'.encode(),)
-
-ROWS: Final = {"c": "after", "r": "after", "u": "after", "d": "before"}
-"""Where the row is, by `op`."""
-OP_FIELD: Final = "op"
-DELETE: Final = "d"
-UPDATE: Final = "u"
-_REMEDY: Final = "PostgreSQL writes it with `REPLICA IDENTITY FULL`, MySQL with `binlog_row_image=FULL`"
-_NO_ROW: Final = {"t": "truncates the table", "m": "is a logical message"}
 _NULL: Final = b"null"
 
 
@@ -61,19 +57,6 @@ class Change(msgspec.Struct, gc=False):
     """Of the record, where it is in it."""
 
 
-class NoChange(Exception):
-    """An event that is no insert, update or delete of a row."""
-
-    def __init__(self, kind: FailureKind, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
-
-    def at(self, row: int) -> RecordFailure:
-        """As a failure."""
-        return RecordFailure(row, self.kind, self.message)
-
-
 def read_change(value: bytes, lacking: Callable[[bytes, bytes], str | None] | None = None) -> Change:
     """Raises NoChange, and what msgspec raises for anything that is no JSON of this form.
 
@@ -82,7 +65,7 @@ def read_change(value: bytes, lacking: Callable[[bytes, bytes], str | None] | No
     event, top, schema = _DECODE(value), "$", b""
     if wrapped := bytes(event.payload):
         if event.op is not None:
-            raise _incomplete("the record has both `op` and `payload`", "$")
+            raise incomplete("the record has both `op` and `payload`", "$")
         schema = bytes(event.schema)
         event, top = _unwrap(wrapped), "$.payload"
     op = event.op or ""
@@ -97,33 +80,6 @@ def read_change(value: bytes, lacking: Callable[[bytes, bytes], str | None] | No
         change.before, change.place_before = bytes(event.before), f"{top}.before"
         _check_before(change, b"" if op == DELETE else row, lacking)
     return change
-
-
-def find_no_change(op: str | None, top: str, *, before: bool, after: bool) -> NoChange | None:
-    """Why an event is no change of a row, with a row in `before` and `after` or not; None: it is one.
-
-    :param top: what the names of fields begin with in places.
-    """
-    if op is None:
-        return _incomplete("the record has no `op`: it is no change event", top.removesuffix(".") or OP_FIELD)
-    place = ROWS.get(op)
-    if place is None:
-        what = _NO_ROW.get(op, "is unknown")
-        message = f"the event `{op[:20]}` {what}, and has no row - at `{top}{OP_FIELD}`"
-        return NoChange(FailureKind.UNSUPPORTED_CHANGE, message)
-    if not (before if op == DELETE else after):
-        return _incomplete(f"the event `{op}` has no row in `{place}`", f"{top}{place}")
-    return _incomplete("a delete has a row in `after`", f"{top}after") if op == DELETE and after else None
-
-
-def no_row_before(op: str, place: str) -> NoChange:
-    """Of a change that has to be taken back."""
-    return _incomplete(f"the event `{op}` has no row in `before`, which has to be taken back ({_REMEDY})", place)
-
-
-def lacks_before(field: str, place: str) -> NoChange:
-    """Of one whose row before it has not all columns."""
-    return _incomplete(f"the row in `before` has no `{field}`, and has to be taken back ({_REMEDY})", place)
 
 
 def _check_before(change: Change, after: bytes, lacking: Callable[[bytes, bytes], str | None]) -> None:
@@ -197,7 +153,7 @@ def _is_unavailable(value: Any) -> bool:
 
 def _unwrap(payload: bytes) -> _Event:
     if payload == _NULL:
-        raise _incomplete("`payload` is null", "$.payload")
+        raise incomplete("`payload` is null", "$.payload")
     try:
         return _DECODE(payload)
     except msgspec.ValidationError as error:
@@ -208,12 +164,3 @@ def place_below(message: str, place: str) -> str:
     """A reason whose place is below another one."""
     text, at, inner = message.rpartition(" - at `$")
     return f"{text}{at[:-1]}{place}{inner}" if at else f"{message} - at `{place}`"
-
-
-def not_in_log(place: str) -> NoChange:
-    """Of a change with a value that Debezium does not have."""
-    return _incomplete("the value was not in the database's log (`REPLICA IDENTITY FULL` puts it there)", place)
-
-
-def _incomplete(message: str, place: str) -> NoChange:
-    return NoChange(FailureKind.INCOMPLETE_CHANGE, f"{message} - at `{place}`")

@@ -23,16 +23,16 @@ from tidegate.formats.failures import FailureKind
 from tidegate.formats.kinds.avro.columns import column_type
 from tidegate.formats.kinds.avro.resolution import word_of
 from tidegate.formats.kinds.avro.schema import MICROS, AvroRefusal, AvroType
-from tidegate.formats.kinds.debezium.envelopes import (
+from tidegate.formats.kinds.debezium.avro.decimals import DecimalReader, without
+from tidegate.formats.kinds.debezium.avro.schemas import plain
+from tidegate.formats.kinds.debezium.envelope import (
     UNAVAILABLE,
     UNAVAILABLE_BASE64,
     UNAVAILABLE_NUMBERS,
     UNAVAILABLE_UUID,
 )
-from tidegate.formats.kinds.debezium.schemas import NAMED, UNITS, VARIABLE
-from tidegate.formats.kinds.debezium.values import UNITS_OF, read_date, read_local, scaled
-from tidegate.formats.kinds.debezium_avro.decimals import DecimalReader, without
-from tidegate.formats.kinds.debezium_avro.schemas import plain
+from tidegate.formats.kinds.debezium.json.schemas import NAMED, UNITS, VARIABLE
+from tidegate.formats.kinds.debezium.json.values import UNITS_OF, read_date, read_local, scaled
 from tidegate.formats.kinds.json.reader import make_moments
 from tidegate.formats.kinds.json.types import (
     DOES_NOT_FIT,

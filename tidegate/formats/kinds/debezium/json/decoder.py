@@ -12,24 +12,20 @@ import polars as pl
 
 from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.failures import RecordFailure
-from tidegate.formats.kinds.debezium import ADDED, DELETED, OP
-from tidegate.formats.kinds.debezium.envelopes import (
-    DELETE,
-    UPDATE,
+from tidegate.formats.kinds.debezium import ADDED, OP
+from tidegate.formats.kinds.debezium.changes import make_frame
+from tidegate.formats.kinds.debezium.envelope import NoChange, not_in_log
+from tidegate.formats.kinds.debezium.json.events import (
     Change,
-    NoChange,
     find_lacking,
     find_unavailable,
     marks_of,
-    not_in_log,
     place_below,
     read_change,
 )
-from tidegate.formats.kinds.debezium.schemas import Said, read_said
-from tidegate.formats.kinds.debezium.values import own_types
+from tidegate.formats.kinds.debezium.json.schemas import Said, read_said
+from tidegate.formats.kinds.debezium.json.values import own_types
 from tidegate.formats.kinds.json.reader import JsonDecoder, explain_failure
-from tidegate.formats.row_kinds import BEFORE, INSERT, ROW_KIND, UPDATE_AFTER
-from tidegate.formats.row_kinds import DELETE as DELETED_ROW
 from tidegate.formats.schemas import FormatOptions
 
 T = TypeVar("T")
@@ -43,7 +39,6 @@ _REWORDED: Final = {
 """By how a reason begins: msgspec names what may stand in a record, people look for the type of their column."""
 SCHEMAS_MAX: Final = 64
 """Schemas of one topic's records that are known at a time; a table has a few in its life."""
-KINDS: Final = {UPDATE: UPDATE_AFTER, DELETE: DELETED_ROW}
 
 
 class ChangeDecoder:
@@ -81,14 +76,17 @@ class ChangeDecoder:
         failures += [_placed(one, changes[one.row].place, places[one.row]) for one in bad]
         if failed:
             changes, places = _without(changes, failed), _without(places, failed)
+        before = None
         if self._lacking is not None:
-            frame, changes = self._with_before(frame, changes, places, failures)
-        return Decoded(self._with_added(frame, changes), sorted(failures, key=attrgetter("row")))
+            frame, changes, before = self._read_before(frame, changes, places, failures)
+        ops = pl.Series(OP, [change.op for change in changes], dtype=pl.String)
+        made = make_frame(frame.get_columns(), ops, self._output, before)
+        return Decoded(made, sorted(failures, key=attrgetter("row")))
 
-    def _with_before(
+    def _read_before(
         self, frame: pl.DataFrame, changes: list[Change], places: list[int], failures: list[RecordFailure]
-    ) -> tuple[pl.DataFrame, list[Change]]:
-        """With the kinds of the rows, and the rows before updates; a change fails with either row."""
+    ) -> tuple[pl.DataFrame, list[Change], list[pl.Series]]:
+        """Reads the rows before updates; a change fails with either row."""
         updates = [index for index, change in enumerate(changes) if change.before]
         changed = [changes[index] for index in updates]
         before, bad = self._decode_rows(changed, [one.before for one in changed])
@@ -97,11 +95,7 @@ class ChangeDecoder:
             failed = {updates[one.row] for one in bad}
             changes = _without(changes, failed)
             frame = frame[_without(range(frame.height), failed)]
-        found = iter(range(before.height))
-        spread = pl.Series([next(found) if change.before else None for change in changes], dtype=pl.UInt32)
-        kinds = pl.Series(ROW_KIND, [KINDS.get(change.op, INSERT) for change in changes], dtype=pl.Int8)
-        columns = [column.gather(spread).alias(f"{BEFORE}{column.name}") for column in before.get_columns()]
-        return pl.DataFrame([*frame.get_columns(), kinds, *columns]), changes
+        return frame, changes, before.get_columns()
 
     def _decode_rows(
         self, changes: Sequence[Change], rows: Sequence[bytes]
@@ -150,17 +144,6 @@ class ChangeDecoder:
             self._schema = change.schema
             return change
         return not_in_log(f"{place}.{lacking}").at(row)
-
-    def _with_added(self, frame: pl.DataFrame, changes: Sequence[Change]) -> pl.DataFrame:
-        own = [name for name in frame.columns if name == ROW_KIND or name.startswith(BEFORE)]
-        if not (self._output or own):
-            return pl.DataFrame(height=len(changes))
-        added = [
-            pl.Series(DELETED, [change.op == DELETE for change in changes], dtype=pl.Boolean),
-            pl.Series(OP, [change.op for change in changes], dtype=pl.String),
-        ]
-        wanted = [one for one in added if one.name in self._output]
-        return pl.DataFrame([*frame.get_columns(), *wanted]).select(*self._output, *own)
 
 
 def _without(values: Sequence[T], failed: set[int]) -> list[T]:
