@@ -12,7 +12,8 @@ import pytest
 from tidegate.ids import TopicPartition
 from tidegate.simulation.oracle import History, check_committed, check_output, count_releases, has_come_out
 from tidegate.simulation.releases import CHANGES
-from tidegate.simulation.workload import BAD, LETTERS, InputRecord, Workload, draw_workload
+from tidegate.simulation.shapes.running import Letters
+from tidegate.simulation.workload import InputRecord, Workload, draw_workload
 
 WORKLOAD = msgspec.structs.replace(draw_workload(1), topology="both", exactly_once=True, changed="")
 CHAIN = msgspec.structs.replace(WORKLOAD, topology="chain")
@@ -234,9 +235,9 @@ def test_other_totals_go_on_when_one_is_added() -> None:
 # -- dead letters ------------------------------------------------------------------------------------------------------
 
 
-LETTERED = msgspec.structs.replace(WORKLOAD, topology=LETTERS)
+LETTERED = msgspec.structs.replace(WORKLOAD, topology="letters")
 FAILING = [
-    InputRecord(TopicPartition("orders", 0), number, "c0", "s0", 1, 100, "paid", bad=BAD.get(number % 7, ""))
+    InputRecord(TopicPartition("orders", 0), number, "c0", "s0", 1, 100, "paid", bad=Letters.bad.get(number % 7, ""))
     for number in range(20)
 ]
 """3, 10 and 17 fail in the source, 5, 12 and 19 in a step."""

@@ -7,10 +7,9 @@ import pytest
 
 from tidegate.simulation.campaign import quiet, tell
 from tidegate.simulation.draw import draw_schedule
-from tidegate.simulation.workload import LETTERS
 from tidegate.simulation.world import Schedule, play
 
-SCHEDULES = {LETTERS: 12, "halves": 5}
+SCHEDULES = {"letters": 12, "halves": 5}
 
 
 def schedules() -> list[Schedule]:

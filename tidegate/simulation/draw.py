@@ -12,7 +12,7 @@ from tidegate.simulation.chance import generator
 from tidegate.simulation.faults import Fault
 from tidegate.simulation.life import Life
 from tidegate.simulation.stories import tell_story
-from tidegate.simulation.workload import MOST_SUBTASKS, OUTPUTS, Workload, draw_workload
+from tidegate.simulation.workload import MOST_SUBTASKS, Workload, draw_workload
 from tidegate.simulation.world import Schedule
 
 KINDS: Final = 0.5
@@ -108,7 +108,7 @@ def draw_schedule(seed: int) -> Schedule:
     faults = tell_story(seed, workload, faults, end_s, from_the_start=life.quiet == 0)
     if workload.windows is not None:
         faults = (*faults, *_draw_rescales(seed, workload, end_s))
-    if workload.shape is not None and workload.shape.forgetful:
+    if workload.shape.forgetful:
         faults = _draw_retentions(seed, faults, end_s)
     faults = (*faults, *_draw_hurries(seed, end_s), *_draw_taken(seed, end_s))
     last_s = max((fault.at_s for fault in faults if fault.at_s is not None), default=0.0)
@@ -274,7 +274,7 @@ def _coordinator_away(draw: random.Random, _workload: Workload, end_s: float) ->
 
 
 def _leader_away(draw: random.Random, workload: Workload, end_s: float) -> Fault:
-    place = f"{draw.choice(OUTPUTS[workload.topology])}/{draw.randrange(workload.partitions)}"
+    place = f"{draw.choice(workload.shape.topics)}/{draw.randrange(workload.partitions)}"
     return Fault(kind="leader-away", at_s=_at_moment(draw, end_s), target=place, seconds=_seconds(draw, 0.1, 2.0))
 
 

@@ -18,7 +18,7 @@ from tidegate.simulation.chance import generator
 from tidegate.simulation.model_broker.codes import COORDINATOR_RETRY, RequestRefused
 from tidegate.simulation.model_broker.log import Record, Stamp
 from tidegate.simulation.timing import STEADY_S, EventTimes
-from tidegate.simulation.workload import BAD, INPUTS, LETTERS, SLOW_PACE, InputRecord
+from tidegate.simulation.workload import SLOW_PACE, InputRecord
 
 if TYPE_CHECKING:
     from tidegate.simulation.world import World
@@ -48,7 +48,7 @@ class Feed:
         """In the order of their arrival."""
         self._world = world
         self._workload = world.schedule.workload
-        self._topics = INPUTS[self._workload.topology]
+        self._topics = self._workload.shape.inputs
         self._partitions = dict.fromkeys(self._topics, self._workload.partitions)
         self._draw = generator(world.schedule.seed, "records")
         self._noise = generator(world.schedule.seed, "noise")
@@ -104,7 +104,7 @@ class Feed:
         now_ms = self._world.kernel.clock.now_ms()
         by_place: dict[TopicPartition, list[Record]] = defaultdict(list)
         for record in new:
-            by_place[record.place].append(self._dress(record, now_ms))
+            by_place[record.place].append(self._workload.shape.dress(record, now_ms))
         for place, batch in by_place.items():
             base = self._world.broker.produce(now_ms, place, batch)
             numbers = [record.id for record in new if record.place == place]
@@ -113,12 +113,6 @@ class Feed:
         for record in new:
             if record.at is not None:
                 self.highest[record.place] = max(self.highest.get(record.place, record.at), record.at)
-
-    def _dress(self, record: InputRecord, now_ms: int) -> Record:
-        shape = self._workload.shape
-        if shape is not None:
-            return shape.dress(record, now_ms)
-        return Record(record.customer.encode(), record.value, now_ms)
 
     def _close_windows(self, times: EventTimes) -> None:
         """A record far ahead in every partition that is waited for."""
@@ -138,7 +132,7 @@ class Feed:
         waiting = self._count_appended() - self._world.processed_count
         if self._workload.growing and self._growth.random() < GROWTH:
             topic = self._growth.choice(self._topics)
-            if self._workload.shape is not None and self._workload.shape.new_topics:
+            if self._workload.shape.new_topics:
                 self._add_topic(topic)
             else:
                 self._grow(topic)
@@ -218,7 +212,7 @@ class Feed:
             kernel = self._world.kernel
             place = wanted or self._times.choose(_places_of(topic, self._partitions[topic]), kernel.now)
             at = self._times.next_ms(place, kernel.clock.now_ms())
-        elif workload.shape is not None:
+        else:
             at = workload.shape.time_of(number, self._world.kernel.clock.now_ms())
         record = InputRecord(
             place=place,
@@ -231,7 +225,7 @@ class Feed:
             at=at,
             arrived_s=self._world.kernel.now,
         )
-        bad = BAD.get(number % 7, "") if workload.topology == LETTERS else ""
+        bad = workload.shape.bad.get(number % 7, "")
         much = {"quantity": 4, "price_cents": 1 << 62} if bad == "step" else {}
         return msgspec.structs.replace(record, bad=bad, **much) if bad else record
 

@@ -10,8 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.formats.letters import ORIGINAL, UNREAD
+from tidegate.simulation.shapes.running import HALVES
+from tidegate.simulation.shapes.shape import DEAD_TOPIC
 from tidegate.simulation.windows import WINDOW_TOPICS, name_of
-from tidegate.simulation.workload import DEAD_TOPIC, HALVES, OUTPUTS, InputRecord, Workload
+from tidegate.simulation.workload import InputRecord, Workload
 
 SHOWN: Final = 6
 
@@ -73,7 +75,7 @@ def _record_of(topic: str, row: Row) -> int:
 
 def topics_of_records(workload: Workload) -> list[str]:
     """Outputs whose rows are each made from one record; the oracle of the others is in `windows.py`."""
-    return [topic for topic in OUTPUTS[workload.topology] if topic not in WINDOW_TOPICS]
+    return [topic for topic in workload.shape.topics if topic not in WINDOW_TOPICS]
 
 
 def derive_wanted(topic: str, records: Sequence[InputRecord], done: frozenset[int]) -> dict[int, InputRecord]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 import msgspec
@@ -14,26 +14,25 @@ from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import RequestRefused
 from tidegate.simulation.model_broker.log import Record
 from tidegate.simulation.oracle import History, id_of
-from tidegate.simulation.shapes.shape import Shape, read_content
-from tidegate.simulation.workload import DEAD_TOPIC
+from tidegate.simulation.shapes.shape import DEAD_TOPIC, DerivedShape, Shape, read_content
 
 FETCH_MAX: Final = 1_000_000
 
 
 class Outputs:
-    """Readers of all partitions of `topics`."""
+    """Readers of all partitions of the topics of a shape."""
 
     def __init__(
         self,
         broker: ModelBroker,
-        topics: Sequence[str],
+        shape: Shape,
         partitions: int,
         on_row: Callable[[str, Any], None] | None = None,
-        shape: Shape | None = None,
     ) -> None:
         self._broker = broker
         self._shape = shape
         self._on_row = on_row
+        topics = shape.topics
         self.places = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
         self.ids: dict[str, set[Hashable]] = {topic: set() for topic in topics}
         """Topic -> records, or windows, that have come out since somebody went back last."""
@@ -72,7 +71,7 @@ class Outputs:
 
     def _read(self, place: TopicPartition, offset: int, record: Record) -> tuple[Any, Hashable]:
         """What a record says, and its name."""
-        if self._shape is not None:
+        if isinstance(self._shape, DerivedShape):
             content = read_content(record)
             return content, self._shape.name_of(place.topic, content)
         row = _row_of(place, offset, record)

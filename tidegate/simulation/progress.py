@@ -10,7 +10,6 @@ from tidegate.coordinator.recovery import merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.simulation.lateness import Reading
 from tidegate.simulation.windows import WINDOW_TOPICS, Name, WindowOracle, name_of, names_in, read_ms
-from tidegate.simulation.workload import OUTPUTS
 
 if TYPE_CHECKING:
     from tidegate.ids import TopicPartition
@@ -58,7 +57,7 @@ class Progress:
         if any(part.watermarks for part in checkpoint.positions):
             reach.note("restores with watermarks")
         processed, records = self._find_processed(checkpoint), self._world.feed.records
-        for topic in [topic for topic in OUTPUTS[self._world.schedule.workload.topology] if topic in WINDOW_TOPICS]:
+        for topic in [topic for topic in self._world.schedule.workload.shape.outputs if topic in WINDOW_TOPICS]:
             begun = {name for number in processed for name in names_in(topic, records[number], self._timing)}
             self._open[topic] = names = {name for name in begun if name not in self._world.outputs.ever[topic]}
             reach.note("restores with open windows", int(bool(names)))

@@ -12,7 +12,7 @@ from typing import Final
 
 from tidegate.simulation.chance import generator
 from tidegate.simulation.faults import Fault
-from tidegate.simulation.workload import OUTPUTS, Workload
+from tidegate.simulation.workload import Workload
 
 TOLD: Final = 0.4
 """In this part of the schedules."""
@@ -69,7 +69,7 @@ def _fenced_while_a_leader_is_away(draw: random.Random, workload: Workload, at_s
     """An attempt fails, and Kafka aborts what it had open: without a marker where there is no leader, and again when
     the answer is lost (ADR 15).
     """
-    topic = draw.choice(OUTPUTS[workload.topology])
+    topic = draw.choice(workload.shape.topics)
     places = [f"{topic}/{number}" for number in range(workload.partitions)]
     away = [
         Fault(kind="leader-away", at_s=at_s, target=place, seconds=_moment(draw, 1.0, 0.0, 2.0)) for place in places

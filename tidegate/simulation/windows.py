@@ -17,8 +17,9 @@ import msgspec
 
 from tidegate.simulation.lateness import NEVER, Fate, Reading, begins_of, derive_limits, passed_by, time_of
 from tidegate.simulation.sessions import Session, derive_early, derive_sessions
+from tidegate.simulation.shapes.windowed import WIDE
 from tidegate.simulation.timing import Timing, day_of, derive_ms
-from tidegate.simulation.workload import MOST_SUBTASKS, OUTPUTS, WIDE, InputRecord, Workload
+from tidegate.simulation.workload import MOST_SUBTASKS, InputRecord, Workload
 
 SHOWN: Final = 6
 CHOICES_MAX: Final = 10
@@ -127,7 +128,7 @@ class WindowOracle:
     @property
     def topics(self) -> list[str]:
         """Those of windows."""
-        return [topic for topic in OUTPUTS[self._workload.topology] if topic in WINDOW_TOPICS]
+        return [topic for topic in self._workload.shape.outputs if topic in WINDOW_TOPICS]
 
     def fate(self, topic: str, record: InputRecord, name: Name) -> Fate:
         """Of a record in one of its windows. What a window of windows is made of may have been late before it."""

@@ -1,8 +1,7 @@
-"""What a schedule processes: pipelines of a fixed set, and how much arrives when; drawn from a seed."""
+"""What a schedule processes: the shape of its pipeline, and how much arrives when; drawn from a seed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -15,75 +14,20 @@ from tidegate.plan.graph import Plan
 from tidegate.simulation.chance import generator
 from tidegate.simulation.releases import CHANGES, release
 from tidegate.simulation.renames import rename_steps
-from tidegate.simulation.shapes.keyed import Best, Dedup, Expiring, Last
-from tidegate.simulation.shapes.shape import SCHEMA, TIMED_SCHEMA, Shape
-from tidegate.simulation.shapes.stateless import Calls, LostInput, NewTopics, Spread
+from tidegate.simulation.shapes.registry import COMMON, RARE, SHAPES, WINDOWED
+from tidegate.simulation.shapes.shape import DEAD_TOPIC, SCHEMA, TIMED_SCHEMA, Shape
 from tidegate.simulation.timing import Timing, draw_lulls, draw_more, draw_timing
 
 MOST_SUBTASKS: Final = 3
 """Of a vertex, also after it was rescaled."""
-SHAPES: Final[Mapping[str, Shape]] = {
-    "spread": Spread(),
-    "calls": Calls(),
-    "new-topics": NewTopics(),
-    "lost-input": LostInput(),
-    "dedup": Dedup(),
-    "last": Last(),
-    "best": Best(),
-    "expiring": Expiring(),
-}
-"""Topologies whose whole output is said in advance."""
-INPUTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "stateless": ("orders",),
-    "totals": ("orders",),
-    "both": ("orders",),
-    "union": ("orders", "returns"),
-    "chain": ("orders",),
-    "windows": ("orders",),
-    "union-windows": ("orders", "returns"),
-    "chain-windows": ("orders",),
-    "wide-windows": ("orders",),
-    "session-windows": ("orders",),
-    "letters": ("orders",),
-    "halves": ("orders",),
-    **{name: shape.inputs for name, shape in SHAPES.items()},
-}
-"""Topology -> its input topics."""
-OUTPUTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "stateless": ("paid",),
-    "totals": ("sums",),
-    "both": ("paid", "sums"),
-    "union": ("paid", "sums"),
-    "chain": ("sums", "customers"),
-    "windows": ("windows",),
-    "union-windows": ("paid", "windows"),
-    "chain-windows": ("visited",),
-    "wide-windows": ("parts", "wide"),
-    "session-windows": ("sessions",),
-    "letters": ("paid", "dead"),
-    "halves": ("even", "odd"),
-    **{name: shape.outputs for name, shape in SHAPES.items()},
-}
-LETTERS: Final = "letters"
-"""The topology with bad records."""
-HALVES: Final = {"even": 0, "odd": 1}
-"""The topics of the topology with one sink of two, and the remainder of the ids in each; no seed draws it."""
-DEAD_TOPIC: Final = "dead"
-BAD: Final = {3: "source", 5: "step"}
-"""Of every seven records."""
-WINDOWED: Final = ("windows", "union-windows", "chain-windows", "wide-windows", "session-windows")
-"""Topologies with event time: one window, one over a union, one after another exchange, one after another window, and
-sessions."""
 WINDOWS: Final = 0.3
 """This part of the schedules has one of them."""
 SHAPED: Final = 0.2
-"""And of those without windows this part has a shape, or letters."""
+"""And of those without windows this part has one of the rare shapes."""
 MORE_TIMING: Final = 0.2
 """Of the schedules with windows this part has early results, a time zone, or a watermark that follows the clock."""
 EARLY_SESSIONS: Final = 0.4
 """And of those with early results this part has sessions."""
-WIDE: Final = 3
-"""Windows over windows are so many times as large."""
 RENAMED: Final = 0.15
 """In this part of the schedules each daemon is started with other names of steps."""
 CHANGED: Final = 0.2
@@ -109,75 +53,12 @@ PATIENT_MS: Final = 10_000
 SLOW_GAP_S: Final = 0.2
 """They get so much time at least between two bursts: nobody keeps up with more than can be processed."""
 
-_STEPS: Final[list[dict[str, Any]]] = [
-    {"name": "good", "from": "input", "where": "status = 'paid'"},
-    {
-        "name": "priced",
-        "from": "good",
-        "select": {"id": "id", "customer": "customer", "total_cents": "quantity * price_cents"},
-    },
-    {
-        "name": "totals",
-        "from": "input",
-        "key": "sku",
-        "aggregate": {
-            "orders": "count(*)",
-            "revenue_cents": "sum(quantity * price_cents)",
-            "last_id": "last(id)",
-            "customer": "last(customer)",
-        },
-    },
-    {
-        "name": "visits",
-        "from": "totals",
-        "key": "customer",
-        "aggregate": {"orders": "count(*)", "last_id": "last(last_id)"},
-    },
-]
-_WINDOW_OF_RECORDS: Final = {
-    "orders": "count(*)",
-    "revenue_cents": "sum(quantity * price_cents)",
-    "id_sum": "sum(id)",
-    "first_id": "min(id)",
-    "last_id": "max(id)",
-}
-_WINDOW_OF_TOTALS: Final = {
-    "orders": "count(*)",
-    "revenue_cents": "sum(cents)",
-    "id_sum": "sum(id)",
-    "first_id": "min(id)",
-    "last_id": "max(id)",
-}
-_WINDOW_OF_WINDOWS: Final = {
-    "parts": "count(*)",
-    "orders": "sum(orders)",
-    "revenue_cents": "sum(revenue_cents)",
-    "id_sum": "sum(id_sum)",
-    "first_id": "min(first_id)",
-    "last_id": "max(last_id)",
-}
-_SINKS: Final = {
-    "paid": {"from": "priced", "topic": "paid", "format": "json", "key": "customer"},
-    "sums": {"from": "totals", "topic": "sums", "format": "json", "key": "sku"},
-    "even": {
-        "from": "priced",
-        "topic": {"expression": "if(id % 2 = 0, 'even', 'odd')", "allow": list(HALVES)},
-        "format": "json",
-        "key": "customer",
-    },
-    "customers": {"from": "visits", "topic": "customers", "format": "json", "key": "customer"},
-    "windows": {"from": "per_sku", "topic": "windows", "format": "json", "key": "sku"},
-    "visited": {"from": "per_customer", "topic": "visited", "format": "json", "key": "customer"},
-    "parts": {"from": "per_both", "topic": "parts", "format": "json", "key": "sku"},
-    "sessions": {"from": "per_session", "topic": "sessions", "format": "json", "key": "sku"},
-    "wide": {"from": "per_part", "topic": "wide", "format": "json", "key": "customer"},
-}
-
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """Everything of a schedule but its life and its faults."""
 
     topology: str
+    """Name of its shape."""
     parallelism: int
     partitions: int
     """Of every topic."""
@@ -234,12 +115,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def windows(self) -> Timing | None:
         """`timing`, where it counts."""
-        return self.timing if self.topology in WINDOWED else None
+        return self.timing if self.shape.windowed else None
 
     @property
-    def shape(self) -> Shape | None:
-        """Where the whole output is said in advance."""
-        return SHAPES.get(self.topology)
+    def shape(self) -> Shape:
+        """The pipeline and its records."""
+        return SHAPES[self.topology]
 
 
 class InputRecord(msgspec.Struct, frozen=True):
@@ -275,7 +156,7 @@ def draw_workload(seed: int) -> Workload:
         timing = draw_lulls(generator(seed, "lulls"), workload.windows)
         workload = msgspec.structs.replace(workload, timing=timing, partitions=timing.least(workload.partitions))
     draw = generator(seed, "changed steps")
-    if not workload.exactly_once or "sums" not in OUTPUTS[workload.topology] or draw.random() >= CHANGED:
+    if not workload.exactly_once or "sums" not in workload.shape.outputs or draw.random() >= CHANGED:
         return workload
     return msgspec.structs.replace(workload, changed=draw.choice(CHANGES))
 
@@ -320,12 +201,11 @@ def _draw_shape(seed: int, workload: Workload) -> Workload:
     draw = generator(seed, "topology shape kind")
     if draw.random() >= SHAPED:
         return workload
-    workload = msgspec.structs.replace(workload, topology=draw.choice((*SHAPES, LETTERS)))
-    shape = workload.shape
-    if shape is None:
-        return workload
+    topology = draw.choice(RARE)
+    shape = SHAPES[topology]
     return msgspec.structs.replace(
         workload,
+        topology=topology,
         exactly_once=workload.exactly_once or shape.exactly_once,
         growing=(workload.growing or shape.new_topics) and shape.growing,
         bounded=workload.bounded and shape.bounded,
@@ -348,7 +228,7 @@ def _draw_without_windows(seed: int) -> Workload:
     wave = draw.randint(30, 80) if slow else draw.randint(15, 40)
     interval_ms = max(draw.choice((50, 100, 150, 250, 400)), SLOW_INTERVAL_MS[slot_pace] if slow else 0)
     return Workload(
-        topology=draw.choice(("stateless", "totals", "both", "union", "chain", "chain", "chain")),
+        topology=draw.choice(COMMON),
         parallelism=draw.choice((1, 2, 2, 2, MOST_SUBTASKS)),
         partitions=draw.randint(1, 4),
         backlog=draw.choice((0, 5, draw.randint(10, 40))),
@@ -406,15 +286,15 @@ def plan_of(
 def _document(
     topology: str, parallelism: int, exactly_once: bool, bounded: bool, from_latest: bool, timing: Timing | None
 ) -> dict[str, Any]:
-    inputs, shape = INPUTS[topology], SHAPES.get(topology)
+    shape = SHAPES[topology]
     source: dict[str, Any] = {
         "format": "json",
-        "schema": SCHEMA if timing is None else TIMED_SCHEMA,
+        "schema": shape.schema,
         "start": "latest" if from_latest else "earliest",
         "until": "latest" if bounded else "never",
-        "bad_records": "dead-letter" if topology == LETTERS else "fail",
+        "bad_records": "fail",
         **({} if timing is None else _event_time(timing)),
-        **({} if shape is None else {"schema": shape.schema, **shape.source}),
+        **shape.source,
     }
     document = {
         "version": 1,
@@ -426,75 +306,15 @@ def _document(
             "interval": "1s",
             "mode": "exactly-once" if exactly_once else "at-least-once",
         },
-        "sources": {name: source if "pattern" in source else {"topic": name, **source} for name in inputs},
-        "steps": _steps(inputs, timing) if shape is None else shape.steps,
-        "sinks": _sinks(topology, shape),
+        "sources": {name: source if "pattern" in source else {"topic": name, **source} for name in shape.inputs},
+        "steps": shape.steps_with(timing),
+        "sinks": shape.sinks,
     }
-    if topology == LETTERS:
+    if shape.bad:
         document["dead_letters"] = {"topic": DEAD_TOPIC, "max_per_minute": "unlimited"}
     return document
-
-
-def _sinks(topology: str, shape: Shape | None) -> dict[str, Any]:
-    if shape is not None:
-        return {f"to_{topic}": {"topic": topic, **sink} for topic, sink in shape.sinks.items()}
-    return {name: _SINKS[name] for name in OUTPUTS[topology] if name in _SINKS}
-
-
-def _steps(inputs: Sequence[str], timing: Timing | None) -> list[dict[str, Any]]:
-    return [
-        {**step, "from": list(inputs) if len(inputs) > 1 else inputs[0]} if step["from"] == "input" else step
-        for step in [*_STEPS, *(_window_steps(timing) if timing is not None else [])]
-    ]
 
 
 def _event_time(timing: Timing) -> dict[str, Any]:
     idle: Any = {"advance": "wall-clock"} if timing.by_clock else timing.idle
     return {"event_time": "at", "watermark": {"delay": f"{timing.delay_ms}ms", "idle": idle}}
-
-
-def _window_steps(timing: Timing) -> list[dict[str, Any]]:
-    size = f"{timing.size_ms}ms"
-    window = {"tumbling": size} if timing.every_ms is None else {"sliding": size, "every": f"{timing.every_ms}ms"}
-    if timing.zone:
-        window = {"tumbling": "1d", "time_zone": timing.zone}
-    early = {"emit": {"every": f"{timing.early_ms}ms"}} if timing.early_ms else {}
-    late = {"allowed_lateness": f"{timing.allowed_ms}ms"} if timing.allowed_ms else {}
-    wide = {"tumbling": f"{WIDE * timing.size_ms}ms"}
-    each = {"id": "last(id)", "customer": "last(customer)", "cents": "last(quantity * price_cents)"}
-    return [
-        {
-            "name": "per_sku",
-            "from": "input",
-            "key": "sku",
-            "window": window,
-            "aggregate": _WINDOW_OF_RECORDS,
-            **late,
-            **early,
-        },
-        {"name": "each", "from": "input", "key": "sku", "aggregate": each},
-        {
-            "name": "per_customer",
-            "from": "each",
-            "key": "customer",
-            "window": window,
-            "aggregate": _WINDOW_OF_TOTALS,
-            **late,
-        },
-        {
-            "name": "per_both",
-            "from": "input",
-            "key": ["sku", "customer"],
-            "window": window,
-            "aggregate": _WINDOW_OF_RECORDS,
-        },
-        {
-            "name": "per_session",
-            "from": "input",
-            "key": "sku",
-            "window": {"session": size},
-            "aggregate": _WINDOW_OF_RECORDS,
-            **early,
-        },
-        {"name": "per_part", "from": "per_both", "key": "customer", "window": wide, "aggregate": _WINDOW_OF_WINDOWS},
-    ]

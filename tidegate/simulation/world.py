@@ -37,11 +37,12 @@ from tidegate.simulation.progress import Progress
 from tidegate.simulation.reach import Reach, note_cut
 from tidegate.simulation.releases import Releases
 from tidegate.simulation.shapes.oracle import ShapeOracle
+from tidegate.simulation.shapes.shape import DEAD_TOPIC, DerivedShape
 from tidegate.simulation.strange import StrangeAcks
 from tidegate.simulation.strikes import Striker
 from tidegate.simulation.trace import Trace
 from tidegate.simulation.watch import Watch, check_left
-from tidegate.simulation.workload import DEAD_TOPIC, INPUTS, LETTERS, OUTPUTS, InputRecord, Workload, plan_of
+from tidegate.simulation.workload import InputRecord, Workload, plan_of
 from tidegate.task.barriers.handler import StreamCorrupt
 from tidegate.task.wire import ChannelBroken
 
@@ -105,13 +106,13 @@ class World:
         self.network = Network(self.kernel, self.faults)
         self.broker = ModelBroker()
         self.broker.placement.lag_ms = schedule.workload.metadata_lag_ms
-        for topic in (*INPUTS[workload.topology], *OUTPUTS[workload.topology]):
+        for topic in (*workload.shape.inputs, *workload.shape.topics):
             self.broker.create_topic(topic, workload.partitions)
         self.feed = Feed(self)
         self.progress = None if workload.windows is None else Progress(self, workload.windows)
         """Of the windows, where there are any."""
         on_row = None if self.progress is None else self.progress.on_row
-        self.outputs = Outputs(self.broker, OUTPUTS[workload.topology], workload.partitions, on_row, workload.shape)
+        self.outputs = Outputs(self.broker, workload.shape, workload.partitions, on_row)
         self.disk = Disk()
         """Of the checkpoint directory and of savepoints; all processes mount it."""
         self.files = Objects(self.disk, "/")
@@ -318,8 +319,8 @@ class World:
         if self.progress is not None:
             self.progress.on_recovered(begin, self.parallelism)
         if self._skipped is None:
-            shape = self.schedule.workload.shape
-            begins_late = self.schedule.workload.from_latest or (shape is not None and shape.forgetful)
+            workload = self.schedule.workload
+            begins_late = workload.from_latest or workload.shape.forgetful
             self._skipped = self.processed(begin) if begins_late else frozenset()
         if self.going_back is not None and self.going_back[0] == state.origin:
             (origin, done), self.going_back, self._not_insisted = self.going_back, None, None
@@ -404,15 +405,15 @@ class World:
         return any(fault.kind == "rescale" for fault in self.faults.fired)
 
     def _shape_oracle(self) -> ShapeOracle | None:
-        """Of what is known now; None without a shape."""
-        workload = self.schedule.workload
-        if workload.shape is None:
+        """Of what is known now; None where the output is not said in advance."""
+        workload, shape = self.schedule.workload, self.schedule.workload.shape
+        if not isinstance(shape, DerivedShape):
             return None
         return ShapeOracle(
-            workload.shape,
+            shape,
             self.records,
             exactly_once=workload.exactly_once,
-            ordered=not (workload.shape.waits and self._rescaled),
+            ordered=not (shape.waits and self._rescaled),
         )
 
     def _check(self) -> list[str]:
@@ -427,8 +428,8 @@ class World:
                 self.reach.note(what, count)
             problems = oracle_of_shape.check(histories)
             return problems or ([] if self.problems else check_left(self))
-        if workload.topology == LETTERS:
-            self.reach.note(f"schedules: {LETTERS}")
+        if workload.shape.bad:
+            self.reach.note(f"schedules: {workload.topology}")
             self.reach.note("dead letters", len(self.outputs.ever[DEAD_TOPIC]))
         moved = self._rescaled or workload.growing
         problems = check_output(workload, records, last, moved=moved) + check_committed(workload, records, histories)

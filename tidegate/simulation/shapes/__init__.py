@@ -1,5 +1,7 @@
-"""Pipelines whose whole output can be said in advance, record by record: an oracle that knows nothing of the engine.
+"""Kinds of pipelines, each with what its file sets and what its records look like.
 
-A shape is the words of a pipeline file, how its input records are dressed, and in plain Python the records that must
-come out, in the order of each lane. `oracle.py` compares. `workload.py` draws which shape a schedule has.
+The output of a `DerivedShape` follows from its input record by record: it says in plain Python which records must come
+out, in the order of each lane, and `oracle.py` compares. The outputs of the other shapes depend on the order in which
+records of several partitions meet, or on windows; `simulation/oracle.py` and `simulation/windows.py` judge them by topic.
+`registry.py` names all shapes, `workload.py` draws which one a schedule has.
 """

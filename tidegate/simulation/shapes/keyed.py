@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from tidegate.simulation.shapes.shape import TIMED_SCHEMA, Content, Produced, Shape
+from tidegate.simulation.shapes.shape import TIMED_SCHEMA, Content, DerivedShape, Produced
 
 if TYPE_CHECKING:
     from tidegate.ids import TopicPartition
@@ -24,7 +24,7 @@ PLACES: Final = 2
 Key = tuple[str, "TopicPartition"]
 
 
-class _Keyed(Shape):
+class _Keyed(DerivedShape):
     """Records with event times, and steps by sku and partition."""
 
     schema = TIMED_SCHEMA
@@ -50,7 +50,7 @@ class Dedup(_Keyed):
         {"name": "firsts", "from": "orders", "dedup": {"key": ["part", "sku"], "within": f"{WITHIN_MS}ms"}},
         {"name": "rows", "from": "firsts", "select": {"id": "id", "sku": "sku", "at": "at"}},
     ]
-    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"firsts": {"from": "rows", "key": "sku"}}
+    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"to_firsts": {"topic": "firsts", "from": "rows", "key": "sku"}}
 
     def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:
         """See Shape."""
@@ -76,7 +76,7 @@ class Last(_Keyed):
         {"name": "lasts", "from": "orders", "key": ["part", "sku"], "keep": "last"},
         {"name": "rows", "from": "lasts", "select": {"id": "id", "sku": "sku", "at": "at"}},
     ]
-    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"lasts": {"from": "rows", "key": "sku"}}
+    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"to_lasts": {"topic": "lasts", "from": "rows", "key": "sku"}}
 
     def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:
         """See Shape."""
@@ -107,13 +107,13 @@ class Best(_Keyed):
         {"name": "best", "from": "rows", "key": ["part", "sku"], "keep": {"by": "cents", "n": PLACES, "emit": "each"}},
         {"name": "ranks", "from": "best", "select": {"id": "id", "sku": "sku", "cents": "cents", "rank": "rank"}},
     ]
-    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"best": {"from": "ranks", "key": "sku"}}
+    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"to_best": {"topic": "best", "from": "ranks", "key": "sku"}}
 
     def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # noqa: ARG002  # as Shape
         """See Shape."""
         return {
             "records that a ranking moves down": sum(
-                one.content.row["id"] != one.cause for one in produced if one.content.row
+                one.content.row["id"] not in one.causes for one in produced if one.content.row
             )
         }
 
@@ -152,7 +152,7 @@ class Expiring(_Keyed):
         },
         {"name": "rows", "from": "lives", "select": {"id": "id", "sku": "sku", "orders": "orders", "cents": "cents"}},
     ]
-    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"lives": {"from": "rows", "key": "sku"}}
+    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"to_lives": {"topic": "lives", "from": "rows", "key": "sku"}}
 
     def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # noqa: ARG002  # as Shape
         """See Shape."""
@@ -197,6 +197,6 @@ def _row(
         topic,
         record.id if name is None else name,
         (record.sku, record.place),
-        record.id if cause is None else cause,
+        frozenset({record.id if cause is None else cause}),
         content,
     )

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tidegate.simulation.shapes.shape import Content, Produced, Shape
+from tidegate.simulation.shapes.shape import Content, DerivedShape, Produced
 
 if TYPE_CHECKING:
     from tidegate.simulation.workload import InputRecord
@@ -35,7 +35,9 @@ class History(Protocol):
 class ShapeOracle:
     """Of one shape and the records that are to be processed."""
 
-    def __init__(self, shape: Shape, records: Sequence[InputRecord], *, exactly_once: bool, ordered: bool) -> None:
+    def __init__(
+        self, shape: DerivedShape, records: Sequence[InputRecord], *, exactly_once: bool, ordered: bool
+    ) -> None:
         self._shape = shape
         self._exactly_once = exactly_once
         self._ordered = ordered
@@ -54,10 +56,10 @@ class ShapeOracle:
     ) -> bool:
         """Whether everything has come out; `now`: since somebody went back to after `done`."""
         return all(
-            name in (ever if one.cause in done else now)[topic]
+            name in (ever if one.causes <= done else now)[topic]
             for topic, wanted in self._wanted.items()
             for name, one in wanted.items()
-            if one.cause not in done or self._shape.waits
+            if not one.causes <= done or self._shape.waits
         )
 
     def check(self, histories: Sequence[History]) -> list[str]:
@@ -72,7 +74,7 @@ class ShapeOracle:
         ever: set[Hashable] = set()
         for history in histories:
             partitions = history.output[topic]
-            never = [name for name, one in wanted.items() if one.cause in history.done and name not in ever]
+            never = [name for name, one in wanted.items() if one.causes <= history.done and name not in ever]
             if never and not self._shape.waits:
                 problems.append(f"{topic}: continued after records that have never come out: {never[:SHOWN]}")
             problems += self._check_contents(topic, partitions)
@@ -108,7 +110,7 @@ class ShapeOracle:
     ) -> str:
         """What is wrong with the records of a lane in one history; nothing mostly."""
         wanted = self._wanted[topic]
-        before = {name for name in names if wanted[name].cause in done}
+        before = {name for name in names if wanted[name].causes <= done}
         after = [name for name in names if name not in before]
         if last and (missing := [name for name in after if name not in set(came)]):
             return f"{missing[:SHOWN]} are missing"

@@ -10,7 +10,11 @@ import msgspec
 from tidegate.simulation.model_broker.log import Record
 
 if TYPE_CHECKING:
+    from tidegate.simulation.timing import Timing
     from tidegate.simulation.workload import InputRecord
+
+Step = Mapping[str, Any]
+"""A step of a pipeline file."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 SCHEMA: Final = {
@@ -23,6 +27,8 @@ SCHEMA: Final = {
 }
 TIMED_SCHEMA: Final = {**SCHEMA, "at": "bigint"}
 """Where records have event times of their own."""
+DEAD_TOPIC: Final = "dead"
+"""Of dead letters."""
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -42,21 +48,27 @@ class Produced(msgspec.Struct, frozen=True):
     """No other record of the topic has it."""
     lane: Hashable
     """Records of one lane come out in the order in which they are listed."""
-    cause: int
-    """The record of the input that makes it come out."""
+    causes: frozenset[int]
+    """The records of the input that it is made of: it comes out when the last of them is processed."""
     content: Content
 
 
 class Shape:
-    """One kind of pipeline. What is not said is as in every other pipeline."""
+    """One kind of pipeline: what its file sets beyond what all files set, and what its records look like."""
 
     inputs: ClassVar[tuple[str, ...]] = ("orders",)
+    """Topics, which are also the names of the sources."""
     outputs: ClassVar[tuple[str, ...]]
+    """Topics, without that of dead letters."""
     schema: ClassVar[Mapping[str, str]] = SCHEMA
     source: ClassVar[Mapping[str, Any]] = {}
-    """More words of its source."""
-    steps: ClassVar[Sequence[Mapping[str, Any]]]
+    """Further settings of each source."""
+    steps: ClassVar[Sequence[Step]] = ()
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]]
+    bad: ClassVar[Mapping[int, str]] = {}
+    """Which of every seven records fail, and where; they become dead letters."""
+    windowed: ClassVar[bool] = False
+    """Records have event times that the schedule's timing draws, and there are windows."""
     exactly_once: ClassVar[bool] = False
     """At least once it cannot be said in advance what comes out."""
     growing: ClassVar[bool] = True
@@ -65,18 +77,32 @@ class Shape:
     """Topics appear while it runs."""
     bounded: ClassVar[bool] = True
     """It may end by itself."""
-    waits: ClassVar[bool] = False
-    """Rows wait in the checkpoint although the progress is past their records."""
     forgetful: ClassVar[bool] = False
     """Retention removes input before it was read."""
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All topics that it writes to."""
+        return (*self.outputs, DEAD_TOPIC) if self.bad else self.outputs
+
+    def steps_with(self, timing: Timing | None) -> Sequence[Step]:  # noqa: ARG002  # of those with windows
+        """The steps of the file."""
+        return self.steps
+
     def time_of(self, number: int, now_ms: int) -> int | None:  # noqa: ARG002  # of those with event times
-        """The event time of record `number`; None where there is none."""
+        """The event time of record `number`; None where there is none, or the timing draws it."""
         return None
 
     def dress(self, record: InputRecord, now_ms: int) -> Record:
         """The record as it is in the topic."""
         return Record(record.customer.encode(), record.value, now_ms)
+
+
+class DerivedShape(Shape):
+    """A shape whose whole output is said in advance."""
+
+    waits: ClassVar[bool] = False
+    """Rows wait in the checkpoint although the progress is past their records."""
 
     def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
         """All that must come out, of records in the order of their partitions."""

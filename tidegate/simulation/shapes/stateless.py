@@ -9,7 +9,7 @@ import msgspec
 
 from tidegate.simulation.model_broker.log import Record
 from tidegate.simulation.shapes.lookup import ANSWER_FACTOR, is_refused
-from tidegate.simulation.shapes.shape import SCHEMA, Content, Headers, Produced, Shape
+from tidegate.simulation.shapes.shape import SCHEMA, Content, DerivedShape, Headers, Produced
 
 if TYPE_CHECKING:
     from tidegate.simulation.workload import InputRecord
@@ -24,7 +24,7 @@ BIG: Final = 3
 """From this quantity on a record is taken apart."""
 
 
-class Spread(Shape):
+class Spread(DerivedShape):
     """Tombstones, headers and keys that are passed on; rows that are routed, and taken apart."""
 
     outputs = ("gone", "pieces", "rest")
@@ -39,18 +39,21 @@ class Spread(Shape):
         {"name": "others", "from": "kinds.rest", "select": {"id": "id", "customer": "customer", "part": "part"}},
     ]
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "gone": {
+        "to_gone": {
+            "topic": "gone",
             "from": "dead_keys",
             "key": "k",
             "headers": {"pass": "all"},
             "on_null": {"column": "_deleted", "write": "tombstone"},
         },
-        "pieces": {
+        "to_pieces": {
+            "topic": "pieces",
             "from": "pieces",
             "key": "customer",
             "headers": {"pass": "all", "rename": {"trace": "origin"}, "add": {"n": "cast(n as string)"}},
         },
-        "rest": {
+        "to_rest": {
+            "topic": "rest",
             "from": "others",
             "key": "customer",
             "partition": "part",
@@ -92,23 +95,23 @@ class Spread(Shape):
             _headers_of(record),
             {"id": record.id, "customer": record.customer},
         )
-        lane = (record.customer, record.place)
+        lane, causes = (record.customer, record.place), frozenset({record.id})
         if record.id % DELETED_OF == 1:
-            yield Produced("gone", record.id, lane, record.id, Content(key, None, headers))
+            yield Produced("gone", record.id, lane, causes, Content(key, None, headers))
         elif record.quantity >= BIG:
             renamed = tuple(("origin" if name == "trace" else name, value) for name, value in headers)
             items: Sequence[tuple[int | None, int | None]] = list(enumerate(_items_of(record) or ())) or [(None, None)]
             for n, item in items:
                 added = (*renamed, ("n", None if n is None else str(n).encode()))
                 content = Content(key, {**row, "n": n, "item": item}, added)
-                yield Produced("pieces", (record.id, n), lane, record.id, content)
+                yield Produced("pieces", (record.id, n), lane, causes, content)
         else:
             kept = tuple(one for one in headers if one[0] != "trace")
             content = Content(key, {**row, "part": record.place.partition}, kept)
-            yield Produced("rest", record.id, record.place, record.id, content)
+            yield Produced("rest", record.id, record.place, causes, content)
 
 
-class Calls(Shape):
+class Calls(DerivedShape):
     """Rows are asked about; answers come in an order that is drawn, and some not at all."""
 
     outputs = ("answers",)
@@ -127,7 +130,9 @@ class Calls(Shape):
         },
         {"name": "answered", "from": "asked", "select": {"id": "id", "customer": "customer", "answer": "answer"}},
     ]
-    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"answers": {"from": "answered", "key": "customer"}}
+    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "to_answers": {"topic": "answers", "from": "answered", "key": "customer"}
+    }
 
     def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:
         """See Shape."""
@@ -142,7 +147,7 @@ class Calls(Shape):
         ]
 
 
-class _Copies(Shape):
+class _Copies(DerivedShape):
     """Records as they come."""
 
     outputs = ("copies",)
@@ -150,7 +155,9 @@ class _Copies(Shape):
     steps: ClassVar[Sequence[Mapping[str, Any]]] = [
         {"name": "rows", "from": "orders", "select": {"id": "id", "customer": "customer"}}
     ]
-    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"copies": {"from": "rows", "key": "customer"}}
+    sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "to_copies": {"topic": "copies", "from": "rows", "key": "customer"}
+    }
 
     def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
         """See Shape."""
@@ -175,7 +182,7 @@ class LostInput(_Copies):
 
 def _copy(topic: str, record: InputRecord, more: Mapping[str, Any]) -> Produced:
     content = Content(record.customer.encode(), {"id": record.id, "customer": record.customer, **more})
-    return Produced(topic, record.id, (record.customer, record.place), record.id, content)
+    return Produced(topic, record.id, (record.customer, record.place), frozenset({record.id}), content)
 
 
 def _headers_of(record: InputRecord) -> Headers:

@@ -1,0 +1,47 @@
+"""Every shape by its name. A test adds one of its own to `SHAPES` under a new name: no seed draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tidegate.simulation.shapes.keyed import Best, Dedup, Expiring, Last
+from tidegate.simulation.shapes.running import Both, Chain, Halves, Letters, Stateless, Totals, Union
+from tidegate.simulation.shapes.shape import Shape
+from tidegate.simulation.shapes.stateless import Calls, LostInput, NewTopics, Spread
+from tidegate.simulation.shapes.windowed import ChainWindows, SessionWindows, UnionWindows, WideWindows, Windows
+
+_RARE: Final[Mapping[str, Shape]] = {
+    "spread": Spread(),
+    "calls": Calls(),
+    "new-topics": NewTopics(),
+    "lost-input": LostInput(),
+    "dedup": Dedup(),
+    "last": Last(),
+    "best": Best(),
+    "expiring": Expiring(),
+    "letters": Letters(),
+}
+_WINDOWED: Final[Mapping[str, Shape]] = {
+    "windows": Windows(),
+    "union-windows": UnionWindows(),
+    "chain-windows": ChainWindows(),
+    "wide-windows": WideWindows(),
+    "session-windows": SessionWindows(),
+}
+SHAPES: Final[dict[str, Shape]] = {
+    "stateless": Stateless(),
+    "totals": Totals(),
+    "both": Both(),
+    "union": Union(),
+    "chain": Chain(),
+    "halves": Halves(),
+    **_WINDOWED,
+    **_RARE,
+}
+COMMON: Final = ("stateless", "totals", "both", "union", "chain", "chain", "chain")
+"""Those that most schedules have, as often as they are drawn."""
+RARE: Final = tuple(_RARE)
+"""Those that some schedules have."""
+WINDOWED: Final = tuple(_WINDOWED)
+"""Those that a schedule with windows has."""
