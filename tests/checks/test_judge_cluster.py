@@ -47,8 +47,8 @@ def test_a_sound_cluster_is_ok_in_every_check() -> None:
 def test_versions_and_brokers() -> None:
     old = BrokerVersion(2, "2.8", ("DescribeTransactions",))
     one = only(of_cluster(versions=(*VERSIONS[:1], old)))
-    assert (one.check, one.severity, one.place) == ("broker-version", PROBLEM, SERVERS)
-    assert "broker 2 is 2.8 and does not answer DescribeTransactions" in one.value
+    assert (one.check, one.severity, one.place, one.prevents_start) == ("broker-version", PROBLEM, SERVERS, True)
+    assert one.value == "broker 2 is Kafka 2.8: it does not answer DescribeTransactions"
     mixed = only(of_cluster(versions=(BrokerVersion(1, "4.2"), BrokerVersion(2, "4.3"))))
     assert (mixed.severity, mixed.value) == (WARNING, "4.2 and 4.3")
     assert (only(of_cluster(brokers=1)).check, only(of_cluster(brokers=1)).severity) == ("brokers", WARNING)

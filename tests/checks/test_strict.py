@@ -22,9 +22,12 @@ from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.coordinator.journal_state import EMPTY
 from tidegate.errors import TidegateError
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
+from tidegate.kafka.versions import BrokerVersion
 from tidegate.plan.build import build_plan
 from tidegate.storage.base import StorageError
 from tidegate.storage.problems import describe_failure
+
+NO_TOPICS = ClusterFacts({})
 
 
 def returning(value: object) -> Callable[..., Any]:
@@ -51,6 +54,7 @@ def problems_of(
     openable: bool = True,
     brokers: Exception | None = None,
     machine: MachineFacts = MACHINE,
+    cluster: ClusterFacts = NO_TOPICS,
 ) -> list[Finding]:
     """Of a start for which all else is in order."""
     loaded = strict()
@@ -74,7 +78,7 @@ def problems_of(
     for name, answer in (
         ("find_runtime_problems", returning([])),
         ("check_registrations", awaiting([])),
-        ("read_cluster", returning(ClusterFacts({}))),
+        ("read_cluster", returning(cluster)),
         ("judge_start", returning([])),
         ("_try_other_logins", returning([])),
         ("read_machine", read_machine),
@@ -123,6 +127,13 @@ def test_brokers_that_stop_answering_may_come_back(
     (found,) = problems_of(monkeypatch, brokers=error)
     assert "the brokers stopped answering" in found.value
     assert derive_exit_code([found]) == code
+
+
+def test_of_a_cluster_with_an_old_broker_nothing_else_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it does not answer would be reported once more by whoever asks."""
+    old = BrokerVersion(2, "2.8", ("DescribeTransactions",))
+    (found,) = problems_of(monkeypatch, cluster=ClusterFacts({}, versions=(BrokerVersion(1, "4.3"), old)))
+    assert (found.check, found.prevents_start, found.exit_code) == ("broker-version", True, 2)
 
 
 def test_a_disk_that_another_program_has_filled_may_be_free_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,6 @@ from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import TRANSACTION_LOG, TopicFacts
 from tidegate.kafka.inspection import Inspector
-from tidegate.kafka.versions import refuse_old
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
@@ -37,8 +36,10 @@ if TYPE_CHECKING:
 
 
 def read_cluster(loaded: LoadedPipeline, plan: Plan, timeout_s: float) -> ClusterFacts:
-    """Ask a broker. Raises BrokerUnavailable when none can be asked, KafkaRefused when none lets us in or a property
-    cannot be used; all with `text`, `remedy` and `property` among their fields.
+    """Ask a broker. Of a cluster with brokers that lack requests only the versions are read.
+
+    Raises BrokerUnavailable when none can be asked, KafkaRefused when none lets us in or a property cannot be used; all
+    with `text`, `remedy` and `property` among their fields.
     """
     from kafka.errors import KafkaError
 
@@ -50,7 +51,7 @@ def read_cluster(loaded: LoadedPipeline, plan: Plan, timeout_s: float) -> Cluste
         text = f"no broker answers at {servers} within {render_duration(int(timeout_s * 1000))}: {error.fields['text']}"
         raise _unavailable(text, error.fields["remedy"], error.fields["property"]) from error
     try:
-        return _read(inspector, loaded, plan, servers)
+        return _read(inspector, loaded, plan)
     except (KafkaError, OSError) as error:
         text = f"the broker at {servers} refused to answer: {error}"
         raise _unavailable(text, "see the broker's log", "bootstrap.servers") from error
@@ -62,9 +63,10 @@ def _unavailable(text: str, remedy: object, name: object) -> BrokerUnavailable:
     return BrokerUnavailable(f"{text}; {remedy}", text=text, remedy=remedy, property=name)
 
 
-def _read(inspector: Inspector, loaded: LoadedPipeline, plan: Plan, servers: str) -> ClusterFacts:
-    versions = inspector.versions()
-    refuse_old(versions, servers)
+def _read(inspector: Inspector, loaded: LoadedPipeline, plan: Plan) -> ClusterFacts:
+    versions = tuple(inspector.versions())
+    if any(one.lacking for one in versions):
+        return ClusterFacts({}, brokers=len(versions), versions=versions)
     uses = derive_uses(loaded, plan)
     wanted = sorted({use.topic for use in uses})
     rows = {row["name"]: row for row in inspector.client.describe_topics([*wanted, TRANSACTION_LOG, OFFSETS_LOG])}
@@ -75,7 +77,7 @@ def _read(inspector: Inspector, loaded: LoadedPipeline, plan: Plan, servers: str
         topics,
         {name: seen[name] for name in (TRANSACTION_LOG, OFFSETS_LOG) if not seen[name].error},
         len(versions),
-        tuple(versions),
+        versions,
         inspector.broker_settings(BROKER_SETTINGS),
         _read_offsets(inspector.client, plan, topics),
         tuple(_look_rights_up(inspector, derive_needs(loaded, plan), plan, topics)),

@@ -30,7 +30,7 @@ _BEFORE_ALL: Final = Attempt(0)
 _WANTED: Final = "slots that start, and see what this machine has written"
 
 
-class SlotLook(msgspec.Struct, frozen=True):
+class SeenSlot(msgspec.Struct, frozen=True):
     """What one slot has seen."""
 
     slot: int
@@ -46,7 +46,7 @@ def try_executors(loaded: LoadedPipeline) -> list[Finding]:
     host = _make_host(settings, work)
     try:
         host.start(settings.parallelism)
-        return judge_executors(_look_everywhere(host, settings), __version__)
+        return judge_executors(_try_everywhere(host, settings), __version__)
     except TidegateError as error:
         return [_problem(error.message)]
     finally:
@@ -54,16 +54,16 @@ def try_executors(loaded: LoadedPipeline) -> list[Finding]:
         work.remove()
 
 
-def judge_executors(looks: list[SlotLook], version: str) -> list[Finding]:
+def judge_executors(slots: list[SeenSlot], version: str) -> list[Finding]:
     """One finding for each trouble, or one for all slots. Pure."""
-    troubles = list(dict.fromkeys(look.trouble for look in looks if look.trouble))
-    other = sorted({f"{look.version} on {look.host}" for look in looks if look.version != version})
+    troubles = list(dict.fromkeys(slot.trouble for slot in slots if slot.trouble))
+    other = sorted({f"{slot.version} on {slot.host}" for slot in slots if slot.version != version})
     if other:
         troubles.append(f"Tidegate {version} here, and {', '.join(other)}: install the same")
     if troubles:
         return [_problem(trouble) for trouble in troubles]
-    hosts = sorted({look.host for look in looks})
-    found = f"{render_count(len(looks), 'slot')} on {', '.join(hosts)}, with the same checkpoint directory"
+    hosts = sorted({slot.host for slot in slots})
+    found = f"{render_count(len(slots), 'slot')} on {', '.join(hosts)}, with the same checkpoint directory"
     return [Finding("executors", Severity.OK, found, _WANTED, place=("spark",))]
 
 
@@ -85,36 +85,36 @@ def _make_host(settings: PipelineSettings, work: WorkDirectory) -> SparkHost:
     )
 
 
-def _look_everywhere(host: SparkHost, settings: PipelineSettings) -> list[SlotLook]:
+def _try_everywhere(host: SparkHost, settings: PipelineSettings) -> list[SeenSlot]:
     opener, address = derive_opener(settings), str(settings.checkpoints.directory)
     proof = Proof(opener(address), _BEFORE_ALL, secrets.token_hex(16), SYSTEM_CLOCK)
     proof.write_daemons()
     try:
-        looks = host.collect(make_look(opener, address, proof.secret), settings.parallelism)
+        slots = host.collect(make_trial(opener, address, proof.secret), settings.parallelism)
         found = []
-        for look in looks:
+        for slot in slots:
             try:
-                if not look.trouble:
-                    proof.check(SlotIndex(look.slot), look.host)
+                if not slot.trouble:
+                    proof.check(SlotIndex(slot.slot), slot.host)
             except StorageNotShared as unseen:
-                look = msgspec.structs.replace(look, trouble=unseen.message)  # noqa: PLW2901  the same look, with more
-            found.append(look)
+                slot = msgspec.structs.replace(slot, trouble=unseen.message)  # noqa: PLW2901  the same slot, with more
+            found.append(slot)
         return found
     finally:
         proof.remove()
 
 
-def make_look(opener: Opener, address: str, secret: str) -> Callable[[int], SlotLook]:
+def make_trial(opener: Opener, address: str, secret: str) -> Callable[[int], SeenSlot]:
     """What each slot does; it travels to the executors."""
 
-    def look(slot: int) -> SlotLook:
+    def try_slot(slot: int) -> SeenSlot:
         from tidegate import __version__ as version
 
         name = os.uname().nodename
         try:
             Proof(opener(address), _BEFORE_ALL, secret, SYSTEM_CLOCK).answer(SlotIndex(slot), name)
         except (StorageError, StorageNotShared) as error:
-            return SlotLook(slot, name, version, error.message)
-        return SlotLook(slot, name, version)
+            return SeenSlot(slot, name, version, error.message)
+        return SeenSlot(slot, name, version)
 
-    return look
+    return try_slot

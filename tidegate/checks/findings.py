@@ -38,7 +38,7 @@ class Check(msgspec.Struct, frozen=True):
     """One subject of the survey. The texts are those of docs/doctor.md."""
 
     title: str
-    looks: str
+    examines: str
     problem: str = ""
     """When it is one; empty: never."""
     warning: str = ""
@@ -161,7 +161,7 @@ def derive_warnings(loaded: LoadedPipeline, findings: Iterable[Finding]) -> list
 CHECKS: Final[Mapping[str, Check]] = {
     "start": Check(
         "Start",
-        "everything that `validate --connect` looks at: topics, journal, state, registry, port",
+        "everything that `validate --connect` examines: topics, journal, state, registry, port",
         "a start would be refused",
         "what `validate --connect` warns of",
     ),
@@ -174,7 +174,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "brokers": Check(
         "Brokers",
         "how many there are",
-        "they stop answering while they are looked at",
+        "they stop answering during the examination",
         "one: nothing survives its disk",
     ),
     "clock": Check(
@@ -303,8 +303,8 @@ def is_kept(findings: Collection[Finding]) -> bool:
 
 def render_checks_table() -> str:
     """The table of docs/doctor.md, one line per check, without a newline at the end."""
-    lines = ["| check | looks at | problem | warning |", "| --- | --- | --- | --- |"]
-    lines += [f"| `{name}` | {one.looks} | {one.problem} | {one.warning} |" for name, one in CHECKS.items()]
+    lines = ["| check | examines | problem | warning |", "| --- | --- | --- | --- |"]
+    lines += [f"| `{name}` | {one.examines} | {one.problem} | {one.warning} |" for name, one in CHECKS.items()]
     return "\n".join(lines)
 
 

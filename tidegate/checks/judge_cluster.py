@@ -59,7 +59,7 @@ class Commands(msgspec.Struct, frozen=True):
 def judge_cluster(settings: PipelineSettings, facts: ClusterFacts, commands: Commands, journal: str) -> list[Finding]:
     """In the order of CHECKS. `journal` is the token of the checkpoint directory's journal; empty: it is new."""
     exactly_once = settings.checkpoints.mode == "exactly-once"
-    findings = [*_versions(facts), _brokers(facts), _clock(facts)]
+    findings = [*judge_versions(facts), _brokers(facts), _clock(facts)]
     if exactly_once:
         findings += [_timeout(settings, facts), _expiration(settings, facts)]
     findings += judge_rights(facts.rights, commands)
@@ -67,30 +67,32 @@ def judge_cluster(settings: PipelineSettings, facts: ClusterFacts, commands: Com
         findings += [*_ids(settings.name, facts, journal), *_writers(facts.others, commands)]
         findings += _transactions(facts, commands)
     elif exactly_once:
-        found = "not seen: there is no output that this user may read"
+        value = "not seen: there is no output that this user may read"
         checks = ("other-ids", "other-writers", "open-transactions")
-        findings += [Finding(check, Severity.UNKNOWN, found, place=("sinks",)) for check in checks]
+        findings += [Finding(check, Severity.UNKNOWN, value, place=("sinks",)) for check in checks]
     return findings
 
 
-def _versions(facts: ClusterFacts) -> Iterator[Finding]:
+def judge_versions(facts: ClusterFacts) -> Iterator[Finding]:
+    """Judge what every broker is. One that lacks requests prevents a start."""
     lacking = [one for one in facts.versions if one.lacking]
     for one in lacking:
-        found = f"broker {one.node} is {one.version} and does not answer {', '.join(one.lacking)}"
-        yield Finding("broker-version", Severity.PROBLEM, found, "3.3 or newer", "upgrade this broker", SERVERS)
+        value = f"broker {one.node} is Kafka {one.version}: it does not answer {', '.join(one.lacking)}"
+        remedy = "upgrade it to Kafka 3.3 or newer (`tidegate docs compatibility`)"
+        yield Finding("broker-version", Severity.PROBLEM, value, "", remedy, SERVERS, prevents_start=True)
     versions = sorted({one.version for one in facts.versions})
     if lacking or not versions:
         return
-    level = Severity.OK if len(versions) == 1 else Severity.WARNING
-    yield Finding("broker-version", level, " and ".join(versions), "3.3 or newer, all the same", place=SERVERS)
+    severity = Severity.OK if len(versions) == 1 else Severity.WARNING
+    yield Finding("broker-version", severity, " and ".join(versions), "3.3 or newer, all the same", place=SERVERS)
 
 
 def _brokers(facts: ClusterFacts) -> Finding:
     count = facts.brokers
     if count > 1:
         return Finding("brokers", Severity.OK, f"{count} brokers", "three or more", place=SERVERS)
-    found = "the cluster has one broker: what it acknowledges is lost with its disk, and nothing runs without it"
-    return Finding("brokers", Severity.WARNING, found, "three or more; one is for development", place=SERVERS)
+    value = "the cluster has one broker: what it acknowledges is lost with its disk, and nothing runs without it"
+    return Finding("brokers", Severity.WARNING, value, "three or more; one is for development", place=SERVERS)
 
 
 def _measured(milliseconds: int) -> str:
@@ -101,67 +103,67 @@ def _measured(milliseconds: int) -> str:
 def _clock(facts: ClusterFacts) -> Finding:
     reading = facts.clock
     if reading is None:
-        found = (
+        value = (
             "not seen: this user may not ask the controller (DESCRIBE on the cluster), or brokers are older than 3.3"
         )
-        return Finding("clock", Severity.UNKNOWN, found, "at most 5 s apart", place=SERVERS)
+        return Finding("clock", Severity.UNKNOWN, value, "at most 5 s apart", place=SERVERS)
     size = abs(reading.ahead_ms)
     side = "ahead of" if reading.ahead_ms >= 0 else "behind"
-    found = f"the controller's clock is {_measured(size)} {side} this machine's (±{_measured(reading.uncertain_ms)})"
+    value = f"the controller's clock is {_measured(size)} {side} this machine's (±{_measured(reading.uncertain_ms)})"
     if size - reading.uncertain_ms <= SKEW_MS_MAX:
-        return Finding("clock", Severity.OK, found, "at most 5 s apart", place=SERVERS)
+        return Finding("clock", Severity.OK, value, "at most 5 s apart", place=SERVERS)
     return Finding(
-        "clock", Severity.WARNING, found, "at most 5 s apart", "chronyc makestep, on whichever is wrong", SERVERS
+        "clock", Severity.WARNING, value, "at most 5 s apart", "chronyc makestep, on whichever is wrong", SERVERS
     )
 
 
 def _timeout(settings: PipelineSettings, facts: ClusterFacts) -> Finding:
-    wanted, limit = settings.checkpoints.transaction_timeout_ms, facts.broker_settings.get(MAX_TIMEOUT)
+    timeout_ms, limit = settings.checkpoints.transaction_timeout_ms, facts.broker_settings.get(MAX_TIMEOUT)
     place: Path = ("checkpoints", "transaction_timeout")
     if limit is None:
-        found = f"{render_duration(wanted)}; the brokers' limit is hidden (DESCRIBE_CONFIGS on the cluster)"
-        return Finding("transaction-timeout", Severity.UNKNOWN, found, f"at most {MAX_TIMEOUT}", place=place)
+        value = f"{render_duration(timeout_ms)}; the brokers' limit is hidden (DESCRIBE_CONFIGS on the cluster)"
+        return Finding("transaction-timeout", Severity.UNKNOWN, value, f"at most {MAX_TIMEOUT}", place=place)
     most = render_duration(limit)
-    if wanted <= limit:
-        found = f"{render_duration(wanted)}, and the brokers allow {most}"
-        return Finding("transaction-timeout", Severity.OK, found, f"at most {MAX_TIMEOUT}", place=place)
-    found = f"{render_duration(wanted)} is more than the brokers allow ({MAX_TIMEOUT})"
-    remedy = f"checkpoints: {{transaction_timeout: {most}}}; or {MAX_TIMEOUT}={wanted} at every broker"
+    if timeout_ms <= limit:
+        value = f"{render_duration(timeout_ms)}, and the brokers allow {most}"
+        return Finding("transaction-timeout", Severity.OK, value, f"at most {MAX_TIMEOUT}", place=place)
+    value = f"{render_duration(timeout_ms)} is more than the brokers allow ({MAX_TIMEOUT})"
+    remedy = f"checkpoints: {{transaction_timeout: {most}}}; or {MAX_TIMEOUT}={timeout_ms} at every broker"
     return Finding(
-        "transaction-timeout", Severity.PROBLEM, found, f"at most {most}", remedy, place, prevents_start=True
+        "transaction-timeout", Severity.PROBLEM, value, f"at most {most}", remedy, place, prevents_start=True
     )
 
 
 def _expiration(settings: PipelineSettings, facts: ClusterFacts) -> Finding:
     lifetime, unattended = facts.broker_settings.get(ID_EXPIRATION), derive_unattended_ms(settings)
     if lifetime is None:
-        found = f"{ID_EXPIRATION} is hidden (DESCRIBE_CONFIGS on the cluster)"
-        return Finding("id-expiration", Severity.UNKNOWN, found, "seven days, which is the default", place=SERVERS)
-    found, mend = f"{ID_EXPIRATION} is {render_duration(lifetime)}", f"{ID_EXPIRATION}=604800000 at every broker"
+        value = f"{ID_EXPIRATION} is hidden (DESCRIBE_CONFIGS on the cluster)"
+        return Finding("id-expiration", Severity.UNKNOWN, value, "seven days, which is the default", place=SERVERS)
+    value, remedy = f"{ID_EXPIRATION} is {render_duration(lifetime)}", f"{ID_EXPIRATION}=604800000 at every broker"
     if lifetime <= unattended:
-        wanted = f"more than {render_duration(unattended)}, {UNATTENDED}"
-        return Finding("id-expiration", Severity.PROBLEM, found, wanted, mend, SERVERS)
+        expected = f"more than {render_duration(unattended)}, {UNATTENDED}"
+        return Finding("id-expiration", Severity.PROBLEM, value, expected, remedy, SERVERS)
     if lifetime < WEEKEND_MS:
-        return Finding("id-expiration", Severity.WARNING, found, "at least three days", mend, SERVERS)
-    return Finding("id-expiration", Severity.OK, found, "at least three days", place=SERVERS)
+        return Finding("id-expiration", Severity.WARNING, value, "at least three days", remedy, SERVERS)
+    return Finding("id-expiration", Severity.OK, value, "at least three days", place=SERVERS)
 
 
 def judge_rights(rights: Sequence[tuple[Need, bool]], commands: Commands) -> Iterator[Finding]:
     """One finding for each resource and user that lacks something, with the command that grants all of it."""
     missing = [need for need, had in rights if not had]
     groups = sorted(missing, key=lambda need: (need.login, need.resource, need.name))
-    for _, found in groupby(groups, key=lambda need: (need.login, need.resource, need.name)):
-        needs = list(found)
+    for _, group in groupby(groups, key=lambda need: (need.login, need.resource, need.name)):
+        needs = list(group)
         first = needs[0]
-        level = Severity.PROBLEM if any(need.severity is Severity.PROBLEM for need in needs) else Severity.WARNING
+        severity = Severity.PROBLEM if any(need.severity is Severity.PROBLEM for need in needs) else Severity.WARNING
         operations = list(dict.fromkeys(need.operation for need in needs))
         subject = f"{first.resource} {first.name}".strip()
         uses = ", ".join(dict.fromkeys(f"{need.operation} for {need.use}" for need in needs))
         whose = f" of {first.login}" if first.login else " of `kafka:`"
-        mend = commands.grant(first.user, first, operations)
-        path = next((need.place for need in needs if need.severity is level), first.place)
-        value, prevents = f"the user{whose} lacks {uses}", level is Severity.PROBLEM
-        yield Finding("permissions", level, value, "", mend, path, subject, prevents_start=prevents)
+        remedy = commands.grant(first.user, first, operations)
+        place = next((need.place for need in needs if need.severity is severity), first.place)
+        value, prevents = f"the user{whose} lacks {uses}", severity is Severity.PROBLEM
+        yield Finding("permissions", severity, value, "", remedy, place, subject, prevents_start=prevents)
     if not missing:
         yield Finding("permissions", Severity.OK, f"all {len(rights)} were tried", "each of them", place=SERVERS)
 
@@ -177,14 +179,14 @@ def _ids(pipeline: str, facts: ClusterFacts, journal: str) -> Iterator[Finding]:
         elif name.pipeline == pipeline and name.journal != journal and one.state is CoordinatorState.ONGOING:
             open_elsewhere.add(name.journal)
     if open_elsewhere and journal:
-        found = f"another checkpoint directory (journal {', '.join(sorted(open_elsewhere))}) has open transactions"
-        mend = f"stop the other daemon of pipeline {pipeline}, or give this one another name"
-        yield Finding("other-ids", Severity.PROBLEM, found, "one daemon and one directory for a name", mend, _NAME)
+        value = f"another checkpoint directory (journal {', '.join(sorted(open_elsewhere))}) has open transactions"
+        remedy = f"stop the other daemon of pipeline {pipeline}, or give this one another name"
+        yield Finding("other-ids", Severity.PROBLEM, value, "one daemon and one directory for a name", remedy, _NAME)
     if strangers:
         shown = ", ".join(sorted(strangers)[:NAMES_MAX])
-        found = f"{len(strangers)} transactional ids of another program begin with `{pipeline}.`, for instance {shown}"
-        mend = "give one of the two another name: grants by prefix hold for both"
-        yield Finding("other-ids", Severity.WARNING, found, "none", mend, _NAME)
+        value = f"{len(strangers)} transactional ids of another program begin with `{pipeline}.`, for instance {shown}"
+        remedy = "give one of the two another name: grants by prefix hold for both"
+        yield Finding("other-ids", Severity.WARNING, value, "none", remedy, _NAME)
     if not (open_elsewhere and journal) and not strangers:
         yield Finding("other-ids", Severity.OK, f"no other program's begin with `{pipeline}.`", "none", place=_NAME)
 
@@ -195,11 +197,11 @@ def _writers(others: Sequence[OtherWriter], commands: Commands) -> Iterator[Find
         named = sorted({one.transactional_id for one in writers if one.transactional_id})
         words = ", ".join(named[:NAMES_MAX]) or f"producer id {writers[0].producer_id}"
         text = f"{len(writers)} other producers in the last day: {words}"
-        mend = commands.transactions(f"describe-producers --topic {topic} --partition 0")
-        yield Finding("other-writers", Severity.WARNING, text, "this pipeline alone", mend, ("sinks",), topic)
+        remedy = commands.transactions(f"describe-producers --topic {topic} --partition 0")
+        yield Finding("other-writers", Severity.WARNING, text, "this pipeline alone", remedy, ("sinks",), topic)
     if not others:
-        found = "none that is idempotent or transactional, in the last day"
-        yield Finding("other-writers", Severity.OK, found, "this pipeline alone", place=("sinks",))
+        value = "none that is idempotent or transactional, in the last day"
+        yield Finding("other-writers", Severity.OK, value, "this pipeline alone", place=("sinks",))
 
 
 def _transactions(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
@@ -207,32 +209,38 @@ def _transactions(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
     for one in facts.hanging:
         yield _hanging(one, commands)
     for wait in long:
-        found = (
+        value = (
             f"{wait.transactional_id} is open for {render_duration(wait.open_ms // 1000 * 1000)} "
             f"from offset {wait.start_offset} on"
         )
-        mend = commands.transactions(f"describe --transactional-id {wait.transactional_id}")
+        remedy = commands.transactions(f"describe --transactional-id {wait.transactional_id}")
         subject = str(wait.partition)
-        yield Finding("open-transactions", Severity.WARNING, found, "ended by its owner", mend, ("sinks",), subject)
+        yield Finding("open-transactions", Severity.WARNING, value, "ended by its owner", remedy, ("sinks",), subject)
     if not facts.hanging and not long:
-        found = f"none that hangs; {len(facts.waits)} open in order"
-        yield Finding("open-transactions", Severity.OK, found, "none", place=("sinks",))
+        value = f"none that hangs; {len(facts.waits)} open in order"
+        yield Finding("open-transactions", Severity.OK, value, "none", place=("sinks",))
 
 
 def _hanging(one: Hanging, commands: Commands) -> Finding:
     opened, subject = one.opened, str(one.opened.partition)
     owner = one.transactional_id or f"producer id {opened.producer.id}"
-    found = f"{owner} is open from offset {opened.start_offset} on: readers of committed records stop there"
+    value = f"{owner} is open from offset {opened.start_offset} on: readers of committed records stop there"
     if one.decided:
-        wanted = f"its missing {one.verdict.value} marker"
-        return Finding("open-transactions", Severity.WARNING, found, wanted, "a start writes it", ("sinks",), subject)
+        expected = f"its missing {one.verdict.value} marker"
+        return Finding("open-transactions", Severity.WARNING, value, expected, "a start writes it", ("sinks",), subject)
     end = commands.transactions(
         f"abort --topic {opened.partition.topic} --partition {opened.partition.partition} "
         f"--start-offset {opened.start_offset}"
     )
     seen = one.verdict is not Verdict.UNSEEN
-    mend = f"ask its owner whether it was committed; only if not: {end}"
-    wanted = "ended by its owner" if seen else "an owner that this user may see, or the end"
+    remedy = f"ask its owner whether it was committed; only if not: {end}"
+    expected = "ended by its owner" if seen else "an owner that this user may see, or the end"
     return Finding(
-        "open-transactions", Severity.PROBLEM if seen else Severity.WARNING, found, wanted, mend, ("sinks",), subject
+        "open-transactions",
+        Severity.PROBLEM if seen else Severity.WARNING,
+        value,
+        expected,
+        remedy,
+        ("sinks",),
+        subject,
     )

@@ -60,7 +60,7 @@ def judge_storage_error(error: StorageError) -> Finding:
 
 
 def _directory(settings: PipelineSettings, facts: MachineFacts) -> Iterator[Finding]:
-    wanted = "durable, and one directory for daemon and executors"
+    expected = "durable, and one directory for daemon and executors"
     if (trouble := facts.storage_trouble) is not None:
         yield judge_storage_error(trouble)
         return
@@ -69,29 +69,29 @@ def _directory(settings: PipelineSettings, facts: MachineFacts) -> Iterator[Find
     tried = f"written, read and deleted; {kind or 'an object store'}"
     subject = room.directory if room is not None else ""
     if kind in IN_MEMORY:
-        mend = "checkpoints: {directory: file:///a/directory/on/a/disk}"
-        found = f"{kind} is memory: everything is lost with the machine"
-        yield Finding("checkpoint-directory", Severity.PROBLEM, found, wanted, mend, DIRECTORY, subject)
+        remedy = "checkpoints: {directory: file:///a/directory/on/a/disk}"
+        value = f"{kind} is memory: everything is lost with the machine"
+        yield Finding("checkpoint-directory", Severity.PROBLEM, value, expected, remedy, DIRECTORY, subject)
     elif kind in OF_ONE_MACHINE and not settings.spark_master.startswith("local"):
-        mend = f"mount it on every machine of {settings.spark_master}; tidegate doctor --spark tries that"
-        found = f"{tried}, a disk of this machine, and executors are on others"
-        yield Finding("checkpoint-directory", Severity.WARNING, found, wanted, mend, DIRECTORY, subject)
+        remedy = f"mount it on every machine of {settings.spark_master}; tidegate doctor --spark tries that"
+        value = f"{tried}, a disk of this machine, and executors are on others"
+        yield Finding("checkpoint-directory", Severity.WARNING, value, expected, remedy, DIRECTORY, subject)
     else:
-        yield Finding("checkpoint-directory", Severity.OK, tried, wanted, place=DIRECTORY, subject=subject)
+        yield Finding("checkpoint-directory", Severity.OK, tried, expected, place=DIRECTORY, subject=subject)
 
 
 def _space(room: Room) -> Iterator[Finding]:
     good = max(FREE_BYTES_GOOD, TIMES * room.used_bytes)
     few = room.free_inodes is not None and room.free_inodes < FREE_INODES_MIN
-    found = f"{render_size(room.free_bytes)} free" + (f" and {room.free_inodes} inodes" if few else "")
-    level = Severity.OK
+    value = f"{render_size(room.free_bytes)} free" + (f" and {room.free_inodes} inodes" if few else "")
+    severity = Severity.OK
     if few or room.free_bytes < FREE_BYTES_MIN:
-        level = Severity.PROBLEM
+        severity = Severity.PROBLEM
     elif room.free_bytes < good:
-        level = Severity.WARNING
-    mend = "" if level is Severity.OK else f"free space on the file system of {room.directory}, or use another one"
+        severity = Severity.WARNING
+    remedy = "" if severity is Severity.OK else f"free space on the file system of {room.directory}, or use another one"
     code = 1  # what fills it may stop, or be removed
-    yield Finding("disk-space", level, found, render_size(good), mend, room.place, room.directory, exit_code=code)
+    yield Finding("disk-space", severity, value, render_size(good), remedy, room.place, room.directory, exit_code=code)
 
 
 def derive_files_needed(settings: PipelineSettings, plan: Plan, slots_here: int) -> int:
@@ -105,27 +105,33 @@ def derive_files_needed(settings: PipelineSettings, plan: Plan, slots_here: int)
 def _files(settings: PipelineSettings, plan: Plan, facts: MachineFacts, here: int) -> Finding:
     needed = derive_files_needed(settings, plan, here)
     limit = facts.open_files
-    found = f"RLIMIT_NOFILE is {'unlimited' if limit is None else limit}"
-    wanted = f"{2 * needed} or more"
+    value = f"RLIMIT_NOFILE is {'unlimited' if limit is None else limit}"
+    expected = f"{2 * needed} or more"
     if limit is None or limit >= 2 * needed:
-        return Finding("open-files", Severity.OK, found, wanted)
-    level = Severity.PROBLEM if limit < needed else Severity.WARNING
-    mend = f"ulimit -Hn {DESCRIPTORS_MAX}; LimitNOFILE={DESCRIPTORS_MAX} in a systemd unit"
-    return Finding("open-files", level, found, wanted, mend)
+        return Finding("open-files", Severity.OK, value, expected)
+    severity = Severity.PROBLEM if limit < needed else Severity.WARNING
+    remedy = f"ulimit -Hn {DESCRIPTORS_MAX}; LimitNOFILE={DESCRIPTORS_MAX} in a systemd unit"
+    return Finding("open-files", severity, value, expected, remedy)
 
 
 def _memory(facts: MachineFacts, here: int) -> Iterator[Finding]:
     if facts.memory_bytes is None:
         return
     needed = DAEMON_BYTES + here * SLOT_BYTES
-    found, wanted = f"{render_size(facts.memory_bytes)} of memory left", f"{render_size(needed)}, and what state takes"
+    value, expected = (
+        f"{render_size(facts.memory_bytes)} of memory left",
+        f"{render_size(needed)}, and what state takes",
+    )
     enough = facts.memory_bytes >= needed
-    mend = "" if enough else "lower parallelism, or give the machine or container more memory"
-    yield Finding("memory", Severity.OK if enough else Severity.WARNING, found, wanted, mend, ("parallelism",))
+    remedy = "" if enough else "lower parallelism, or give the machine or container more memory"
+    yield Finding("memory", Severity.OK if enough else Severity.WARNING, value, expected, remedy, ("parallelism",))
 
 
 def _cpus(facts: MachineFacts, here: int) -> Iterator[Finding]:
-    value, wanted = f"{render_count(facts.cpus, 'processor')} for {render_count(here, 'slot')}", "a processor for each"
+    value, expected = (
+        f"{render_count(facts.cpus, 'processor')} for {render_count(here, 'slot')}",
+        "a processor for each",
+    )
     enough = here <= 2 * facts.cpus
     remedy = "" if enough else f"parallelism: {2 * facts.cpus}"
-    yield Finding("cpus", Severity.OK if enough else Severity.WARNING, value, wanted, remedy, ("parallelism",))
+    yield Finding("cpus", Severity.OK if enough else Severity.WARNING, value, expected, remedy, ("parallelism",))

@@ -17,7 +17,7 @@ from tidegate.checks.cluster import read_cluster
 from tidegate.checks.details import read_details
 from tidegate.checks.facts import SERVERS, ClusterFacts, StartTarget
 from tidegate.checks.findings import CHECKS, Finding, Severity
-from tidegate.checks.judge_cluster import Commands, judge_cluster
+from tidegate.checks.judge_cluster import Commands, judge_cluster, judge_versions
 from tidegate.checks.judge_machine import judge_machine, judge_storage_error
 from tidegate.checks.judge_start import judge_broker_error, judge_comparison, judge_error, judge_start
 from tidegate.checks.judge_topics import judge_topics
@@ -110,6 +110,8 @@ async def _survey_cluster(
         facts = await _ask_brokers(loaded, plan, patience_s)
     except (BrokerUnavailable, KafkaRefused) as error:
         return [judge_broker_error(loaded, error)]
+    if any(one.lacking for one in facts.versions):
+        return list(judge_versions(facts))
     findings = list(judge_start(loaded, plan, facts, journal))
     findings += await asyncio.to_thread(lambda: list(_try_other_logins(loaded, plan, patience_s)))
     if not isinstance(target, StorageError) and journal is not None and all(one.facts for one in facts.topics.values()):

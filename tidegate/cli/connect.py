@@ -53,7 +53,7 @@ def find_findings(loaded: LoadedPipeline, plan: Plan, options: StartOptions, *, 
 
 
 async def _survey(loaded: LoadedPipeline, plan: Plan, options: StartOptions, *, deep: bool) -> list[Finding]:
-    known = look_around(loaded)
+    known = check_this_machine(loaded)
 
     async def ask(target: StartTarget | StorageError) -> list[Finding]:
         return await survey(loaded, plan, target, PATIENCE_S, deep=deep, known=known)
@@ -74,7 +74,7 @@ async def _survey(loaded: LoadedPipeline, plan: Plan, options: StartOptions, *, 
             await kafka.close()
 
 
-def look_around(loaded: LoadedPipeline) -> list[Finding]:
+def check_this_machine(loaded: LoadedPipeline) -> list[Finding]:
     """Find what a start would miss on this machine."""
     findings, http = [], loaded.settings.http
     if (trouble := _port_trouble(loaded)) is not None:

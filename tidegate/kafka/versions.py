@@ -6,14 +6,13 @@ all. Kafka 3.0 is the oldest that answers everything; the oldest that was run is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from tidegate.kafka.channel import ClientChannel
-from tidegate.kafka.errors import KafkaRefused
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -40,13 +39,6 @@ class ClusterNodes(msgspec.Struct, frozen=True):
     brokers: tuple[int, ...]
     operations: frozenset[str] = frozenset()
     """What this user may do with the cluster as a whole; empty when the broker does not say."""
-
-
-class BrokerTooOld(KafkaRefused):
-    """A broker does not answer what Tidegate sends. `text`, `remedy` and `property` are among the fields."""
-
-    code = "broker-too-old"
-    exit_code = 2
 
 
 def read_nodes(client: KafkaAdminClient) -> ClusterNodes:
@@ -79,17 +71,6 @@ def read_versions(client: KafkaAdminClient) -> list[BrokerVersion]:
         lacking = tuple(name for name, needed in _needed().items() if not _answers(data, *needed))
         found.append(BrokerVersion(node, ".".join(map(str, data.broker_version)), lacking))
     return found
-
-
-def refuse_old(versions: Iterable[BrokerVersion], bootstrap: str) -> None:
-    """Raises BrokerTooOld, which names the first broker that lacks something. Pure."""
-    for one in versions:
-        if one.lacking:
-            text = (
-                f"broker {one.node} at {bootstrap} is Kafka {one.version}: it does not answer {', '.join(one.lacking)}"
-            )
-            remedy = "upgrade it to Kafka 3.3 or newer (`tidegate docs compatibility`)"
-            raise BrokerTooOld(f"{text}; {remedy}", text=text, remedy=remedy, property="bootstrap.servers")
 
 
 def _answers(data: Any, request: Any, min_version: int) -> bool:
