@@ -56,7 +56,7 @@ def examine(rig: Rig, code: int) -> list[dict[str, str]]:
     """What `tidegate doctor` does not call ok; it ends with this code."""
     ended = tidegate("doctor", "--format", "json", rig.daemons[-1].pipeline)
     assert (ended.code, PASSWORD in ended.text) == (code, False), ended.text
-    return [one for one in json.loads(ended.stdout)["findings"] if one["level"] != "ok"]
+    return [one for one in json.loads(ended.stdout)["findings"] if one["severity"] != "ok"]
 
 
 def test_a_user_with_just_the_listed_rights_runs_a_pipeline_over_tls_exactly_once(
