@@ -33,7 +33,7 @@ from tidegate.sinks.naming import derive_name, replay_id
 ANSWER_S: Final = 15.0
 DAY_MS: Final = 24 * 3600 * 1000
 PARTITIONS_MAX: Final = 1000
-"""Of outputs that are looked at for producers and open transactions."""
+"""Of outputs that are searched for producers and open transactions."""
 
 
 def read_details(
@@ -115,7 +115,7 @@ def _has(inspector: Inspector, need: Need, operations: frozenset[str], plan: Pla
 def _with_transactions(
     facts: ClusterFacts, kafka: Mapping[str, str], plan: Plan, inspector: Inspector, clock: Clock
 ) -> ClusterFacts:
-    """What this user may not see is left out: `permissions` says so."""
+    """Add transactions and producers. Those that this user may not see are missing: a finding of `permissions`."""
     partitions = _partitions(plan, facts)
     if not partitions:
         return facts
@@ -142,7 +142,7 @@ def _with_transactions(
 
 
 def _partitions(plan: Plan, facts: ClusterFacts) -> list[TopicPartition]:
-    """Of outputs that are there and may be read: to ask for producers needs READ."""
+    """List the partitions of outputs that exist and may be read: asking for producers needs READ."""
     refused = {
         need.name for need, had in facts.rights if need.resource == "topic" and need.operation == "Read" and not had
     }
@@ -157,7 +157,7 @@ def _partitions(plan: Plan, facts: ClusterFacts) -> list[TopicPartition]:
 def _find_hanging(
     client: TransactionClient, pipeline: str, opened: Sequence[OpenTransaction], clock: Clock
 ) -> list[Hanging]:
-    """By two looks some seconds apart, as a marker may be on its way."""
+    """Find hanging transactions by asking twice, some seconds apart: a marker may be on its way."""
     mender = Mender(client, pipeline, clock)
     first = mender.judge(opened)
     if not first:

@@ -1,4 +1,4 @@
-"""State restored as a slot restores it, into a scratch directory and one state at a time, and then thrown away.
+"""Restores state as a slot does, one state at a time into a scratch directory, and then deletes it.
 
 The backend is the one of the file, so its own time is in the figures. Nothing is written where the checkpoint is. What
 is left by a process that was killed is removed by the next one (`state/local_directory.py`).
@@ -42,7 +42,7 @@ Declared = Mapping[Owner, StateDeclaration]
 
 
 class ScratchTooSmall(PipelineStopped):
-    """The disk of the scratch directory does not have room for a dry run. It says nothing about the upgrade."""
+    """The disk of the scratch directory has no room for a dry run, which says nothing about the upgrade."""
 
     code = "scratch-too-small"
     exit_code = 1
@@ -68,7 +68,7 @@ class Migrated(msgspec.Struct, frozen=True):
 
 
 def measure_free(place: Path) -> int:
-    """Bytes that are free on the disk of a directory. Raises OSError."""
+    """Measure the free bytes on the disk of a directory. Raises OSError."""
     return shutil.disk_usage(place).free
 
 
@@ -81,8 +81,9 @@ def restore_into_scratch(
     parent: Path | None = None,
     free: Callable[[Path], int] = measure_free,
 ) -> Iterator[Migrated]:
-    """Restore these, which have the names of now, state by state. `parent`: of the scratch directory, the system's
-    temporary one by default.
+    """Restore the states of these handles, which have their present names, one after the other.
+
+    `parent` is where the scratch directory is made, by default the system's temporary directory.
 
     Raises ScratchTooSmall before anything is restored, LocalStateFailed, StorageError that is no damage.
     """

@@ -1,4 +1,4 @@
-"""Looks at the executors: a Spark session is started, and every slot tries the checkpoint directory. For `--spark`."""
+"""Starts a Spark session and lets every slot try the checkpoint directory, for `doctor --spark`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WANTED: Final = "slots that start, and see what this machine has written"
 
 
 class SeenSlot(msgspec.Struct, frozen=True):
-    """What one slot has seen."""
+    """What one slot found."""
 
     slot: int
     host: str
@@ -40,7 +40,7 @@ class SeenSlot(msgspec.Struct, frozen=True):
 
 
 def try_executors(loaded: LoadedPipeline) -> list[Finding]:
-    """Takes as long as a start does. Blocking."""
+    """Try all slots. It blocks for as long as a start takes."""
     settings = loaded.settings
     work = WorkDirectory()
     host = _make_host(settings, work)
@@ -55,7 +55,7 @@ def try_executors(loaded: LoadedPipeline) -> list[Finding]:
 
 
 def judge_executors(slots: list[SeenSlot], version: str) -> list[Finding]:
-    """One finding for each trouble, or one for all slots. Pure."""
+    """Judge the slots: one finding for each trouble, or one for all of them. Pure."""
     troubles = list(dict.fromkeys(slot.trouble for slot in slots if slot.trouble))
     other = sorted({f"{slot.version} on {slot.host}" for slot in slots if slot.version != version})
     if other:
@@ -105,7 +105,7 @@ def _try_everywhere(host: SparkHost, settings: PipelineSettings) -> list[SeenSlo
 
 
 def make_trial(opener: Opener, address: str, secret: str) -> Callable[[int], SeenSlot]:
-    """What each slot does; it travels to the executors."""
+    """Make what each slot runs; it is sent to the executors."""
 
     def try_slot(slot: int) -> SeenSlot:
         from tidegate import __version__ as version

@@ -66,7 +66,7 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """A right, in Kafka's words, and what is done without it."""
+    """A right, in Kafka's terms, and what needs it."""
 
     resource: str
     """topic, group, transactional-id or cluster: an option of kafka-acls.sh."""
@@ -128,7 +128,7 @@ class SeenTopic(msgspec.Struct, frozen=True):
 
 
 class ClusterFacts(msgspec.Struct, frozen=True):
-    """What the brokers say. `details.py` fills the second half in."""
+    """The cluster, by its brokers. `details.py` adds everything from `clock` on."""
 
     topics: Mapping[str, SeenTopic]
     """Those of the pipeline."""
@@ -154,7 +154,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """What a directory's file system has."""
+    """The file system of a directory."""
 
     directory: str
     place: Path
@@ -168,7 +168,7 @@ class Room(msgspec.Struct, frozen=True):
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
-    """Of this machine, or of the container that it is."""
+    """This machine, or the container."""
 
     rooms: tuple[Room, ...] = ()
     storage_trouble: StorageError | None = None

@@ -302,7 +302,7 @@ def is_kept(findings: Collection[Finding]) -> bool:
 
 
 def render_checks_table() -> str:
-    """The table of docs/doctor.md, one line per check, without a newline at the end."""
+    """Render the table of docs/doctor.md, one line per check, without a newline at the end."""
     lines = ["| check | examines | problem | warning |", "| --- | --- | --- | --- |"]
     lines += [f"| `{name}` | {one.examines} | {one.problem} | {one.warning} |" for name, one in CHECKS.items()]
     return "\n".join(lines)

@@ -27,7 +27,7 @@ _PREFIXED: Final = " --resource-pattern-type prefixed"
 
 
 class Commands(msgspec.Struct, frozen=True):
-    """Kafka's own commands, ready to be run by somebody who may."""
+    """Kafka's own commands, ready to be run by a user who may."""
 
     bootstrap: str
     secured: bool = False
@@ -43,7 +43,7 @@ class Commands(msgspec.Struct, frozen=True):
         )
 
     def grant(self, user: str, need: Need, operations: Iterable[str]) -> str:
-        """Add to the access lists."""
+        """Grant a user operations on a resource."""
         words = " ".join(f"--operation {operation}" for operation in operations)
         named = "" if need.resource == "cluster" else f" {need.name}"
         pattern = _PREFIXED if need.resource == "transactional-id" else ""
@@ -52,12 +52,12 @@ class Commands(msgspec.Struct, frozen=True):
         )
 
     def transactions(self, words: str) -> str:
-        """Look at transactions, or end one."""
+        """Inspect transactions, or end one."""
         return f"kafka-transactions.sh {self._where} {words}"
 
 
 def judge_cluster(settings: PipelineSettings, facts: ClusterFacts, commands: Commands, journal: str) -> list[Finding]:
-    """In the order of CHECKS. `journal` is the token of the checkpoint directory's journal; empty: it is new."""
+    """Judge the cluster, in the order of CHECKS. `journal` is the token of the journal; empty: it is new."""
     exactly_once = settings.checkpoints.mode == "exactly-once"
     findings = [*judge_versions(facts), _brokers(facts), _clock(facts)]
     if exactly_once:
@@ -96,7 +96,7 @@ def _brokers(facts: ClusterFacts) -> Finding:
 
 
 def _measured(milliseconds: int) -> str:
-    """As the log writes times that were measured; settings are written as the pipeline file has them, `1m30s`."""
+    """Render a measured time as the log does; settings are rendered as in the pipeline file, `1m30s`."""
     return render_seconds(milliseconds / 1000)
 
 
@@ -149,7 +149,7 @@ def _expiration(settings: PipelineSettings, facts: ClusterFacts) -> Finding:
 
 
 def judge_rights(rights: Sequence[tuple[Need, bool]], commands: Commands) -> Iterator[Finding]:
-    """One finding for each resource and user that lacks something, with the command that grants all of it."""
+    """Judge the rights: one finding for each resource and user, with the command that grants all that is missing."""
     missing = [need for need, had in rights if not had]
     groups = sorted(missing, key=lambda need: (need.login, need.resource, need.name))
     for _, group in groupby(groups, key=lambda need: (need.login, need.resource, need.name)):

@@ -35,7 +35,7 @@ SLOT_BYTES: Final = 150 * MIB
 
 
 def judge_machine(settings: PipelineSettings, plan: Plan, facts: MachineFacts) -> list[Finding]:
-    """In the order of CHECKS."""
+    """Judge this machine, in the order of CHECKS."""
     here = settings.parallelism if settings.spark_master.startswith("local") else 0
     findings = [*_directory(settings, facts)]
     findings += [finding for room in facts.rooms for finding in _space(room)]
@@ -95,7 +95,7 @@ def _space(room: Room) -> Iterator[Finding]:
 
 
 def derive_files_needed(settings: PipelineSettings, plan: Plan, slots_here: int) -> int:
-    """Descriptors that the process of the daemon needs, or that of a slot, whichever needs more. About."""
+    """Estimate the descriptors that the daemon or a slot needs, whichever needs more."""
     slots, vertices = settings.parallelism, len(plan.vertices)
     rocks = ROCKS_FILES * vertices if settings.state.backend == "rocksdb" else 0
     slot = SLOT_FILES + 2 * slots + rocks

@@ -45,7 +45,7 @@ def judge_start(
 
 
 def _judge_topic(use: Use, seen: SeenTopic) -> Iterator[Finding]:
-    """One that is hidden from this user is a finding of `permissions`."""
+    """Judge one topic. If it is hidden from this user, that is a finding of `permissions`."""
     if seen.error == "UnknownTopicOrPartition":
         yield prevent_start(use.place, f"the topic `{use.topic}` does not exist", "create it, or correct the name")
     elif seen.error and seen.error != "TopicAuthorizationFailed":
@@ -91,7 +91,7 @@ def _judge_offsets(source: SourceOperator, facts: ClusterFacts) -> Iterator[Find
 
 
 def _judge_parallelism(plan: Plan, facts: ClusterFacts) -> Iterator[Finding]:
-    """Nothing is said where a pattern finds topics: there may be more of them soon."""
+    """Warn of slots that read nothing, unless a pattern may find more topics."""
     sources = plan.operators(SourceOperator)
     if any(source.pattern for source in sources):
         return

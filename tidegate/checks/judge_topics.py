@@ -62,7 +62,7 @@ class _Topic(msgspec.Struct, frozen=True):
 def judge_topics(
     settings: PipelineSettings, uses: Sequence[Use], facts: ClusterFacts, commands: Commands
 ) -> list[Finding]:
-    """Check by check, topics in the order of `uses`; one that is not there, or hidden, is another check's matter."""
+    """Judge the topics, check by check. A topic that is missing or hidden is the subject of another check."""
     exactly_once = settings.checkpoints.mode == "exactly-once"
     inputs = tuple(facts.topics[use.topic].settings for use in uses if not use.written)
     unattended_ms = derive_unattended_ms(settings)
@@ -84,7 +84,7 @@ def judge_topics(
 
 
 def _copies(topic: _Topic) -> Iterator[Finding]:
-    """In a cluster of one broker there is nothing to choose: `brokers` says so."""
+    """Judge the copies. A cluster of one broker is a finding of `brokers`."""
     copies = topic.seen.copies
     if topic.brokers == 1 or not copies:
         return
@@ -160,7 +160,7 @@ def _retention(topic: _Topic) -> Iterator[Finding]:
 
 
 def _outlived(topic: _Topic, kept_ms: int | None) -> bool:
-    """An input has records that this output deletes as soon as they are written, by their timestamps."""
+    """Tell whether an input keeps records so old that this output deletes them as soon as they are written."""
     if not topic.use.written or not topic.use.stamped or kept_ms is None or kept_ms < 0:
         return False
     kept = [settings[RETENTION] for settings in topic.inputs if RETENTION in settings]

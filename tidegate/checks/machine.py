@@ -1,4 +1,4 @@
-"""Looks at this machine: limits, disks, memory, the checkpoint directory. Reads, and tries the directory."""
+"""Reads the limits, disks and memory of this machine, and tries the checkpoint directory."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ FILES_COUNTED_MAX: Final = 100_000
 
 
 def read_machine(checkpoints: str, open_storage: StorageOpener, known: StorageError | None = None) -> MachineFacts:
-    """`checkpoints` is the address of the checkpoint directory, which is tried, unless it is `known` how that ends.
-    Blocks for as long as that does.
-    """
+    """Read the facts, and try the checkpoint directory unless the error of a trial is `known`. Blocking."""
     trouble = known or _try_storage(checkpoints, open_storage)
     rooms = [_room(temporary_directory(), (), count=False)]
     if scheme_of(checkpoints) == "file" and not trouble:
@@ -66,7 +64,7 @@ def _room(directory: FilePath, path: Path, *, count: bool) -> Room:
 
 
 def _kind(directory: FilePath) -> str:
-    """Of the file system: that of the longest mount point above the directory."""
+    """Find the kind of the file system: that of the longest mount point above the directory."""
     best, kind = "", ""
     with suppress(OSError):
         for line in _MOUNTS.read_bytes().rstrip(b"\n").split(b"\n"):
@@ -89,7 +87,7 @@ def _size(directory: FilePath) -> int:
 
 
 def _memory_left() -> int | None:
-    """What the machine has, or less if this container may not have it."""
+    """Measure the memory that is left to the machine, or to this container if that is less."""
     left: list[int] = []
     with suppress(OSError, ValueError):
         lines = dict(line.split(":", 1) for line in _MEMORY.read_text("ascii").splitlines())
@@ -102,7 +100,7 @@ def _memory_left() -> int | None:
 
 
 def _cpus() -> int:
-    """Those that this process may use."""
+    """Count the processors that this process may use."""
     count = len(os.sched_getaffinity(0))
     with suppress(OSError, ValueError):
         quota, period = map(int, _CPU_LIMIT.read_text("ascii").split())

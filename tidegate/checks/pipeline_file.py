@@ -54,7 +54,7 @@ class ExpressionCheck:
             self._child.kill()
 
     def check(self, loaded: LoadedPipeline) -> Checked:
-        """As `check_pipeline`, with what trying the expressions has found. Once."""
+        """Check the pipeline, and try its expressions and user code. It may be called once."""
         checked = _check_user_code(loaded, check_pipeline(loaded))
         tried = self._try([one.expression for one in checked.expressions])
         if isinstance(tried, str):
@@ -68,7 +68,7 @@ class ExpressionCheck:
         return replace(checked, plan=None, problems=tuple(sorted({*checked.problems, *found}))) if found else checked
 
     def _try(self, expressions: Sequence[Expression]) -> list[str] | str:
-        """What is wrong with each, or with all of them together."""
+        """Try the expressions: a problem, or an empty text, for each of them, or one problem for all."""
         if not expressions:
             return []
         try:
@@ -129,7 +129,7 @@ def _refuse_code(loaded: LoadedPipeline, checked: Checked, found: dict[str, Prob
 
 
 def plan_file(path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY) -> tuple[LoadedPipeline, Plan]:
-    """Settings and plan of a file. Raises ConfigErrors with every problem, of shape and of meaning, in one run."""
+    """Read a file into settings and plan. Raises ConfigErrors with every problem of the file at once."""
     with ExpressionCheck() as expressions:
         loaded = resolve_schemas(read_pipeline(path, environ), ask)
         checked = expressions.check(loaded)
@@ -141,7 +141,7 @@ def plan_file(path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY) -> tu
 def check_file(
     path: Path, environ: Mapping[str, str], ask: Ask = Ask.COPY
 ) -> tuple[LoadedPipeline | None, tuple[Problem, ...]]:
-    """Every problem and warning of a file, without touching a broker; and the file, if it could be read.
+    """Find every problem and warning of a file without asking a broker. Returns the file as well, if it could be read.
 
     Raises RegistryAway where the registry is asked.
     """

@@ -1,4 +1,4 @@
-"""The schemas of sinks and the registry: whether it takes them, found out before a start, and done at it.
+"""Checks before a start whether the registry takes the schemas of sinks, and registers them at the start.
 
 What `validate --connect` reports is what `run` is refused for: both ask `check_registrations`, which changes nothing.
 Only of a second new schema for one subject nobody can be asked before the first is registered: that is a warning.
@@ -43,7 +43,7 @@ class Registering(NamedTuple):
 
 
 def registering(plan: Plan) -> Iterator[Registering]:
-    """Those of all sinks, for their values and their keys."""
+    """List the schemas of all sinks, for their values and their keys."""
     for sink in plan.operators(SinkOperator):
         for word, options, how in (
             (VALUE, sink.options, sink.register),
@@ -54,8 +54,10 @@ def registering(plan: Plan) -> Iterator[Registering]:
 
 
 async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: float) -> list[Finding]:
-    """What the registry refuses, and that it does not answer; that is only a warning where there are copies of all that
-    a start needs. Where there are not, a registry that does not answer is waited for so long.
+    """Check whether the registry answers and takes the schemas.
+
+    A registry that does not answer is a warning if there are copies of all schemas that a start needs. If not, it is
+    waited for as long as `patience_s`.
     """
     if loaded.settings.registry is None or not _names_schemas(plan):
         return []
@@ -84,7 +86,7 @@ async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: fl
 
 
 def _names_schemas(plan: Plan) -> bool:
-    """Whether records have ids of schemas."""
+    """Tell whether any records carry ids of schemas."""
     ends: list[SourceOperator | SinkOperator] = [*plan.operators(SourceOperator), *plan.operators(SinkOperator)]
     return any(
         (FORMATS[one.format].schema_kind is not None and one.options.ids is not IdPlace.NONE)
@@ -94,7 +96,7 @@ def _names_schemas(plan: Plan) -> bool:
 
 
 async def _wait(registry: Registry, patience_s: float) -> RegistryAway | None:
-    """Until it answers. Raises RegistryRefused."""
+    """Wait until the registry answers; returns why it did not. Raises RegistryRefused."""
     try:
         await patiently(registry.ping, patience_s)
     except RegistryAway as away:
@@ -107,7 +109,7 @@ def _away(away: RegistryAway) -> Finding:
 
 
 async def register_schemas(registry: Registry, plan: Plan) -> WrittenSchemas:
-    """Does what the check has found to be possible. Raises RegistryAway, RegistryRefused."""
+    """Register the schemas of all sinks. Raises RegistryAway, RegistryRefused."""
     found = {}
     for one in registering(plan):
         schema = found[one.sink, one.word] = await _register(registry, one)
@@ -117,7 +119,7 @@ async def register_schemas(registry: Registry, plan: Plan) -> WrittenSchemas:
 
 
 async def _check(registry: Registry, one: Registering) -> bool:
-    """Whether it is new, and its subject takes it. Raises RegistryAway, RegistryRefused."""
+    """Check that the subject has or takes a schema; returns whether it is new. Raises RegistryAway, RegistryRefused."""
     try:
         await registry.look_up(one.schema.subject, one.schema)
     except SchemaMissing:
@@ -147,7 +149,7 @@ async def _register(registry: Registry, one: Registering) -> SchemaText:
 
 
 def _unknown(one: Registering, first: Registering) -> list[Finding]:
-    """`first` is new in the same subject, and registered before."""
+    """Warn of a second new schema for a subject: `first` is registered before it."""
     if (one.schema.text, one.schema.references) == (first.schema.text, first.schema.references):
         return []
     message = (

@@ -24,19 +24,19 @@ T = TypeVar("T")
 
 
 def copies_of(settings: RegistrySettings) -> SchemaCopies:
-    """Those on this machine."""
+    """Open the copies of schemas on this machine."""
     return SchemaCopies(cache_directory() / "schemas", settings.url[0])
 
 
 def open_registry(settings: RegistrySettings) -> Registry:
-    """To be entered in the event loop that uses it. Raises RegistryRefused for certificates that cannot be used."""
+    """Make a client, to be entered in the event loop that uses it. Raises RegistryRefused for unusable certificates."""
     from tidegate.registry.transport import Transport  # loads aiohttp, which most commands do without
 
     return Registry(Transport(settings), copies_of(settings))
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float) -> T:
-    """What is answered within the time; the log says once what is waited for. Raises RegistryAway after it."""
+    """Ask until there is an answer. A warning is logged once. Raises RegistryAway when the time is over."""
     deadline, told = time.monotonic() + patience_s, False
     while True:
         try:

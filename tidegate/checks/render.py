@@ -1,4 +1,4 @@
-"""Findings as people and machines read them. Pure."""
+"""Renders findings for people and programs. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEVERITY: Final = {Severity.UNKNOWN: "notice", Severity.WARNING: "warning", Sev
 
 
 def render_findings(loaded: LoadedPipeline, findings: Sequence[Finding], style: str) -> str:
-    """As `text`, `json` or `github`; secrets of the pipeline file are not shown."""
+    """Render findings as `text`, `json` or `github`, without secrets of the pipeline file."""
     if style == "json":
         return loaded.secrets(json.dumps(_document(loaded, findings), indent=2, ensure_ascii=False))
     if style == "github":
@@ -28,7 +28,7 @@ def render_findings(loaded: LoadedPipeline, findings: Sequence[Finding], style: 
 
 
 def _table(loaded: LoadedPipeline, findings: Sequence[Finding]) -> list[str]:
-    """A line for each: level, check and what it is about, what is; what should be and the remedy where it is not."""
+    """Render a line for each finding; those that are not `ok` have lines for what should be and for the remedy."""
     lines, last = [], ""
     for one in findings:
         title = CHECKS[one.check].title if one.check != last else ""
@@ -44,7 +44,7 @@ def _table(loaded: LoadedPipeline, findings: Sequence[Finding]) -> list[str]:
 
 
 def _wrapped(head: str, text: str) -> list[str]:
-    """Commands are never wrapped, so that they can be copied."""
+    """Wrap a text. Commands are never wrapped, so that they can be copied."""
     first, *more = wrap(text, WIDTH - len(head), break_long_words=False, break_on_hyphens=False) or [""]
     return [head + first, *(" " * len(head) + line for line in more)]
 

@@ -28,7 +28,7 @@ _PYTHON = "spark.pyspark.python"
 
 
 def find_runtime_problems(loaded: LoadedPipeline) -> list[Finding]:
-    """At their places in the file, where they have any. Runs the slots' interpreter, if it is on this machine."""
+    """Find what keeps Spark from starting. The slots' interpreter is run, if it is on this machine."""
     spark = read_spark()
     problem = decide_spark_problem(spark, os.environ)
     if problem is not None:
@@ -46,8 +46,10 @@ def find_runtime_problems(loaded: LoadedPipeline) -> list[Finding]:
 def find_address_problems(
     loaded: LoadedPipeline, resolve: Callable[[str], str] = socket.gethostbyname
 ) -> list[Finding]:
-    """An error where executors get an address of IPv6, as daemon and slots listen on IPv4. A warning where they get one
-    that means their own machine; all may be on this one.
+    """Judge the address of the daemon that executors get.
+
+    An IPv6 address prevents a start, because daemon and slots listen on IPv4. An address that means the executor's own
+    machine is a warning, because all executors may run on this machine.
     """
     master, properties = loaded.settings.spark_master, reveal(loaded.settings.spark)
     host = find_driver_host(master, properties, resolve)

@@ -31,7 +31,7 @@ class Ask(Enum):
 
 
 class SchemaUnavailable(Exception):
-    """A schema that the file names cannot be had."""
+    """A schema that the file names is unavailable."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ Found = SchemaText | SchemaUnavailable
 
 
 def resolve_schemas(loaded: LoadedPipeline, ask: Ask) -> LoadedPipeline:
-    """The same with its `schemas`; those that cannot be had are among its `problems`.
+    """Add `schemas` to a pipeline file; those that are unavailable are among its `problems`.
 
     Raises RegistryAway where the registry is asked, does not answer, and no copy may be taken.
     """
@@ -102,7 +102,7 @@ async def _read_all(
 
 
 async def _read_one(registry: Registry, one: SchemaReference, *, may_copy: bool) -> Found:
-    """The copy where the registry is away; it is waited for where there is none."""
+    """Read a schema, or its copy while the registry is unavailable. Without a copy the registry is waited for."""
 
     async def ask() -> SchemaText:
         try:

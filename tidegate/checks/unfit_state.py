@@ -27,7 +27,7 @@ from tidegate.task.inflight import derive_shapes, refuse_other_edges
 def refuse_unfit_state(
     storage: Storage, checkpoint: CompletedCheckpoint, identity: Identity, facts: RestoreFacts
 ) -> Upgrade:
-    """What becomes of the states; keys are counted where some are given up.
+    """Decide what happens to the states. Keys of states that are dropped are counted.
 
     Raises RestoreRefused, StateUnreadable, InflightUnreadable; StorageError when the storage fails.
     """

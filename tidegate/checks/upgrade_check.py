@@ -140,7 +140,7 @@ def check_upgrade(
 
 
 def _has_gone(storage: Storage, target: Target) -> bool:
-    """A daemon that runs has completed others meanwhile, and removed this one."""
+    """Tell whether a running daemon has removed the target meanwhile."""
     return not target.saved and all(
         entry.checkpoint.id != target.checkpoint.id for entry in read_journal(storage, may_repeat=True).retained
     )
@@ -163,7 +163,7 @@ def _all_refusals(
 
 
 def derive_offline_facts(plan: Plan, checkpoint: CompletedCheckpoint, old: Identity, spoken: Spoken) -> RestoreFacts:
-    """The pipeline as it is now, on the cluster as it was at the checkpoint."""
+    """Derive the facts of the present pipeline on the cluster as it was at the checkpoint."""
     counts: dict[str, int] = {}
     topics: dict[OperatorName, set[str]] = {}
     for one in checkpoint.positions:
@@ -193,7 +193,7 @@ def derive_offline_facts(plan: Plan, checkpoint: CompletedCheckpoint, old: Ident
 
 
 def _evolved(plan: Plan, upgrade: Upgrade) -> dict[tuple[OperatorName, StateName], StateDeclaration]:
-    """By the names of now."""
+    """Derive the declared states, with what the file says about older entries, by present names."""
     found = {}
     for node in plan.nodes:
         name = node.operator.name
@@ -204,7 +204,7 @@ def _evolved(plan: Plan, upgrade: Upgrade) -> dict[tuple[OperatorName, StateName
 
 
 def _forecast(plan: Plan, checkpoint: CompletedCheckpoint, storage: Storage, upgrade: Upgrade) -> Forecast | None:
-    """None where the states are so small that what is measured is everything but reading."""
+    """Estimate how long a restore takes. None if the states are too small to measure."""
     handles = [one for one in upgrade.map_states(checkpoint.states) if not one.in_flight]
     whole = sum(one.size_bytes for one in handles)
     if whole < FORECAST_BYTES_MIN:
@@ -222,7 +222,7 @@ def _forecast(plan: Plan, checkpoint: CompletedCheckpoint, storage: Storage, upg
 
 
 def _forecast_of(migrated: tuple[Migrated, ...], plan: Plan) -> Forecast | None:
-    """By what a dry run has taken."""
+    """Estimate by the times of a dry run."""
     whole, seconds = sum(one.read_bytes for one in migrated), sum(one.seconds for one in migrated)
     if whole < FORECAST_BYTES_MIN or any(one.failure for one in migrated):
         return None
@@ -235,7 +235,7 @@ def _read(
     declared: Mapping[tuple[OperatorName, StateName], StateDeclaration],
     max_parallelism: int,
 ) -> tuple[StateName, dict[int, list[object]]]:
-    """The entries of a file by key group, as the step of now has them. Raises StateUnreadable, ObjectCorrupt ..."""
+    """Read the entries of a file by key group, as the present step has them. Raises StateUnreadable, ObjectCorrupt."""
     data = unseal(handle.path, read_state(storage, handle))
     header, _ = read_header(data)
     declaration = declared[handle.operator, header.state]
@@ -247,6 +247,6 @@ def _read(
 def find_upgrade(
     settings: PipelineSettings, plan: Plan, wanted: str | None, spoken: Spoken, *, migrate: bool = False
 ) -> Report:
-    """For a command: everything of a report. Raises what `find_target` raises."""
+    """Find the target and check the upgrade. Raises what `find_target` raises."""
     target, states = find_target(settings.checkpoints.directory, derive_opener(settings), wanted)
     return check_upgrade(plan, target, states, spoken, migrate=settings.state.backend if migrate else "")

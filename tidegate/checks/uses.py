@@ -65,7 +65,7 @@ def _written(plan: Plan) -> Iterator[Use]:
 
 
 def derive_needs(loaded: LoadedPipeline, plan: Plan) -> list[Need]:
-    """Every right, those of a source or sink with a login of its own for that one, and for the one at the top."""
+    """Derive every right. A source or sink with its own login needs them for that user and for the one at the top."""
     top = derive_login(reveal(loaded.settings.kafka))
     owners: dict[str, Mapping[str, str]] = {one.name: one.kafka for one in plan.operators(SourceOperator)}
     owners |= {one.name: one.kafka for one in plan.operators(SinkOperator) if one.name != DEAD_LETTERS}

@@ -1,4 +1,4 @@
-"""`validate --connect`: what a start would be refused for, asked without being one."""
+"""Surveys a deployment for `validate --connect` and `doctor`, without being a start."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def find_problems(loaded: LoadedPipeline, plan: Plan, options: StartOptions = NO
 
 
 def find_findings(loaded: LoadedPipeline, plan: Plan, options: StartOptions, *, deep: bool) -> list[Finding]:
-    """Survey the deployment without being a start."""
+    """Survey the deployment with the options of a start."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # every failure is a finding with its place
     return asyncio.run(_survey(loaded, plan, options, deep=deep))
 
@@ -75,7 +75,7 @@ async def _survey(loaded: LoadedPipeline, plan: Plan, options: StartOptions, *, 
 
 
 def check_this_machine(loaded: LoadedPipeline) -> list[Finding]:
-    """Find what a start would miss on this machine."""
+    """Check what a start needs of this machine: its port, a work directory, tokens, certificates."""
     findings, http = [], loaded.settings.http
     if (trouble := _port_trouble(loaded)) is not None:
         findings.append(prevent_by(("http", "port"), trouble))
@@ -98,7 +98,7 @@ def check_this_machine(loaded: LoadedPipeline) -> list[Finding]:
 
 
 def _port_trouble(loaded: LoadedPipeline) -> HttpUnavailable | None:
-    """A port that the daemon of this very pipeline has is not a problem."""
+    """Find out why the port is unavailable. A port that this pipeline's own daemon uses is no trouble."""
     host, port = loaded.settings.http.host, loaded.settings.http.port
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()

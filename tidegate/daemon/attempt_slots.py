@@ -203,7 +203,7 @@ class AttemptSlots:
         self._services.metrics.oldest_transaction(None if oldest is None else (now_ms - oldest) / 1000)
 
     async def check_running(self, slot: SlotConnection, index: SlotIndex) -> None:
-        """It counts when it is proven that what it stores can be read by others."""
+        """Count a slot as running once it is proven that others can read what it stores."""
         await self._services.in_journal_thread(lambda: self._proof.check(index, slot.hello.host))
         if not self._owner.is_over:
             self._on_running(index)
@@ -212,7 +212,7 @@ class AttemptSlots:
                 await self._services.in_journal_thread(self._proof.remove)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start-up work that fails the attempt when it fails."""
+        """Begin start-up work, whose failure fails the attempt."""
 
         def on_done(task: asyncio.Task[None]) -> None:
             self._starting.discard(task)
@@ -243,9 +243,9 @@ class AttemptSlots:
         self._end_if_finished()
 
     def _end_if_finished(self) -> None:
-        """When every subtask of every source has reached its end, the final checkpoint ends the pipeline.
+        """Request the final checkpoint once every source subtask has reached its end.
 
-        A source may be there before it is proven that its slot runs.
+        A source may reach it before its slot counts as running.
         """
         if self._bounded and not self._unfinished and self.all_running.is_set():
             self._bounded = False
@@ -254,7 +254,7 @@ class AttemptSlots:
 
 
 def _bounded_sources(plan: Plan) -> set[tuple[OperatorName, SlotIndex]]:
-    """All source subtasks when every source is bounded, else none: an unbounded pipeline never ends by itself."""
+    """List all source subtasks if every source is bounded: an unbounded pipeline never ends by itself."""
     sources = plan.operators(SourceOperator)
     if any(source.until == "never" for source in sources):
         return set()
