@@ -168,7 +168,7 @@ class Room(msgspec.Struct, frozen=True):
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
-    """This machine, or the container."""
+    """The machine, or the container, that the daemon runs on."""
 
     rooms: tuple[Room, ...] = ()
     storage_trouble: StorageError | None = None
