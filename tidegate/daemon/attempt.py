@@ -101,8 +101,8 @@ class AttemptRunner:
         self._ending = False
         self._answering = True
         """As the coordinator knows it: whether brokers answer."""
-        add = self._slots.add_partitions
-        self._discovery = Discovery(plan, restore, services, add, self.fail, settings.look_s, settings.new_topics_s)
+        send = self._slots.send_one
+        self._discovery = Discovery(plan, restore, services, send, self.fail, settings.look_s, settings.new_topics_s)
         self._executor = InstructionExecutor(
             plan.pipeline,
             services,

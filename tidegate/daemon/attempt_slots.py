@@ -15,6 +15,7 @@ from tidegate.coordinator.events import AckReceived, DeclineReceived, Event, Ope
 from tidegate.coordinator.recovery import RestorePlan
 from tidegate.daemon.attempt_cause import derive_slot_error
 from tidegate.daemon.control_server import SlotConnection
+from tidegate.daemon.gating import SourceHolds
 from tidegate.daemon.services import Services
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import OperatorName, SlotIndex, SubtaskId, VertexId
@@ -27,12 +28,12 @@ from tidegate.storage.shared import Proof, StorageNotShared
 from tidegate.task.letters import LetterWatch, TooManyDeadLetters
 from tidegate.task.messages import (
     Acknowledged,
-    AddPartitions,
     Begin,
     Declined,
     Deploy,
     DriverMessage,
     Heartbeat,
+    InputCaughtUp,
     LogRecord,
     PeerAddress,
     Running,
@@ -103,6 +104,7 @@ class AttemptSlots:
         self._starting: set[asyncio.Task[None]] = set()
         self._proof = Proof(services.storage, restore.attempt, services.make_token(), services.clock)
         self._open_since_ms: dict[tuple[VertexId, SlotIndex], int | None] = {}
+        self._holds = SourceHolds(plan, restore.attempt, self.send_one)
         self._letters = LetterWatch(next((one.per_minute_max for one in plan.operators(DeadLetterOperator)), None))
 
     @property
@@ -114,8 +116,8 @@ class AttemptSlots:
         """See Proof.derive_cause."""
         return await self._services.in_journal_thread(lambda: self._proof.derive_cause(unseen))
 
-    def add_partitions(self, index: SlotIndex, order: AddPartitions) -> None:
-        """Tell a slot to read more partitions."""
+    def send_one(self, index: SlotIndex, order: DriverMessage) -> None:
+        """Send to one slot."""
         self._connections[index].send(order)
 
     def send_all(self, message: DriverMessage) -> list[str]:
@@ -174,6 +176,8 @@ class AttemptSlots:
                 self._begin(self.check_running(slot, slot.index))
             case SourceFinished(source=source):
                 self._on_source_finished(slot.index, source)
+            case InputCaughtUp():
+                self._holds.on_caught_up(slot.index, message)
             case SchemasWanted(ids=ids):
                 self._services.schemas.ask(ids, slot.send)
             case SchemaUnfit(id=schema_id, why=why):
@@ -190,6 +194,7 @@ class AttemptSlots:
     def on_heartbeat(self, index: SlotIndex, beat: Heartbeat, now_ms: int) -> None:
         """Take what a slot reports about once a second."""
         self._services.metrics.slot_report(self._restore.attempt, index, beat.report)
+        self._holds.on_report(index, beat.report.operators)
         try:
             self._letters.on_report(index, beat.report.dead_letters, now_ms)
         except TooManyDeadLetters as stop:
@@ -234,6 +239,7 @@ class AttemptSlots:
         if len(self.running) == self._plan.parallelism:
             self.running_since = asyncio.get_running_loop().time()
             self.all_running.set()
+            self._holds.begin()
             self.send_all(Begin())
             self._owner.on_all_running()
             self._end_if_finished()

@@ -67,6 +67,8 @@ class Edge(msgspec.Struct, frozen=True):
     columns: Columns
     port: int = 0  # which input of the head it feeds
     carries: tuple[Requirement, ...] = ()  # what its rows have besides columns
+    gates: bool = False  # sources of the other ports are on hold until this port has caught up
+    ahead_ms: int | None = None  # sources of this port are on hold while they are further ahead of those of the others
 
 
 class StepWords(msgspec.Struct, frozen=True):

@@ -60,6 +60,15 @@ class SourceFinished(msgspec.Struct, frozen=True, tag="source-finished"):
     source: OperatorName
 
 
+class InputCaughtUp(msgspec.Struct, frozen=True, tag="input-caught-up"):
+    """An input of a subtask that opens a gate has caught up: it is idle, and was asked after its rows whether it still
+    is. Sent once in an attempt.
+    """
+
+    vertex: VertexId
+    port: int
+
+
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Sent by the slot's control thread; `loop_age_ms` is the time since the loop last turned, 0 before."""
 
@@ -116,6 +125,7 @@ SlotMessage = (
     | Acknowledged
     | Declined
     | SourceFinished
+    | InputCaughtUp
     | Heartbeat
     | SlotFailed
     | LogRecord
@@ -211,6 +221,13 @@ class AddPartitions(msgspec.Struct, frozen=True, tag="add-partitions"):
     partitions: tuple[TopicPartition, ...]
 
 
+class HoldSources(msgspec.Struct, frozen=True, tag="hold"):
+    """These sources of the slot read nothing from now on, all others read."""
+
+    attempt: Attempt
+    sources: frozenset[OperatorName]
+
+
 class SchemaAnswer(msgspec.Struct, frozen=True, tag="schema"):
     """To SchemasWanted, once for each id; no schema: the registry says that it has none."""
 
@@ -226,7 +243,9 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Close everything and return. Prepared transactions stay prepared."""
 
 
-DriverMessage = Deploy | Begin | Trigger | Completed | Abandoned | AddPartitions | SchemaAnswer | Ping | Stop
+DriverMessage = (
+    Deploy | Begin | Trigger | Completed | Abandoned | AddPartitions | HoldSources | SchemaAnswer | Ping | Stop
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_slot = msgspec.msgpack.Decoder(SlotMessage).decode

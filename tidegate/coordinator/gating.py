@@ -1,0 +1,86 @@
+"""Which source subtasks are on hold, so that the inputs of a step arrive in a useful order. Pure.
+
+A subtask on hold reads nothing, and keeps answering barriers with its positions and questions with its idleness. Rows
+are never held back in a channel: an input that is not read would block the barriers of aligned checkpoints until they
+time out.
+
+Rules
+- A *gate* (`Edge.gates`) holds the sources of the other inputs of a vertex until every subtask of the vertex has
+  reported that the input has caught up. It never closes again within an attempt. Checkpoints complete meanwhile, so an
+  attempt that fails continues where it was, behind a gate of its own.
+- A *lead* (`Edge.ahead_ms`) holds a source subtask whose watermark is further ahead of those of the other inputs than
+  that. Only subtasks count that somebody waits for: not one that is idle, has ended, waits behind a gate, or has no
+  watermark yet, as one without partitions. So the subtask with the lowest watermark is never on hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from tidegate.ids import OperatorName, SlotIndex, VertexId
+from tidegate.operators.runtime import END_OF_TIME
+from tidegate.plan.gates import Lead, derive_gates, derive_leads
+from tidegate.plan.graph import Plan
+
+
+class SourceProgress(msgspec.Struct, frozen=True):
+    """Where a source subtask is in event time; `watermark_ms` is None before its first watermark."""
+
+    watermark_ms: int | None
+    idle: bool = False
+
+
+class Gating:
+    """The gates and leads of one attempt. Every gate is closed at first."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Raises GatesDeadlocked."""
+        self._leads = derive_leads(plan)
+        slots = [SlotIndex(slot) for slot in range(plan.parallelism)]
+        self._closed = {gate: set(slots) for gate in derive_gates(plan)}
+        """The slots whose subtasks have not reported yet, of every gate that is closed."""
+        self._progress: dict[tuple[OperatorName, SlotIndex], SourceProgress] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to decide now, or ever will be."""
+        return bool(self._closed or self._leads)
+
+    def on_caught_up(self, vertex: VertexId, port: int, slot: SlotIndex) -> frozenset[OperatorName]:
+        """An input of a subtask has caught up. Returns the sources whose gate opens by that."""
+        before = self._gated()
+        for gate, waiting in list(self._closed.items()):
+            if (gate.vertex, gate.port) == (vertex, port):
+                waiting.discard(slot)
+                if not waiting:
+                    del self._closed[gate]
+        return before - self._gated()
+
+    def on_progress(self, slot: SlotIndex, progress: Mapping[OperatorName, SourceProgress]) -> None:
+        """A slot reports where its source subtasks are."""
+        self._progress.update({(source, slot): one for source, one in progress.items()})
+
+    def held(self, slot: SlotIndex) -> frozenset[OperatorName]:
+        """Return the sources whose subtask in this slot is on hold."""
+        gated = self._gated()
+        return gated.union(
+            source
+            for lead in self._leads
+            for source in lead.sources - gated
+            if self._is_ahead(self._progress.get((source, slot)), lead, gated)
+        )
+
+    def _gated(self) -> frozenset[OperatorName]:
+        return frozenset[OperatorName]().union(*(gate.held for gate in self._closed))
+
+    def _is_ahead(self, own: SourceProgress | None, lead: Lead, gated: frozenset[OperatorName]) -> bool:
+        if own is None or own.watermark_ms is None or own.watermark_ms == END_OF_TIME:
+            return False
+        awaited = lead.others - gated
+        others = [
+            one.watermark_ms
+            for (source, _), one in self._progress.items()
+            if source in awaited and not one.idle and one.watermark_ms is not None and one.watermark_ms != END_OF_TIME
+        ]
+        return bool(others) and own.watermark_ms > min(others) + lead.ahead_ms

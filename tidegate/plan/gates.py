@@ -1,0 +1,79 @@
+"""Which inputs of a plan hold back the sources of others, and how. Pure; `coordinator/gating.py` decides with it.
+
+A source that feeds both sides is neither held nor waited for.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.errors import PipelineStopped
+from tidegate.ids import OperatorName, VertexId
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.plan.graph import Edge, Plan
+
+
+class GatesDeadlocked(PipelineStopped):
+    """Gates wait for each other: no source may begin."""
+
+    code = "gates-deadlocked"
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """An input of a vertex that has to catch up, and the sources that are held until it has."""
+
+    vertex: VertexId
+    port: int
+    awaited: frozenset[OperatorName]
+    """Sources that feed the input."""
+    held: frozenset[OperatorName]
+
+
+class Lead(msgspec.Struct, frozen=True):
+    """How far the sources of an input may be ahead of those of the other inputs."""
+
+    sources: frozenset[OperatorName]
+    others: frozenset[OperatorName]
+    ahead_ms: int
+
+
+def derive_gates(plan: Plan) -> tuple[Gate, ...]:
+    """Return the gates of a plan. Raises GatesDeadlocked when some of them could never open."""
+    gates: list[Gate] = []
+    for edge in plan.edges:
+        if edge.gates:
+            own, others = _sides(plan, edge)
+            gates.append(Gate(edge.downstream, edge.port, own, others))
+    closed = list(gates)
+    while closed:
+        held = frozenset[OperatorName]().union(*(gate.held for gate in closed))
+        still = [gate for gate in closed if gate.awaited & held]
+        if len(still) == len(closed):
+            steps = ", ".join(sorted({gate.vertex for gate in closed}))
+            raise GatesDeadlocked(
+                f"{steps} wait for inputs that do not begin before one another: what one waits for is held by another"
+            )
+        closed = still
+    return tuple(gates)
+
+
+def derive_leads(plan: Plan) -> tuple[Lead, ...]:
+    """Return how far sources may be ahead of one another."""
+    leads = ((edge, *_sides(plan, edge)) for edge in plan.edges if edge.ahead_ms is not None)
+    return tuple(Lead(own, others, edge.ahead_ms or 0) for edge, own, others in leads)
+
+
+def _sides(plan: Plan, edge: Edge) -> tuple[frozenset[OperatorName], frozenset[OperatorName]]:
+    """Return the sources that feed the port of an edge and no other one, and those that feed only the other ports."""
+    inputs = plan.inputs_of(edge.downstream)
+    own = frozenset[OperatorName]().union(*(_upstream(plan, one) for one in inputs if one.port == edge.port))
+    others = frozenset[OperatorName]().union(*(_upstream(plan, one) for one in inputs if one.port != edge.port))
+    return own - others, others - own
+
+
+def _upstream(plan: Plan, edge: Edge) -> frozenset[OperatorName]:
+    (vertex,) = (one for one in plan.vertices if one.id == edge.upstream)
+    head = vertex.nodes[0].operator
+    if isinstance(head, SourceOperator):
+        return frozenset([head.name])
+    return frozenset[OperatorName]().union(*(_upstream(plan, one) for one in plan.inputs_of(vertex.id)))
