@@ -12,27 +12,28 @@ TRACKER: Final = "task.barriers.tracker:Tracker"
 UNALIGNER: Final = "task.barriers.unaligner:Unaligner"
 ALTERNATING: Final = "task.barriers.alternating:Alternating"
 VERTEX: Final = "task.vertex:VertexTask"
+INPUTS: Final = "task.input_gate:InputGate"
 
 GATE: Final = (
-    Mutant("B01", f"{VERTEX}.turn", "if not len(channel) or self.handler.is_blocked(index):", "if not len(channel):"),
-    Mutant("B02", f"{VERTEX}._on_control", "self.handler.on_cancel(channel, control.checkpoint)", "[]"),
-    Mutant("B02", f"{VERTEX}._on_control", "self.handler.on_barrier(channel, control, now_ms)", "[]"),
+    Mutant("B01", f"{INPUTS}.take", "if not len(channel) or self.handler.is_blocked(index):", "if not len(channel):"),
+    Mutant("B02", f"{INPUTS}.on_control", "self.handler.on_cancel(channel, control.checkpoint)", "[]"),
+    Mutant("B02", f"{INPUTS}.on_control", "self.handler.on_barrier(channel, control, now_ms)", "[]"),
     Mutant(
         "B03",
-        f"{VERTEX}.turn",
+        f"{INPUTS}.take",
         "if not len(channel) or self.handler.is_blocked(index):",
         "if self.handler.is_blocked(index):",
     ),
     Mutant("B04", "task.barriers.choice:choose_handler", "if exactly_once else Tracker(channels)", ""),
     Mutant("B05", "config.checks:_times", 'if checkpoints.mode != "exactly-once" and', "if False and"),
-    Mutant("B06", "slot.deployment:Deployment._build_task", "channels=len(inputs)", "channels=1"),
+    Mutant("B06", "slot.subtasks:Subtasks._build_inputs", "channels=len(channels)", "channels=1"),
     Mutant(
         "B07", "task.snapshot:PendingSnapshot.ack", "start_delay_ms=self._notify.start_delay_ms", "start_delay_ms=0"
     ),
     Mutant(
         "B08", f"{HANDLER}:start_delay_ms", "max(0, now_ms - barrier.timestamp_ms)", "now_ms - barrier.timestamp_ms"
     ),
-    Mutant("B09", f"{VERTEX}._give_up", "output.broadcast(CancelMarker(abort.checkpoint))", "pass"),
+    Mutant("B09", f"{VERTEX}._give_up", "self.chain.broadcast(CancelMarker(abort.checkpoint))", "pass"),
     Mutant("B10", f"{ALIGNER}.on_barrier", "AbortReason.SUBSUMED", "AbortReason.CANCELLED_UPSTREAM"),
     Mutant(
         "B11",
@@ -143,7 +144,7 @@ UNALIGNED: Final = (
         "done.append(BarriersReceived(checkpoint, max(0, now_ms - tracked.started_ms)))",
         "pass",
     ),
-    Mutant("B47", f"{VERTEX}._on_arrival", "self._recordings[checkpoint].arrived(channel, element)", "pass"),
+    Mutant("B47", f"{VERTEX}._on_arrival", "self._recordings.arrived(checkpoint, channel, element)", "pass"),
     Mutant(
         "B48",
         "daemon.instructions:InstructionExecutor._barrier",
@@ -156,7 +157,12 @@ UNALIGNED: Final = (
         "return self._aligner.on_abandoned(checkpoint) if checkpoint == self._aligner.current else []",
         "return []",
     ),
-    Mutant("B50", f"{VERTEX}.turn", "if self._replay:", "if self._replay and not any(map(len, self.inputs)):"),
+    Mutant(
+        "B50",
+        f"{VERTEX}.turn",
+        "if self.inputs.replay:",
+        "if self.inputs.replay and not any(map(len, self.inputs.channels)):",
+    ),
 )
 
 MUTANTS: Final = (*GATE, *AT_LEAST_ONCE, *EXACTLY_ONCE, *UNALIGNED)

@@ -15,14 +15,10 @@ LOOP: Final = "task.loop:SlotLoop"
 VERTEX: Final = "task.vertex:VertexTask"
 
 BARRIER_FIRST: Final = """\
-    for output in self.outputs.values():
-        output.broadcast(notify.barrier)
+    self.chain.broadcast(barrier)
 """
 CAPTURE: Final = """\
-    for runtime in self.operators.values():
-        runtime.before_snapshot()
-    full = notify.barrier.savepoint
-    captures = {one: state.capture(checkpoint, full=full) for one, state in self.states.items()}
+    captures = self.chain.capture(checkpoint, full=barrier.savepoint)
 """
 
 LIFE: Final = (
@@ -133,7 +129,7 @@ COMPLETION: Final = (
     Mutant("C31", f"{JOURNAL}.clean_up", "if s < newest.floor", "if False"),
     Mutant("C31", "coordinator.journal_state:JournalState.floor_with", "- retained) :]", "- retained - 1) :]"),
     Mutant("C32", "coordinator.recovery:_states_of", "if handle.subtask in sharing or", "if handle.subtask == slot or"),
-    Mutant("C39", f"{VERTEX}.abandon", "self._carry_out(self.handler.on_abandoned(checkpoint))", "pass"),
+    Mutant("C39", f"{VERTEX}.abandon", "self._carry_out(self.inputs.handler.on_abandoned(checkpoint))", "pass"),
 )
 
 TASK: Final = (

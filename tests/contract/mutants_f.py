@@ -11,7 +11,6 @@ PENDING: Final = "coordinator.pending:PendingCheckpoint"
 RECOVERY: Final = "coordinator.recovery"
 SNAPSHOT: Final = "task.snapshot:PendingSnapshot"
 LOOP: Final = "task.loop:SlotLoop"
-VERTEX: Final = "task.vertex:VertexTask"
 INCREMENTS: Final = "state.increments"
 
 RECOVERING: Final = (
@@ -31,9 +30,9 @@ BARRIERS: Final = (
     ),
     Mutant(
         "F06",
-        f"{VERTEX}._checkpoint",
-        "sink.prepare(checkpoint, final=notify.barrier.final)",
-        "sink.prepare(CheckpointId(checkpoint + 1), final=notify.barrier.final)",
+        "task.operator_chain:OperatorChain.prepare",
+        "sink.prepare(checkpoint, final=final)",
+        "sink.prepare(CheckpointId(checkpoint + 1), final=final)",
     ),
     Mutant(
         "F07",
@@ -41,7 +40,7 @@ BARRIERS: Final = (
         "self._pending[task.subtask, checkpoint] = pending",
         "self._pending = {(task.subtask, checkpoint): pending}",
     ),
-    Mutant("F08", f"{LOOP}.begin_snapshot", "(task.source.positions(),) if task.source is not None else ()", "()"),
+    Mutant("F08", f"{LOOP}.begin_snapshot", "(task.chain.source.positions(),)", "()"),
     Mutant("F09", f"{ALIGNER}._complete", "len(self._received) < self.channels", "not self._received"),
     Mutant("F10", f"{ALIGNER}._complete", "len(self._received) < self.channels", "not self._received"),
     Mutant("F11", f"{PENDING}.acknowledge", "if not self.waiting:", "if len(self.waiting) == 1:"),
@@ -68,7 +67,7 @@ SNAPSHOTS: Final = (
         "pass",
     ),
     Mutant("F16", f"{LOOP}.turn", "if c.checkpoint <= prepared.checkpoint", ""),
-    Mutant("F17", "slot.deployment:Deployment.__init__", "settings.state_backend", '"memory"'),
+    Mutant("F17", "slot.subtasks:Subtasks.__init__", "settings.state_backend", '"memory"'),
     Mutant("F18", f"{PENDING}.complete", "for part in ack.positions", "for part in ack.positions[:0]"),
     Mutant(
         "F23", "state.memory:MemoryState._freeze_all", "self._entries.freeze()", "Moment(tuple(self._entries._layers))"

@@ -23,7 +23,7 @@ TIMERS: Final = (
 
 ELEMENTS: Final = (
     Mutant("W01", f"{VALVE}._end", "if all(one.ended for one in self._channels):", "if True:"),
-    Mutant("W02", "task.vertex:VertexTask.finished", " and self._settled", ""),
+    Mutant("W02", "task.vertex:VertexTask.finished", " and chain.settled", ""),
     Mutant("W02", f"{SOURCE}.waiting", "bool(self._before or self._after)", "False"),
     Mutant("W02", f"{SOURCE}.__init__", "Watermark(END_OF_TIME) if bounded else ", ""),
     Mutant("W02", f"{SOURCE}.on_end", "END_OF_TIME", "self._marks[part]"),

@@ -109,9 +109,10 @@ def test_the_history_has_the_phases_of_every_subtask_and_the_death_of_a_slot() -
 
 def test_B06_a_subtask_waits_for_the_barriers_of_all_channels_of_all_inputs() -> None:
     async def scene(world: Loopback) -> None:
-        tasks = [task for slot in range(2) for task in world.slot(slot).deployment.loop.tasks if task.inputs]
-        aligned = [task.handler.channels for task in tasks if isinstance(task.handler, Aligner)]
-        assert aligned == [len(task.inputs) for task in tasks] == [2, 2] * 2, "two edges; one edge of two senders"
+        tasks = [task for slot in range(2) for task in world.slot(slot).deployment.loop.tasks]
+        inputs = [task.inputs for task in tasks if task.inputs is not None]
+        aligned = [one.handler.channels for one in inputs if isinstance(one.handler, Aligner)]
+        assert aligned == [len(one.channels) for one in inputs] == [2, 2] * 2, "two edges; one edge of two senders"
         assert await to_the_end(world) == COUNTED
 
     play(Loopback(plan_of("parted"), ROWS), scene)
@@ -153,7 +154,7 @@ def test_after_a_failure_state_comes_from_the_copies_of_the_machine_where_they_a
 
 def test_F17_state_is_where_the_pipeline_file_says() -> None:
     async def scene(world: Loopback) -> None:
-        states = [state for task in world.slot(0).deployment.loop.tasks for state in task.states.values()]
+        states = [state for task in world.slot(0).deployment.loop.tasks for state in task.chain.states.values()]
         assert [type(state).__name__ for state in states] == ["RocksState"]
 
     play(Loopback(plan_of("totals"), ROWS, backend="rocksdb"), scene)

@@ -43,7 +43,7 @@ from tidegate.sinks.mender import Mender
 from tidegate.sinks.outcome import Outcome, decide_from_answer
 from tidegate.sinks.preparation import Preparation
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences
-from tidegate.slot.deployment import Deployment
+from tidegate.slot.subtasks import Subtasks
 from tidegate.slot.uploads import Uploads, derive_handle
 from tidegate.sources.fetching import Fetcher
 from tidegate.sources.reader import Reader
@@ -93,7 +93,7 @@ def no_alignment(patch: Patch) -> None:
     def choose(*, exactly_once: bool, unaligned: bool, channels: int) -> Tracker:
         return Tracker(channels)
 
-    patch.setattr("tidegate.slot.deployment.choose_handler", choose)
+    patch.setattr("tidegate.slot.subtasks.choose_handler", choose)
 
 
 def ack_before_the_upload_is_durable(patch: Patch) -> None:
@@ -149,7 +149,7 @@ def next_transaction_before_the_flush(patch: Patch) -> None:
 
 
 def rows_in_flight_not_replayed(patch: Patch) -> None:
-    patch.setattr(Deployment, "_replay", lambda self, vertex: [])
+    patch.setattr(Subtasks, "restore_inflight", lambda self, vertex: [])
 
 
 def cancelled_checkpoint_completes(patch: Patch) -> None:
@@ -311,7 +311,7 @@ def decline_not_sent(patch: Patch) -> None:
 
 def cancellation_not_sent(patch: Patch) -> None:
     def give_up(self: VertexTask, abort: Abort) -> None:
-        self._forget(abort.checkpoint)
+        self._recordings.forget(abort.checkpoint)
         self._host.decline(self.subtask, abort.checkpoint, abort.reason)
 
     patch.setattr(VertexTask, "_give_up", give_up)

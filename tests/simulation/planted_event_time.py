@@ -15,6 +15,7 @@ from tidegate.sources.caught_up import CaughtUp, Due
 from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.state.time_ordered import Timed, TimeOrdered
 from tidegate.task.elements import StreamStatus, TimeControl, TimeElement, Watermark
+from tidegate.task.input_gate import InputGate
 from tidegate.task.valve import Valve
 from tidegate.task.vertex import VertexTask
 
@@ -25,13 +26,13 @@ def rows_in_flight_judged_by_the_watermark_after_them(patch: Patch) -> None:
     """After a restore the watermarks of the sources, which are after the rows in flight, come before those rows."""
     real = VertexTask._replay_next
 
-    def replay_next(self: VertexTask) -> bool:
-        for index, channel in enumerate(self.inputs):
-            while self.room and len(channel) and isinstance(channel.head, Watermark | StreamStatus):
+    def replay_next(self: VertexTask, inputs: InputGate) -> bool:
+        for index, channel in enumerate(inputs.channels):
+            while self.chain.room and len(channel) and isinstance(channel.head, Watermark | StreamStatus):
                 control = channel.pop(1, 1)
                 assert isinstance(control, Watermark | StreamStatus)
-                self._on_event_time(index, control)
-        return real(self)
+                self._on_event_time(inputs, index, control)
+        return real(self, inputs)
 
     patch.setattr(VertexTask, "_replay_next", replay_next)
 

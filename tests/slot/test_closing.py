@@ -9,7 +9,7 @@ import pytest
 
 from tests.testing.changed_pipeline import Life
 from tests.testing.test_changed_pipelines import MANY, timed
-from tidegate.slot.deployment import SlotParts
+from tidegate.slot.parts import SlotParts
 from tidegate.state.local_directory import PREFIX
 
 

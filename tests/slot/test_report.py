@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -15,17 +14,16 @@ from tests.task.topologies import filter_node, plan_of, sink_node, source_node, 
 from tidegate.clock import SYSTEM_CLOCK, SteadyClock
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
-from tidegate.ids import OperatorName, SlotIndex, StateId, StateName, TopicPartition, VertexId
-from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.ids import OperatorName, SlotIndex, StateId, StateName, TopicPartition
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.plan.graph import Node
 from tidegate.plan.growth import BatchLimits
 from tidegate.sinks.runtime import SinkRuntime
-from tidegate.slot.deployment import Deployment, SlotParts
+from tidegate.slot.deployment import Deployment
+from tidegate.slot.parts import SlotParts
 from tidegate.sources.kafka import SourceBatch
 from tidegate.sources.runtime import SourceRuntime
-from tidegate.task.channels import InputChannel
 from tidegate.task.messages import Deploy
 from tidegate.task.ports import OperatorState
 from tidegate.task.report import OperatorCounts, SlotReport
@@ -52,26 +50,27 @@ class Parts(LoopParts):
         return source
 
 
-class Reporting(Deployment):
+class Asked(Deployment):
     """It is asked for a report between its source and the rest."""
 
     asked: SlotReport
 
-    def _build_operator(self, node: Node, limits: BatchLimits) -> OperatorRuntime:
-        self.asked = self.report()
-        return super()._build_operator(node, limits)
 
-    def _build_sink(self, spec: SinkOperator) -> SinkRuntime:
-        return cast("SinkRuntime", FakeSink(spec.name, 0, Trace()))
-
-
-def make_deployment() -> Reporting:
+def make_deployment() -> Asked:
     deploy = Deploy(ATTEMPT, SlotIndex(0), "", PLAN, (), SETTINGS, {}, (), ())
     parts = Parts(FakeStorage)
-    made = Reporting(deploy, SteadyClock(SYSTEM_CLOCK), lambda _message: None, lambda: None, parts)
+    made = Asked(deploy, SteadyClock(SYSTEM_CLOCK), lambda _message: None, lambda: None, parts)
+    build_operator = made.subtasks._build_operator
+
+    def asking(node: Node, limits: BatchLimits) -> OperatorRuntime:
+        made.asked = made.reporter.report()
+        return build_operator(node, limits)
+
+    made.subtasks._build_operator = asking  # type: ignore[method-assign]  # of this one only
+    sink = cast("SinkRuntime", FakeSink("write", 0, Trace()))
+    made.subtasks._build_sink = lambda spec: sink  # type: ignore[method-assign]  # of this one only
     (only,) = PLAN.vertices
-    made._inputs[only.id] = []
-    made.loop.tasks.append(made._build_task(only))
+    made.loop.tasks.append(made.subtasks.build(only))
     return made
 
 
@@ -84,7 +83,7 @@ def test_a_source_reports_records_that_the_loop_never_sees() -> None:
     made = make_deployment()
     made.loop.turn()
     made.loop.counters.bad_records[READ, FailureKind.WRONG_TYPE] = 2
-    found = {name: (one.rows_in, one.rows_out, one.failed) for name, one in made.report().operators.items()}
+    found = {name: (one.rows_in, one.rows_out, one.failed) for name, one in made.reporter.report().operators.items()}
     assert found == {"read": (5, 3, 2), "pass": (3, 3, 0), "write": (3, 3, 0)}
 
 
@@ -93,10 +92,10 @@ def test_W25_an_operator_reports_late_rows_and_what_it_holds_and_a_source_whom_i
 ) -> None:
     made = make_deployment()
     (task,) = made.loop.tasks
-    monkeypatch.setattr(type(task.operators[1]), "late_rows", 3)
-    monkeypatch.setattr(type(task.operators[1]), "gauges", {"timers": 2})
+    monkeypatch.setattr(type(task.chain.operators[1]), "late_rows", 3)
+    monkeypatch.setattr(type(task.chain.operators[1]), "gauges", {"timers": 2})
     monkeypatch.setattr(OneBatch, "held_back_by", TopicPartition("in", 4))
-    operators = made.report().operators
+    operators = made.reporter.report().operators
     found = {name: (one.late, one.gauges, one.held_back_by) for name, one in operators.items()}
     assert found == {"read": (0, {}, "in[4]"), "pass": (3, {"timers": 2}, ""), "write": (0, {}, "")}
 
@@ -105,35 +104,28 @@ def test_a_report_says_where_each_source_continues(monkeypatch: pytest.MonkeyPat
     made = make_deployment()
     part = TopicPartition("in", 4)
     monkeypatch.setattr(OneBatch, "reached", {part: 7})
-    assert made.report().positions == (SourcePositions(READ, ((part, 7),)),)
+    assert made.reporter.report().positions == (SourcePositions(READ, ((part, 7),)),)
 
 
 def test_a_report_holds_copies() -> None:
     made = make_deployment()
-    before = made.report().operators
+    before = made.reporter.report().operators
     made.loop.turn()
     assert before[READ] == OperatorCounts()
 
 
-def test_a_slot_that_is_being_built_reports_while_channels_and_states_are_added() -> None:
+def test_a_slot_that_is_being_built_reports_while_states_are_added() -> None:
     """The control thread may be anywhere in its loops when the other one adds something."""
     made = make_deployment()
-
-    class Growing(list[InputChannel]):
-        def __iter__(self) -> Iterator[InputChannel]:
-            made._inputs[VertexId(f"vertex-{len(made._inputs)}")] = []
-            return super().__iter__()
+    states = made.subtasks.states
 
     class GrowingState:
         def __len__(self) -> int:
-            state = StateId(OperatorName("count"), StateName(f"state-{len(made._states)}"))
-            made._states[state] = cast("OperatorState", [])
+            states[StateId(OperatorName("count"), StateName(f"state-{len(states)}"))] = cast("OperatorState", [])
             return 3
 
-    (only,) = PLAN.vertices
-    made._inputs[only.id] = Growing()
-    made._states[StateId(OperatorName("total"), StateName("groups"))] = cast("OperatorState", GrowingState())
-    report = made.report()
+    states[StateId(OperatorName("total"), StateName("groups"))] = cast("OperatorState", GrowingState())
+    report = made.reporter.report()
     assert (report.queued_batches, report.state_keys) == (0, {"total": 3})
 
 

@@ -17,6 +17,7 @@ from tidegate.settings.event_time import Idle
 from tidegate.task.elements import Barrier
 from tidegate.task.loop import SlotLoop
 from tidegate.task.messages import Acknowledged, SlotMessage, SourceFinished, Trigger
+from tidegate.task.operator_chain import Runtimes
 from tidegate.task.vertex import VertexTask
 
 AT = EventTime("at", 0)
@@ -61,12 +62,8 @@ class Slot:
             part,
             SubtaskId(part.id, SlotIndex(0)),
             self.loop,
-            inputs=(),
-            handler=None,
-            source=one.source,
-            operators={1: self.witness},
-            sinks={},
-            outputs={},
+            Runtimes(one.source, {1: self.witness}),
+            {},
         )
         self.loop.tasks.append(self.task)
 

@@ -19,7 +19,8 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.runtime import Out
 from tidegate.plan.growth import BatchLimits
 from tidegate.sinks.runtime import SinkRuntime
-from tidegate.slot.deployment import Deployment, SlotParts, positions_of
+from tidegate.slot.deployment import Deployment
+from tidegate.slot.parts import SlotParts, positions_of
 from tidegate.slot.uploads import Uploads
 from tidegate.slot.worker import SlotProcess
 from tidegate.sources.runtime import SourceRuntime
@@ -99,6 +100,8 @@ class LoopDeployment(Deployment):
         super().__init__(deploy, clock, send, lambda: None, parts)
         self._kafka = kafka
         self.sources: list[PartitionedSource] = []
+        self.subtasks._build_source = self._build_source  # type: ignore[method-assign]  # of this one only
+        self.subtasks._build_sink = self._build_sink  # type: ignore[method-assign]  # of this one only
 
     def _build_source(self, spec: SourceOperator, limits: BatchLimits) -> SourceRuntime:
         mine = [place.partition for place in self._deploy.partitions[spec.name]]

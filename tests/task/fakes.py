@@ -92,7 +92,7 @@ class FakeSource(Runtime):
         return True
 
     def take(self, rows_max: int) -> pl.DataFrame | None:
-        if not self.batches:
+        if not self.batches or not rows_max:
             return None
         rows = self.batches.popleft()
         if len(rows) > rows_max:

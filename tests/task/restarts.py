@@ -25,7 +25,8 @@ from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName, TopicPartition, VertexId
 from tidegate.plan.graph import Plan
-from tidegate.slot.deployment import Deployment, SlotParts
+from tidegate.slot.deployment import Deployment
+from tidegate.slot.parts import SlotParts
 from tidegate.slot.uploads import Uploads
 from tidegate.state.keygroups import key_group_of
 from tidegate.storage.base import Storage
@@ -59,7 +60,7 @@ class PartitionedSource(FakeSource):
         self._order = deque(sorted(rows))
 
     def take(self, rows_max: int) -> pl.DataFrame | None:
-        for _ in range(len(self._order)):
+        for _ in range(len(self._order) if rows_max else 0):
             partition = self._order[0]
             self._order.rotate(-1)
             start = self._next[partition]
@@ -145,7 +146,7 @@ class Start:
         if self.forget_replay:
             return []
         vertex = next(one for one in self._plan.vertices if one.id == task)
-        return self._deployment(slot)._replay(vertex)
+        return self._deployment(slot).subtasks.restore_inflight(vertex)
 
     def _deployment(self, slot: int) -> Deployment:
         dealt = self._restore.slots[slot]

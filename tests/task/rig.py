@@ -19,6 +19,7 @@ from tidegate.coordinator.types import Ack, Decline, StateHandle, StateKind
 from tidegate.ids import (
     Attempt,
     CheckpointId,
+    OperatorName,
     SlotIndex,
     StateName,
     SubtaskId,
@@ -31,12 +32,23 @@ from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.task.barriers.choice import choose_handler, may_overtake
-from tidegate.task.barriers.handler import BarrierHandler
 from tidegate.task.channels import CREDIT_BYTES, QUEUE_BYTES_MAX, InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Barrier, Batch
 from tidegate.task.inflight import derive_shapes
+from tidegate.task.input_gate import InputGate
 from tidegate.task.loop import SlotLoop, Uploaded, UploadJob
-from tidegate.task.messages import Abandoned, Acknowledged, Completed, Declined, SlotMessage, SourceFinished, Trigger
+from tidegate.task.messages import (
+    Abandoned,
+    Acknowledged,
+    Completed,
+    Declined,
+    HoldSources,
+    InputCaughtUp,
+    SlotMessage,
+    SourceFinished,
+    Trigger,
+)
+from tidegate.task.operator_chain import Runtimes
 from tidegate.task.outputs import EdgeOutput
 from tidegate.task.ports import Sink
 from tidegate.task.vertex import VertexTask
@@ -222,24 +234,20 @@ class Rig:
             for each in self.plan.inputs_of(vertex.id)
             for sender in self._ends(each, slot.index)
         ]
-        handler: BarrierHandler | None = None
+        gate = None
         if source is None:
-            unaligned = self._unaligned and may_overtake(self.plan.inputs_of(vertex.id))
+            edges = self.plan.inputs_of(vertex.id)
+            unaligned = self._unaligned and may_overtake(edges)
             handler = choose_handler(exactly_once=self.plan.exactly_once, unaligned=unaligned, channels=len(inputs))
+            replay = self._restored.replay(vertex.id, slot.index) if self._restored is not None else ()
+            gate = InputGate(inputs, edges, handler, replay)
         return VertexTask(
             vertex,
             SubtaskId(vertex.id, SlotIndex(slot.index)),
             slot.loop,
-            inputs=inputs,
-            handler=handler,
-            source=source,
-            operators=operators,
-            sinks=sinks,
-            outputs={
-                edge: self._output(slot, self.plan.edges[edge]) for node in vertex.nodes for edge in node.all_edges
-            },
-            ports={each.index: each.port for each in self.plan.inputs_of(vertex.id)},
-            replay=self._restored.replay(vertex.id, slot.index) if self._restored is not None else (),
+            Runtimes(source, operators, sinks),
+            {edge: self._output(slot, self.plan.edges[edge]) for node in vertex.nodes for edge in node.all_edges},
+            gate,
         )
 
     def _source(self, name: str, slot: int) -> FakeSource:
@@ -318,6 +326,20 @@ class Rig:
         barrier = Barrier(CheckpointId(checkpoint), self.clock.ms, final, after_ms)
         for slot in self.slots:
             slot.loop.on_trigger(Trigger(self.plan.pipeline, attempt, barrier))
+
+    def hold(self, *sources: str, attempt: Attempt = ATTEMPT) -> None:
+        """Put the subtasks of these sources on hold, and let all others read."""
+        for slot in self.slots:
+            slot.loop.on_hold(HoldSources(attempt, frozenset(map(OperatorName, sources))))
+
+    def caught_up(self) -> list[tuple[int, str, int]]:
+        """What subtasks have reported of their inputs: slot, vertex and port."""
+        return [
+            (slot.index, message.vertex, message.port)
+            for slot in self.slots
+            for message in slot.sent
+            if isinstance(message, InputCaughtUp)
+        ]
 
     def complete(self, checkpoint: int, *released: str, attempt: Attempt = ATTEMPT) -> None:
         message = Completed(attempt, CheckpointId(checkpoint), frozenset(map(TransactionalId, released)))

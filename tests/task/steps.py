@@ -19,6 +19,7 @@ from tidegate.state.base import Share
 from tidegate.state.keygroups import key_group_of
 from tidegate.task.loop import SlotLoop, UploadJob
 from tidegate.task.messages import SlotMessage
+from tidegate.task.operator_chain import Runtimes
 from tidegate.task.restore import restore_states
 from tidegate.task.vertex import VertexTask
 
@@ -73,12 +74,8 @@ class StepSlot:
                 one,
                 SubtaskId(one.id, SlotIndex(index)),
                 self.loop,
-                inputs=(),
-                handler=None,
-                source=self.source,
-                operators={1: self.operator, 2: self.end},
-                sinks={},
-                outputs={},
+                Runtimes(self.source, {1: self.operator, 2: self.end}),
+                {},
             )
         )
 

@@ -50,7 +50,7 @@ def test_X15_a_subtask_keeps_to_its_limits_and_to_the_order() -> None:
     rig = receiver(parallelism=1)
     slot = rig.slots[0]
     task = slot.loop.tasks[1]
-    task._limits = BatchLimits(2, BYTES_MAX)
+    task.chain.limits = BatchLimits(2, BYTES_MAX)
     slot.inputs[0, 0].push(batch(*ROWS))
     turn(rig, 1)
     assert totals(rig).seen == ROWS[:2]

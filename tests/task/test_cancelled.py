@@ -73,7 +73,8 @@ class Middle:
 
     def goes_on(self, checkpoint: int) -> bool:
         """Whether the next checkpoint is passed on and acknowledged."""
-        for channel in range(len(self.task.inputs)):
+        assert self.task.inputs is not None
+        for channel in range(len(self.task.inputs.channels)):
             self.barrier(channel, checkpoint)
         while self.rig.upload(self.slot):
             pass

@@ -244,8 +244,8 @@ def test_what_an_operator_emits_by_itself_is_bounded_by_rows_and_by_what_calls_t
     rig = Rig(plan_of(1, [head]), operators={"ask": lambda: answers})
     task = rig.slots[0].loop.tasks[0]
     for rows, paced in ((20, 30), (40, 30)):
-        task._limits = BatchLimits(rows, BYTES_MAX)
-        task._pace.rows = paced
+        task.chain.limits = BatchLimits(rows, BYTES_MAX)
+        task.chain.pace.rows = paced
         task.turn()
     assert answers.allowed == [20, 30]
 

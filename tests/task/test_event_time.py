@@ -65,7 +65,7 @@ class Timed(FakeSource):
         self.script = deque(script)
 
     def poll(self, rows_max: int, out: Out) -> bool:
-        if not self.script:
+        if not self.script or (not rows_max and isinstance(self.script[0], tuple)):
             return False
         match self.script.popleft():
             case Watermark(time_ms):
@@ -250,7 +250,7 @@ def test_W04_a_watermark_goes_to_every_channel_of_every_way_out() -> None:
 
 def test_W03_a_watermark_of_an_idle_operator_is_noted_but_not_sent_on() -> None:
     rig, noted = chain(IDLE, Watermark(5), ACTIVE, Watermark(6))
-    (source, *_) = rig.slots[0].loop.tasks[0].meter.counts
+    (source, *_) = rig.slots[0].loop.tasks[0].chain.meter.counts
     turn(rig, 2)
     assert (noted.notes, source.watermark_ms, source.idle) == ([IDLE], 5, True)
     rig.settle()
@@ -272,7 +272,7 @@ def test_W12_a_status_is_sent_on_when_it_changes() -> None:
 
 def test_W25_watermarks_are_counted_by_operator_and_the_last_one_is_a_gauge() -> None:
     rig, _ = chain((1, 1), Watermark(5), Watermark(9))
-    counts = rig.slots[0].loop.tasks[0].meter.counts
+    counts = rig.slots[0].loop.tasks[0].chain.meter.counts
     assert [each.watermark_ms for each in counts] == [None] * 3
     rig.settle()
     assert [(each.watermarks, each.watermark_ms) for each in counts] == [(2, 9)] * 3
@@ -330,8 +330,9 @@ def test_a_watermark_waits_for_room_and_a_barrier_does_not() -> None:
     push(slot, 1, Watermark(5))
     rig.settle()
     assert noted.notes == []
-    assert slot.loop.tasks[1].handler is not None
-    assert slot.loop.tasks[1].handler.is_blocked(0)
+    inputs = slot.loop.tasks[1].inputs
+    assert inputs is not None
+    assert inputs.handler.is_blocked(0)
     noted.free = 1
     push(slot, 1, barrier(1))
     rig.settle()

@@ -336,7 +336,7 @@ def test_who_is_held_up_is_the_first_operator_of_the_subtask_that_has_no_room() 
     held_up = {
         node.operator.name: counts.blocked_ms
         for task in slot.loop.tasks
-        for node, counts in zip(task.vertex.nodes, task.meter.counts, strict=True)
+        for node, counts in zip(task.vertex.nodes, task.chain.meter.counts, strict=True)
     }
     (first, *_) = next(
         task for task in slot.loop.tasks if "write" in {n.operator.name for n in task.vertex.nodes}

@@ -61,7 +61,7 @@ def counts(slot: RigSlot) -> dict[str, OperatorCounts]:
     return {
         node.operator.name: one
         for task in slot.loop.tasks
-        for node, one in zip(task.vertex.nodes, task.meter.counts, strict=True)
+        for node, one in zip(task.vertex.nodes, task.chain.meter.counts, strict=True)
     }
 
 

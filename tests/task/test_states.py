@@ -37,6 +37,7 @@ from tidegate.storage.checksum import seal
 from tidegate.task.elements import Barrier
 from tidegate.task.loop import SlotLoop, Uploaded, UploadJob
 from tidegate.task.messages import Acknowledged, Completed, SlotMessage, Trigger
+from tidegate.task.operator_chain import Runtimes
 from tidegate.task.ports import OperatorState
 from tidegate.task.restore import restore_states
 from tidegate.task.vertex import VertexTask
@@ -90,12 +91,8 @@ class Slot:
             one,
             SubtaskId(one.id, SlotIndex(index)),
             self.loop,
-            inputs=(),
-            handler=None,
-            source=FakeSource("read", index),
-            operators={1: self.operator},
-            sinks={},
-            outputs={},
+            Runtimes(FakeSource("read", index), {1: self.operator}),
+            {},
         )
         self.loop.tasks.append(task)
 

@@ -168,8 +168,8 @@ def nothing_is_left(rig: Rig) -> bool:
         for task in slot.loop.tasks:
             if task._recordings or task.replaying or task.next_deadline_ms is not None:
                 return False
-            handler = task.handler
-            if handler is not None and any(handler.recording(index) for index in range(len(task.inputs))):
+            inputs = task.inputs
+            if inputs and any(inputs.handler.recording(index) for index in range(len(inputs.channels))):
                 return False
         if any(output._overtaken or output._limited or output.queued_bytes for output in slot.remote.values()):
             return False
@@ -289,12 +289,14 @@ def _forget_what_was_consumed(
     return _begin(self, barrier, received, (), started_ms, now_ms)
 
 
-def _replay_is_no_content(self: VertexTask, notify: Notify) -> Recording | None:
-    held, self._replay = self._replay, deque()
+def _replay_is_no_content(self: VertexTask, notify: Notify) -> None:
+    if self.inputs is None:
+        return _record(self, notify)
+    held, self.inputs.replay = self.inputs.replay, deque()
     try:
         return _record(self, notify)
     finally:
-        self._replay = held
+        self.inputs.replay = held
 
 
 _record = VertexTask._record

@@ -83,7 +83,7 @@ def play(
                 written.setdefault(name, []).extend(new)
             if life < lives:
                 harness.turn()  # lost with the life
-            filtered = sum(slot.report().operators[OperatorName("wanted")].filtered for slot in harness._slots)
+            filtered = sum(slot.reporter.report().operators[OperatorName("wanted")].filtered for slot in harness._slots)
         finally:
             harness.close()
     return written, filtered

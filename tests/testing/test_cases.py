@@ -189,7 +189,7 @@ def _no_states(self: object) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("parallelism", [1, 2])
 def test_rows_in_flight_are_part_of_the_snapshot_of_a_case(monkeypatch: pytest.MonkeyPatch, parallelism: int) -> None:
-    monkeypatch.setattr("tidegate.slot.deployment.read_replay", lambda *arguments: [])
+    monkeypatch.setattr("tidegate.slot.subtasks.read_replay", lambda *arguments: [])
     result = run_one(THREE, parallelism=parallelism)
     assert [one.by_restart for one in result.failures] == [True]
 

@@ -169,7 +169,7 @@ class WatchedInput(InputChannel):
 def watch_loop(world: World, attempt: Attempt, loop: SlotLoop) -> None:
     """Note what its subtasks give up, and count what its handlers receive."""
     decline, take_upload = loop.decline, loop.on_uploaded
-    edges = {task.subtask: tuple(task.outputs) for task in loop.tasks}
+    edges = {task.subtask: tuple(task.chain.outputs) for task in loop.tasks}
 
     def on_decline(subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
         world.given_up.declined(attempt, subtask, checkpoint, world.kernel.now, edges[subtask])
@@ -183,10 +183,10 @@ def watch_loop(world: World, attempt: Attempt, loop: SlotLoop) -> None:
     loop.decline = on_decline  # type: ignore[method-assign]  # of this one only
     loop.on_uploaded = on_uploaded  # type: ignore[method-assign]  # of this one only
     for task in loop.tasks:
-        for edge, output in task.outputs.items():
+        for edge, output in task.chain.outputs.items():
             watch_output(world, attempt, task.subtask, edge, output)
-        if task.handler is not None:
-            watch_handler(world.reach, task.handler)
+        if task.inputs is not None:
+            watch_handler(world.reach, task.inputs.handler)
 
 
 def watch_output(world: World, attempt: Attempt, subtask: SubtaskId, edge: int, output: EdgeOutput) -> None:

@@ -27,7 +27,8 @@ from tidegate.simulation.observers import WatchedInput, WatchedOutput, watch_loo
 from tidegate.simulation.port import BrokerPort
 from tidegate.simulation.threads import SimHelper, SimUploads
 from tidegate.slot.control_link import ControlLost
-from tidegate.slot.deployment import Deployment, SlotParts, reading_of
+from tidegate.slot.deployment import Deployment
+from tidegate.slot.parts import SlotParts, reading_of
 from tidegate.slot.transport import DataTransport
 from tidegate.slot.worker import SlotProcess
 from tidegate.sources.kafka import SourceBatch

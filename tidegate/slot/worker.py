@@ -40,6 +40,7 @@ from tidegate.task.messages import (
     Deploy,
     Heartbeat,
     Hello,
+    HoldSources,
     Running,
     SchemaAnswer,
     Stop,
@@ -150,9 +151,8 @@ class SlotProcess:
     def _build(self) -> None:
         self._deployment = self._make_deployment()
         self._deployment.open()
-        self._transport.open(
-            self._deploy.slot, self._deploy.peers, self._deployment.remote_inputs, self._deployment.remote_outputs
-        )
+        wiring = self._deployment.wiring
+        self._transport.open(self._deploy.slot, self._deploy.peers, wiring.remote_inputs, wiring.remote_outputs)
         self._settle_memory()
         self._deployment.loop.begun = False
         self._link.send(Running())
@@ -227,6 +227,8 @@ class SlotProcess:
                     self._deployment.uploads.abandon(order.checkpoint)
                 case AddPartitions():
                     loop.on_partitions(order)
+                case HoldSources():
+                    loop.on_hold(order)
                 case SchemaAnswer():
                     self._deployment.schemas.on_answer(order)
                 case Stop():
@@ -241,7 +243,8 @@ class SlotProcess:
         age_ms = 0 if self._turned_at is None else int((self._clock.monotonic() - self._turned_at) * 1000)
         if self._deployment is None:
             return Heartbeat(age_ms, SlotReport(), {})
-        return Heartbeat(age_ms, self._deployment.report(), self._deployment.open_transactions())
+        reporter = self._deployment.reporter
+        return Heartbeat(age_ms, reporter.report(), reporter.open_transactions())
 
     def _check_parent(self) -> None:
         """What slots are forked from does nothing while they run. Where it is frozen, the next attempt could not begin:

@@ -173,12 +173,14 @@ class KafkaSource:
     def take(self, rows_max: int) -> SourceBatch | None:
         """The next batch of at most this many records; None when there are none, or all of them wait for schemas.
 
+        With 0 no record is taken, and what is known of ends before the next record is noted.
+
         Raises SourceFailed, SourceUnavailable.
         """
         if self._reader is None or not self.ready or self.finished:
             return None
         assert self._positions is not None
-        if self._held:
+        if self._held and rows_max:
             batch = self._take_held(self._reader, self._positions, rows_max)
             if batch is not None:
                 return batch
@@ -195,7 +197,7 @@ class KafkaSource:
 
     def _records_of(self, rows_max: int) -> int:
         """So many records make at most this many rows; one in any case."""
-        return max(1, rows_max // 2) if self._spreads else rows_max
+        return max(1, rows_max // 2) if self._spreads and rows_max else rows_max
 
     def rows_of(self, records: int) -> int:
         """The most rows for which no more records than these are taken."""

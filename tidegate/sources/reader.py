@@ -103,8 +103,11 @@ class Pending(msgspec.Struct):
         return bool(self.records or self.ends or self.caught_up)
 
     def split(self, rows: int, bytes_max: int = BYTES_MAX) -> tuple[Pending, Pending]:
-        """At most so many records and bytes, but one at least, and what comes after, all that is no record included."""
-        if self.size_bytes > bytes_max:
+        """At most so many records and bytes, and what comes after, all that is no record included.
+
+        A record that is larger than `bytes_max` is taken alone.
+        """
+        if rows and self.size_bytes > bytes_max:
             rows = max(1, min(rows, bisect_right(list(accumulate(self.records.sizes)), bytes_max)))
         count = len(self.records)
         if count <= rows:
@@ -174,7 +177,8 @@ class Reader:
             return self._initial
 
     def take(self, rows_max: int, bytes_max: int = BYTES_MAX) -> Pending | None:
-        """What is pending, at most this many records and bytes, but one at least; None when nothing is.
+        """What is pending, at most this many records and bytes; None when nothing is. With 0 records only what comes
+        before the next one.
 
         Raises what made the reader end, after the records before it.
         """

@@ -23,11 +23,13 @@ from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.datatypes import DataType
 from tidegate.errors import PipelineStopped
 from tidegate.formats.arrow import decode_frame
+from tidegate.ids import CheckpointId
 from tidegate.operators.spec import Requirement, render_columns
 from tidegate.plan.graph import Plan
 from tidegate.plan.names import derive_edge_names
 from tidegate.state.keygroups import KEY_HASH, key_group_of
 from tidegate.task.elements import Batch
+from tidegate.task.outputs import EdgeOutput
 from tidegate.task.wire import EncodedBatch, encode_element
 
 if TYPE_CHECKING:
@@ -254,6 +256,11 @@ class Recording:
         self._unsettled.add(output)
 
     @property
+    def is_overtaking(self) -> bool:
+        """Whether rows wait in front of the barrier in a channel."""
+        return bool(self._channels)
+
+    @property
     def unsettled(self) -> Sequence[tuple[int, int]]:
         """Ways out that are expected."""
         return sorted(self._unsettled)
@@ -274,3 +281,52 @@ class Recording:
         inputs += [(edge, batch) for edge, batches in self._channels.values() for batch in batches]
         sides = ((StateKind.INPUT, inputs), (StateKind.OUTPUT, self._outputs))
         return [InflightCapture(kind, shapes, pieces) for kind, pieces in sides if pieces]
+
+
+class Recordings:
+    """The recordings of one subtask. `ended` is called when nothing can be added to one any more."""
+
+    def __init__(self, outputs: Mapping[int, EdgeOutput], ended: Callable[[CheckpointId, Recording], None]) -> None:
+        self._outputs = outputs
+        self._ended = ended
+        self._open: dict[CheckpointId, Recording] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def begin(self, checkpoint: CheckpointId, recording: Recording, alignment_ms: int) -> None:
+        """Go on recording on every way out, and in the channels where rows wait in front of the barrier."""
+        for edge, output in self._outputs.items():
+            for position in range(len(output.channels)):
+                recording.expect((edge, position))
+        if not recording.is_overtaking:
+            recording.alignment_ms = alignment_ms
+        self._open[checkpoint] = recording
+
+    def arrived(self, checkpoint: CheckpointId, channel: int, batch: Batch) -> None:
+        """A batch in front of the channel's barrier (B47)."""
+        self._open[checkpoint].arrived(channel, batch)
+
+    def aligned(self, checkpoint: CheckpointId, alignment_ms: int) -> None:
+        """Every barrier is here. A recording in which nothing was in flight has ended with the snapshot."""
+        recording = self._open.get(checkpoint)
+        if recording is not None:
+            recording.alignment_ms = alignment_ms
+            self.settle()
+
+    def settle(self) -> None:
+        """Hand over the recordings to which nothing can be added any more."""
+        for checkpoint, recording in list(self._open.items()):
+            for edge, position in recording.unsettled:
+                batches = self._outputs[edge].channels[position].take_overtaken(checkpoint)
+                if batches is not None:
+                    recording.overtaken((edge, position), batches)
+            if recording.complete:
+                del self._open[checkpoint]
+                self._ended(checkpoint, recording)
+
+    def forget(self, checkpoint: CheckpointId) -> None:
+        """Drop a checkpoint that was given up."""
+        self._open.pop(checkpoint, None)
+        for output in self._outputs.values():
+            output.forget(checkpoint)

@@ -31,6 +31,8 @@ from tidegate.task.messages import (
     AddPartitions,
     Completed,
     Declined,
+    HoldSources,
+    InputCaughtUp,
     SlotMessage,
     SourceFinished,
     Trigger,
@@ -137,7 +139,7 @@ class SlotLoop:
             return
         self._triggered = checkpoint
         for task in self.tasks:
-            if task.source is not None:
+            if task.chain.source is not None:
                 task.trigger(trigger.barrier)
 
     def on_completed(self, completed: Completed) -> None:
@@ -163,8 +165,16 @@ class SlotLoop:
         if order.attempt != self._attempt:
             return
         for task in self.tasks:
-            if task.source is not None and task.vertex.nodes[0].operator.name == order.source:
-                task.source.add_partitions(order.partitions)
+            source = task.chain.source
+            if source is not None and task.vertex.nodes[0].operator.name == order.source:
+                source.add_partitions(order.partitions)
+
+    def on_hold(self, order: HoldSources) -> None:
+        """The coordinator's decision which sources read (coordinator/gating.py)."""
+        if order.attempt != self._attempt:
+            return
+        for task in self.tasks:
+            task.on_hold = task.vertex.nodes[0].operator.name in order.sources
 
     def on_uploaded(self, uploaded: Uploaded) -> None:
         """A background upload has ended; one that failed declines its checkpoint."""
@@ -206,7 +216,7 @@ class SlotLoop:
             progressed |= task.turn()
             self._fatal.raise_first()  # before a sink hands on what came after the record
         for task in self.tasks:
-            for index, sink in task.sinks.items():
+            for index, sink in task.chain.sinks.items():
                 progressed |= self._turn_sink(task, index, sink)
                 for prepared in sink.poll_prepared():
                     pending = self._pending.get((task.subtask, prepared.checkpoint))
@@ -225,10 +235,11 @@ class SlotLoop:
         return progressed
 
     def _turn_sink(self, task: VertexTask, node: int, sink: Sink) -> bool:
-        task.meter.begin()
+        meter = task.chain.meter
+        meter.begin()
         moved = sink.turn()
         if moved:
-            task.meter.spent(node)
+            meter.spent(node)
         return moved
 
     def _check_order(self, subtask: SubtaskId, sink: OperatorName, checkpoint: CheckpointId) -> None:
@@ -239,9 +250,9 @@ class SlotLoop:
 
     def waited(self, waited_ms: float) -> None:
         """A turn moved nothing, and nothing happened for so long: some subtask has no room, or there is no input."""
-        blocked = [task for task in self.tasks if not task.room]
+        blocked = [task for task in self.tasks if not task.chain.room]
         for task in blocked:
-            task.meter.blocked(waited_ms)
+            task.chain.meter.blocked(waited_ms)
         if blocked:
             self.counters.backpressured_ms += waited_ms
         else:
@@ -278,8 +289,8 @@ class SlotLoop:
         """See Host. A bad record that ends the pipeline is in no checkpoint."""
         self._fatal.raise_first()
         checkpoint = notify.barrier.checkpoint
-        sinks = frozenset(task.vertex.nodes[index].operator.name for index in task.sinks)
-        positions = (task.source.positions(),) if task.source is not None else ()
+        sinks = frozenset(task.vertex.nodes[index].operator.name for index in task.chain.sinks)
+        positions = () if task.chain.source is None else (task.chain.source.positions(),)
         pending = PendingSnapshot(
             self._attempt, task.subtask, notify, positions, captures, sinks, snapshot_ms, inflight=inflight
         )
@@ -311,6 +322,10 @@ class SlotLoop:
         for capture in captures:
             self._submit(UploadJob(task.subtask, checkpoint, name, capture.files, capture.kind, capture.edges))
         self._acknowledge(task.subtask, pending)
+
+    def caught_up(self, task: VertexTask, port: int) -> None:
+        """See Host."""
+        self._send(InputCaughtUp(task.vertex.id, port))
 
     def decline(self, subtask: SubtaskId, checkpoint: CheckpointId, reason: AbortReason) -> None:
         """See Host. What was gathered is kept until the coordinator answers by giving the checkpoint up."""

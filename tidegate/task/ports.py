@@ -30,6 +30,7 @@ OperatorState = StoredState[StateHandle]
 class Source(OperatorRuntime, Protocol):
     """A rewindable source (F04): an operator that polls, and knows where it has come to.
 
+    While the subtask is on hold `poll` gets no rows (`rows_max` 0): it takes no record, and sends event time only.
     The same positions give the same rows, in the same order within a partition. Rows carry `__tidegate_partition` and
     `__tidegate_offset`, by which they are reported when they fail later; what cannot be decoded it reports itself.
     """

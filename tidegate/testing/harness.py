@@ -226,9 +226,9 @@ class Harness:
         found: dict[OperatorName, OperatorCounts] = {}
         for deployment in self._slots:
             for task in deployment.loop.tasks:
-                for operator in task.operators.values():
+                for operator in task.chain.operators.values():
                     operator.before_snapshot()
-            for name, one in deployment.report().operators.items():
+            for name, one in deployment.reporter.report().operators.items():
                 total = found.setdefault(name, OperatorCounts(watermark_ms=one.watermark_ms))
                 total.late += one.late
                 total.before_1971 += one.before_1971
@@ -244,9 +244,9 @@ class Harness:
         """Carry frames from slot to slot, credits and questions back."""
         moved = False
         for sender, deployment in enumerate(self._slots):
-            for receiver, outputs in deployment.remote_outputs.items():
+            for receiver, outputs in deployment.wiring.remote_outputs.items():
                 for edge, output in outputs.items():
-                    channel = self._slots[receiver].remote_inputs[sender, edge]
+                    channel = self._slots[receiver].wiring.remote_inputs[sender, edge]
                     while (taken := output.take()) is not None:
                         kind, sequence, body = taken
                         channel.push(decode_element(Frame(kind, edge, sequence, body)))

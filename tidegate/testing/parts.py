@@ -22,7 +22,7 @@ from tidegate.operators.calls.caller import Caller
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.sinks.kafka import SinkPlacement
 from tidegate.sinks.runtime import SinkRuntime
-from tidegate.slot.deployment import SlotParts, reading_of
+from tidegate.slot.parts import SlotParts, reading_of
 from tidegate.slot.uploads import Uploads
 from tidegate.sources.fetching import Fetcher
 from tidegate.sources.positions import Positions

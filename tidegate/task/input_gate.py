@@ -1,0 +1,83 @@
+"""What a subtask reads from: its channels with their barriers and event time, and restored rows in flight.
+
+Rows in flight come before anything out of a channel (B50). The channels take turns; one whose barrier is aligned waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from tidegate.plan.graph import Edge
+from tidegate.task.barriers.handler import Action, BarrierHandler
+from tidegate.task.channels import InputChannel
+from tidegate.task.elements import Barrier, Batch, CheckpointControl, Element
+from tidegate.task.valve import Inputs
+
+
+class InputGate:
+    """See the module."""
+
+    def __init__(
+        self,
+        channels: Sequence[InputChannel],
+        edges: Sequence[Edge],
+        handler: BarrierHandler,
+        replay: Iterable[tuple[int, Batch]] = (),
+    ) -> None:
+        """`edges`: those that the channels belong to. `replay`: rows in flight with their edges, oldest first."""
+        self.channels = channels
+        self.handler = handler
+        self.ports = {edge.index: edge.port for edge in edges}
+        self.event_time = Inputs(
+            [self.ports[channel.edge] for channel in channels], {edge.port for edge in edges if edge.gates}
+        )
+        self.replay = deque(replay)
+        self._turn_of = 0
+
+    def take(self, room_for: Callable[[Element], int], bytes_max: int) -> tuple[int, Element] | None:
+        """Take the next element and the index of its channel; None when there is nothing, or no room for it."""
+        count = len(self.channels)
+        for step in range(count):
+            index = (self._turn_of + step) % count
+            channel = self.channels[index]
+            if not len(channel) or self.handler.is_blocked(index):
+                continue
+            rows = room_for(channel.head)
+            if not rows:
+                continue
+            self._turn_of = (index + 1) % count
+            return index, channel.pop(rows, bytes_max)
+        return None
+
+    def take_replayed(self, rows_max: int, bytes_max: int) -> tuple[int, Batch]:
+        """Take the oldest rows in flight and the index of their edge."""
+        edge, batch = self.replay.popleft()
+        rows = batch.rows_within(rows_max, bytes_max)
+        if rows < batch.frame.height:
+            batch, rest = batch.split(rows)
+            self.replay.appendleft((edge, rest))
+        return edge, batch
+
+    def put_back(self, edge: int, batches: Iterable[Batch]) -> None:
+        """Rows that have no room yet come before all others, the last batch first."""
+        self.replay.extendleft((edge, batch) for batch in batches)
+
+    def on_control(self, channel: int, control: CheckpointControl, now_ms: int) -> list[Action]:
+        """A barrier or a cancellation was taken out of its channel (B02)."""
+        if isinstance(control, Barrier):
+            return self.handler.on_barrier(channel, control, now_ms)
+        return self.handler.on_cancel(channel, control.checkpoint)
+
+    def inflight(self, barrier: Barrier) -> dict[int, tuple[int, Sequence[Batch]]]:
+        """The rows that an unaligned barrier has overtaken in the channels: by channel, with the edge."""
+        return {
+            index: (channel.edge, channel.batches_ahead_of(barrier.checkpoint))
+            for index, channel in enumerate(self.channels)
+            if self.handler.has_inflight(index, barrier.checkpoint)
+        }
+
+    def ask(self) -> None:
+        """Have the inputs asked that are idle, whether they still are."""
+        for index, question in self.event_time.take_questions():
+            self.channels[index].ask(question)

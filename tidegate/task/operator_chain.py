@@ -1,0 +1,199 @@
+"""The operators of a vertex in one subtask: sources, steps and sinks that hand rows to each other by direct calls.
+
+The chain is called with one batch, watermark or status at a time and returns when everything downstream in the vertex
+has seen it. It knows nothing of channels and barriers (`input_gate.py`, `vertex.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidegate.ids import CheckpointId, StateId, TransactionalId
+from tidegate.operators.runtime import END_OF_TIME, BatchTooLarge, OperatorRuntime, Runtime
+from tidegate.plan.graph import Vertex
+from tidegate.plan.growth import BatchLimits
+from tidegate.task.elements import Batch, Control, TimeControl
+from tidegate.task.meter import Meter
+from tidegate.task.outputs import EdgeOutput
+from tidegate.task.pace import Pace
+from tidegate.task.ports import OperatorState, Sink, Source, StateCapture
+from tidegate.task.tree import NodeOut, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.task.tree import Failed
+
+
+class Runtimes(NamedTuple):
+    """The runtime of every node of a vertex; operators and sinks by the index of their node."""
+
+    source: Source | None = None
+    operators: Mapping[int, OperatorRuntime] = {}
+    sinks: Mapping[int, Sink] = {}
+
+
+class OperatorChain:
+    """See the module. `limits`: what is processed at a time; a source keeps to the bytes by itself."""
+
+    def __init__(
+        self,
+        vertex: Vertex,
+        runtimes: Runtimes,
+        outputs: Mapping[int, EdgeOutput],
+        limits: BatchLimits,
+        elapsed_ms: Callable[[], float],
+        failed: Failed,
+    ) -> None:
+        self.source, self.operators, self.sinks = runtimes
+        self.outputs = outputs
+        self.limits = limits
+        self.pace = Pace()
+        self.states: Mapping[StateId, OperatorState] = {
+            StateId(vertex.nodes[index].operator.name, name): state
+            for index, operator in self.operators.items()
+            for name, state in operator.states.items()
+        }
+        self.meter = Meter([node.operator.REST for node in vertex.nodes], elapsed_ms)
+        heads = {} if self.source is None else {0: self.source}
+        self._runtimes: Mapping[int, OperatorRuntime] = {**heads, **self.operators, **self.sinks}
+        self._timed = self._runtimes
+        self._tree = Tree(vertex, self._runtimes, outputs, self.meter, failed)
+        self._polled = [(index, one) for index, one in self.operators.items() if _polls(one)]
+        self._after = {index: [*self._downstream(vertex, index)] for index in self._runtimes}
+
+    # -- room and time -------------------------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        """Whether nothing that leads out of the vertex is full."""
+        return all(output.writable for output in self.outputs.values())
+
+    @property
+    def room(self) -> int:
+        """Rows that may be processed next, so few that no barrier waits long for them; 0 while a way out is full.
+
+        Towards a sink that is nearly full a batch is taken in parts: what waits in a channel a barrier can overtake,
+        what a sink was given it has to send first.
+        """
+        if not self.writable:
+            return 0
+        return min(self.limits.rows, self.pace.rows, *(runtime.room for runtime in self._runtimes.values()))
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything is emitted that is due: a final barrier waits for it."""
+        return all(runtime.settled for runtime in self._runtimes.values())
+
+    @property
+    def deadlines_ms(self) -> list[int | None]:
+        """When each operator has something to do although no row arrives, ms since 1970."""
+        return [runtime.next_deadline_ms for runtime in self._timed.values()]
+
+    def is_idle(self, edge: int) -> bool:
+        """Whether what leaves by this edge has been declared idle."""
+        return self._tree.is_idle(edge)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the head has passed on the end of event time."""
+        return self.meter.counts[0].watermark_ms == END_OF_TIME
+
+    def stop_source(self) -> None:
+        """The source emits nothing more, not even by the clock."""
+        self._timed = {**self.operators, **self.sinks}
+
+    # -- rows and event time -------------------------------------------------------------------------------------------
+
+    @property
+    def head_out(self) -> NodeOut:
+        """Where the results of the head go."""
+        return self._tree.outs[0]
+
+    def process(self, port: int, batch: Batch) -> Sequence[Batch]:
+        """Hand a batch to the head. Returns what is left of one whose results have no room, the newest rows first."""
+        started = self.meter.begin()
+        left: list[Batch] = []
+        while True:
+            try:
+                self._runtimes[0].process(port, batch.frame, self._tree.outs[0])
+            except BatchTooLarge:
+                batch, rest = batch.split(batch.frame.height // 2)
+                left.append(rest)
+            else:
+                self.pace.observe(batch.frame.height, self.meter.took(0, batch.frame.height) - started)
+                return left
+
+    def hand(self, control: TimeControl) -> None:
+        """Hand an element of event time to the head."""
+        self.meter.begin()
+        self._tree.hand(0, control)
+
+    def poll_operators(self) -> bool:
+        """Emit what has come to operators from outside, and what they have still to do."""
+        moved = False
+        if self._polled:
+            self.meter.begin()
+        for index, runtime in self._polled:
+            rows = self._room_after(index)
+            if rows and runtime.poll(rows, self._tree.outs[index]):
+                self.meter.spent(index)
+                moved = True
+        return moved
+
+    def on_time(self, now_ms: int) -> bool:
+        """Do what is due; True when an operator has more to do at once."""
+        more = False
+        for index, runtime in self._timed.items():
+            due_ms = runtime.next_deadline_ms
+            if due_ms is not None and due_ms <= now_ms and self._room_after(index):
+                self.meter.begin()
+                more |= runtime.on_time(now_ms, self._tree.outs[index])
+                self.meter.spent(index)
+        return more
+
+    def broadcast(self, control: Control) -> None:
+        """Send a control element on by every way out of the vertex."""
+        for output in self.outputs.values():
+            output.broadcast(control)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def capture(self, checkpoint: CheckpointId, *, full: bool) -> dict[StateId, StateCapture]:
+        """Take the synchronous part of the snapshot of every state."""
+        for runtime in self.operators.values():
+            runtime.before_snapshot()
+        return {one: state.capture(checkpoint, full=full) for one, state in self.states.items()}
+
+    def prepare(self, checkpoint: CheckpointId, *, final: bool) -> None:
+        """Prepare the transactions of every sink."""
+        for sink in self.sinks.values():
+            sink.prepare(checkpoint, final=final)
+
+    def complete(self, checkpoint: CheckpointId, released: frozenset[TransactionalId]) -> None:
+        """The checkpoint is in the journal; `released` as in Completed."""
+        for state in self.states.values():
+            state.completed(checkpoint)
+        for sink in self.sinks.values():
+            sink.completed(checkpoint, released)
+
+    # -- shape ---------------------------------------------------------------------------------------------------------
+
+    def _downstream(self, vertex: Vertex, index: int) -> Iterator[OperatorRuntime]:
+        """Return those of the vertex that get what a node emits."""
+        for child in vertex.nodes[index].all_children:
+            yield self._runtimes[child]
+            yield from self._downstream(vertex, child)
+
+    def _room_after(self, index: int) -> int:
+        """How much an operator may emit by itself: one that is full itself has to, or it would be full for ever."""
+        if not self.writable:
+            return 0
+        return min(self.limits.rows, self.pace.rows, *(runtime.room for runtime in self._after[index]))
+
+
+def _polls(runtime: OperatorRuntime) -> bool:
+    """Whether anything comes out of its `poll`, ever: the others are not asked each turn."""
+    own: object = type(runtime).poll
+    return own is not Runtime.poll
