@@ -200,6 +200,15 @@ def a_pair_is_of_no_single_record() -> None:
     assert "pairs" in problem
 
 
+def headers_come_with_the_record_of_the_first_input() -> None:
+    passing = {"topic: out, key: id": "topic: out, key: id, headers: {pass: all}"}
+    with patch.object(type(operator(plan_of(), "pairs")), "preserves_record", lambda self, output="": True):
+        plan = plan_of(**passing)
+    carried = {one.name: one.carries_headers for one in plan.operators(SourceOperator)}
+    assert carried == {"orders": True, "payments": False}
+    assert [Requirement.HEADERS in edge.carries for edge in plan.edges] == [True, False]
+
+
 def what_is_wrong_has_its_place() -> None:
     (problem,) = problems_of("left: big, right: payment, " + TAKE)
     assert problem.startswith("p.yaml:10:"), problem
@@ -249,6 +258,7 @@ def main() -> None:
     null_keys_are_dropped_or_skip_the_exchange()
     requirements_are_per_port()
     a_pair_is_of_no_single_record()
+    headers_come_with_the_record_of_the_first_input()
     what_is_wrong_has_its_place()
     pairs_are_the_same_at_any_parallelism()
     print("ok")

@@ -142,7 +142,9 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         return frozenset()
 
     def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # for those that pass rows on
-        """Whether each row of an output is of one source record, and keeps the engine's columns that it came with."""
+        """Whether each row of an output is of the source record of a row on port 0, and keeps the engine's columns that
+        came with it.
+        """
         return False
 
     def splits_rows(self) -> bool:

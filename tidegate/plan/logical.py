@@ -68,7 +68,7 @@ def derive_carried(operator: Operator, port: int) -> tuple[Requirement, ...]:
     Headers pass only with the record that they are of.
     """
     passed = {*operator.planned.carries}
-    if not any(map(operator.preserves_record, ("", *operator.side_outputs()))):
+    if port or not any(map(operator.preserves_record, ("", *operator.side_outputs()))):
         passed.discard(Requirement.HEADERS)
     return order_requirements(passed | operator.requires(port))
 

@@ -67,5 +67,5 @@ def find_loss(graph: LogicalGraph, inputs: Iterable[Input]) -> OperatorName | No
             continue
         if not node.operator.preserves_record(one.output):
             return one.upstream
-        waiting.extend(node.inputs)
+        waiting.extend(before for before in node.inputs if before.port == 0)
     return None
