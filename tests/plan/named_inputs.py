@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from unittest.mock import patch
 
@@ -11,7 +12,10 @@ import polars as pl
 import tests.operators.more_kinds  # noqa: F401  # before anything has looked which kinds there are
 from tests.operators.driven import Collected
 from tests.operators.subtasks import Subtasks
+from tests.testing.changed_pipeline import Life
+from tests.testing.pipelines import HEAD, messages, run_one
 from tidegate.config.load import parse_pipeline
+from tidegate.coordinator.recovery import RestoreRefused
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.keyed_input import KeyedInputOperator
@@ -246,6 +250,49 @@ def pairs_are_the_same_at_any_parallelism() -> None:
     ]
 
 
+SHOP = """\
+parallelism: 2
+sources:
+  orders: {topic: orders, schema: {id: int, amount: double}}
+  payments: {topic: payments, schema: {id: bigint, amount: double}}
+steps:
+  - {name: pairs, key: id, cogroup: {COGROUP, take: {asked: left.amount, paid: right.amount}}}
+sinks:
+  out: {from: pairs, topic: out, key: id}
+"""
+PLAIN = SHOP.replace("COGROUP", "left: orders, right: payments")
+
+
+def a_case_of_the_file_runs() -> None:
+    """Restarted at another parallelism, as each case is; a NULL key of the left side has a row of its own."""
+    rows = [{"id": 1, "amount": 1.0}, {"id": None, "amount": 3.0}]
+    pairs = [{"id": 1, "asked": 1.0, "paid": 9.0}, {"id": None, "asked": 3.0, "paid": None}]
+    given = {name: [{"value": row} for row in rows] for name in ("orders", "payments")}
+    given["payments"][0] = {"value": {"id": 1, "amount": 9.0}}
+    case = f"given: {json.dumps(given)}, expect: {{out: {{set: {json.dumps([{'value': row} for row in pairs])}}}}}"
+    text = HEAD + SHOP.replace("COGROUP", "left: orders, right: payments, outer: left") + "tests:\n"
+    assert messages(run_one(case, text)) == []
+
+
+def pairs_go_on_after_a_restart_and_exchanged_inputs_are_refused() -> None:
+    life = Life(PLAIN)
+    life.produce("orders", {"id": 1, "amount": 1.0}, {"id": 2, "amount": 2.0})
+    life.produce("payments", {"id": 1, "amount": 9.0})
+    life.checkpoint()
+    assert life.output("out") == [{"id": 1, "asked": 1.0, "paid": 9.0}]
+    try:
+        Life(PLAIN.replace("left: orders, right: payments", "left: payments, right: orders"), life)
+    except RestoreRefused as refused:
+        assert "`amount` of orders" in refused.message, refused.message
+    else:
+        raise AssertionError("the sides of the state would be exchanged")
+    again = Life(PLAIN.replace("parallelism: 2", "parallelism: 3"), life)
+    again.produce("payments", {"id": 2, "amount": 8.0})
+    again.produce("orders", {"id": 1, "amount": 3.0})
+    again.checkpoint()
+    assert again.output("out") == [{"id": 2, "asked": 2.0, "paid": 8.0}, {"id": 1, "asked": 3.0, "paid": 9.0}]
+
+
 def main() -> None:
     """Says `ok`, or raises."""
     each_input_is_a_port_and_columns_of_one_name_are_pruned_apart()
@@ -261,6 +308,8 @@ def main() -> None:
     headers_come_with_the_record_of_the_first_input()
     what_is_wrong_has_its_place()
     pairs_are_the_same_at_any_parallelism()
+    a_case_of_the_file_runs()
+    pairs_go_on_after_a_restart_and_exchanged_inputs_are_refused()
     print("ok")
 
 
