@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -46,8 +46,14 @@ _BATCHES: Final = 6
 _ROWS: Final = 10
 _FIRST_MS: Final = 1_000_000
 
-Tried = tuple[StepOperator, Columns, tuple[str, ...]]
-"""An operator as the plan has it, the columns that arrive at it, and the keys of its exchange."""
+Ports = Mapping[int, tuple[Columns, tuple[str, ...]]]
+"""By port the columns that arrive, and the keys of the exchange."""
+Tried = tuple[StepOperator, Ports]
+"""An operator as the plan has it, and what arrives at it."""
+Batches = Sequence[tuple[int, pl.DataFrame]]
+"""Each with the port that it arrives on."""
+_Made = tuple[int, pl.DataFrame, list[pl.DataFrame]]
+"""The port of a batch, the batch, and what was made of it at once."""
 
 
 def plan_of(kind: StepKind, example: str, record_format: str = "json") -> Plan:
@@ -57,7 +63,7 @@ def plan_of(kind: StepKind, example: str, record_format: str = "json") -> Plan:
 
 def load(kind: StepKind, example: str, record_format: str = "json") -> LoadedPipeline:
     """A pipeline with one step."""
-    step = example if "from:" in example else f"from: rows, {example}"
+    step = example if "from:" in example or "rows" in example else f"from: rows, {example}"
     source = f"{{topic: rows, format: {record_format}, schema: {_SCHEMA}}}"
     more = f"  more: {source}\n" if "more" in example else ""
     late = "  late: {topic: late}\n" if "late:" in example else ""
@@ -77,19 +83,19 @@ def tried_of(plan: Plan) -> Iterator[Tried]:
         for index, node in enumerate(vertex.nodes):
             spec = node.operator
             if isinstance(spec, StepOperator) and str(spec.name).partition(".")[0] == "tried":
-                yield spec, *_arriving(plan, vertex, index)
+                yield spec, _arriving(plan, vertex, index)
 
 
-def _arriving(plan: Plan, vertex: Vertex, index: int) -> tuple[Columns, tuple[str, ...]]:
+def _arriving(plan: Plan, vertex: Vertex, index: int) -> Ports:
     if index == 0:
-        edges = plan.inputs_of(vertex.id)
-        return edges[0].columns, edges[0].keys
+        edges = sorted(plan.inputs_of(vertex.id), key=lambda edge: bool(edge.keys))  # of a port that has both, by key
+        return {edge.port: (edge.columns, edge.keys) for edge in edges}
     for parent in vertex.nodes:
         if index in parent.children:
-            return parent.operator.pruned_columns(), ()
+            return {0: (parent.operator.pruned_columns(), ())}
         for output, way in parent.sides.items():
             if index in way.children:
-                return parent.operator.pruned_columns(output), ()
+                return {0: (parent.operator.pruned_columns(output), ())}
     raise AssertionError("a node below the head has a parent")
 
 
@@ -110,14 +116,21 @@ class AnswersAtOnce:
         """Nothing is held."""
 
 
-def make_batches(spec: StepOperator, arriving: Columns, changed: str = "") -> list[pl.DataFrame]:
-    """Rows of everything that an operator may be given, and nothing else. `changed`: a column with other values."""
-    wanted = spec.requires(0) | {*spec.planned.carries}
+def make_batches(spec: StepOperator, ports: Ports, changed: tuple[int, str] | None = None) -> Batches:
+    """Rows of everything that an operator may be given, and nothing else. `changed`: a column of a port with other
+    values.
+    """
+    made = [_make_batches(spec, port, columns, changed) for port, (columns, _) in sorted(ports.items())]
+    return [one for batch in zip(*made, strict=True) for one in batch]
+
+
+def _make_batches(spec: StepOperator, port: int, arriving: Columns, changed: tuple[int, str] | None) -> Batches:
+    wanted = spec.requires(port) | {*spec.planned.carries}
     frames = []
     for batch in range(_BATCHES):
         places = range(batch * _ROWS, (batch + 1) * _ROWS)
         columns = [
-            make_column(name, kind, [_value(kind.kind, place, other=name == changed) for place in places])
+            make_column(name, kind, [_value(kind.kind, place, other=(port, name) == changed) for place in places])
             for name, kind in arriving
         ]
         system: dict[str, list[int]] = {PARTITION: [place % 2 for place in places], OFFSET: [*places], PROBE: [*places]}
@@ -129,7 +142,7 @@ def make_batches(spec: StepOperator, arriving: Columns, changed: str = "") -> li
             system[ROW_KIND] = [INSERT for _ in places]
         kinds = {PARTITION: pl.Int32, ROW_KIND: pl.Int8}
         engine = [pl.Series(name, values, dtype=kinds.get(name, pl.Int64)) for name, values in system.items()]
-        frames.append(pl.DataFrame([*columns, *engine]))
+        frames.append((port, pl.DataFrame([*columns, *engine])))
     return frames
 
 
@@ -151,63 +164,75 @@ def _value(kind: str, place: int, *, other: bool) -> Any:
     raise AssertionError(f"no values of {kind}")
 
 
-def find_breaches(spec: StepOperator, arriving: Columns, keys: tuple[str, ...]) -> list[str]:
+def find_breaches(spec: StepOperator, ports: Ports) -> list[str]:
     """What an operator does not keep; the same sentence once."""
-    reads = {*spec.reads(), *keys}
-    arriving = tuple(column for column in arriving if column[0] in reads)
-    batches = make_batches(spec, arriving)
+    ports = _read_of(spec, ports)
+    batches = make_batches(spec, ports)
     for module, _, function in (one.partition(":") for one in spec.user_code()):
         install_modules({module: f"async def {function}(row):\n    return None\n"})
     try:
-        whole, sizes = _run(spec, keys, batches, {})
-        restarted, _ = _run(spec, keys, batches, {2: 3, 4: 2})
+        whole, sizes = _run(spec, ports, batches, {})
+        restarted, _ = _run(spec, ports, batches, {2: 3, 4: 2})
     except Exception as error:  # noqa: BLE001  # whatever an operator raises is what is wrong with it
         found = str(error).strip().splitlines() or [""]
         given = "it gets the columns of reads(), and event time only if requires() has it"
         return [f"process() raises {type(error).__name__}: {found[0]} ({given})"]
     breaches = [
-        *_find_narrow(spec, arriving, keys),
+        *_find_narrow(spec, ports),
         *_find_columns(spec, whole),
         *_find_provenance(spec, whole, batches),
-        *_find_dropped(spec, whole, sum(batch.height for batch in batches)),
+        *_find_dropped(spec, whole, sum(batch.height for _, batch in batches)),
         *_find_event_time(whole),
         *_find_state(spec, whole),
-        *_find_sizes(spec, arriving, sizes),
-        *_find_unremembered(spec, arriving, keys, batches),
+        *_find_sizes(spec, ports, sizes),
+        *_find_unremembered(spec, ports, batches),
     ]
     if _rows(whole) != _rows(restarted):
         breaches.append("emits other rows after a restart at another parallelism: it knows more than its states hold")
     return [*dict.fromkeys(breaches)]
 
 
-def _run(
-    spec: StepOperator, keys: tuple[str, ...], batches: Sequence[pl.DataFrame], restarts: dict[int, int]
-) -> tuple[Subtasks, list[tuple[pl.DataFrame, list[pl.DataFrame]]]]:
-    """All batches, each followed by a watermark, and the end of time. Also each batch with what it made at once."""
-    subtasks = Subtasks(spec, keys, open_caller=AnswersAtOnce)
+def _read_of(spec: StepOperator, ports: Ports) -> Ports:
+    """What of it the operator reads, and its keys."""
+    reads = {port: {*spec.reads(port), *keys} for port, (_, keys) in ports.items()}
+    return {
+        port: (tuple(column for column in columns if column[0] in reads[port]), keys)
+        for port, (columns, keys) in ports.items()
+    }
+
+
+def _subtasks(spec: StepOperator, ports: Ports) -> Subtasks:
+    return Subtasks(spec, {port: keys for port, (_, keys) in ports.items()}, open_caller=AnswersAtOnce)
+
+
+def _run(spec: StepOperator, ports: Ports, batches: Batches, restarts: dict[int, int]) -> tuple[Subtasks, list[_Made]]:
+    """All batches, with a watermark after those of all ports, and the end of time. Also each batch with what it made at
+    once.
+    """
+    subtasks = _subtasks(spec, ports)
     at_once = []
-    for place, batch in enumerate(batches):
+    for place, (port, batch) in enumerate(batches):
         if place in restarts:
             subtasks.restart(restarts[place])
         before = len(subtasks.out.batches)
-        subtasks.process(batch)
-        at_once.append((batch, subtasks.out.batches[before:]))
-        subtasks.watermark(_FIRST_MS + 1000 * place * _ROWS)
+        subtasks.process(batch, port)
+        at_once.append((port, batch, subtasks.out.batches[before:]))
+        if (place + 1) % len(ports) == 0:
+            subtasks.watermark(_FIRST_MS + 1000 * (place // len(ports)) * _ROWS)
     subtasks.watermark(END_OF_TIME)
     for runtime in subtasks.runtimes:
         assert runtime.settled, "it is not settled after the end of time although poll() has nothing to do"
     return subtasks, at_once
 
 
-def _find_narrow(spec: StepOperator, arriving: Columns, keys: tuple[str, ...]) -> Iterator[str]:
+def _find_narrow(spec: StepOperator, ports: Ports) -> Iterator[str]:
     """What is wrong when only one column of each output is read."""
     read = spec.planned.outputs or {}
     outputs = {output: tuple(name for name, _ in spec.output_columns(output)[:1]) for output in read}
     narrow = msgspec.structs.replace(spec, planned=msgspec.structs.replace(spec.planned, outputs=outputs))
-    reads = {*narrow.reads(), *keys}
-    left = tuple(column for column in arriving if column[0] in reads)
+    left = _read_of(narrow, ports)
     try:
-        ran, _ = _run(narrow, keys, make_batches(narrow, left), {})
+        ran, _ = _run(narrow, left, make_batches(narrow, left), {})
     except Exception as error:  # noqa: BLE001  # as above
         found = str(error).strip().splitlines() or [""]
         yield f"process() raises {type(error).__name__}: {found[0]} (it gets the columns of reads() when one is needed)"
@@ -252,8 +277,8 @@ def _named(output: str) -> str:
     return f"its output `{output}`" if output else "its output"
 
 
-def _find_provenance(spec: StepOperator, ran: Subtasks, batches: Sequence[pl.DataFrame]) -> Iterator[str]:
-    whole = pl.concat(batches)
+def _find_provenance(spec: StepOperator, ran: Subtasks, batches: Batches) -> Iterator[str]:
+    whole = pl.concat([batch for port, batch in batches if port == 0])
     engine = {*system_columns(whole)}
     rows = {(row[PARTITION], row[OFFSET]): row for row in whole.to_dicts()}
     for output, frames in _outputs(ran).items():
@@ -321,13 +346,11 @@ def _find_state(spec: StepOperator, ran: Subtasks) -> Iterator[str]:
             yield f"has the states {sorted(runtime.states)} when it runs, and declares {sorted(declared)}"
 
 
-def _find_sizes(
-    spec: StepOperator, arriving: Columns, at_once: Sequence[tuple[pl.DataFrame, list[pl.DataFrame]]]
-) -> Iterator[str]:
-    if spec.BEGINS_VERTEX:  # it cuts what it emits itself
+def _find_sizes(spec: StepOperator, ports: Ports, at_once: Sequence[_Made]) -> Iterator[str]:
+    if spec.BEGINS_VERTEX or len(ports) > 1:  # it cuts what it emits itself
         return
-    _, made = spec.output_size(derive_identities(arriving))
-    for batch, frames in at_once:
+    for port, batch, frames in at_once:
+        _, made = spec.output_size(derive_identities(ports[port][0]), port)
         emitted = sum(frame[name].estimated_size() for frame in frames for name in _users(frame))
         allowed = _evaluate(made, batch)
         if emitted > allowed:
@@ -340,24 +363,23 @@ def _evaluate(bound: Bound, batch: pl.DataFrame) -> float:
     return grows + 4 * bound.constant * batch.height  # what Polars needs for small values is no matter here
 
 
-def _find_unremembered(
-    spec: StepOperator, arriving: Columns, keys: tuple[str, ...], batches: Sequence[pl.DataFrame]
-) -> Iterator[str]:
+def _find_unremembered(spec: StepOperator, ports: Ports, batches: Batches) -> Iterator[str]:
     """Columns that its keyed states depend on, and its fingerprint does not."""
     if not any(one.keyed for one in spec.states(GROUPS)):
         return
-    held = _held(spec, keys, batches)
-    for name, _ in arriving:
-        if name in keys or _held(spec, keys, make_batches(spec, arriving, name)) == held:
+    held = _held(spec, ports, batches)
+    for port, name in ((port, name) for port, (columns, _) in ports.items() for name, _ in columns):
+        arriving, keys = ports[port]
+        if name in keys or _held(spec, ports, make_batches(spec, ports, (port, name))) == held:
             continue
-        if spec.means((_branch(arriving),)) == spec.means((_branch(arriving, name),)):
+        if spec.means((_branch(arriving),), port) == spec.means((_branch(arriving, name),), port):
             yield f"its state depends on the column `{name}`, and means() does not"
 
 
-def _held(spec: StepOperator, keys: tuple[str, ...], batches: Sequence[pl.DataFrame]) -> list[str]:
-    subtasks = Subtasks(spec, keys, open_caller=AnswersAtOnce)
-    for batch in batches[:3]:
-        subtasks.process(batch)
+def _held(spec: StepOperator, ports: Ports, batches: Batches) -> list[str]:
+    subtasks = _subtasks(spec, ports)
+    for port, batch in batches[: 3 * len(ports)]:
+        subtasks.process(batch, port)
     (runtime,) = subtasks.runtimes
     runtime.before_snapshot()
     keyed = [state for name, state in runtime.states.items() if state.declaration.keyed]

@@ -99,8 +99,8 @@ def _find(kind: StepKind) -> str:
     return "; ".join(
         f"operator `{spec.name}` ({type(spec).__name__}): {breach}"
         for example in kind.examples
-        for spec, arriving, keys in tried_of(plan_of(kind, example))
-        for breach in find_breaches(spec, arriving, keys)
+        for spec, ports in tried_of(plan_of(kind, example))
+        for breach in find_breaches(spec, ports)
     )
 
 

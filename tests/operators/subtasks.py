@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -28,7 +29,7 @@ class Subtasks:
     def __init__(
         self,
         spec: StepOperator,
-        keys: Sequence[str],
+        keys: Sequence[str] | Mapping[int, Sequence[str]],
         backend: str = "memory",
         now_ms: Callable[[], int] = lambda: 0,
         open_caller: OpenCaller | None = None,
@@ -37,7 +38,8 @@ class Subtasks:
         self.runtimes: list[Any] = []
         self.spec = spec
         """What a restart opens."""
-        self._keys = list(keys)
+        self._keys = keys if isinstance(keys, Mapping) else defaultdict(lambda: keys)
+        """By port."""
         self._now_ms = now_ms
         self._open_caller = open_caller
         self._open: OpenState = choose_backend(backend, 1)
@@ -49,10 +51,11 @@ class Subtasks:
 
     def process(self, frame: pl.DataFrame, port: int = 0) -> None:
         """A batch of one input, in its order."""
-        if not self._keys:
+        keys = self._keys[port]
+        if not keys:
             self.runtimes[0].process(port, frame, self.out)
             return
-        groups = key_group_of(frame, self._keys, GROUPS)
+        groups = key_group_of(frame, list(keys), GROUPS)
         for index, runtime in enumerate(self.runtimes):
             own = self.groups(index)
             part = frame.filter((groups >= own.start) & (groups < own.stop))

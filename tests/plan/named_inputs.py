@@ -10,6 +10,8 @@ import msgspec
 import polars as pl
 
 import tests.operators.more_kinds  # noqa: F401  # before anything has looked which kinds there are
+from tests.operators.contract import find_breaches, tried_of
+from tests.operators.contract import plan_of as contract_plan_of
 from tests.operators.driven import Collected
 from tests.operators.subtasks import Subtasks
 from tests.testing.changed_pipeline import Life
@@ -21,6 +23,7 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.keyed_input import KeyedInputOperator
 from tidegate.operators.meaning import Meaning
 from tidegate.operators.mistakes import OperatorMistake
+from tidegate.operators.registry import step_kinds
 from tidegate.operators.spec import Operator, Requirement, Slot, StepOperator
 from tidegate.plan.build import Checked, build_plan, check_pipeline
 from tidegate.plan.explain import derive_explanation, render_explanation
@@ -293,6 +296,15 @@ def pairs_go_on_after_a_restart_and_exchanged_inputs_are_refused() -> None:
     assert again.output("out") == [{"id": 2, "asked": 2.0, "paid": 8.0}, {"id": 1, "asked": 3.0, "paid": 9.0}]
 
 
+def it_keeps_the_contract_of_every_kind() -> None:
+    (kind,) = [one for one in step_kinds() if one.word == "cogroup"]
+    for example in kind.examples:
+        tried = list(tried_of(contract_plan_of(kind, example)))
+        assert [sorted(ports) for spec, ports in tried if spec.kind == "cogroup"] == [[0, 1]]
+        found = {str(spec.name): find_breaches(spec, ports) for spec, ports in tried}
+        assert not any(found.values()), found
+
+
 def main() -> None:
     """Says `ok`, or raises."""
     each_input_is_a_port_and_columns_of_one_name_are_pruned_apart()
@@ -310,6 +322,7 @@ def main() -> None:
     pairs_are_the_same_at_any_parallelism()
     a_case_of_the_file_runs()
     pairs_go_on_after_a_restart_and_exchanged_inputs_are_refused()
+    it_keeps_the_contract_of_every_kind()
     print("ok")
 
 

@@ -199,6 +199,10 @@ class CogroupKind(StepKind):
     """Its inputs are named by `left` and `right`."""
 
     word = "cogroup"
+    examples = (
+        "key: id, cogroup: {left: rows, right: more, take: {one: left.amount, other: right.amount, at: right.at}}",
+        "key: [id, customer], cogroup: {left: rows, right: rows, outer: left, take: {one: left.amount}}",
+    )
     needs: ClassVar[Mapping[str, str]] = {"key": "add it: the column or columns that both sides have"}
     settings = CogroupSettings
 

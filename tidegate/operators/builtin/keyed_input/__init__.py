@@ -17,7 +17,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.builtin.projection import SelectOperator
 from tidegate.operators.meaning import Branches, digest, digest_expression
 from tidegate.operators.runtime import OperatorRuntime
-from tidegate.operators.spec import Rest, Slot
+from tidegate.operators.spec import Columns, Rest, Slot
 
 UNMATCHED: Final = "unmatched"
 """The side output of rows with a NULL key."""
@@ -35,6 +35,11 @@ class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
     def side_outputs(self) -> tuple[str, ...]:
         """See Operator."""
         return (UNMATCHED,) if self.preserved else ()
+
+    def pruned_columns(self, output: str = "") -> Columns:
+        """See Operator. The keys decide which rows go on."""
+        kept = {name for name, _ in super().pruned_columns(output)}.union(self.keys)
+        return tuple(one for one in self.output if one[0] in kept)
 
     def selects_by(self) -> frozenset[str]:
         """See Operator."""
