@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
-from tidegate.operators.meaning import Branch, Branches, Meaning, combine_digests, combine_times, digest
-from tidegate.operators.spec import Columns, Rest, StepOperator, texts_of
+from tidegate.operators.meaning import VERSION, Branch, Branches, Meaning, combine_digests, combine_times, digest
+from tidegate.operators.spec import Columns, Emits, Rest, StepOperator, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
@@ -30,6 +32,8 @@ class KeyedOperator(StepOperator, frozen=True):
     """
 
     REST: ClassVar[Rest] = Rest.FILTERED
+    MEANS_VERSION: ClassVar[int] = VERSION
+    """Of its digests: a kind whose own digests change raises it."""
 
     keys: tuple[str, ...]
     columns: Columns
@@ -50,6 +54,10 @@ class KeyedOperator(StepOperator, frozen=True):
         """Return the columns besides the keys whose values its state depends on."""
         return ()
 
+    def held_columns(self) -> tuple[str, ...]:
+        """Return the columns besides the keys that its state holds: each may be added, and given up by name."""
+        return ()
+
     def parameters(self) -> dict[str, Any]:
         """Return the settings that decide what its state means: by default all fields that the kind adds."""
         common = KeyedOperator.__struct_fields__
@@ -58,17 +66,17 @@ class KeyedOperator(StepOperator, frozen=True):
 
     # -- what follows from it ------------------------------------------------------------------------------------------
 
-    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_columns(self, output: str = "") -> Columns:  # there is one
         return (*self.columns, *self.added_columns())
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
         passed = {name for name, _ in self.pruned_columns()} - {name for name, _ in self.added_columns()}
-        return passed | {*self.keys, *self.deciding_columns()}
+        return passed | {*self.keys, *self.deciding_columns(), *self.held_columns()}
 
-    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def preserves_record(self, output: str = "") -> bool:  # there is one
         return True
 
     def shape(self, values: tuple[StateField, ...], max_parallelism: int) -> StateShape:
@@ -77,13 +85,14 @@ class KeyedOperator(StepOperator, frozen=True):
         keys = tuple(StateField(key, kinds[key]) for key in self.keys)
         return StateShape(keys, values, key_hash=KEY_HASH, max_parallelism=max_parallelism)
 
+    @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        """See Operator."""
         return (StateDeclaration(STATE, self.shape(self.state_values(), max_parallelism)),)
 
+    @override
     def passes(self, branches: Branches) -> Branches:
-        """See Operator. Rows that it passes on have passed a condition more; results of its own are a new origin."""
-        if not self.preserves_record():
+        """Rows that it passes on have passed a condition more; results of its own are a new origin."""
+        if not self.preserves_record() or self.emits() is Emits.LATEST:
             columns = {name: digest(self.kind, self.name, name) for name, _ in self.output_columns()}
             return (Branch(self.name, columns, time=combine_times(self.name, branches)),)
         return tuple(
@@ -91,38 +100,42 @@ class KeyedOperator(StepOperator, frozen=True):
                 branch,
                 columns={
                     **branch.columns,
-                    **{name: digest(self._digest(branch), name) for name, _ in self.added_columns()},
+                    **{name: digest(digest(*self._words(branch)), name) for name, _ in self.added_columns()},
                 },
-                conditions=branch.conditions | {self._digest(branch)},
+                conditions=branch.conditions | {digest(*self._words(branch))},
             )
             for branch in branches
         )
 
-    def means(self, branches: Branches, port: int = 0) -> Meaning | None:  # noqa: ARG002  # there is one
-        """See Operator."""
-        return combine_digests(
-            (one.origin, "what is kept", digest(self._digest(one), one.time, *sorted(one.conditions)))
-            for one in branches
-        )
+    @override
+    def means(self, branches: Branches, port: int = 0) -> Meaning | None:  # there is one
+        return combine_digests(chain.from_iterable(map(self._parts, branches)), self.MEANS_VERSION)
 
-    def _digest(self, branch: Branch) -> str:
-        """Of the settings, the keys and the other columns that decide."""
-        settings = msgspec.json.encode(self.parameters(), order="deterministic").decode()
+    def _parts(self, branch: Branch) -> Iterator[tuple[str, str, str]]:
+        conditions = sorted(branch.conditions)
+        yield branch.origin, "what is kept", digest(*self._words(branch), branch.time, *conditions)
+        for name in self.held_columns():
+            if name not in (*self.keys, *self.deciding_columns()):
+                yield branch.origin, f"`{name}`", digest("kept", branch.columns[name], *conditions)
+
+    def _words(self, branch: Branch) -> tuple[str, ...]:
+        """The kind, its settings, and what the keys and the other columns that decide are made of."""
         deciding = (branch.columns[name] for name in (*self.keys, *self.deciding_columns()))
-        return digest(self.kind, settings, *deciding)
+        return self.kind, *map(str, self.parameters().values()), *deciding
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator. Columns that it adds are taken for numbers."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+        """Columns that it adds are taken for numbers."""
         added = {name: Bound({}, FIXED_BYTES) for name, _ in self.added_columns()}
         outgoing = {name: columns[name] for name, _ in self.columns if name in columns} | added
         return outgoing, sum_bounds(outgoing.values())
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         return {"key": list(self.keys), **self.parameters(), "output": texts_of(self.pruned_columns())}
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         settings = ", ".join(f"{name} {value}" for name, value in self.parameters().items())
         keys = ", ".join(self.keys)
         return [f"{self.kind} {settings} per {keys}", f"keyed state by {keys}"]
@@ -138,16 +151,16 @@ class KeyedKind(StepKind):
         """Return the fields of the operator that the kind adds; None when something is wrong, which is reported."""
         raise NotImplementedError
 
-    def counts(self, step: Any) -> bool:  # noqa: ARG002  # all of them
-        """See StepKind."""
+    @override
+    def counts(self, step: Any) -> bool:  # all of them
         return True
 
-    def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
-        """See StepKind."""
+    @override
+    def refuses_changes(self, step: Any) -> str:  # all of them
         return NEEDS_RETRACTION
 
+    @override
     def build(self, step: Any, context: StepContext) -> None:
-        """See StepKind."""
         keys: tuple[str, ...] = step.key
         usable = [context.key(("key", index), key) for index, key in enumerate(keys)]
         fields = self.fields(step, context)

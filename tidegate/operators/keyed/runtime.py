@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
@@ -39,8 +40,8 @@ class KeyedRuntime(Runtime, Generic[Spec]):
             )
 
     @property
+    @override
     def states(self) -> Mapping[StateName, OperatorState]:
-        """See OperatorRuntime."""
         return self._states
 
     @property

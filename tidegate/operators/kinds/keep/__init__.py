@@ -1,7 +1,7 @@
 """`keep`: of each key the last record, or the best ones with their ranks.
 
-`settings.py` has the words of the file, `base.py` what both kinds have in common, `ranking.py` the order of records,
-`running/` what runs. ADR 37 says what is emitted and why.
+`settings.py` has the words of the file, `ranking.py` the order of records, `running/` what runs. ADR 37 says what is
+emitted and why.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.datatypes import BIGINT, NESTED, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
-from tidegate.operators.kinds.keep.base import KeepOperator
+from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.kinds.keep.ranking import Order
 from tidegate.operators.kinds.keep.settings import EACH, ON_CLOSE, KeepSettings
 from tidegate.operators.late import REASONS, derive_late, pass_late
-from tidegate.operators.meaning import Branches
-from tidegate.operators.spec import LATE, Columns, Emits, Rest, Slot, texts_of
+from tidegate.operators.meaning import VERSION, Branches
+from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Rest, Slot, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import SETTLED, Serializer, StateDeclaration, StateField
 from tidegate.state.time_ordered import declare_time_ordered
@@ -31,45 +32,51 @@ if TYPE_CHECKING:
 RANK: Final = "rank"
 TIMES: Final = StateName("times")
 RANKINGS: Final = StateName("rankings")
+_MEANS_VERSION: Final = VERSION + 2
+"""Before, all columns were parts, of steps that hold none of them, too; and at first one part."""
 _WINDOW: Final = frozenset({"window_start", "window_end"})
 
 
-class LastOperator(KeepOperator, frozen=True, tag="last"):
+class LastOperator(KeyedOperator, frozen=True, tag="last"):
     """Passes a row unless one of its key with a later event time has passed."""
 
-    REST: ClassVar[Rest] = Rest.FILTERED
+    MEANS_VERSION: ClassVar[int] = _MEANS_VERSION
 
-    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
-        """See Operator."""
-        return True
+    @override
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
+        return frozenset({Requirement.EVENT_TIME})
 
+    @override
     def emits(self) -> Emits:
-        """See Operator."""
         return Emits.LATEST
 
+    @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        """See Operator. The event time of the last row of each key."""
+        """The event time of the last row of each key."""
         shape = self.shape((StateField("time_ms", BIGINT, nullable=False),), max_parallelism)
         return (StateDeclaration(TIMES, shape),)
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         return {"key": list(self.keys), "keep": "last", "output": texts_of(self.columns)}
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         keys = ", ".join(self.keys)
         return [f"the last record per {keys} by event time, whenever it changes", f"keyed state by {keys}"]
 
+    @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        """See StepOperator."""
         from tidegate.operators.kinds.keep.running.last import LastRuntime
 
         return LastRuntime(self, slot)
 
 
-class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
-    """The best rows per key, with their ranks."""
+class RankingOperator(KeyedOperator, frozen=True, tag="ranking"):
+    """The best rows per key, with their ranks. It holds all columns, so that equal rows are told apart."""
+
+    REST: ClassVar[Rest] = Rest.FOLDED
+    MEANS_VERSION: ClassVar[int] = _MEANS_VERSION
 
     by: str
     places: int
@@ -78,32 +85,42 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
     late: Columns = ()
     """What late rows have besides the columns of the engine; none where nobody reads them."""
 
-    def output_columns(self, output: str = "") -> Columns:
-        """See Operator."""
-        return self.late if output == LATE else (*self.columns, (RANK, BIGINT))
+    @override
+    def added_columns(self) -> Columns:
+        return ((RANK, BIGINT),)
 
+    @override
+    def output_columns(self, output: str = "") -> Columns:
+        return self.late if output == LATE else super().output_columns()
+
+    @override
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
+        return frozenset({Requirement.EVENT_TIME})
+
+    @override
     def side_outputs(self) -> tuple[str, ...]:
-        """See Operator."""
         return (LATE,) if self.late else ()
 
+    @override
     def preserves_record(self, output: str = "") -> bool:
-        """See Operator. Late rows are as they came."""
+        """Late rows are as they came."""
         return output == LATE
 
+    @override
     def passes_at(self, output: str, branches: Branches) -> Branches:
-        """See Operator."""
         return pass_late(self.name, branches) if output == LATE else self.passes(branches)
 
+    @override
     def emits(self) -> Emits:
-        """See Operator."""
         return Emits.UPDATES if self.emit == EACH else Emits.PASSED
 
+    @override
     def counts_updates(self) -> bool:
-        """See Operator."""
         return True
 
+    @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        """See Operator. The rows of each key, best first; of each event time and key when they are ranked once."""
+        """The rows of each key, best first; of each event time and key when they are ranked once."""
         row = DataType("struct", fields=self.columns)
         shape = self.shape((StateField("rows", DataType("array", element=row), nullable=False),), max_parallelism)
         ranked = f"first {self.places} by {self.by} {'desc' if self.descending else 'asc'}"
@@ -123,14 +140,15 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
         """The order of its rows."""
         return Order([name for name, _ in self.columns].index(self.by), descending=self.descending)
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator. A row may move all others of its ranking."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+        """A row may move all others of its ranking."""
         fixed = (RANK, *(name for name, _ in (REASONS if self.pruned_columns(LATE) else ())))
         outgoing = {name: columns[name] for name, _ in self.columns} | {name: Bound({}, FIXED_BYTES) for name in fixed}
         return outgoing, sum_bounds(outgoing.values()).times(self.places if self.emit == EACH else 1)
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         return {
             "key": list(self.keys),
             "by": self.by,
@@ -140,14 +158,14 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
             "output": texts_of(self.output_columns()),
         }
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         found, keys = self.explains(), ", ".join(self.keys)
         best = f"the first {self.places} per {keys} by {self.by} {found['order']}, with `{RANK}`"
         return [best, f"keyed state by {keys}; emit {self.emit}"]
 
+    @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        """See StepOperator."""
         if self.emit == EACH:
             from tidegate.operators.kinds.keep.running.updating import UpdatingRuntime
 
@@ -156,17 +174,17 @@ class RankingOperator(KeepOperator, frozen=True, tag="ranking"):
 
         return ClosingRuntime(self, slot)
 
-    def holds(self) -> tuple[str, ...]:
-        """See KeepOperator."""
+    @override
+    def held_columns(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.columns)
 
-    def ordered_by(self) -> tuple[str, ...]:
-        """See KeepOperator."""
+    @override
+    def deciding_columns(self) -> tuple[str, ...]:
         return (self.by,)
 
-    def words(self) -> tuple[str, ...]:
-        """See KeepOperator."""
-        return self.kind, str(self.places), str(self.descending), self.emit
+    @override
+    def parameters(self) -> dict[str, Any]:
+        return {"places": self.places, "descending": self.descending, "emit": self.emit}
 
 
 class KeepKind(StepKind):
@@ -181,16 +199,17 @@ class KeepKind(StepKind):
     needs: ClassVar[Mapping[str, str]] = {"key": "add it: the column or columns that records are kept by"}
     settings = KeepSettings
 
+    @override
     def counts(self, step: KeepSettings) -> bool:
-        """See StepKind. Of results that are given again `keep: last` passes the newest."""
+        """Of results that are given again `keep: last` passes the newest."""
         return step.keep is not None and bool(step.keep.places)
 
-    def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
-        """See StepKind."""
+    @override
+    def refuses_changes(self, step: Any) -> str:  # all of them
         return NEEDS_RETRACTION
 
+    @override
     def build(self, step: KeepSettings, context: StepContext) -> None:
-        """See StepKind."""
         keys, keep = step.key or (), step.keep
         assert keep is not None
         usable = not [key for index, key in enumerate(keys) if not context.key(("key", index), key)]

@@ -5,53 +5,36 @@ The newest row of a key and rank is what has that rank. What is emitted for a ro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import polars as pl
 
-from tidegate.formats.columns import plain_values
-from tidegate.ids import StateName
+from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.keep import RankingOperator
 from tidegate.operators.kinds.keep.ranking import Ranking
 from tidegate.operators.kinds.keep.running.frames import cut_rows, frame_of, rows_of
-from tidegate.operators.runtime import OperatorState, Out, Runtime, system_columns
+from tidegate.operators.runtime import Out, system_columns
 from tidegate.operators.spec import Slot
-from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.order import Row
 
 EMITTED_AT_ONCE: Final = 5000
 
 
-class UpdatingRuntime(Runtime):
+class UpdatingRuntime(KeyedRuntime[RankingOperator]):
     """See the module."""
 
     def __init__(self, operator: RankingOperator, slot: Slot) -> None:
+        super().__init__(operator, slot)
         self._columns = operator.columns
-        self._keys = list(operator.keys)
-        self._places = operator.places
-        types = dict(operator.columns)
-        kinds = [types[key] for key in self._keys]
         self._order = operator.order()
         self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
-        (declaration,) = operator.states(slot.max_parallelism)
-        self._rankings = slot.open_state(
-            operator.name, declaration, lambda rows: key_groups_of_keys(rows, kinds, slot.max_parallelism)
-        )
-
-    @property
-    def states(self) -> Mapping[StateName, OperatorState]:
-        """See OperatorRuntime."""
-        return {self._rankings.declaration.name: self._rankings}
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
         """See OperatorRuntime."""
-        columns = [plain_values(batch[key]) for key in self._keys]
-        keys: list[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        known = dict.fromkeys(keys)
+        keys = self.keys_of(batch)
         rankings = {
-            key: Ranking(self._order, () if value is None else value[0], self._places)
-            for key, value in zip(known, self._rankings.get_many(known), strict=True)
+            key: Ranking(self._order, () if value is None else value[0], self.operator.places)
+            for key, value in self.look_up(keys).items()
         }
         changed: dict[Any, None] = {}
         places: list[int] = []
@@ -70,7 +53,7 @@ class UpdatingRuntime(Runtime):
             rows += moved
             ranks += range(entered + 1, entered + 1 + len(moved))
             places += [place] * len(moved)
-        self._rankings.put_many(changed, [(rankings[key].rows,) for key in changed])
+        self.state.put_many(changed, [(rankings[key].rows,) for key in changed])
         for part in cut_rows(rows, self._columns, min(EMITTED_AT_ONCE, self._rows_max), self._bytes_max):
             system = batch[system_columns(batch)][places[part]]
             out.emit(pl.concat([frame_of(rows[part], ranks[part], self._columns), system], how="horizontal"))
