@@ -18,12 +18,22 @@ from tidegate.ids import OperatorName
 from tidegate.operators.kinds.dedup import DedupOperator, runtime
 from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME
+from tidegate.operators.spec import LATE, Planned
 from tidegate.task.elements import Watermark
 
 WITHIN = 10
 KEYS = (("k", STRING), ("day", TIMESTAMP))
 COLUMNS = (("n", BIGINT), ("k", STRING))
-SPEC = DedupOperator(OperatorName("once"), KEYS, WITHIN, COLUMNS, BadRecordPolicy.FAIL, (*COLUMNS, *REASONS))
+SPEC = DedupOperator(
+    OperatorName("once"),
+    tuple(dict(KEYS)),
+    (("n", BIGINT), *KEYS),
+    BadRecordPolicy.FAIL,
+    WITHIN,
+    late=(*COLUMNS, *REASONS),
+    planned=Planned(outputs={"": tuple(dict(COLUMNS)), LATE: tuple(dict((*COLUMNS, *REASONS)))}),
+)
+"""`day` is a key, and nothing reads it further down."""
 Record = tuple[int, Any, int, int]
 """Number, key, event time, and by how much the watermark of its partition had passed that."""
 

@@ -5,14 +5,17 @@ What runs is in `lateness.py`.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from pydantic import Field
+from typing_extensions import override
 
 from tidegate.datatypes import STRING, TIMESTAMP, DataType
+from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
+from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.meaning import Branches, digest
-from tidegate.operators.spec import LATE, Columns
+from tidegate.operators.spec import LATE, Columns, Requirement
 from tidegate.operators.step import StepContext
 from tidegate.settings.base import Settings
 from tidegate.settings.fields import StepName
@@ -59,3 +62,41 @@ def pass_late(name: str, branches: Branches) -> Branches:
     """What becomes of the ways to a step on the way of its late rows, which are as they arrived (see `meaning.py`)."""
     reasons = {column: digest("late", name, column) for column, _ in REASONS}
     return tuple(msgspec.structs.replace(branch, columns={**branch.columns, **reasons}) for branch in branches)
+
+
+class LateKeyedOperator(KeyedOperator, frozen=True, kw_only=True):
+    """A step with keys that finds rows late, and emits them on its output `late` if anything reads it."""
+
+    late: Columns = ()
+    """What late rows have besides the columns of the engine; none where nobody reads them."""
+
+    @override
+    def parameters(self) -> dict[str, Any]:
+        return {name: value for name, value in super().parameters().items() if name != "late"}
+
+    @override
+    def output_columns(self, output: str = "") -> Columns:
+        return self.late if output == LATE else super().output_columns()
+
+    @override
+    def side_outputs(self) -> tuple[str, ...]:
+        return (LATE,) if self.late else ()
+
+    @override
+    def reads(self, port: int = 0) -> set[str]:
+        return super().reads(port) | columns_read(self.pruned_columns(LATE))
+
+    @override
+    def requires(self, port: int = 0) -> frozenset[Requirement]:
+        return frozenset({Requirement.EVENT_TIME})
+
+    @override
+    def passes_at(self, output: str, branches: Branches) -> Branches:
+        return pass_late(self.name, branches) if output == LATE else self.passes(branches)
+
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        outgoing, _ = super().output_size(columns, port)
+        reasons = REASONS if self.pruned_columns(LATE) else ()
+        whole = {**outgoing, **{name: Bound({}, FIXED_BYTES) for name, _ in reasons}}
+        return whole, sum_bounds(whole.values())

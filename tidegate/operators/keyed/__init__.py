@@ -100,9 +100,9 @@ class KeyedOperator(StepOperator, frozen=True):
                 branch,
                 columns={
                     **branch.columns,
-                    **{name: digest(digest(*self._words(branch)), name) for name, _ in self.added_columns()},
+                    **{name: digest(digest(*self.words(branch)), name) for name, _ in self.added_columns()},
                 },
-                conditions=branch.conditions | {digest(*self._words(branch))},
+                conditions=branch.conditions | {digest(*self.words(branch))},
             )
             for branch in branches
         )
@@ -113,12 +113,12 @@ class KeyedOperator(StepOperator, frozen=True):
 
     def _parts(self, branch: Branch) -> Iterator[tuple[str, str, str]]:
         conditions = sorted(branch.conditions)
-        yield branch.origin, "what is kept", digest(*self._words(branch), branch.time, *conditions)
+        yield branch.origin, "what is kept", digest(*self.words(branch), branch.time, *conditions)
         for name in self.held_columns():
             if name not in (*self.keys, *self.deciding_columns()):
                 yield branch.origin, f"`{name}`", digest("kept", branch.columns[name], *conditions)
 
-    def _words(self, branch: Branch) -> tuple[str, ...]:
+    def words(self, branch: Branch) -> tuple[str, ...]:
         """The kind, its settings, and what the keys and the other columns that decide are made of."""
         deciding = (branch.columns[name] for name in (*self.keys, *self.deciding_columns()))
         return self.kind, *map(str, self.parameters().values()), *deciding

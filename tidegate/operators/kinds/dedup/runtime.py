@@ -37,10 +37,11 @@ class DedupRuntime(Runtime):
     """See the module."""
 
     def __init__(self, operator: DedupOperator, slot: Slot) -> None:
-        self._keys = [name for name, _ in operator.keys]
+        self._keys = list(operator.keys)
         self._output = [name for name, _ in operator.pruned_columns()]
         self._within = operator.within_ms
-        kinds = [kind for _, kind in operator.keys]
+        types = dict(operator.columns)
+        kinds = [types[key] for key in operator.keys]
         declaration, _ = operator.states(slot.max_parallelism)
         self._state = slot.open_state(
             operator.name, declaration, lambda rows: key_groups_of_keys(rows, kinds, slot.max_parallelism)

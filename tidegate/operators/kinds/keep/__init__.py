@@ -13,14 +13,14 @@ import msgspec
 from typing_extensions import override
 
 from tidegate.datatypes import BIGINT, NESTED, DataType
-from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
+from tidegate.expressions.bounds import Bound, Bounds
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.kinds.keep.ranking import Order
 from tidegate.operators.kinds.keep.settings import EACH, ON_CLOSE, KeepSettings
-from tidegate.operators.late import REASONS, derive_late, pass_late
-from tidegate.operators.meaning import VERSION, Branches
+from tidegate.operators.late import LateKeyedOperator, derive_late
+from tidegate.operators.meaning import VERSION
 from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Rest, Slot, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import SETTLED, Serializer, StateDeclaration, StateField
@@ -72,7 +72,7 @@ class LastOperator(KeyedOperator, frozen=True, tag="last"):
         return LastRuntime(self, slot)
 
 
-class RankingOperator(KeyedOperator, frozen=True, tag="ranking"):
+class RankingOperator(LateKeyedOperator, frozen=True, tag="ranking"):
     """The best rows per key, with their ranks. It holds all columns, so that equal rows are told apart."""
 
     REST: ClassVar[Rest] = Rest.FOLDED
@@ -82,33 +82,15 @@ class RankingOperator(KeyedOperator, frozen=True, tag="ranking"):
     places: int
     descending: bool
     emit: str  # EACH | ON_CLOSE
-    late: Columns = ()
-    """What late rows have besides the columns of the engine; none where nobody reads them."""
 
     @override
     def added_columns(self) -> Columns:
         return ((RANK, BIGINT),)
 
     @override
-    def output_columns(self, output: str = "") -> Columns:
-        return self.late if output == LATE else super().output_columns()
-
-    @override
-    def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
-        return frozenset({Requirement.EVENT_TIME})
-
-    @override
-    def side_outputs(self) -> tuple[str, ...]:
-        return (LATE,) if self.late else ()
-
-    @override
     def preserves_record(self, output: str = "") -> bool:
         """Late rows are as they came."""
         return output == LATE
-
-    @override
-    def passes_at(self, output: str, branches: Branches) -> Branches:
-        return pass_late(self.name, branches) if output == LATE else self.passes(branches)
 
     @override
     def emits(self) -> Emits:
@@ -143,9 +125,8 @@ class RankingOperator(KeyedOperator, frozen=True, tag="ranking"):
     @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
         """A row may move all others of its ranking."""
-        fixed = (RANK, *(name for name, _ in (REASONS if self.pruned_columns(LATE) else ())))
-        outgoing = {name: columns[name] for name, _ in self.columns} | {name: Bound({}, FIXED_BYTES) for name in fixed}
-        return outgoing, sum_bounds(outgoing.values()).times(self.places if self.emit == EACH else 1)
+        outgoing, made = super().output_size(columns, port)
+        return outgoing, made.times(self.places if self.emit == EACH else 1)
 
     @override
     def explains(self) -> dict[str, Any]:
@@ -237,8 +218,10 @@ class KeepKind(StepKind):
             )
         context.gives({**context.columns, RANK: BIGINT})
         if usable and late is not None:
-            ranked = (keep.by, keep.places, keep.descending, emit, tuple(late.items()))
-            context.add(RankingOperator(context.name, keys, columns, context.policy, *ranked), keys)
+            ranked = (keep.by, keep.places, keep.descending, emit)
+            context.add(
+                RankingOperator(context.name, keys, columns, context.policy, *ranked, late=tuple(late.items())), keys
+            )
 
     def _rankable(self, by: str, context: StepContext) -> bool:
         kind = context.column(("keep", "by"), by)
