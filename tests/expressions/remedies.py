@@ -297,7 +297,7 @@ TYPES = (
 )
 
 NAMES = (
-    Refused("stddev(x)", {"max(x)": 4.0}, "x double", (4.0,), aggregate=True, windowed=False),
+    Refused("count(distinct x)", {"max(x)": 4.0}, "x double", (4.0,), aggregate=True, windowed=False),
     Refused("sum(x.y) + 1", {"sum(x.y)": 4}, "x struct<y:int,z:int>", ({"y": 4, "z": 5},), aggregate=True),
     Refused("first(x)", {"first(x.y)": 4}, "x struct<y:int,z:int>", ({"y": 4, "z": 5},), aggregate=True),
     Refused("percentile_approx(x, x)", {"percentile_approx(x, 0.95)": 4.0}, "x double", (4.0,), aggregate=True),

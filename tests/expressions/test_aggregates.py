@@ -15,6 +15,8 @@ from tidegate.expressions.parse import (
     parse_aggregate,
     parse_expression,
 )
+from tidegate.operators.aggregates.contract import Use
+from tidegate.operators.aggregates.registry import functions_for
 
 COLUMNS = {
     "id": BIGINT,
@@ -166,10 +168,17 @@ def test_an_aggregate_of_a_window_has_sparks_type(text: str, expected: Aggregate
     assert parse_aggregate(text, COLUMNS, windowed=True) == expected
 
 
-@pytest.mark.parametrize("text", [text for text, _ in WINDOWED])
+@pytest.mark.parametrize("text", [text for text, call in WINDOWED if call.function not in functions_for(Use.RUNNING)])
 def test_an_aggregate_without_running_totals_asks_for_a_window(text: str) -> None:
     with pytest.raises(ExpressionError, match=r"needs a window.*add `window`"):
         parse_aggregate(text, COLUMNS)
+
+
+def test_what_is_typed_is_what_there_is() -> None:
+    """A signature for running totals is one for which there is a function, and the other way round."""
+    typed = {one.name.replace(" ", "_"): one.running for one in aggregates.AGGREGATES.values()}
+    assert typed.keys() == functions_for(Use.WINDOW)
+    assert {name for name, running in typed.items() if running} == functions_for(Use.RUNNING)
 
 
 def test_a_function_whose_package_is_missing_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,6 +104,8 @@ class Aggregate:
     fields: Sequence[Field]
     takes_null = False
     """Whether `add` gets rows whose argument is NULL."""
+    picks_value: ClassVar[bool] = False
+    """Whether the result is one of the values: it says as much of results that are given again and again."""
     keeps_values: ClassVar[bool] = False
     """Whether the accumulator grows with the group."""
     begins_late: ClassVar[bool] = True

@@ -92,6 +92,7 @@ class CountedBooleans(Aggregate):
     """bool_and and bool_or of changes: how many are true, and how many false."""
 
     fields = (Field("true", BIGINT, nullable=False, zero=0), Field("false", BIGINT, nullable=False, zero=0))
+    picks_value = True
     encoding = "values"
 
     @override

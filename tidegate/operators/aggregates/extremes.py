@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class Extreme(Aggregate):
     """The smallest or the greatest value; false is below true."""
 
+    picks_value = True
+
     def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
         super().__init__(name, call, use)
         self.fields = (Field(call.function, call.type, nullable=True),)
@@ -103,6 +105,8 @@ _GONE: Final = object()
 
 class CountedExtreme(CountedValues):
     """min and max of changes. When the extreme itself is gone, the next one is the first or last of the values left."""
+
+    picks_value = True
 
     def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
         super().__init__(name, call, use)

@@ -34,6 +34,7 @@ class Last(Aggregate):
     """The value of the row that came last, NULL included."""
 
     takes_null = True
+    picks_value = True
 
     def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
         super().__init__(name, call, use)
@@ -105,6 +106,7 @@ class Picked(Aggregate):
     """The value of the row that is first or last by a column. It may be NULL, which is before all others."""
 
     takes_null = True
+    picks_value = True
 
     def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
         super().__init__(name, call, use)

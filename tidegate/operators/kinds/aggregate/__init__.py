@@ -123,7 +123,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
 
     def counts_updates(self) -> bool:
         """See Operator."""
-        return any(counts_updates(call) for _, call in self.aggregates)
+        return not all(one.picks_value for one in self.functions)
 
     def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
         """See Operator."""
@@ -431,14 +431,6 @@ def derive_digests(
             yield branch.origin, f"key `{key}`", digest("key", branch.columns[key], *ways)
         for name, call in calls:
             yield branch.origin, f"`{name}`", digest("aggregate", *digests_of(call, branch.columns), *ways)
-
-
-_OF_ALL_RESULTS: Final = frozenset({"min", "max", "min_by", "max_by", "bool_and", "bool_or", "first", "last"})
-
-
-def counts_updates(call: AggregateCall) -> bool:
-    """Whether an aggregate over every result that there was says nothing about the newest ones."""
-    return call.function not in _OF_ALL_RESULTS
 
 
 def argument_columns(aggregates: Iterable[tuple[str, AggregateCall]]) -> tuple[tuple[str, DataType], ...]:

@@ -20,7 +20,6 @@ from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.kinds.aggregate import (
     bound_results,
-    counts_updates,
     derive_digests,
     derive_inputs,
     encodings_of,
@@ -117,7 +116,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
 
     def counts_updates(self) -> bool:
         """See Operator."""
-        return any(counts_updates(call) for _, call in self.aggregates)
+        return not all(one.picks_value for one in self.functions)
 
     def window_columns(self) -> frozenset[str]:
         """See Operator."""
