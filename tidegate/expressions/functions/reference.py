@@ -98,13 +98,14 @@ Two clauses of Spark may follow a call:
 The state goes by both clauses: a changed condition is a changed expression of the aggregate
 ([Changing a pipeline](operations/upgrades.md#changing-a-pipeline)).
 
-Sums are exact everywhere. Those of doubles are rounded once, in the result, so `sum`, `avg`, deviations and variances have
-no rounding errors of the way: a running total, a window and a total of changes over the same records are equal to the
-last bit, in whatever order the records come. A plain addition in order of arrival can differ in the last digits.
-- Of running totals, a `sum` or `avg` of doubles takes some 0.2 µs more per record than one of integers; a record of a key
-  whose values are more than about 2^53 apart, and each deviation or variance, takes several microseconds.
-- In windows, doubles from 5.7e-14 to 4.6e18 (for deviations and variances from 0.001 to 1.1e12) cost little more than in a
-  plain sum; each of the others takes microseconds.
+Sums are exact everywhere. Those of doubles are rounded once, in the result, so `sum`, `avg`, deviations and variances
+have no rounding errors of the way: a running total, a window and a total of changes over the same records are equal to
+the last bit, in whatever order the records come. A plain addition in order of arrival can differ in the last digits.
+- In running totals, `sum` of doubles takes about 0.2 µs more per record than a plain addition, and `avg` about 0.5 µs.
+  A record of a key whose values need more than 106 bits together takes several microseconds, and so does each record
+  for a deviation or variance.
+- In windows, doubles from 5.7e-14 to 4.6e18 (for deviations and variances from 0.001 to 1.1e12) cost little more than
+  in a plain sum; each of the others takes microseconds.
 
 The results of a window are the same to the last bit in whatever order and in how many parts the records come:
 - Sums of integers are exact, and checked when the result is emitted: one that is no bigint fails its row.

@@ -27,3 +27,6 @@ def make_aggregate(name: str, call: AggregateCall, use: Use) -> Aggregate:
     if call.argument is not None and not isinstance(call.argument, Column):
         raise TypeError(f"{call.argument} is no plain column")
     return find_functions()[call.function][use](name, call, use)
+
+
+find_functions()  # families that declare a signature of their own have done so before anything is parsed
