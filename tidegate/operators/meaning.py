@@ -5,11 +5,8 @@ resolved down to the source: formatting, names of steps in between, the order of
 integers do not matter; other types of columns do where texts or hashes are made of them. `plan/meaning.py` follows the
 graph; each kind of operator says what it does to a `Branch`.
 
-A change of this module or of how an expression is typed changes digests: raise `VERSION` then, and that of a kind of
-operator where only its own digests change. Digests of another version are not compared.
-
-What goes by types has a digest of them after the other one, `~` between. Older releases have not written it: types are
-compared where both have them.
+A change of this module or of how an expression is typed changes digests: raise `VERSION` then, from the first release
+on. Digests of another version are not compared.
 """
 
 from __future__ import annotations
@@ -25,10 +22,9 @@ import msgspec
 from tidegate.datatypes import DataType
 from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, Literal
 
-VERSION: Final = 2
+VERSION: Final = 1
 _DIGEST_BYTES: Final = 8
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
-_TYPES: Final = re.compile(r"(?<=[0-9a-f]{16})~([0-9a-f]{16})\Z")
 _BITS: Final = re.compile("%[^%A-Za-z]*[oxX]")
 """What a format makes of a negative integer goes by its width."""
 
@@ -57,13 +53,13 @@ class Branch(msgspec.Struct, frozen=True):
 Branches = tuple[Branch, ...]
 
 
-def combine_digests(found: Iterable[tuple[str, str, str]], version: int = VERSION) -> Meaning:
+def combine_digests(found: Iterable[tuple[str, str, str]]) -> Meaning:
     """Of what feeds a step, the name of a part, and a digest of it; the order of several of one part does not count."""
     by_origin: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for origin, part, one in found:
         by_origin[origin][part].append(one)
     return {
-        origin: {part: f"{version}:{digest(*sorted(digests))}" for part, digests in parts.items()}
+        origin: {part: f"{VERSION}:{digest(*sorted(digests))}" for part, digests in parts.items()}
         for origin, parts in by_origin.items()
     }
 
@@ -119,12 +115,12 @@ def digest_expression(expression: Expression, columns: Mapping[str, str]) -> str
             if before in _INTEGERS and after in _INTEGERS and _INTEGERS.index(before) <= _INTEGERS.index(after):
                 return inner
             types = [_form_of(operand.type)] if after == "string" else []
-            return _typed(digest("try_cast" if attempt else "cast", inner, str(kind)), types)
+            return digest("try_cast" if attempt else "cast", inner, str(kind), *types)
         case Call(function="secret", arguments=arguments):  # by its name: another key is no other meaning
             return digest("call", "secret", *(digest_expression(argument, columns) for argument in arguments[:2]))
         case Call(function=function, arguments=arguments):
-            whole = digest("call", function, *(digest_expression(argument, columns) for argument in arguments))
-            return _typed(whole, _types_of(function, arguments))
+            inside = (digest_expression(argument, columns) for argument in arguments)
+            return digest("call", function, *inside, *_types_of(function, arguments))
         case Lambda(parameters=parameters, body=body):  # names of parameters do not matter, how deep they are does
             depth = str(_lambda_depth(body))
             own = {name: digest("parameter", depth, str(index)) for index, (name, _) in enumerate(parameters)}
@@ -166,21 +162,4 @@ def _lambda_depth(expression: Expression) -> int:
 
 def digest(*parts: str) -> str:
     """Of words in order, which may be digests or end with one."""
-    types = [found[1] for part in parts if (found := _TYPES.search(part))]
-    return _typed(_hash(tuple(_TYPES.sub("", part) for part in parts)), types)
-
-
-def differ(one: str, other: str) -> bool:
-    """Whether two digests are of something else. Types count where both have them."""
-    (plain, _, types), (other_plain, _, other_types) = one.partition("~"), other.partition("~")
-    return plain != other_plain or bool(types and other_types and types != other_types)
-
-
-def _typed(whole: str, types: Sequence[str]) -> str:
-    """A digest that goes by these types, too."""
-    plain, _, inner = whole.partition("~")
-    return f"{plain}~{_hash((inner, *types))}" if types else whole
-
-
-def _hash(words: Sequence[str]) -> str:
-    return hashlib.sha256(msgspec.json.encode(words)).digest()[:_DIGEST_BYTES].hex()
+    return hashlib.sha256(msgspec.json.encode(parts)).digest()[:_DIGEST_BYTES].hex()

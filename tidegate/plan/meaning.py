@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from tidegate.ids import OperatorName, VertexId
-from tidegate.operators.meaning import EVENT_TIME, Branches, Meaning, combine_ports, differ
+from tidegate.operators.meaning import EVENT_TIME, Branches, Meaning, combine_ports
 from tidegate.operators.spec import Operator
 from tidegate.plan.graph import Plan, Vertex, Way
 
@@ -102,7 +102,7 @@ def _column_of(part: str) -> str | None:
 
 
 def _differ(one: str, other: str, version: set[str]) -> bool:
-    return differ(one, other) and _versions((one, other)) == version
+    return one != other and _versions((one, other)) == version
 
 
 def _versions(digests: Iterable[str]) -> set[str]:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
-from tidegate.operators.meaning import VERSION, Branch, Branches, Meaning, combine_digests, combine_times, digest
+from tidegate.operators.meaning import Branch, Branches, Meaning, combine_digests, combine_times, digest
 from tidegate.operators.spec import Columns, Emits, Rest, StepOperator, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
@@ -32,8 +32,6 @@ class KeyedOperator(StepOperator, frozen=True):
     """
 
     REST: ClassVar[Rest] = Rest.FILTERED
-    MEANS_VERSION: ClassVar[int] = VERSION
-    """Of its digests: a kind whose own digests change raises it."""
 
     keys: tuple[str, ...]
     columns: Columns
@@ -109,7 +107,7 @@ class KeyedOperator(StepOperator, frozen=True):
 
     @override
     def means(self, branches: Branches, port: int = 0) -> Meaning | None:  # there is one
-        return combine_digests(chain.from_iterable(map(self._parts, branches)), self.MEANS_VERSION)
+        return combine_digests(chain.from_iterable(map(self._parts, branches)))
 
     def _parts(self, branch: Branch) -> Iterator[tuple[str, str, str]]:
         conditions = sorted(branch.conditions)

@@ -20,7 +20,6 @@ from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.kinds.keep.ranking import Order
 from tidegate.operators.kinds.keep.settings import EACH, ON_CLOSE, KeepSettings
 from tidegate.operators.late import LateKeyedOperator, derive_late
-from tidegate.operators.meaning import VERSION
 from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Rest, Slot, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import SETTLED, Serializer, StateDeclaration, StateField
@@ -32,15 +31,11 @@ if TYPE_CHECKING:
 RANK: Final = "rank"
 TIMES: Final = StateName("times")
 RANKINGS: Final = StateName("rankings")
-_MEANS_VERSION: Final = VERSION + 2
-"""Before, all columns were parts, of steps that hold none of them, too; and at first one part."""
 _WINDOW: Final = frozenset({"window_start", "window_end"})
 
 
 class LastOperator(KeyedOperator, frozen=True, tag="last"):
     """Passes a row unless one of its key with a later event time has passed."""
-
-    MEANS_VERSION: ClassVar[int] = _MEANS_VERSION
 
     @override
     def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
@@ -76,7 +71,6 @@ class RankingOperator(LateKeyedOperator, frozen=True, tag="ranking"):
     """The best rows per key, with their ranks. It holds all columns, so that equal rows are told apart."""
 
     REST: ClassVar[Rest] = Rest.FOLDED
-    MEANS_VERSION: ClassVar[int] = _MEANS_VERSION
 
     by: str
     places: int
