@@ -11,7 +11,7 @@ from tidegate.expressions.bounds import ELEMENT_BYTES, ELEMENTS_MAX
 from tidegate.expressions.compiled.compiled import Compiled, beside, compiles, sequence, strict
 from tidegate.expressions.compiled.rowwise import RowFailed, by_row
 from tidegate.expressions.compiled.sizes import bytes_of, fitting, total_bytes
-from tidegate.expressions.compiled.texts import null_if_any_null
+from tidegate.expressions.compiled.text import null_if_any_null
 from tidegate.expressions.expression import Call
 from tidegate.formats.failures import FailureKind
 

@@ -1,6 +1,7 @@
 """Typed expression -> `Compiled`: columns, literals and the nodes that choose what is evaluated.
 
-The functions are in the modules imported below, one per group; each registers itself in `COMPILERS`.
+The functions are in the modules imported below, one per family, under the name that it has in `functions`; each registers
+its own in `COMPILERS`.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from tidegate.expressions.compiled import (
     arithmetic,
     arrays,
     codecs,
-    collections,
+    collection,
     comparisons,
     encryption,
     intervals,
     json_functions,
     maps,
-    numbers,
-    patterns,
+    matches,
+    number,
     printf,
-    texts,
-    times,
+    text,
+    time,
     zones,
 )
 from tidegate.expressions.compiled.casts import compile_cast
@@ -39,17 +40,17 @@ GROUPS = (
     arithmetic,
     arrays,
     codecs,
-    collections,
+    collection,
     comparisons,
     encryption,
     intervals,
     json_functions,
     maps,
-    numbers,
-    patterns,
+    number,
+    matches,
     printf,
-    texts,
-    times,
+    text,
+    time,
     zones,
 )
 

@@ -8,7 +8,7 @@ from tidegate.expressions.functions.collection import FUNCTIONS as _COLLECTION
 from tidegate.expressions.functions.core import Argument, Function, Site
 from tidegate.expressions.functions.encryption import FUNCTIONS as _ENCRYPTION
 from tidegate.expressions.functions.intervals import FUNCTIONS as _INTERVALS
-from tidegate.expressions.functions.json_text import FUNCTIONS as _JSON
+from tidegate.expressions.functions.json_functions import FUNCTIONS as _JSON
 from tidegate.expressions.functions.lambdas import FUNCTIONS as _LAMBDAS
 from tidegate.expressions.functions.maps import FUNCTIONS as _MAPS
 from tidegate.expressions.functions.matches import FUNCTIONS as _MATCHES
