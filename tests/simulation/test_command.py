@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.waiting import wait_until
-from tidegate.simulation import campaign, world
+from tidegate.simulation import account, campaign, world
 from tidegate.simulation.campaign import decode_schedule, play_seeds
 from tidegate.simulation.command import simulate
 from tidegate.simulation.draw import draw_schedule
@@ -104,7 +104,7 @@ def test_schedules_without_windows_are_passed_over_if_asked(monkeypatch: pytest.
 
 @pytest.mark.deep
 def test_a_violation_is_told_with_its_story_and_the_smallest_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world, "check_output", lambda *_, **__: ["planted problem"])
+    monkeypatch.setattr(account, "check_output", lambda *_, **__: ["planted problem"])
     monkeypatch.setattr("tidegate.simulation.shrink.RUNS_MAX", 6)
     tally = play_seeds(1, 1)
     assert tally.failed == (1,)

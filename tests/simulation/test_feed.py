@@ -61,7 +61,7 @@ def test_nothing_arrives_while_too_much_waits(world: World) -> None:
     world.feed.start(0)
     world.kernel.run(60.0)
     assert WAITING_MAX <= len(world.feed.records) < WAITING_MAX + 3
-    world.processed_count = 50
+    world.account.processed_count = 50
     world.kernel.run(60.0)
     assert WAITING_MAX + 50 <= len(world.feed.records) < WAITING_MAX + 53
 
@@ -78,7 +78,7 @@ def test_a_topic_that_grows_takes_records_in_its_new_partition() -> None:
     world.feed.start(0)
     for _ in range(10):
         world.kernel.run(5.0)
-        world.processed_count = len(world.feed.records)
+        world.account.processed_count = len(world.feed.records)
     assert world.broker.topics(["orders"])["orders"].partitions == 3
     assert {record.place.partition for record in world.feed.records} == {0, 1, 2}
     assert world.reach.counts["topics grown"] == 2
@@ -89,7 +89,7 @@ def test_aborted_noise_lies_between_the_records(world: World) -> None:
     noisy.feed.start(5)
     for _ in range(5):
         noisy.kernel.run(2.0)
-        noisy.processed_count = noisy.feed._count_appended()
+        noisy.account.processed_count = noisy.feed._count_appended()
     assert appended(noisy, "orders") + appended(noisy, "returns") > len(noisy.feed.records)
 
 
@@ -128,7 +128,7 @@ def test_a_steady_partition_is_never_without_records_for_as_long_as_it_takes_to_
     world.feed.start(0)
     for _ in range(10):
         world.kernel.run(1.0)
-        world.processed_count = len(world.feed.records)
+        world.account.processed_count = len(world.feed.records)
     assert len(world.feed.places) == 4
     for numbers in world.feed.places.values():
         moments = [world.feed.records[number].arrived_s for _, number in numbers]
@@ -140,7 +140,7 @@ def test_partitions_fall_silent() -> None:
     world.feed.start(0)
     for _ in range(10):
         world.kernel.run(1.0)
-        world.processed_count = len(world.feed.records)
+        world.account.processed_count = len(world.feed.records)
     gaps = [
         world.feed.records[second].arrived_s - world.feed.records[first].arrived_s
         for numbers in world.feed.places.values()

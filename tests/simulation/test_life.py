@@ -68,8 +68,8 @@ def test_a_pipeline_that_does_not_start_again_is_a_violation(monkeypatch: pytest
     again = life.Course._start_again
 
     def without_its_journal(self: life.Course) -> None:
-        newest = max(name for name in self._world.objects if name.startswith("journal/"))
-        del self._world.objects[newest]
+        newest = max(name for name in self._world.operations.objects if name.startswith("journal/"))
+        del self._world.operations.objects[newest]
         again(self)
 
     monkeypatch.setattr(life.Course, "_start_again", without_its_journal)

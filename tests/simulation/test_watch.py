@@ -13,6 +13,7 @@ from tidegate.ids import JournalSequence, TransactionalId
 from tidegate.simulation.campaign import quiet
 from tidegate.simulation.faults import Fault
 from tidegate.simulation.model_broker.log import Record, Stamp
+from tidegate.simulation.operations import Operations
 from tidegate.simulation.watch import STANDING_S, check_left
 from tidegate.simulation.world import World
 from tidegate.storage.names import journal_name, journal_sequence
@@ -34,21 +35,21 @@ def test_nothing_is_left_behind(world: World) -> None:
 
 
 def test_a_state_file_that_nobody_lists_is_a_violation(world: World) -> None:
-    world.objects["state/000000000001/totals-7.state"] = b""
+    world.operations.objects["state/000000000001/totals-7.state"] = b""
     assert "1 state files are left over" in check_left(world)[0]
 
 
 def test_a_state_file_that_is_missing_is_a_violation(world: World) -> None:
-    names = [name for name in world.objects if name.startswith("state/")]
-    del world.objects[names[0]]
+    names = [name for name in world.operations.objects if name.startswith("state/")]
+    del world.operations.objects[names[0]]
     assert "1 state files are missing" in check_left(world)[0]
 
 
 def test_a_journal_entry_that_nobody_needs_is_a_violation(world: World) -> None:
-    name = max(name for name in world.objects if name.startswith("journal/"))
-    newest = decode_entry(journal_sequence(name) or JournalSequence(0), world.objects[name])
+    name = max(name for name in world.operations.objects if name.startswith("journal/"))
+    newest = decode_entry(journal_sequence(name) or JournalSequence(0), world.operations.objects[name])
     old = msgspec.structs.replace(newest, sequence=JournalSequence(0), floor=JournalSequence(0))
-    world.objects[journal_name(JournalSequence(0))] = encode_entry(old)
+    world.operations.objects[journal_name(JournalSequence(0))] = encode_entry(old)
     assert "1 journal entries below" in check_left(world)[0]
 
 
@@ -57,7 +58,7 @@ def test_an_open_transaction_of_the_pipeline_is_a_violation(world: World) -> Non
     name = TransactionalId("simulated.sums.0.99-j.0")
     owner = world.broker.init_producer(now_ms, name, 60_000)
     assert check_left(world) == []
-    world.broker.add_partitions(now_ms, name, *owner, [world.outputs.places[0]])
+    world.broker.add_partitions(now_ms, name, *owner, [world.account.outputs.places[0]])
     assert check_left(world) == [f"transactions are left open: ['{name}']"]
 
 
@@ -66,17 +67,19 @@ def test_a_savepoint_that_has_lost_a_file_is_a_violation() -> None:
     with quiet():
         world = World(schedule_of(2, savepoint, quiet=2, faults_s=3.0))
         assert not world.run().problems
-        (path,) = world.savepoints
-        state = next(name for name in world.files if name.startswith(path.strip("/")) and name.endswith(".state"))
-        world.files[state] = b"else"
+        (path,) = world.operations.savepoints
+        state = next(
+            name for name in world.machines.files if name.startswith(path.strip("/")) and name.endswith(".state")
+        )
+        world.machines.files[state] = b"else"
         assert "is gone or changed" in check_left(world)[0]
-        del world.files[f"{path}/metadata.json"]
+        del world.machines.files[f"{path}/metadata.json"]
         assert "has lost its metadata" in check_left(world)[0]
 
 
 def test_readers_that_stand_still_while_an_attempt_runs_are_a_violation(world: World) -> None:
     """An open transaction of somebody whom nobody fences."""
-    place, watch = world.outputs.places[0], world.watch
+    place, watch = world.account.outputs.places[0], world.watch
     broker, kernel = world.broker, world.kernel
     now_ms = kernel.clock.now_ms()
     name = TransactionalId("other")
@@ -84,7 +87,7 @@ def test_readers_that_stand_still_while_an_attempt_runs_are_a_violation(world: W
     broker.add_partitions(now_ms, name, *owner, [place])
     broker.produce(now_ms, place, [Record(b"", b"{}", now_ms)], Stamp(*owner, 0, transactional=True), name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(World, "is_running", True)
+        patch.setattr(Operations, "is_running", True)
         watch.look()
         kernel.now += STANDING_S - 1
         watch.look()
@@ -95,7 +98,7 @@ def test_readers_that_stand_still_while_an_attempt_runs_are_a_violation(world: W
 
 
 def test_readers_are_not_waited_for_while_nothing_runs(world: World) -> None:
-    place, watch = world.outputs.places[0], world.watch
+    place, watch = world.account.outputs.places[0], world.watch
     now_ms = world.kernel.clock.now_ms()
     name = TransactionalId("other")
     owner = world.broker.init_producer(now_ms, name, 900_000)

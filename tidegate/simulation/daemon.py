@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 CHECKPOINTS: Final = "/checkpoints"
 SAVEPOINTS: Final = "/savepoints"
 START_TIMEOUT_S: Final = 8.0
+HEARTBEAT_MS: Final = 200
+LEASE_MS: Final = 1500
 GRACE_S: Final = 30.0
 """In messages: when it is over says a fault."""
 SAVEPOINT_AGAIN_S: Final = 0.3
@@ -55,7 +57,7 @@ class SimDaemon:
     def __init__(self, world: World, number: int, plan: Plan, restore: RestoreOption | None, directory: str) -> None:
         self.process = world.kernel.process("daemon", f"daemon-{number}")
         self.process.alias = "daemon"
-        world.set_clock(self.process)
+        world.machines.set_clock(self.process)
         self.restore = restore
         self.directory = directory
         self.over = False
@@ -65,9 +67,9 @@ class SimDaemon:
         self._number = number
         self._world = world
         self.loop = VirtualLoop(self.process, world.on_bug)  # type: ignore[abstract]  # it has what is used
-        self._file_tools = world.file_tools(self.process)
+        self._file_tools = world.machines.file_tools(self.process)
         storage = LocalStorage(directory, create=False, tools=self._file_tools)
-        settings = world.checkpoints
+        settings = world.schedule.workload.checkpoints
         tokens = itertools.count()
         self._services = Services(
             storage=storage,
@@ -147,7 +149,7 @@ class SimDaemon:
             trace.tell(f"{self.process.name}: no savepoint: {error.message[:200]}")
         else:
             trace.tell(f"{self.process.name}: savepoint {done.path}")
-            self._world.savepoints.append(done.path)
+            self._world.operations.savepoints.append(done.path)
             self._world.striker.on_savepoint()
 
     def _open_storage(self, url: str, *, create: bool = True) -> Storage:
@@ -174,25 +176,24 @@ class SimDaemon:
         self._world.judge(self.process, error)
 
     def _slot_settings(self) -> SlotSettings:
-        world = self._world
-        backends = world.schedule.workload.backends
+        workload = self._world.schedule.workload
         return SlotSettings(
             group_id="simulated",
             storage_url=self.directory,
-            transaction_timeout_ms=world.transaction_timeout_ms,
-            checkpoint_interval_ms=world.checkpoints.interval_ms,
-            max_concurrent=world.checkpoints.max_concurrent,
-            heartbeat_interval_ms=world.heartbeat_ms,
-            lease_ms=world.lease_ms,
+            transaction_timeout_ms=workload.transaction_timeout_ms,
+            checkpoint_interval_ms=workload.checkpoints.interval_ms,
+            max_concurrent=workload.checkpoints.max_concurrent,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            lease_ms=LEASE_MS,
             pipeline_log_level=100,
-            state_backend=backends[(self._number - 1) % len(backends)],
-            unaligned_after_ms=world.schedule.workload.unaligned_after_ms,
-            checkpoints_retained=world.checkpoints.retained,
+            state_backend=workload.backends[(self._number - 1) % len(workload.backends)],
+            unaligned_after_ms=workload.unaligned_after_ms,
+            checkpoints_retained=workload.checkpoints.retained,
         )
 
     def _on_attempt(self, attempt: Attempt) -> None:
         world = self._world
-        world.on_recovered(self.journal, self.directory)
+        world.account.on_recovered(self.journal, self.directory)
         world.trace.tell(f"{self.process.name} begins attempt {attempt}")
 
 
@@ -213,7 +214,7 @@ class _Supervisor(Supervisor):
     def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
         self._world.trace.tell(f"{self._name}: checkpoint {checkpoint.id} is complete and committed")
         super().on_completed(checkpoint)
-        self._world.on_completed(checkpoint)
+        self._world.account.on_completed(checkpoint)
 
     def _make_coordinator(self, job: Job) -> Coordinator:
         return WatchedCoordinator(self._settings.checkpoints, job, self._world)
@@ -230,7 +231,7 @@ class SimControlServer(ControlServer):
     """The real server over simulated connections."""
 
     def __init__(self, world: World, daemon: SimDaemon) -> None:
-        super().__init__(daemon.process.name, world.heartbeat_ms / 1000, world.lease_ms / 1000)
+        super().__init__(daemon.process.name, HEARTBEAT_MS / 1000, LEASE_MS / 1000)
         self._world = world
         self._daemon = daemon
 

@@ -129,7 +129,7 @@ class Feed:
         if not self._flowing:
             return
         wave = self._workload.wave if self._draw.random() < self._waves else 0
-        waiting = self._count_appended() - self._world.processed_count
+        waiting = self._count_appended() - self._world.account.processed_count
         if self._workload.growing and self._growth.random() < GROWTH:
             topic = self._growth.choice(self._topics)
             if self._workload.shape.new_topics:
@@ -170,7 +170,7 @@ class Feed:
         """Again and again a record for each partition that has had none for a while."""
         if not self._flowing:
             return
-        waiting = self._count_appended() - self._world.processed_count
+        waiting = self._count_appended() - self._world.account.processed_count
         quiet = times.find_quiet(self._everywhere, self._world.kernel.now) if waiting < WAITING_MAX else ()
         new = [self._make(len(self.records) + index, place) for index, place in enumerate(quiet)]
         if len(self.records) + len(new) <= RECORDS_MAX:

@@ -114,7 +114,12 @@ class Course:
         if self.phase not in (Phase.DRAINING, Phase.STOPPING):
             return
         world = self._world
-        if finished and world.is_complete() and world.daemon is None and not world.starting:
+        if (
+            finished
+            and world.account.is_complete()
+            and world.operations.daemon is None
+            and not world.operations.starting
+        ):
             self.phase = Phase.RESTING
             self._expect(ENDED_S, "the end of every slot")
         else:
@@ -158,7 +163,7 @@ class Course:
         world = self._world
         world.trace.tell("all output is committed: final checkpoint")
         self.phase = Phase.STOPPING
-        for daemon in world.daemons:
+        for daemon in world.operations.daemons:
             if daemon.process.alive:
                 daemon.request_stop()
 
@@ -178,13 +183,13 @@ class Course:
         if self._life.away_s > WEEK_S:
             world.reach.note("started again a week later")
         if self._life.emptied:
-            world.outputs.empty(world.kernel.clock.now_ms())
+            world.account.outputs.empty(world.kernel.clock.now_ms())
             world.reach.note("started again with emptied outputs")
         self.phase = Phase.CALM
         self._healthy_at = world.kernel.now
         self._expect(AGAIN_S, "all work of the daemon that was started again")
         world.feed.start(AGAIN_RECORDS)
-        world.start_daemon_in(0.0)
+        world.operations.start_later(0.0)
         self._look()
 
     # -- looking -------------------------------------------------------------------------------------------------------
@@ -200,7 +205,7 @@ class Course:
             world.kernel.stop()
             return
         world.watch.look()
-        if self.phase is Phase.DRAINING and world.is_running and world.is_complete():
+        if self.phase is Phase.DRAINING and world.operations.is_running and world.account.is_complete():
             self._stop()
         elif self.phase is Phase.RESTING and not any(process.alive for process in world.kernel.processes):
             self._rest()

@@ -81,9 +81,9 @@ class WatchedJournal(Journal):
     def append_restored(self, plan: RestorePlan, chosen: Chosen, at_ms: int) -> Appended:
         """See Journal."""
         if plan.checkpoint is not None:
-            self._world.note_lost(plan.checkpoint)
+            self._world.account.note_lost(plan.checkpoint)
         appended = super().append_restored(plan, chosen, at_ms)
-        self._world.note_lost(chosen.checkpoint)
+        self._world.account.note_lost(chosen.checkpoint)
         return appended
 
 

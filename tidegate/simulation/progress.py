@@ -48,7 +48,7 @@ class Progress:
         else:
             for place, offset in offsets.items():
                 self._settle(place, offset)
-        self._world.outputs.read(self._world.kernel.clock.now_ms())
+        self._world.account.outputs.read(self._world.kernel.clock.now_ms())
 
     def on_recovered(self, checkpoint: CompletedCheckpoint, parallelism: int) -> None:
         """An attempt begins with it."""
@@ -59,7 +59,7 @@ class Progress:
         processed, records = self._find_processed(checkpoint), self._world.feed.records
         for topic in [topic for topic in self._world.schedule.workload.shape.outputs if topic in WINDOW_TOPICS]:
             begun = {name for number in processed for name in names_in(topic, records[number], self._timing)}
-            self._open[topic] = names = {name for name in begun if name not in self._world.outputs.ever[topic]}
+            self._open[topic] = names = {name for name in begun if name not in self._world.account.outputs.ever[topic]}
             reach.note("restores with open windows", int(bool(names)))
             reach.note("restores with open windows at another parallelism", int(bool(names) and rescaled))
 

@@ -191,7 +191,7 @@ class SimParts(SlotParts):
 
     def open_storage(self, settings: SlotSettings) -> Storage:
         """See SlotParts."""
-        return LocalStorage(settings.storage_url, stays=True, tools=self._world.file_tools(self._process))
+        return LocalStorage(settings.storage_url, stays=True, tools=self._world.machines.file_tools(self._process))
 
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
         """See SlotParts."""
@@ -201,7 +201,7 @@ class SimParts(SlotParts):
         """See SlotParts."""
         if name != "rocksdb":
             return super().choose_backend(name, retained)
-        disks, process = self._world.local_disks, self._process
+        disks, process = self._world.machines.local_disks, self._process
         return lambda operator, declaration, groups_of: disks.open(process, operator, declaration, groups_of, retained)
 
     def make_source(
@@ -377,7 +377,7 @@ class SimSlot:
     def __init__(self, world: World, process: Process, bootstrap: SlotBootstrap, partition: int) -> None:
         self.process = process
         self.returned = False
-        world.set_clock(process)
+        world.machines.set_clock(process)
         self._world = world
         self._bootstrap = bootstrap
         self._partition = partition
@@ -438,7 +438,7 @@ class _SlotProcess(SlotProcess):
     def _build(self) -> None:
         super()._build()
         assert self._deployment is not None
-        if self._process in self._world.apart:
+        if self._process in self._world.machines.apart:
             self._world.problems.append(f"{self._process.name} has begun to work with a directory of its own")
         watch_loop(self._world, self._deploy.attempt, self._deployment.loop)
         replaying = [task for task in self._deployment.loop.tasks if task.replaying]

@@ -49,6 +49,7 @@ class Striker:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._operations = world.operations
         self._random = generator(world.schedule.seed, "strikes")
         self._damaged: dict[str, tuple[bytes, bytes]] = {}
         """Object -> what it was, what it is."""
@@ -120,26 +121,26 @@ class Striker:
 
     def _replace(self, fault: Fault) -> bool:
         """A second daemon starts while the first one is there, frozen for a while or in full health."""
-        daemon = self._world.daemon
-        if daemon is None or self._world.starting:
+        daemon = self._operations.daemon
+        if daemon is None or self._operations.starting:
             return False
         if fault.seconds:
             daemon.process.freeze(fault.seconds)
-        self._world.start_daemon_in(self._random.uniform(0.0, 0.5))
+        self._operations.start_later(self._random.uniform(0.0, 0.5))
         return True
 
     def _rescale(self, fault: Fault) -> bool:
         """Kill the daemon; the next one has another parallelism."""
-        daemon = self._world.daemon
+        daemon = self._operations.daemon
         if daemon is None:
             return False
-        self._world.parallelism = int(fault.target)
+        self._operations.parallelism = int(fault.target)
         daemon.process.kill("rescaled")
         return True
 
     def _stop(self, fault: Fault) -> bool:
         """SIGTERM: a final checkpoint, and a new daemon later on; `damage`: of what the old one has left."""
-        daemon = self._world.daemon
+        daemon = self._operations.daemon
         if daemon is None:
             return False
         daemon.request_stop()
@@ -149,7 +150,7 @@ class Striker:
 
     def _hurry(self, fault: Fault) -> bool:
         """SIGTERM, and soon a second one; `grace`: nobody sends that, but the time for the final checkpoint is over."""
-        daemon = self._world.daemon
+        daemon = self._operations.daemon
         if daemon is None:
             return False
         daemon.request_stop()
@@ -159,7 +160,7 @@ class Striker:
 
     def _savepoint(self, fault: Fault) -> bool:
         """Somebody asks for a savepoint; `moved`: and continues from it with a new checkpoint directory at once."""
-        daemon = self._world.daemon
+        daemon = self._operations.daemon
         if daemon is None:
             return False
         self._moving = self._moving or fault.target == "moved"
@@ -171,7 +172,7 @@ class Striker:
         if self._moving and self._world.faults.active and self._volume is None and self._restart(newest=True):
             self._moving = False
             self._damaged.clear()
-            self._world.disk.mount(Path(self._world.directory), Folder(self._world.kernel.now, ROOT_MODE))
+            self._world.machines.disk.mount(Path(self._operations.directory), Folder(self._world.kernel.now, ROOT_MODE))
             self._world.reach.note("continued from a savepoint with a new directory")
 
     def _go_back(self, _fault: Fault) -> bool:
@@ -180,14 +181,14 @@ class Striker:
 
     def _restart(self, *, newest: bool) -> bool:
         """The daemon is killed and started again from the newest savepoint or any, or from a checkpoint."""
-        daemon, workload = self._world.daemon, self._world.schedule.workload
-        if daemon is None or self._world.going_back is not None or workload.bounded or not workload.exactly_once:
+        daemon, workload = self._operations.daemon, self._world.schedule.workload
+        if daemon is None or self._operations.going_back is not None or workload.bounded or not workload.exactly_once:
             return False
-        if sum(one.process.alive for one in self._world.daemons) > 1:
+        if sum(one.process.alive for one in self._operations.daemons) > 1:
             return False  # the other one would go on as if nothing had been asked for
-        if self._world.savepoints:
-            target = self._world.savepoints[-1] if newest else self._random.choice(self._world.savepoints)
-            body = unseal(METADATA, self._world.files[f"{target}/{METADATA}"])
+        if self._operations.savepoints:
+            target = self._operations.savepoints[-1] if newest else self._random.choice(self._operations.savepoints)
+            body = unseal(METADATA, self._world.machines.files[f"{target}/{METADATA}"])
             savepoint = msgspec.json.decode(body, type=Savepoint)
             origin, checkpoint = f"savepoint {savepoint.token}", savepoint.checkpoint
         else:
@@ -198,10 +199,9 @@ class Striker:
             checkpoint = whole[0]
             target = str(checkpoint.id)
             origin = f"checkpoint {target}"
-        if not newest and origin == self._world.origin:
+        if not newest and origin == self._operations.origin:
             return False  # the journal has it already: asked for again, by a supervisor for instance, nothing is done
-        self._world.going_back = (origin, self._world.processed(checkpoint))
-        self._world.restore = RestoreOption(target, repeat_output=True)
+        self._operations.go_back(target, origin, checkpoint)
         daemon.process.kill(f"to go back to {origin}")
         return True
 
@@ -214,14 +214,14 @@ class Striker:
 
     def _damage_one(self, prefix: str, newest: float = 1.0) -> bool:
         """`newest`: so often the newest one, else any."""
-        names = sorted(name for name in self._world.objects if name.startswith(prefix))
+        names = sorted(name for name in self._operations.objects if name.startswith(prefix))
         if not names:
             return False
         name = names[-1] if self._random.random() < newest else self._random.choice(names)
-        right = self._world.objects[name]
+        right = self._operations.objects[name]
         place = self._random.randrange(len(right))
         wrong = right[:place] + bytes([right[place] ^ 0x10]) + right[place + 1 :]
-        self._world.objects[name] = wrong
+        self._operations.objects[name] = wrong
         self._damaged[name] = (self._damaged.get(name, (right, b""))[0], wrong)
         self._world.trace.tell(f"{name} is damaged")
         return True
@@ -230,7 +230,7 @@ class Striker:
         """Put right what somebody can, by what the error says; whether it says something that is or was wrong."""
         world = self._world
         if isinstance(error, StorageNotShared) and self._unshared_once:
-            world.unshared.clear()
+            world.machines.unshared.clear()
             world.reach.note("refused: a slot with another directory")
             return True
         if isinstance(error, PipelineKnown) and NOTHING_THERE not in error.message and self._uncover():
@@ -245,16 +245,16 @@ class Striker:
     def end(self) -> None:
         """The faults are over. A volume comes back to nobody who has gone on without it."""
         world = self._world
-        if world.unshared or self._volume is not None:
+        if world.machines.unshared or self._volume is not None:
             for process in [process for process in world.kernel.processes if process.alive]:
                 process.kill("the directory is put right")
-            world.unshared.clear()
+            world.machines.unshared.clear()
         self._mount()
 
     def _mount(self) -> None:
         if self._volume is None:
             return
-        self._covered = self._world.disk.mount(Path(CHECKPOINTS), self._volume)
+        self._covered = self._world.machines.disk.mount(Path(CHECKPOINTS), self._volume)
         self._volume = None
         self._world.trace.tell("the volume is mounted again")
 
@@ -263,9 +263,13 @@ class Striker:
         it vanished had just written. Where that one is, everything is.
         """
         world = self._world
-        if self._covered is None or world.daemon is not None or not any(Objects(world.disk, CHECKPOINTS)):
+        if (
+            self._covered is None
+            or self._operations.daemon is not None
+            or not any(Objects(world.machines.disk, CHECKPOINTS))
+        ):
             return False
-        self._covered = world.disk.mount(Path(CHECKPOINTS), self._covered)
+        self._covered = world.machines.disk.mount(Path(CHECKPOINTS), self._covered)
         world.reach.note("gone on without the volume")
         world.trace.tell("the directory under the volume is taken again")
         return True
@@ -273,8 +277,8 @@ class Striker:
     def _put_back(self, message: str) -> bool:
         """Damaged objects, from a backup; whether the message names a file that is or was damaged."""
         for name, (right, wrong) in self._damaged.items():
-            if self._world.objects.get(name) == wrong:
-                self._world.objects[name] = right
+            if self._operations.objects.get(name) == wrong:
+                self._operations.objects[name] = right
                 self._world.trace.tell(f"{name} is put back")
         return any(name in message for name in self._damaged)
 
@@ -340,17 +344,17 @@ class Striker:
         alive = [process for process in self._world.kernel.processes if process.alive]
         for process in alive:
             process.kill("the power is cut")
-        self._world.disk.cut_power(lambda: self._random.random() < KEPT)
+        self._world.machines.disk.cut_power(lambda: self._random.random() < KEPT)
         return bool(alive)
 
     def _volume_lost(self, _fault: Fault) -> bool:
         """The checkpoint directory's volume is not mounted any more: an empty directory is there, which can be used."""
         world = self._world
-        if self._volume is not None or world.directory != CHECKPOINTS or self._record() is None:
+        if self._volume is not None or self._operations.directory != CHECKPOINTS or self._record() is None:
             return False
-        if any(journal_sequence(name) is not None for name in world.objects):
+        if any(journal_sequence(name) is not None for name in self._operations.objects):
             self._lost_once = True
-            self._volume = world.disk.mount(Path(CHECKPOINTS), Folder(world.kernel.now, ROOT_MODE))
+            self._volume = world.machines.disk.mount(Path(CHECKPOINTS), Folder(world.kernel.now, ROOT_MODE))
             return True
         return False  # there is nothing in it yet
 
@@ -360,24 +364,28 @@ class Striker:
         place = self._random.choice(world.feed.first_places)
         stable = world.broker.offsets(self._now_ms(), place).stable
         world.broker.delete_records(self._now_ms(), place, stable)
-        return world.positions.get(place, 0) < stable
+        return world.account.positions.get(place, 0) < stable
 
     def _unshared(self, fault: Fault) -> bool:
         """A machine mounts nothing: a slot that starts there has a directory of its own."""
-        self._world.unshared.add(fault.target)
+        self._world.machines.unshared.add(fault.target)
         self._unshared_once = True
         return True
 
     def _doubled(self, fault: Fault) -> bool:
         """Somebody copies the checkpoint directory, and starts a daemon with the copy later on."""
         world = self._world
-        if self._volume is not None or world.going_back is not None or world.directory != CHECKPOINTS:
+        if (
+            self._volume is not None
+            or self._operations.going_back is not None
+            or self._operations.directory != CHECKPOINTS
+        ):
             return False
-        if world.daemon is None or not world.daemon.journal.retained:
+        if self._operations.daemon is None or not self._operations.daemon.journal.retained:
             return False
-        copy = f"{COPY}-{len(world.daemons)}"
-        restore = world.restore
-        world.disk.copy(Path(CHECKPOINTS), Path(copy))
+        copy = f"{COPY}-{len(self._operations.daemons)}"
+        restore = self._operations.restore
+        world.machines.disk.copy(Path(CHECKPOINTS), Path(copy))
         world.kernel.at(fault.seconds, lambda: self._start_copy(copy, restore))
         return True
 
@@ -387,19 +395,19 @@ class Striker:
         Not within the second that Kafka's record of the pipeline may be behind (ADR 20).
         """
         world = self._world
-        there, here = (newest_checkpoint(Objects(world.disk, place)) for place in (copy, CHECKPOINTS))
+        there, here = (newest_checkpoint(Objects(world.machines.disk, place)) for place in (copy, CHECKPOINTS))
         record = self._record()
         told = record is not None and record.checkpoint > there
-        moved = here == there and world.daemon is None
+        moved = here == there and self._operations.daemon is None
         if world.faults.active and self._volume is None and (told or moved):
-            world.start_copy(copy, restore)
+            self._operations.start_copy(copy, restore)
 
     def goes_on_elsewhere(self, daemon: SimDaemon) -> str:
         """The directory of the daemon that Kafka says the pipeline is of, where it is another one; else nothing."""
         record = self._record()
         if record is None:
             return ""
-        owner = next((one for one in self._world.daemons if one.token.startswith(record.writer)), daemon)
+        owner = next((one for one in self._operations.daemons if one.token.startswith(record.writer)), daemon)
         return owner.directory if owner.directory != daemon.directory else ""
 
     def _record(self) -> OwnerRecord | None:

@@ -50,8 +50,8 @@ class Watch:
         now = world.kernel.now
         passed_s, self._looked_at = now - self._looked_at, now
         now_ms = world.kernel.clock.now_ms()
-        counts = world.is_running and world.outages.broker <= now
-        for place in world.outputs.places:
+        counts = world.operations.is_running and world.outages.broker <= now
+        for place in world.account.outputs.places:
             try:
                 offsets = world.broker.offsets(now_ms, place)
             except RequestRefused:
@@ -76,7 +76,7 @@ def check_left(world: World) -> list[str]:
 def _check_transactions(world: World) -> list[str]:
     now_ms = world.kernel.clock.now_ms()
     problems = []
-    for place in world.outputs.places:
+    for place in world.account.outputs.places:
         offsets = world.broker.offsets(now_ms, place)
         if offsets.stable != offsets.end:
             problems.append(f"{place}: an open transaction holds readers at {offsets.stable} of {offsets.end}")
@@ -112,12 +112,12 @@ def newest_checkpoint(objects: Mapping[str, bytes]) -> CheckpointId:
 
 def _check_objects(world: World) -> list[str]:
     """In the checkpoint directory is what the retained checkpoints list, their entries, and nothing else."""
-    entries = read_journal(world.objects)
+    entries = read_journal(world.operations.objects)
     state = derive(list(entries.items()))
     assert state.newest is not None, "the last daemon has ended as it was asked to"
     floor = state.newest.floor
     wanted = listed_paths(entry.checkpoint for entry in state.retained)
-    found = {name for name in world.objects if name.startswith(STATE_PREFIX)}
+    found = {name for name in world.operations.objects if name.startswith(STATE_PREFIX)}
     problems = []
     if found - wanted:
         problems.append(f"{len(found - wanted)} state files are left over: {sorted(found - wanted)[:SHOWN]}")
@@ -132,14 +132,14 @@ def _check_objects(world: World) -> list[str]:
 def _check_savepoints(world: World) -> list[str]:
     """They are their owners': whole for ever once they are reported as finished."""
     problems = []
-    for path in world.savepoints:
-        metadata = world.files.get(f"{path}/{METADATA}")
+    for path in world.operations.savepoints:
+        metadata = world.machines.files.get(f"{path}/{METADATA}")
         if metadata is None:
             problems.append(f"savepoint {path} has lost its metadata")
             continue
         savepoint = msgspec.json.decode(unseal(METADATA, metadata), type=Savepoint)
         for handle in savepoint.checkpoint.states:
-            data = world.files.get(f"{path}/{handle.path}", b"")
+            data = world.machines.files.get(f"{path}/{handle.path}", b"")
             if hashlib.sha256(data).hexdigest() != handle.sha256:
                 problems.append(f"savepoint {path}: {handle.path} is gone or changed")
     return problems

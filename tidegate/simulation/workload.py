@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.config.load import parse_pipeline
+from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.ids import TopicPartition
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
@@ -116,6 +117,17 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     def windows(self) -> Timing | None:
         """`timing`, where it counts."""
         return self.timing if self.shape.windowed else None
+
+    @property
+    def checkpoints(self) -> CheckpointPolicy:
+        """As the coordinator takes it."""
+        return CheckpointPolicy(
+            interval_ms=self.interval_ms,
+            timeout_ms=self.checkpoint_timeout_ms,
+            max_concurrent=self.max_concurrent,
+            tolerable_failures=3,
+            retained=self.retained,
+        )
 
     @property
     def shape(self) -> Shape:

@@ -1,0 +1,178 @@
+"""What is known of a world's input and output: how far it was processed, and whether what has come out is right."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.recovery import merge_offsets
+from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.ids import TopicPartition
+from tidegate.simulation.oracle import check_committed, check_output, count_releases, has_come_out, topics_of_records
+from tidegate.simulation.outputs import Outputs
+from tidegate.simulation.progress import Progress
+from tidegate.simulation.reach import note_cut
+from tidegate.simulation.shapes.oracle import ShapeOracle
+from tidegate.simulation.shapes.shape import DEAD_TOPIC, DerivedShape
+from tidegate.simulation.watch import check_left
+from tidegate.simulation.workload import InputRecord
+
+if TYPE_CHECKING:
+    from tidegate.simulation.world import World
+
+
+class Account:
+    """Of one world: daemons report to it, and at the end it judges the output."""
+
+    def __init__(self, world: World) -> None:
+        workload = world.schedule.workload
+        self._world = world
+        self.progress = None if workload.windows is None else Progress(world, workload.windows)
+        """Of the windows, where there are any."""
+        on_row = None if self.progress is None else self.progress.on_row
+        self.outputs = Outputs(world.broker, workload.shape, workload.partitions, on_row)
+        self.attempts = self.completed = 0
+        self.positions: Mapping[TopicPartition, int] = {}
+        """Of the newest committed checkpoint."""
+        self.processed_count = 0
+        """Sum of the positions of the newest committed checkpoint."""
+        self.lost: set[int] = set()
+        """Records that the journal says retention has removed before they were read."""
+        self._skipped: frozenset[int] | None = None
+        """Records before the start, once it is fixed."""
+
+    def on_recovered(self, state: JournalState, directory: str) -> None:
+        """A daemon has recovered; when it was the one that went back, another history begins here.
+
+        Where the first one begins is fixed from then on: what lies in front of it is nobody's.
+        """
+        world, workload = self._world, self._world.schedule.workload
+        self.attempts += 1
+        done = world.operations.on_recovered(state.origin, directory)
+        begin = state.newest_checkpoint
+        assert begin is not None, "where the sources begin is a checkpoint"
+        note_cut(world.reach, "restores", begin)
+        self.note_lost(begin)
+        if self.progress is not None:
+            self.progress.on_recovered(begin, world.operations.parallelism)
+        if self._skipped is None:
+            begins_late = workload.from_latest or workload.shape.forgetful
+            self._skipped = self.processed(begin) if begins_late else frozenset()
+        if done is not None:
+            self._go_back(state.origin, done)
+
+    def _go_back(self, origin: str, done: frozenset[int]) -> None:
+        world = self._world
+        self.outputs.read(world.kernel.clock.now_ms())
+        records = topics_of_records(world.schedule.workload)
+        again = set[Hashable]().union(*(self.outputs.ids[topic] for topic in records)) - done
+        world.reach.note("gone back", 1)
+        world.reach.note("gone back in front of committed work", int(bool(again)))
+        self.outputs.go_back(done)
+        if self.progress is not None:
+            self.progress.go_back(done)
+        world.trace.tell(f"went back to {origin}: {len(done)} records had been processed, {len(again)} come again")
+
+    def note_lost(self, checkpoint: CompletedCheckpoint) -> None:
+        """It is in the journal: records in the ranges that it skips are not to be processed."""
+        for one in checkpoint.lost:
+            gone = self._world.feed.numbers_in(one.partition, one.from_offset, one.to_offset)
+            self._world.reach.note("records that retention removed before they were read", len(gone - self.lost))
+            self.lost |= gone
+
+    def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
+        """A checkpoint is complete and committed."""
+        self.completed += 1
+        note_cut(self._world.reach, "checkpoints", checkpoint)
+        if self.progress is not None:
+            self.progress.on_completed(checkpoint)
+        self.positions = merge_offsets(checkpoint.positions)
+        processed = sum(self.positions.values())
+        if processed != self.processed_count:
+            self.processed_count = processed
+            self._world.course.on_completed()
+
+    @property
+    def records(self) -> Sequence[InputRecord]:
+        """Those that are to be processed."""
+        skipped = self._skipped or frozenset()
+        return [
+            record for record in self._world.feed.records if record.id not in skipped and record.id not in self.lost
+        ]
+
+    def is_complete(self) -> bool:
+        """Whether every record has come out."""
+        if self._world.operations.going_back is not None or not self.outputs.read(self._world.kernel.clock.now_ms()):
+            return False
+        records, outputs = self.records, self.outputs
+        oracle_of_shape = self._shape_oracle()
+        if oracle_of_shape is not None:
+            return oracle_of_shape.is_complete(outputs.done, outputs.ids, outputs.ever)
+        topics = topics_of_records(self._world.schedule.workload)
+        ids, ever = outputs.ids, outputs.ever
+        if not all(has_come_out(topic, records, outputs.done, ids[topic], ever[topic]) for topic in topics):
+            return False
+        if self.progress is None or not self.progress.all_read:
+            return self.progress is None
+        oracle = self.progress.oracle(self._skipped or frozenset())
+        return not any(
+            oracle.missing(topic, outputs.done, outputs.ids[topic], outputs.ever[topic], self.progress.sizes[topic])
+            for topic in oracle.topics
+        )
+
+    def processed(self, checkpoint: CompletedCheckpoint) -> frozenset[int]:
+        """Records of the input before its positions."""
+        offsets = merge_offsets(checkpoint.positions)
+        return frozenset(
+            number
+            for place, numbers in self._world.feed.places.items()
+            for offset, number in numbers
+            if offset < offsets.get(place, 0)
+        )
+
+    @property
+    def _rescaled(self) -> bool:
+        return any(fault.kind == "rescale" for fault in self._world.faults.fired)
+
+    def _shape_oracle(self) -> ShapeOracle | None:
+        """Of what is known now; None where the output is not said in advance."""
+        workload, shape = self._world.schedule.workload, self._world.schedule.workload.shape
+        if not isinstance(shape, DerivedShape):
+            return None
+        return ShapeOracle(
+            shape,
+            self.records,
+            exactly_once=workload.exactly_once,
+            ordered=not (shape.waits and self._rescaled),
+        )
+
+    def check(self) -> list[str]:
+        """The oracle."""
+        self.outputs.read(self._world.kernel.clock.now_ms())
+        *earlier, last = histories = self.outputs.histories()
+        workload, records = self._world.schedule.workload, self.records
+        oracle_of_shape = self._shape_oracle()
+        if oracle_of_shape is not None:
+            self._world.reach.note(f"schedules: {workload.topology}")
+            for what, count in oracle_of_shape.counts.items():
+                self._world.reach.note(what, count)
+            problems = oracle_of_shape.check(histories)
+            return problems or ([] if self._world.problems else check_left(self._world))
+        if workload.shape.bad:
+            self._world.reach.note(f"schedules: {workload.topology}")
+            self._world.reach.note("dead letters", len(self.outputs.ever[DEAD_TOPIC]))
+        moved = self._rescaled or workload.growing
+        problems = check_output(workload, records, last, moved=moved) + check_committed(workload, records, histories)
+        for history in earlier:
+            problems += check_output(workload, records, history, complete=False, moved=moved)
+        if workload.changed:
+            self._world.reach.note(f"releases with totals that are {workload.changed}", count_releases(histories) - 1)
+        if self.progress is not None:
+            if workload.windows is not None and workload.windows.title:
+                self._world.reach.note(f"schedules: {workload.windows.title}")
+            oracle = self.progress.oracle(self._skipped or frozenset())
+            problems += oracle.check(histories)
+            for fate, count in oracle.count_fates().items():
+                self._world.reach.note(f"records of windows: {fate.value}", count)
+        return problems + (check_left(self._world) if not self._world.problems else [])

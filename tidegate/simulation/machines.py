@@ -1,0 +1,51 @@
+"""The machines of a world: every process has one of its own, with its clocks and what it mounts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tidegate.simulation.chance import generator
+from tidegate.simulation.disk import Disk
+from tidegate.simulation.files import Objects, SimFileTools
+from tidegate.simulation.kernel import Process, SimClock
+from tidegate.simulation.local_disk import LocalDisks
+
+if TYPE_CHECKING:
+    from tidegate.simulation.world import World
+
+BOOTED_S: Final = 1e6
+"""Machines have run for up to N seconds."""
+
+
+class Machines:
+    """The machines of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.disk = Disk()
+        """Holds the checkpoint directory and savepoints; all processes mount it."""
+        self.local_disks = LocalDisks()
+        self.unshared: set[str] = set()
+        """Slots whose machines mount nothing where the checkpoint directory is to be."""
+        self.apart: set[Process] = set()
+        """Processes that have started on such a machine."""
+
+    @property
+    def files(self) -> Objects:
+        """All files on the disk, by absolute paths."""
+        return Objects(self.disk, "/")
+
+    def file_tools(self, process: Process) -> SimFileTools:
+        """Make what the storages of a process use."""
+        unshared = process.alias in self.unshared
+        if unshared:
+            self.apart.add(process)
+        return SimFileTools(process, Disk() if unshared else self.disk, self._world.faults, self._world.outages)
+
+    def set_clock(self, process: Process) -> None:
+        """Give a process clocks that are wrong in their own way."""
+        seed, workload = self._world.schedule.seed, self._world.schedule.workload
+        random = generator(seed, f"clock/{process.name}")
+        skew_ms = random.randint(-workload.skew_ms, workload.skew_ms)
+        drift = random.uniform(-workload.drift, workload.drift)
+        process.clock = SimClock(process.kernel, skew_ms, drift, random.uniform(0.0, BOOTED_S))
