@@ -50,14 +50,14 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_header_names_cut_total",
             _C,
-            "Names of headers with a NUL character, which the Kafka client cuts off there, as far as a source reads "
-            "headers and can see it: not without the compiled part, nor of a record without value.",
+            "Header names that the Kafka client cuts off at a NUL character, if a source reads headers and can detect "
+            "it: not without the compiled part, and not in a record without a value.",
             ("step", "subtask"),
         ),
         MetricSpec(
             "tidegate_records_out_total",
             _C,
-            "Records produced by a sink, those of transactions that were aborted later included.",
+            "Records produced by a sink, including those of transactions that were aborted later.",
             ("step", "subtask"),
         ),
         MetricSpec(
@@ -66,7 +66,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_records_committed_total",
             _C,
-            "Records of a sink that this daemon has decided to commit, once they are committed: each counts once. "
+            "Committed records of a sink that this daemon has decided to commit; each counts once. "
             "None with `checkpoints.mode: at-least-once`.",
             ("step",),
         ),
@@ -79,7 +79,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_dead_letters_total",
             _C,
-            "Those of the bad records that dead letters were written about, by kind of failure.",
+            "Bad records that became dead letters, by kind of failure.",
             ("step", "subtask", "reason"),
         ),
         MetricSpec(
@@ -97,13 +97,13 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_source_lag_seconds",
             _G,
-            "How old the oldest record of the partition may be that was not read yet; 0 without lag.",
+            "How old the oldest unread record of the partition may be; 0 without lag.",
             ("topic", "partition"),
         ),
         MetricSpec(
             "tidegate_record_latency_seconds",
             _H,
-            "From a record's timestamp to the end of the commit that covers it, of one record a second and partition.",
+            "Time from a record's timestamp to the end of its commit, for one record a second and partition.",
             ("topic",),
             LATENCY_BUCKETS,
         ),
@@ -121,19 +121,19 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_time_seconds_total",
             _C,
-            "Time a slot's loop spent busy, backpressured or idle; the rates are the three ratios.",
+            "Time that a slot's loop spent busy, backpressured or idle; the rates are the three ratios.",
             ("subtask", "state"),
         ),
         MetricSpec(
             "tidegate_operator_rows_in_total",
             _C,
-            "Rows that an operator has taken; of a source, records read.",
+            "Rows that an operator has received; for a source, records read.",
             ("step", "subtask"),
         ),
         MetricSpec(
             "tidegate_operator_rows_out_total",
             _C,
-            "Rows that an operator has given; of a sink, records produced.",
+            "Rows that an operator has emitted; for a sink, records produced.",
             ("step", "subtask"),
         ),
         MetricSpec(
@@ -151,25 +151,25 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_operator_busy_seconds_total",
             _C,
-            "Time that an operator has kept its slot's loop busy: the highest rate is the slowest step.",
+            "Time that an operator has kept its slot's loop busy; the step with the highest rate is the slowest.",
             ("step", "subtask"),
         ),
         MetricSpec(
             "tidegate_operator_blocked_seconds_total",
             _C,
-            "Time in which nothing could leave an operator and those chained after it, so that its slot waited.",
+            "Time in which no row could leave an operator and those chained after it, so that its slot waited.",
             ("step", "subtask"),
         ),
         MetricSpec(
             "tidegate_operator_rows_late_total",
             _C,
-            "Rows that an operator has left out because what they belong to was closed already.",
+            "Late rows that an operator has left out, because the window or ranking they belong to was already closed.",
             ("step", "subtask"),
         ),
         MetricSpec(
             "tidegate_source_rows_before_1971_total",
             _C,
-            "Rows of a source whose event time is before 1971: mostly another unit, or a default of the producer.",
+            "Rows of a source with an event time before 1971: usually another unit, or a default of the producer.",
             ("step",),
         ),
         MetricSpec(
@@ -184,19 +184,19 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_operator_event_time_lag_seconds",
             _G,
-            "How long ago that is, by this machine's clock.",
+            "How far an operator's watermark is behind this machine's clock.",
             ("step",),
         ),
         MetricSpec(
             "tidegate_source_watermark_stalled_seconds",
             _G,
-            "For how long a source's watermark has stood although rows arrive; 0 while it moves.",
+            "How long a source's watermark has not advanced although rows arrive; 0 while it advances.",
             ("step",),
         ),
         MetricSpec(
             "tidegate_operator_entries",
             _G,
-            "What an operator holds, by kind: open_windows and timers of windows, remembered keys of dedup, "
+            "Entries that an operator holds, by kind: open_windows and timers of windows, remembered keys of dedup, "
             "open_rankings of keep, calls that wait for their answer.",
             ("step", "subtask", "kind"),
         ),
@@ -208,7 +208,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_checkpoints_total", _C, "Checkpoints that ended, by result (completed, failed).", ("result",)
         ),
-        MetricSpec("tidegate_checkpoint_failures_total", _C, "Checkpoints that were given up, by reason.", ("reason",)),
+        MetricSpec("tidegate_checkpoint_failures_total", _C, "Checkpoints that failed, by reason.", ("reason",)),
         MetricSpec(
             "tidegate_checkpoint_duration_seconds",
             _H,
@@ -220,14 +220,14 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_checkpoint_interval_seconds",
             _G,
-            "`checkpoints.interval` of the file, or `checkpoints.min_pause` where that is longer.",
+            "`checkpoints.interval` of the file, or `checkpoints.min_pause` if that is longer.",
         ),
         MetricSpec("tidegate_checkpoint_last_id", _G, "Id of the newest completed checkpoint, 0 before the first."),
         MetricSpec("tidegate_checkpoint_last_duration_seconds", _G, "Duration of the newest completed checkpoint."),
         MetricSpec(
             "tidegate_checkpoint_size_bytes",
             _G,
-            "Bytes of state in the newest completed checkpoint: all (`full`), rows in flight among it (`in_flight`).",
+            "Bytes of state in the newest completed checkpoint: all (`full`), or of rows in flight (`in_flight`).",
             ("kind",),
         ),
         MetricSpec(
@@ -244,23 +244,23 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_transaction_commit_seconds",
             _H,
-            "Time to end a transaction with commit, retries included.",
+            "Time to commit a transaction, including retries.",
             (),
             SECONDS_BUCKETS,
         ),
         MetricSpec(
             "tidegate_transaction_oldest_open_age_seconds",
             _G,
-            "Age of the oldest transaction that is not ended, 0 when there is none.",
+            "Age of the oldest transaction that has not ended; 0 if there is none.",
         ),
         MetricSpec("tidegate_transaction_timeout_seconds", _G, "`checkpoints.transaction_timeout` of the file."),
-        MetricSpec("tidegate_schemas_waiting", _G, "Schemas that records name and the registry has not given yet."),
+        MetricSpec("tidegate_schemas_waiting", _G, "Schemas that records name and the registry has not returned yet."),
         MetricSpec(
             "tidegate_schemas_unfit",
             _G,
-            "Schemas since the start whose records no source can read: all of them are bad.",
+            "Schemas since the start whose records no source can read; all these records are bad.",
         ),
-        MetricSpec("tidegate_brokers_away_seconds", _G, "Time in which no broker has answered; 0 while they do."),
+        MetricSpec("tidegate_brokers_away_seconds", _G, "How long no broker has answered; 0 while they answer."),
         MetricSpec(
             "tidegate_hanging_transactions",
             _G,
@@ -270,7 +270,7 @@ CATALOGUE: Final[Mapping[str, MetricSpec]] = {
         MetricSpec(
             "tidegate_missing_markers_written_total",
             _C,
-            "Markers that Kafka had lost and the daemon has written, by end (commit, abort).",
+            "Transaction markers that Kafka had lost and the daemon has written, by end (commit, abort).",
             ("end",),
         ),
         MetricSpec(
