@@ -11,111 +11,121 @@ from tidegate.expressions.functions import FUNCTIONS, Function
 _INTRODUCTION = """\
 # Expressions
 
-`where`, `select`, `route` and `aggregate` of steps, `headers.add` and `topic.expression` of sinks, and `--where` of
-`tidegate state read` take expressions in Spark SQL's syntax. Those of a pipeline are checked against the declared
-schema when it is validated (`tidegate validate`), every message has line and column, and they run on columns with
-Spark's results in ANSI mode, session time zone UTC. A table of edge cases for every function of Spark below is compared
-with Spark itself in the tests.
+These settings take expressions in Spark SQL's syntax: `where`, `select`, `route` and `aggregate` of steps,
+`headers.add` and `topic.expression` of sinks, and `--where` of `tidegate state read`. Expressions of a pipeline
+are checked against the declared schema when it is validated (`tidegate validate`), and every message has line and
+column. They run on columns with Spark's results in ANSI mode, session time zone UTC. The tests compare a table of
+edge cases for every function of Spark below with Spark itself.
 
 This page is generated: `python -m tidegate.expressions.functions.reference > docs/expressions.md`.
 
 ## Rules
 
 - Types: boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, date, timestamp,
-  timestamp_ntz, `array<...>`, `map<..., ...>`, `struct<...>`. Intervals exist inside expressions, where columns may be
-  part of them: `ts + interval 1 day 2 hours`, `ts + seconds * interval 1 second`, `ts + make_interval(0, months)`,
-  `(b - a) / 2 > interval '01:30' hour to minute`. For a column, count units: `timestampdiff(SECOND, a, b)`.
-- Numbers with a point are decimals, as in Spark: `12.50` is a decimal(4,2). Beside a double or a float they are
-  doubles. `1e2` and `1.5D` are doubles, `1.5BD` is a decimal, and so is a whole number beyond bigint.
-- Decimals are exact. `+ - * / %` have Spark's precision and scale, at most 38 digits: what is cut is rounded half away
-  from zero, what does not fit fails its record (`NUMERIC_VALUE_OUT_OF_RANGE`). Where 128 bits are enough, by the types
-  or by the values of a batch, columns are computed at once, else row by row; so are text and doubles that are cast, if
-  they have an exponent, blanks or more than 20 digits before the point.
-- A timestamp_ntz is a date and a time of day without zone. Beside a timestamp it counts as UTC.
-- A value that Spark would refuse in ANSI mode (overflow, division by zero, text that is not a number, an index outside
-  an array) fails its record only: `bad_records` of its source says what happens to it. For NULL instead there are
-  `try_cast`, `try_divide`, `try_add` and the like, `get(a, i)` for `a[i]`, and `try_element_at`.
-- A part that is not evaluated does not fail its record: the other branches of CASE, IF and COALESCE, the right side of
-  AND and OR once the left side decides, the arguments after a NULL. As in Spark, a division begins with its divisor,
-  and `concat`, `concat_ws`, `format_string`, `xxhash64`, `greatest`, `least`, `<=>`, `array`, `map` and `named_struct`
-  evaluate all their arguments.
-- Names of columns, fields and functions are found without regard to case; an exact match wins. Write a name that is
-  a keyword or has blanks or dots in backticks.
-- A text has two backslashes for one, as in Spark: `'\\\\d+'` is the pattern of digits, and so is `r'\\d+'`. `'\\d+'`
-  would be the letter d, so a pattern or replacement with a backslash that is lost is refused. A group in a replacement
-  is `$1`. `'\\1'` is the digit, as in Spark, and `validate` warns of it.
-- Casts: `cast(a as int)`, `a::int`, and `try_cast`, which is NULL where a cast would fail. Implicit casts are Spark's
-  ANSI ones: an int beside a float becomes a double, `'5' < a` compares numbers where a is one, and arithmetic and
-  functions of doubles, dates and timestamps (`a + s`, `sqrt(s)`, `year(s)`) take text; those of whole numbers
-  (`date_add(d, n)`, `pmod`, `&`, `from_unixtime`) do not. Text of a record beside another type in a comparison, IN,
-  BETWEEN, CASE, IF, COALESCE or `array(...)` is refused: `customer > 5` would fail records whose customer is not a
-  number. Write the cast that is meant: `cast(customer as int) > 5`, or `try_cast` for NULL instead of a failure.
-- Before anything starts, every expression is compiled and run on no row and on a row of NULLs, in a process of its own.
-  What cannot be run is refused with its place, and so is a constant that fails every record: `amount > 1 / 0`,
-  `amount = 'abc'`. The keys of `secrets` are not there: what a constant is decrypted to is seen at the first record.
+  timestamp_ntz, `array<...>`, `map<..., ...>`, `struct<...>`. Intervals exist inside expressions, and columns may
+  be part of them: `ts + interval 1 day 2 hours`, `ts + seconds * interval 1 second`,
+  `ts + make_interval(0, months)`, `(b - a) / 2 > interval '01:30' hour to minute`. To get a column, count units:
+  `timestampdiff(SECOND, a, b)`.
+- Numbers with a point are decimals, as in Spark: `12.50` is a decimal(4,2). Combined with a double or a float
+  they become doubles. `1e2` and `1.5D` are doubles, `1.5BD` is a decimal, and so is an integer beyond bigint.
+- Decimals are exact. `+ - * / %` have Spark's precision and scale, at most 38 digits. Digits that are cut off are
+  rounded half away from zero; a result that does not fit fails its record (`NUMERIC_VALUE_OUT_OF_RANGE`). If 128
+  bits are enough, by the types or by the values of a batch, whole columns are computed at once, otherwise row by
+  row. Casts from text and doubles also work row by row if these have an exponent, blanks or more than 20 digits
+  before the point.
+- A timestamp_ntz is a date and a time of day without zone. Combined with a timestamp it counts as UTC.
+- A value that Spark would refuse in ANSI mode (overflow, division by zero, text that is not a number, an index
+  outside an array) fails only its record; `bad_records` of its source sets what happens to it. To get NULL
+  instead, use `try_cast`, `try_divide`, `try_add` and the like, `get(a, i)` for `a[i]`, and `try_element_at`.
+- A part that is not evaluated does not fail its record: the other branches of CASE, IF and COALESCE, the right
+  side of AND and OR once the left side decides, the arguments after a NULL. As in Spark, a division evaluates its
+  divisor first, and `concat`, `concat_ws`, `format_string`, `xxhash64`, `greatest`, `least`, `<=>`, `array`,
+  `map` and `named_struct` evaluate all their arguments.
+- Names of columns, fields and functions are case-insensitive; an exact match wins. Write a name that is a keyword
+  or has blanks or dots in backticks.
+- Within a text, a backslash is written as two, as in Spark: `'\\\\d+'` is the pattern of digits, and so is
+  `r'\\d+'`. `'\\d+'` would be the letter d, so a pattern or replacement that loses a backslash in this way is
+  refused. A group in a replacement is `$1`. `'\\1'` is the digit, as in Spark, and `validate` warns about it.
+- Casts: `cast(a as int)`, `a::int`, and `try_cast`, which is NULL if a cast would fail. Implicit casts are
+  Spark's ANSI ones: an int combined with a float becomes a double, `'5' < a` compares numbers if a is one, and
+  arithmetic and functions of doubles, dates and timestamps (`a + s`, `sqrt(s)`, `year(s)`) accept text; those of
+  integers (`date_add(d, n)`, `pmod`, `&`, `from_unixtime`) do not. A text of a record combined with another type
+  in a comparison, IN, BETWEEN, CASE, IF, COALESCE or `array(...)` is refused: `customer > 5` would fail records
+  whose customer is not a number. Write the cast that you mean: `cast(customer as int) > 5`, or `try_cast` to get
+  NULL instead of a failure.
+- Before anything starts, every expression is compiled and run on no row and on a row of NULLs, in a separate
+  process. What cannot be run is refused with its place, and so is a constant that fails every record:
+  `amount > 1 / 0`, `amount = 'abc'`. The keys of `secrets` are not available there, so a decrypted constant is
+  evaluated with the first record.
 - `a.b` is a field of a struct, `a[0]` an element of an array, `m['k']` the value of a key of a map or NULL.
-- At most 10,000 characters, 2,000 parts, 50 levels of nesting and 50 operands in a row.
-- What a function makes that can be larger than its arguments (`concat`, `repeat`, `replace`, `array_join`, `array`,
-  `array_append`, `transform` and the like) has at most 16 MiB: a record whose result were larger fails
-  (`RESULT_TOO_LARGE`), and nothing of that size is made.
-- `x -> x + 1` and `(x, i) -> x + i` are lambda functions, which only the functions under "Lambdas" take. They may read
-  the columns of the record, and one may stand in another. An array or a map for which `transform`, `transform_values`
-  or `transform_keys` repeats text, bytes or nested values of the record in its result has at most 1,000 elements or
-  entries, and an array for `aggregate` 10,000; a longer one fails its record (`RESULT_TOO_LARGE`). `aggregate` takes
-  0.2 ms for each element of the longest array of a batch.
-- These functions go row by row through Python, at one to fifteen microseconds a record (JSON: more for long texts), the
-  others work on columns: those of JSON, character sets, percent-encoding, URLs, hashes, AES, `unbase64`, `hex` of
-  numbers, `format_string`, `log10`, `log2`, `bround` and `%` of floats and doubles, the time zones, `array_position`,
-  `array_remove`, `array_union`, `array_intersect`, `array_except`, `array_repeat`, `arrays_overlap`, `flatten`,
-  `sequence`, `initcap`; `array_distinct` of floats, doubles, decimals, bytes and nested values, `array_append` and
-  `array_prepend` of arrays and maps; intervals times or divided by a decimal; and doubles and floats below 0.001 or
-  from 10,000,000 on that are cast to string.
+- Limits: 10,000 characters, 2,000 parts, 50 levels of nesting and 50 operands in a row.
+- A function whose result can be larger than its arguments (`concat`, `repeat`, `replace`, `array_join`, `array`,
+  `array_append`, `transform` and the like) produces at most 16 MiB. A record with a larger result fails
+  (`RESULT_TOO_LARGE`), and nothing of that size is allocated.
+- `x -> x + 1` and `(x, i) -> x + i` are lambda functions, which only the functions under "Lambdas" take. They may
+  read the columns of the record, and may be nested. If `transform`, `transform_values` or `transform_keys`
+  repeats text, bytes or nested values of the record in its result, the array or map may have at most 1,000
+  elements or entries; an array for `aggregate` may have 10,000. A longer one fails its record
+  (`RESULT_TOO_LARGE`). `aggregate` takes 0.2 ms for each element of the longest array of a batch.
+- These functions run row by row in Python, at one to fifteen microseconds a record (JSON: more for long texts);
+  all others work on columns. Those of JSON, character sets, percent-encoding, URLs, hashes, AES, `unbase64`,
+  `hex` of numbers, `format_string`, `log10`, `log2`, `bround` and `%` of floats and doubles, the time zones,
+  `array_position`, `array_remove`, `array_union`, `array_intersect`, `array_except`, `array_repeat`,
+  `arrays_overlap`, `flatten`, `sequence`, `initcap`; `array_distinct` of floats, doubles, decimals, bytes and
+  nested values, `array_append` and `array_prepend` of arrays and maps; intervals multiplied or divided by a
+  decimal; and casts to string of doubles and floats below 0.001 or from 10,000,000 on.
 - `aes_encrypt` takes its key from `secrets` of the pipeline file: `aes_encrypt(card, secret('cards'))`, with
-  `secrets: {cards: "${file:/run/secrets/cards}"}`; or from a column. The key is in no output, state, journal, log or
-  `explain`; only the slots get it, with the plan (`runtime.encryption` is for that way, too). GCM and CBC without `iv`
-  draw a random one, so a record that is processed again after a restart becomes other bytes, which decrypt to the same.
-  It is still written once. What has to be equal for equal values (a key, a group, a join) needs `ECB`, or an `iv` of
-  the record, which must never be the same for two different values. What has no column in it is encrypted once at each
-  start by each subtask.
-- A pattern of dates has `yyyy yy M MM MMM MMMM d dd H HH h hh m mm s ss`, `S` to `SSSSSS`, `a`, `E` to `EEEE` (only to
-  write), one to three of `X` or `x`, or `Z`, for the offset, signs and quoted text. Names are English.
+  `secrets: {cards: "${file:/run/secrets/cards}"}`; or from a column. The key is in no output, state, journal, log
+  or `explain`; only the slots get it, with the plan (`runtime.encryption` protects that connection as well). GCM
+  and CBC without `iv` draw a random one, so a record that is processed again after a restart becomes other bytes,
+  which decrypt to the same. It is still written once. What has to be equal for equal values (a key, a group)
+  needs `ECB`, or an `iv` of the record, which must never be the same for two different values. An expression
+  without columns is encrypted once at each start by each subtask.
+- A date pattern consists of `yyyy yy M MM MMM MMMM d dd H HH h hh m mm s ss`, `S` to `SSSSSS`, `a`, `E` to `EEEE`
+  (only to write), one to three of `X` or `x`, or `Z`, for the offset, signs and quoted text. Names are English.
 
 ## Aggregates
 
-In `aggregate`, one call each over an expression; arrays, maps and structs only in `count(x)`. NULLs do not count but
-for `count(*)`, `first`, `last` and the x of `min_by` and `max_by`; without a value the result is NULL, 0 for the counts
-and an empty array for `collect_list` and `collect_set`. Those with a `yes` are also running totals, the others need a
-`window`; over [changes](changes.md) there is `count(distinct x)`, too, but no `first` and `last`.
+`aggregate` takes one call per result, each over an expression; arrays, maps and structs only in `count(x)`. NULLs
+do not count, except for `count(*)`, `first`, `last` and the x of `min_by` and `max_by`. Without a value the
+result is NULL, 0 for the counts, and an empty array for `collect_list` and `collect_set`. Aggregates with a `yes`
+are also running totals; the others need a `window`. Over [changes](changes.md), `count(distinct x)` is also
+available, but not `first` and `last`.
 
 Two clauses of Spark may follow a call:
-- `sum(x) filter (where c)` counts only the rows for which `c` is true, for every function, over changes also. A NULL
-  is not true. The arguments are not evaluated for the other rows, so they cannot fail there. A group of which no row
-  counts has a result all the same. `count(*) filter (where c)` is 0 then.
-- `last(x) ignore nulls` is the last value that is not NULL. `last(x, true)` and `last(x ignore nulls)` are the same.
-  Only `first`, `last` and their aliases take it. It follows `filter`. With `emit: each` this is how partial updates
-  become whole rows: `aggregate: {firmware: last(firmware) ignore nulls}`.
 
-The state goes by both clauses: a changed condition is a changed expression of the aggregate
+- `sum(x) filter (where c)` counts only the rows for which `c` is true, for every function, also over changes. A
+  NULL is not true. The arguments are not evaluated for the other rows, so they cannot fail there. A group in
+  which no row counts still has a result: `count(*) filter (where c)` is 0 then.
+- `last(x) ignore nulls` is the last value that is not NULL. `last(x, true)` and `last(x ignore nulls)` are the
+  same. Only `first`, `last` and their aliases take it. It follows `filter`. With `emit: each`, this turns partial
+  updates into whole rows: `aggregate: {firmware: last(firmware) ignore nulls}`.
+
+Both clauses are part of the state's meaning: a changed condition is a changed expression of the aggregate
 ([Changing a pipeline](operations/upgrades.md#changing-a-pipeline)).
 
-Sums are exact everywhere. Those of doubles are rounded once, in the result, so `sum`, `avg`, deviations and variances
-have no rounding errors of the way: a running total, a window and a total of changes over the same records are equal to
-the last bit, in whatever order the records come. A plain addition in order of arrival can differ in the last digits.
-- In running totals, `sum` of doubles takes about 0.2 µs more per record than a plain addition, and `avg` about 0.5 µs.
-  A record of a key whose values need more than 106 bits together takes several microseconds, and so does each record
-  for a deviation or variance.
-- In windows, doubles from 5.7e-14 to 4.6e18 (for deviations and variances from 0.001 to 1.1e12) cost little more than
-  in a plain sum; each of the others takes microseconds.
+Sums are exact everywhere. Sums of doubles are rounded once, in the result, so `sum`, `avg`, deviations and
+variances have no intermediate rounding errors: a running total, a window and a total of changes over the same
+records are equal to the last bit, in whatever order the records arrive. A plain addition in order of arrival can
+differ in the last digits.
 
-The results of a window are the same to the last bit in whatever order and in how many parts the records come:
-- Sums of integers are exact, and checked when the result is emitted: one that is no bigint fails its row.
-- `count(distinct x)`, `collect_list` and `collect_set` keep the values, per key and window in the state: at most
-  100,000 values and 4 MiB of text or bytes. A group with more fails its row with `RESULT_TOO_LARGE`. What a batch adds
-  is merged with what is there, so they are for groups of up to some thousand values; beyond, count with
-  `approx_count_distinct`.
-- `percentile_approx` is the value itself while a group has at most 4,096 different values, and then within n / 4096 of
-  it if the values are over n powers of two (0.5 % for values from 1 to 1,000,000). It takes up to 40 KB per key and
-  window; bigints beyond 2^53 are rounded as doubles.
+- In running totals, `sum` of doubles takes about 0.2 µs more per record than a plain addition, and `avg` about
+  0.5 µs. A record of a key whose values together need more than 106 bits takes several microseconds, and so does
+  each record for a deviation or variance.
+- In windows, doubles from 5.7e-14 to 4.6e18 (for deviations and variances from 0.001 to 1.1e12) cost little more
+  than in a plain sum; each of the others takes microseconds.
+
+The results of a window are the same to the last bit, in whatever order and in however many parts the records
+arrive:
+
+- Sums of integers are checked when the result is emitted: one that is not a bigint fails its row.
+- `count(distinct x)`, `collect_list` and `collect_set` keep the values, per key and window, in the state: at most
+  100,000 values and 4 MiB of text or bytes. A group with more fails its row with `RESULT_TOO_LARGE`. New values
+  of a batch are merged with the existing ones, so use them for groups of up to some thousand values; beyond that,
+  count with `approx_count_distinct`.
+- `percentile_approx` is the exact value while a group has at most 4,096 different values. Beyond that it is
+  within n / 4096 of it if the values span n powers of two (0.5 % for values from 1 to 1,000,000). It takes up to
+  40 KB per key and window; bigints beyond 2^53 are rounded as doubles.
 - `approx_count_distinct` takes up to 32 KiB per key and window.
 
 """
@@ -123,68 +133,75 @@ The results of a window are the same to the last bit in whatever order and in ho
 _DIFFERENCES = """
 ## Differences from Spark
 
-Refused at validation, because the result could differ or the engine has no way to do it:
-- Comparison and casts of maps, subqueries, window functions, casts of arrays and structs to text; `now()`, `rand()`,
-  `uuid()` and other functions whose value changes at a replay (`uuid5` makes ids that do not).
-- A key of `aes_encrypt` and `aes_decrypt` that is written in the file.
-- Time zones by other names than `Area/City`, UTC, GMT and offsets, or not as literals.
-- Wildcards in `get_json_object`; binary, decimal and timestamp_ntz in `from_json`; maps with keys that are no strings.
-- Formats of `format_string` other than `%d %x %X %o %e %f %s %S %b %% %n`; `decode` as a kind of CASE; `xxhash64` of
-  decimals and nested values; `sequence` of times; `pmod` of floats and doubles; `try_add` and the like of times.
-- `array_sort` with a comparison of one's own; order of arrays and structs (`<` and the like, `greatest`, `array_sort`);
+Refused at validation, because the result could differ or the engine cannot do it:
+
+- Comparison and casts of maps, subqueries, window functions, casts of arrays and structs to text; `now()`,
+  `rand()`, `uuid()` and other functions whose value changes at a replay (`uuid5` creates ids that do not).
+- A literal key of `aes_encrypt` and `aes_decrypt`.
+- Time zones with other names than `Area/City`, UTC, GMT and offsets, or not as literals.
+- Wildcards in `get_json_object`; binary, decimal and timestamp_ntz in `from_json`; maps with keys that are not
+  strings.
+- Formats of `format_string` other than `%d %x %X %o %e %f %s %S %b %% %n`; `decode` as a kind of CASE; `xxhash64`
+  of decimals and nested values; `sequence` of times; `pmod` of floats and doubles; `try_add` and the like of
+  times.
+- `array_sort` with your own comparison; order of arrays and structs (`<` and the like, `greatest`, `array_sort`);
   `aggregate` to text, bytes, arrays, maps, and structs with any of them.
-- `distinct` in aggregates other than `count`; `respect nulls` of `collect_list` and `collect_set`, which never have
-  NULLs.
-- `concat` of binary, `reverse` and `concat_ws` of arrays, fractions in `timestamp_seconds`;
-  decimals, times and bytes in `format_string` (cast them to string), decimals in `percentile_approx`; casts to structs,
-  and of arrays whose elements could fail (use `transform(a, x -> cast(x as int))`).
-- More arguments than the tables say: a limit of `split`, the start of `locate`, a text for NULLs in `array_join`, the
-  base of `log`, digits of `floor` and `ceil`, options of `from_json`.
-- `regexp_extract_all`, `regexp_count`, `regexp_substr` and `regexp_instr` with `$` (use `'\\\\z'`) or a pattern that
-  can match nothing, and the first with a group of a pattern that has `^`, `\\b` or `\\z`.
-- What is not a literal: patterns and replacements, the old text of `replace`, delimiter and n of `split_part`,
-  separators, units, paddings and their lengths, digits of rounding, counts of `repeat` and `array_repeat`.
-- What `make_interval` gives as part of other arithmetic than a sum with a date or timestamp: it is neither multiplied
-  nor divided nor added to an interval. `abs` of an interval, and fields of one in `extract`.
-- Regular expressions with look-around, back-references, possessive quantifiers, flags other than a leading `(?i)` or
-  `(?s)`, classes inside classes, `\\Z`, `\\h`, `\\R`, `\\p{...}` other than Alpha, Digit, Alnum, Upper, Lower, XDigit,
-  Punct, Space and Blank; `$` other than at the end, in the group that `regexp_extract` gives, and in `regexp_replace`
-  and `split` at all (use `'\\\\z'`); patterns that can match nothing in `regexp_replace` and `split`; more than 1,000
-  repetitions, and repetitions inside one another that multiply to more than 100,000 steps.
-- Text columns beside values of other types without a cast (see above), and keys of another type than those of a map;
-  `map` and `map_from_entries` with keys of type float or double; maps made with keys that are arrays or structs.
-- `substring`, `left` and `reverse` of binary, which count bytes in Spark; `lpad` and `rpad` of binary without padding,
-  which add zero bytes.
-- Date patterns with other letters, brackets or a letter twice; to read, also those with names of days, `h` without `a`
-  or `a` without `h`, a number without fixed width beside another number, a number after `SS` to `SSSSSS`, or without
-  year, month and day.
-- `round` and `bround` of an integer to tens, or of what is no decimal to more than 15 digits.
+- `distinct` in aggregates other than `count`; `respect nulls` of `collect_list` and `collect_set`, which never
+  have NULLs.
+- `concat` of binary, `reverse` and `concat_ws` of arrays, fractions in `timestamp_seconds`; decimals, times and
+  bytes in `format_string` (cast them to string), decimals in `percentile_approx`; casts to structs, and of arrays
+  whose elements could fail (use `transform(a, x -> cast(x as int))`).
+- More arguments than the tables list: a limit of `split`, the start of `locate`, a text for NULLs in
+  `array_join`, the base of `log`, digits of `floor` and `ceil`, options of `from_json`.
+- `regexp_extract_all`, `regexp_count`, `regexp_substr` and `regexp_instr` with `$` (use `'\\\\z'`) or a pattern
+  that can match nothing, and the first with a group of a pattern that has `^`, `\\b` or `\\z`.
+- Anything but a literal for: patterns and replacements, the old text of `replace`, delimiter and n of
+  `split_part`, separators, units, paddings and their lengths, digits of rounding, counts of `repeat` and
+  `array_repeat`.
+- The result of `make_interval` in other arithmetic than a sum with a date or timestamp: it cannot be multiplied,
+  divided or added to an interval. `abs` of an interval, and fields of one in `extract`.
+- Regular expressions with look-around, back-references, possessive quantifiers, flags other than a leading `(?i)`
+  or `(?s)`, classes inside classes, `\\Z`, `\\h`, `\\R`, `\\p{...}` other than Alpha, Digit, Alnum, Upper, Lower,
+  XDigit, Punct, Space and Blank; `$` other than at the end, in the group that `regexp_extract` returns, and in
+  `regexp_replace` and `split` at all (use `'\\\\z'`); patterns that can match nothing in `regexp_replace` and
+  `split`; more than 1,000 repetitions, and nested repetitions that multiply to more than 100,000 steps.
+- Text columns combined with values of other types without a cast (see above), and keys of another type than those
+  of a map; `map` and `map_from_entries` with keys of type float or double; maps with keys that are arrays or
+  structs.
+- `substring`, `left` and `reverse` of binary, which count bytes in Spark; `lpad` and `rpad` of binary without
+  padding, which add zero bytes.
+- Date patterns with other letters, brackets or a letter twice. For reading, also those with names of days, `h`
+  without `a` or `a` without `h`, a number without fixed width next to another number, a number after `SS` to
+  `SSSSSS`, or without year, month and day.
+- `round` and `bround` of an integer to tens, or of anything but a decimal to more than 15 digits.
 
 Different at run time:
-- Spark rounds `-a` and `abs(a)` of a decimal with more than 34 digits to 34 digits, and casts a decimal with more than
-  18 digits to int by way of a double; here both are exact. `div` of decimals beyond bigint fails its record, where
-  Spark wraps around. A double of exactly 2^63 fails its cast to bigint, where Spark makes 2^63 - 1 of it.
-- Aggregates of a window are not rounded on the way: `sum(x)` of 1e308, 1e308 and -1e308 is 1e308, in Spark infinite.
-  `collect_list`, `first`, `last`, `min_by` and `max_by` go by event time and value, where Spark takes what comes
-  first. `any_value` is `first`. `collect_set` is sorted. `percentile_approx` has an error of the value, in Spark one
-  of the rank.
-- Dates and timestamps end at 0001-01-01 and 9999-12-31: what would leave them fails its record, where Spark accepts it.
-- Text with a time zone other than Z, UTC, GMT and offsets of hours and minutes (`Europe/Paris`, `UT`, `UTC+1`), years
-  of more or fewer than four digits, or a time without a date is not a timestamp here. Hexadecimal text (`0x1p3`) is not
-  a double.
-- The arguments of an aggregate are never evaluated for rows that its `filter` leaves out. Spark may do so where an
+
+- Spark rounds `-a` and `abs(a)` of a decimal with more than 34 digits to 34 digits, and casts a decimal with more
+  than 18 digits to int by way of a double; here both are exact. `div` of decimals beyond bigint fails its record,
+  where Spark wraps around. A double of exactly 2^63 fails its cast to bigint, where Spark returns 2^63 - 1.
+- Aggregates are not rounded on the way: `sum(x)` of 1e308, 1e308 and -1e308 is 1e308, in Spark infinite. In a
+  window, `collect_list`, `first`, `last`, `min_by` and `max_by` use event time and value, where Spark takes what
+  comes first. `any_value` is `first`. `collect_set` is sorted. `percentile_approx` has an error of the value, in
+  Spark one of the rank.
+- Dates and timestamps are limited to 0001-01-01 to 9999-12-31: a result outside fails its record, where Spark
+  accepts it.
+- A text is not a timestamp here if it has a time zone other than Z, UTC, GMT and offsets of hours and minutes
+  (`Europe/Paris`, `UT`, `UTC+1`), a year of more or fewer than four digits, or a time without a date. Hexadecimal
+  text (`0x1p3`) is not a double.
+- The arguments of an aggregate are never evaluated for rows that its `filter` leaves out. Spark may do so if an
   argument is used twice, as in `max_by(x, 1 / n) filter (where n <> 0)`, and fail.
 - Results of text functions are limited to 16 MiB (see above), in Spark to 2 GiB.
-- Bytes that are not UTF-8 fail a cast to string (and what casts by itself: `upper(value)`, `value like ...`), and
-  `try_cast` makes them NULL; Spark keeps them.
-- Of text that is no JSON, `from_json` keeps nothing; Spark may keep the fields before the fault. Text such as `"1"`
-  is no date in JSON; Spark counts days since 1970. JSON text that is nested deeper than 200 fails its record
-  (`TOO_DEEP`), in Spark beyond 1,000; so does an object with a key twice that becomes a map (`DUPLICATED_MAP_KEY`),
-  where Spark makes a map with both.
+- Bytes that are not UTF-8 fail a cast to string, also an implicit one (`upper(value)`, `value like ...`), and
+  `try_cast` returns NULL; Spark keeps them.
+- From text that is not JSON, `from_json` keeps nothing; Spark may keep the fields before the fault. Text such as
+  `"1"` is not a date in JSON; Spark counts days since 1970. JSON text that is nested deeper than 200 fails its
+  record (`TOO_DEEP`), in Spark beyond 1,000. So does an object with a duplicate key that becomes a map
+  (`DUPLICATED_MAP_KEY`), where Spark creates a map with both.
 - `exp`, `ln`, `log10`, `log2`, `cbrt` and `power` may differ in the last digit of a double.
-- `round` of a double keeps numbers whose digits exceed 2^52 after scaling as they are.
+- `round` of a double leaves numbers unchanged whose digits exceed 2^52 after scaling.
 - `\\b` in a pattern knows letters of all alphabets, as Java did before version 19.
-- A double becomes text with the fewest digits, as since Java 19; `format_string` goes by that text.
+- A double becomes text with the fewest digits, as since Java 19; `format_string` uses that text.
 """
 
 
