@@ -27,10 +27,10 @@ _HEAD = """\
 
 <!-- Generated: `tidegate schema --format markdown > docs/pipeline.md`. Do not edit. -->
 
-One YAML file is one pipeline and all of its settings; one daemon runs one file. `tidegate init` writes a
-sample (with `--topic NAME` one that reads a topic of yours, with the schema of its records),
-`tidegate validate FILE` checks a file without a broker (with `--connect` against the real one), `tidegate explain FILE`
-shows the graph and where each setting came from, and `tidegate schema` prints a JSON Schema for editors:
+One YAML file is one pipeline and all of its settings; one daemon runs one file. `tidegate init` writes a sample (with
+`--topic NAME` one that reads an existing topic, with the schema of its records). `tidegate validate FILE` checks a
+file without a broker (with `--connect` against the real one), `tidegate explain FILE` shows the graph and where each
+setting came from, and `tidegate schema` prints a JSON Schema for editors:
 
 ```yaml
 # yaml-language-server: $schema=tidegate.schema.json
@@ -38,28 +38,29 @@ shows the graph and where each setting came from, and `tidegate schema` prints a
 
 - YAML 1.2: `no` and `on` are words, `010` is ten. Unknown and repeated keys are refused.
 - Within braces and brackets, a value with a comma or a `${VAR}` needs quotes: `{net: "round(amount, 2)"}`. Quotes
-  make a text of it: a number, `true` or `false` from a variable has to be outside of braces.
-- `${VAR}`, `${VAR:default}` and `${file:/path}` work inside values, after parsing; `$${` is a literal `${`. What comes
-  from a file is a secret, as are properties such as `sasl.password`: they are never shown. `${file:...}` is for Kafka
-  and Spark properties, `secrets`, `password` and `token` of the registry and `headers` of `http` steps only.
-  Expressions are no exception: `'${HOME}'` is the text `'/root'`, and `'$${HOME}'` is `'${HOME}'`. `tidegate explain`
-  lists the text constants in which a variable was replaced. A group in `regexp_replace` is `$1`.
-- `TIDEGATE_SITE` names a file with settings of this place, in the same words; they count over those here. It may have
-  `kafka`, `spark`, `parallelism`, `checkpoints`, `savepoints`, `state`, `restart`, `runtime`, `http`, `logging` and
-  `registry` (`tidegate docs deploy`).
+  make it a text: a number, `true` or `false` from a variable has to be outside of braces.
+- `${VAR}`, `${VAR:default}` and `${file:/path}` work inside values, after parsing; `$${` is a literal `${`. The
+  content of a file is a secret, and so are properties such as `sasl.password`: they are never shown. `${file:...}` is
+  only for Kafka and Spark properties, `secrets`, `password` and `token` of the registry, and `headers` of `http`
+  steps. Variables are also replaced in expressions: `'${HOME}'` is the text `'/root'`, and `'$${HOME}'` is
+  `'${HOME}'`. `tidegate explain` lists the text constants in which a variable was replaced. A group in
+  `regexp_replace` is `$1`.
+- `TIDEGATE_SITE` names a file with site settings in the same notation that override those of the pipeline file. It
+  may have `kafka`, `spark`, `parallelism`, `checkpoints`, `savepoints`, `state`, `restart`, `runtime`, `http`,
+  `logging` and `registry` (`tidegate docs deploy`).
 - Durations have units: `500ms`, `10s`, `1m30s`, `2h`.
-- Names of sources, steps and sinks share one name space. A step's name is the name of its state: where a step
-  gets another one, `was` says what it was called.
+- Names of sources, steps and sinks share one namespace. A step's name is the name of its state: if a step is renamed,
+  `was` gives its former name.
 - Columns that begin with `__tidegate` belong to Tidegate.
-- Types: `boolean tinyint smallint int bigint float double string binary date timestamp timestamp_ntz`,
-  `decimal(p,s)`, `array<...>`, `map<key, value>` and `struct<name: type, ...>` (in quotes, because of commas and `: `);
-  synonyms `byte short integer long real dec numeric timestamp_ltz`.
-- Keys (of `key` and of sinks) are boolean, whole numbers, decimals, strings, binary, dates or timestamps with or
-  without zone; with `key_format` a sink takes more. Floating point numbers cannot be compared exactly.
-- Several names in `from` are a union: all of them must have the same columns with the same types.
-  Rows that come on several ways have no order, not even those of one key.
+- Types: `boolean tinyint smallint int bigint float double string binary date timestamp
+  timestamp_ntz`, `decimal(p,s)`, `array<...>`, `map<key, value>` and `struct<name: type,
+  ...>` (in quotes, because of commas and `: `); synonyms `byte short integer long real dec numeric timestamp_ltz`.
+- Keys (of `key` and of sinks) are boolean, integers, decimals, strings, binary, dates or timestamps with or without
+  zone; with `key_format` a sink accepts more types. Floating-point numbers cannot be compared exactly.
+- Several names in `from` are a union: all of them must have the same columns with the same types. Rows that arrive on
+  several paths have no order, not even those of one key.
 - The key of a sink is the text of its column: `42`, `2026-01-31`; bytes for binary; a NULL is a record without key
-  (`key_format` has other ways).
+  (`key_format` has other forms).
 """
 
 

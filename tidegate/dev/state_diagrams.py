@@ -16,10 +16,10 @@ C = TypeVar("C", bound=Enum)
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "states.md"
 HEAD: Final = """\
-# States
+# State machines
 
-What has a life of its own keeps its state in a table. A step that a table lacks is impossible: it ends the pipeline
-with `protocol-broken`, and the error reports what came before. This page is written from the tables by
+Every state machine is a table. A transition that the table lacks is impossible: it ends the pipeline with
+`protocol-broken`, and the error reports what came before. This page is generated from the tables by
 `python -m tidegate.dev.state_diagrams`; a test compares it with them.
 """
 
@@ -29,7 +29,7 @@ def render_page() -> str:
     return "\n".join([
         HEAD,
         _section("An attempt, as the coordinator sees it", "coordinator/triggers.py", _by_step(PHASES)),
-        _section("A checkpoint or savepoint under way", "coordinator/pending.py", _without_steps(NEXT)),
+        _section("A checkpoint or savepoint in progress", "coordinator/pending.py", _without_steps(NEXT)),
         _section("A transactional id in a sink subtask", "sinks/life.py", _by_step(LIFE)),
     ])  # fmt: skip
 

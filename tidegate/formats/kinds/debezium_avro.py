@@ -26,8 +26,8 @@ class DebeziumAvroFormat(DebeziumFormat):
     written_as = frozenset({"timestamps"})
     page = """\
 For sources: the change events of [debezium](#format-debezium) as Connect's converters for Avro write them, in
-Confluent's wire format with the schema of each record in the [registry](#registry). Which rows they are, `_deleted` and
-`_op`, what is taken back, tombstones and bad records are as in JSON; ids of schemas are as in [avro](#format-avro).
+Confluent's wire format with the schema of each record in the [registry](#registry). Rows, `_deleted` and `_op`,
+retractions, tombstones and bad records are as in JSON; ids of schemas are as in [avro](#format-avro).
 
 ```yaml
 sources:
@@ -36,39 +36,40 @@ sources:
 
 `schema` is
 
-- columns of the table's row: `{id: bigint, name: string}`. They are looked for by name in the records `before` and
-  `after` of each record's schema; what it does not have is NULL. A record whose schema has the field in another type is
-  bad (`INCOMPATIBLE_SCHEMA`), and the message has its place in the event: `after.name`. So is one whose schema has none
-  of the columns (`NO_DECLARED_FIELD`).
+- columns of the table's row: `{id: bigint, name: string}`. They are looked up by name in the records `before` and
+  `after` of each record's schema; a column that it does not have is NULL. A record whose schema has the field in
+  another type is bad (`INCOMPATIBLE_SCHEMA`), and the message has its place in the event: `after.name`. So is one
+  whose schema has none of the columns (`NO_DECLARED_FIELD`).
 - `{registry: shop.public.customers-value}` or `{file: envelope.avsc}`: the schema of an event. The fields of its row
-  are the columns, by their names and types alone: defaults and aliases in it are not used.
+  are the columns, only by their names and types: defaults and aliases in it are not used.
 
-Most of Connect's types are no logical types of Avro, but plain ones with a `connect.name`, which is what counts:
+Most of Connect's types are not logical types of Avro, but plain ones with a `connect.name`, which determines the
+type:
 
 | in the schema | column | may also be declared as |
 | --- | --- | --- |
 | `boolean`, `string`, `bytes`, `double`, arrays, maps, records, enums | as in [avro](#format-avro) | |
-| `int`, `long`, `float` | `int`, `bigint`, `float` | what is wider; an `int` as `smallint`, `tinyint` |
+| `int`, `long`, `float` | `int`, `bigint`, `float` | a wider type; an `int` as `smallint`, `tinyint` |
 | `int` with the `connect.type` `int8`, `int16` | `tinyint`, `smallint` | `int`, `bigint`, `float`, `double` |
 | `io.debezium.time.Date`, `IsoDate`; Connect's `Date` | `date` | `int`; `string` |
 | `io.debezium.time.Timestamp`, `MicroTimestamp`, `NanoTimestamp`; Connect's `Timestamp` | `timestamp_ntz` | \
 `timestamp` (in UTC), `bigint` |
 | `io.debezium.time.ZonedTimestamp`, `IsoTimestamp`, which are texts | `timestamp`, `timestamp_ntz` | `string` |
 | other times and intervals | `int`, `bigint`, `string`: as they are written | |
-| Connect's `Decimal` | `decimal(p,s)`; `decimal(38,s)` where the converter does not know `p` and writes 64 | any \
+| Connect's `Decimal` | `decimal(p,s)`; `decimal(38,s)` if the converter does not know `p` and writes 64 | any \
 decimal that holds the values exactly |
 | `io.debezium.data.VariableScaleDecimal` | `struct<scale: int, value: binary>` | such a decimal |
-| `string`, `double` and whole numbers (`decimal.handling.mode`) | their own type | such a decimal |
+| `string`, `double` and integers (`decimal.handling.mode`) | their own type | such a decimal |
 
-A text in a column of times or decimals is read as in JSON, and the record is bad where it is none. Schemas without
-Connect's names (`connect.meta.data=false` of Confluent's converter) do not say what a `long` counts: as a timestamp it
-needs `written_as: {timestamps: us}`, and an `int` as a `date` is taken for days.
+A text in a column of times or decimals is read as in JSON, and the record is bad if it is not one. Schemas without
+Connect's names (`connect.meta.data=false` of Confluent's converter) do not say what a `long` counts: as a timestamp
+it needs `written_as: {timestamps: us}`, and an `int` as a `date` is taken for days.
 
-A record is bad (`INCOMPLETE_CHANGE`) whose schema is no envelope, a record with `op` and `before` or `after`; rows
-alone, as Debezium's `ExtractNewRecordState` leaves them, are read with [avro](#format-avro). Deletes of a time without
-a declared column have NULL in it, where in JSON they look like half a row.
+A record is bad (`INCOMPLETE_CHANGE`) if its schema is not an envelope, that is, a record with `op` and `before` or
+`after`. Rows alone, as Debezium's `ExtractNewRecordState` leaves them, are read with [avro](#format-avro). Deletes
+from a time without a declared column have NULL in it, where in JSON they look like half a row.
 
-Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; what else an envelope has may be left out.
+Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other parts of an envelope may be left out.
 """
 
     def read_columns(self, declared: Schema) -> Schema:

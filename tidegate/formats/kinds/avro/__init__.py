@@ -41,17 +41,17 @@ class AvroFormat(Format):
     needs_schema = True
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.AVRO
     page = """\
-A source reads records of Confluent's wire format: a zero byte, the id of a schema in four bytes, and the record, which
-was written with that schema of the [registry](#registry). With `schema_id: header` the id, or the GUID, may be in the
-header `__value_schema_id`. With `schema_id: none` values are bare records of the one schema that the file names.
-`schema` is
+A source reads records of Confluent's wire format: a zero byte, the id of a schema in four bytes, and the record,
+which was written with that schema of the [registry](#registry). With `schema_id: header`, the id, or the GUID, may be
+in the header `__value_schema_id`. With `schema_id: none`, values are bare records of the one schema that the file
+names. `schema` is
 
-- columns: `{id: bigint, at: timestamp}`. They are looked for by name in the schema of each record; what it does not
-  have is NULL. A record whose schema has the field in another type is bad (`INCOMPATIBLE_SCHEMA`), and so is one whose
-  schema has none of the columns (`NO_DECLARED_FIELD`).
+- columns: `{id: bigint, at: timestamp}`. They are looked up by name in the schema of each record; a column that it
+  does not have is NULL. A record whose schema has the field in another type is bad (`INCOMPATIBLE_SCHEMA`), and so is
+  one whose schema has none of the columns (`NO_DECLARED_FIELD`).
 - `{file: order.avsc}` or `{registry: orders-value}`: the reader's schema, whose fields are the columns. Records are
-  read by Avro's rules of resolution: defaults, aliases, promotions, default symbols. A default of a union is of the
-  first type whose value it is. Where a type of a union cannot be read, only records that have it are bad
+  read by Avro's rules of resolution: defaults, aliases, promotions, default symbols. A default of a union has the
+  first type whose value it is. If a type of a union cannot be read, only records that have it are bad
   (`INCOMPATIBLE_SCHEMA`).
 
 | Avro | column |
@@ -63,29 +63,29 @@ header `__value_schema_id`. With `schema_id: none` values are bare records of th
 | `time-millis`, `time-micros` | `int` and `bigint`: milliseconds, microseconds of a day |
 | `timestamp-millis`, `-micros`, `-nanos` | `timestamp`; nanoseconds are cut off to microseconds |
 | `local-timestamp-millis`, `-micros`, `-nanos` | `timestamp_ntz` |
-| `decimal` | `decimal(p,s)`, up to 38 digits; of more only where the column is declared, with the same scale; a value \
+| `decimal` | `decimal(p,s)`, up to 38 digits; with more only if the column is declared, with the same scale; a value \
 with more digits than `p` makes the record bad |
 | `array`, `map`, `record` | `array`, `map<string, ...>`, `struct` |
 | a union of null and one type | that type; every column may be NULL |
 | `["int", "long"]` without logical types, `["float", "double"]` | `bigint`, `double` |
-| any other union | `struct<member0: ..., member1: ...>`, of which the one that was written is set; refused with both \
-`int` and `long`, or both `float` and `double`, in it |
+| any other union | `struct<member0: ..., member1: ...>`, of which the written member is set; refused with both `int` \
+and `long`, or both `float` and `double`, in it |
 
-Keys (`key_format: avro`) are values of any type, a record or a `long` alone, with the same id in front, and
-`key_schema` says as `schema` does what they become. A sink writes the type of its key column, not a union with null:
-a NULL is a record without key. The id is part of a key's bytes: where it changes, keys go to other partitions.
+Keys (`key_format: avro`) are values of any type, a record or just a `long`, with the same id in front. `key_schema`
+has the same forms as `schema`. A sink writes the type of its key column, not a union with null: a NULL is a record
+without key. The id is part of a key's bytes: if it changes, keys go to other partitions.
 
-`tidegate preview --input FILE` reads object container files (`.avro`), too, as if the source's topic had their records:
-fields are matched to the source's by name. The record itself may have any name there.
+`tidegate preview --input FILE` also reads object container files (`.avro`), as if the source's topic had their
+records: fields are matched to the source's by name. The record itself may have any name there.
 
-Types that contain themselves are refused, and so are arrays of values without bytes. What is wrong with the bytes of a
-record makes it bad (`MALFORMED_AVRO`), bytes after its end included; a tombstone is a bad record, unless `on_null`
-of the source says otherwise.
+Recursive types are refused, and so are arrays of values without bytes. A record with malformed bytes is bad
+(`MALFORMED_AVRO`), including bytes after its end. A tombstone is a bad record, unless `on_null` of the source says
+otherwise.
 
-A sink writes all columns as a record that is named after its topic, in which everything may be null; or, with a
-`schema` of its own, the fields of that: every column has to be a field, every field that is no column to allow null. A
-NULL where the schema has none makes the record bad. `timestamp-millis` cuts microseconds off. Of a union of several
-types the one of the column is written; if there is none, the first that holds all of its values.
+A sink writes all columns as a record that is named after its topic, in which everything may be null. With a `schema`
+of its own it writes the fields of that: every column has to be a field, and every field that is not a column must
+allow null. A NULL where the schema does not allow one makes the record bad. `timestamp-millis` cuts microseconds off.
+Of a union of several types, the column's type is written; if there is none, the first that holds all of its values.
 """
 
     def read_columns(self, declared: Schema) -> Schema:

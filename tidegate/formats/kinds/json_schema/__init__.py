@@ -25,11 +25,11 @@ class JsonSchemaFormat(Format):
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.JSON
     page = """\
 A record is a zero byte, the id of a JSON Schema in the [registry](#registry) in four bytes, and a JSON object. With
-`schema_id: none` values are bare objects, as in [json](#format-json), whose rules of reading and writing hold; fields
-that are no columns are skipped.
+`schema_id: none`, values are bare objects. The rules of reading and writing are those of [json](#format-json); fields
+that are not columns are skipped.
 
-`schema` of a source is columns, or `{file: ...}` or `{registry: ...}`; then the properties of the schema's object are
-the columns:
+`schema` of a source is columns, or `{file: ...}` or `{registry: ...}`. In the latter cases, the properties of the
+schema's object are the columns:
 
 | JSON Schema | column |
 | --- | --- |
@@ -42,19 +42,20 @@ the columns:
 | `object` with `additionalProperties` alone | `map<string, ...>` |
 | `["null", type]`, `oneOf` or `anyOf` of null and one type | that type; every column may be NULL |
 
-`$ref` leads to another part of the schema (`#/definitions/...`) or to one of its references. Everything else that is no
-column is refused with its place: other unions, `allOf` of several, `patternProperties`, lists of `items`, schemas that
-contain themselves, anchors. Bounds, patterns, `const`, the values of an `enum` and required properties are not checked,
-and null is taken everywhere. An `integer` is a bigint in every draft: `1.0` is none. A record whose id the registry
-does not have, or is not of a JSON Schema, is bad (`UNKNOWN_SCHEMA`, `INCOMPATIBLE_SCHEMA`).
+`$ref` refers to another part of the schema (`#/definitions/...`) or to one of its references. Everything else that
+cannot be a column is refused with its place: other unions, `allOf` of several, `patternProperties`, lists of `items`,
+recursive schemas, anchors. Bounds, patterns, `const`, the values of an `enum` and required properties are not
+checked, and null is accepted everywhere. An `integer` is a bigint in every draft: `1.0` is not one. A record is bad
+if the registry does not have its id (`UNKNOWN_SCHEMA`), or if the id is not that of a JSON Schema
+(`INCOMPATIBLE_SCHEMA`).
 
-A sink's schema has all columns as properties of one object, titled after its topic, in which everything may be null. A
-schema of the sink's own has to have a property of the same type for every column, and a column for every property
-that it requires. The same holds for the fields of a struct, in any order.
+A sink's schema has all columns as properties of one object, titled after its topic, in which everything may be null.
+If the sink has a schema of its own, that must have a property of the same type for every column, and there must be a
+column for every property that it requires. The same applies to the fields of a struct, in any order.
 
-A derived schema allows other properties. So Confluent's registry refuses a new column, or a new field of a struct, with
-`BACKWARD`, the compatibility that subjects have by default (`PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL`). Set that of the
-subject to `FORWARD`, with which columns can be added but not taken away, or to `NONE`; or name another `subject`.
+A derived schema allows other properties. Confluent's registry therefore refuses a new column, or a new field of a
+struct, with `BACKWARD`, the default compatibility of subjects (`PROPERTY_ADDED_TO_OPEN_CONTENT_MODEL`). Set that of
+the subject to `FORWARD`, which allows columns to be added but not removed, or to `NONE`; or name another `subject`.
 """
 
     def schema_columns(self, schema: SchemaText) -> Schema:

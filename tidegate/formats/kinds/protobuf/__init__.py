@@ -23,24 +23,26 @@ class ProtobufFormat(Format):
     schema_kind: ClassVar[SchemaKind | None] = SchemaKind.PROTOBUF
     page = """\
 A source reads messages of Confluent's wire format: a zero byte, the id of a schema in four bytes, the indexes of the
-message type in its file, and the message. With `schema_id: none` values are bare messages of the one type that the file
-names. `schema` is
+message type in its file, and the message. With `schema_id: none`, values are bare messages of the one type that the
+file names. `schema` is
 
-- columns: `{id: bigint, at: timestamp}`. They are looked for by name in the message type of each record; what it does
-  not have is NULL. A record whose field is of another type is bad (`INCOMPATIBLE_SCHEMA`), and so is one whose message
-  has none of the columns (`NO_DECLARED_FIELD`).
-- `{file: order.desc}` or `{registry: orders-value}`, and `message: shop.Order` where it is not the first of the file:
+- columns: `{id: bigint, at: timestamp}`. They are looked up by name in the message type of each record; a column that
+  it does not have is NULL. A record whose field is of another type is bad (`INCOMPATIBLE_SCHEMA`), and so is one
+  whose message has none of the columns (`NO_DECLARED_FIELD`).
+- `{file: order.desc}` or `{registry: orders-value}`, with `message: shop.Order` if it is not the first of the file:
   the reader's message, whose fields are the columns. Fields are found by their numbers. A record of a message of
   another name, or with a type that the reader's would read as something else, is bad (`INCOMPATIBLE_SCHEMA`).
 
-A `.proto` file has to be compiled, `protoc --include_imports --descriptor_set_out=order.desc order.proto`: the file is
-then the descriptor set, of which the last file is taken, or the one that has `message`. The registry is asked for
-serialized schemas (`format=serialized`), which those of Confluent give. A registry that has only the text that somebody
-registered, as Apicurio, cannot be used with it: records of such ids are bad. What was registered serialized can.
+A `.proto` file has to be compiled, `protoc --include_imports --descriptor_set_out=order.desc order.proto`. The file
+is then the descriptor set; its last file is used, or the one that has `message`. The registry is asked for serialized
+schemas (`format=serialized`), which Confluent's returns. A registry that returns only the registered text, such as
+Apicurio, cannot be used with texts: records of such ids are bad. Schemas that were registered in serialized form
+work.
 
-What a schema imports has to be among its references, but for files that registries have built in: `google/protobuf/`,
-`confluent/meta.proto`, `confluent/type/decimal.proto`, and `date.proto`, `timeofday.proto`, `money.proto` and others
-below `google/type/`. A `confluent.type.Decimal` or a `google.type.Date` is a struct of its fields.
+Whatever a schema imports has to be among its references, except files that registries have built in:
+`google/protobuf/`, `confluent/meta.proto`, `confluent/type/decimal.proto`, and `date.proto`, `timeofday.proto`,
+`money.proto` and others below `google/type/`. A `confluent.type.Decimal` or a `google.type.Date` is a struct of its
+fields.
 
 | Protobuf | column |
 | --- | --- |
@@ -48,22 +50,22 @@ below `google/type/`. A `confluent.type.Decimal` or a `google.type.Date` is a st
 | `int32`, `sint32`, `sfixed32` | `int` |
 | `int64`, `sint64`, `sfixed64`, `uint32`, `fixed32` | `bigint` |
 | `uint64`, `fixed64` | `decimal(20,0)` |
-| an enum | `string`: the name of the value; the number of one that an open enum does not know |
+| an enum | `string`: the name of the value, or the number of a value that an open enum does not know |
 | `repeated`, `map`, a message | `array`, `map` in the order of its keys, `struct` |
 | `google.protobuf.Timestamp` | `timestamp`; nanoseconds are cut off to microseconds |
 | `google.protobuf.Duration` | `bigint`: microseconds |
 | `google.protobuf.StringValue` and the other wrappers | the type in it |
 
-A field without presence (proto3 without `optional`) that is not in the record has its default: 0, false, empty. One
-with presence is NULL then: `optional`, messages, members of a `oneof`, fields of proto2; unless proto2 gives it a
-default of its own. Required fields have to be there. Types that contain themselves (`google.protobuf.Struct`) and
-messages without fields are no columns: list the others. What the protobuf library refuses is bad
-(`MALFORMED_PROTOBUF`). Fields that the message does not know are left out; `unknown_fields: fail` makes records with
-them bad, and those with a field that is no column.
+A field without presence (proto3 without `optional`) that is not in the record has its default: 0, false, empty. A
+field with presence is NULL then: `optional`, messages, members of a `oneof`, fields of proto2 without a default of
+their own. Required fields must be present. Recursive types (`google.protobuf.Struct`) and messages without fields
+cannot be columns: list the others. What the protobuf library refuses is bad (`MALFORMED_PROTOBUF`). Fields that the
+message does not know are left out; `unknown_fields: fail` makes records with them bad, and those with a field that is
+not a column.
 
-A sink needs a `schema`: columns have no field numbers. Every column has to be a field of a fitting type, and every
-required field a column. A NULL in a field that cannot be missing makes the record bad, and so do two columns of one
-`oneof`. Keys of maps are written in order, so the same row is the same bytes.
+A sink needs a `schema`, because columns have no field numbers. Every column has to be a field of a fitting type, and
+every required field a column. A NULL in a field that cannot be missing makes the record bad, and so do two columns of
+one `oneof`. Keys of maps are written in order, so the same row always gives the same bytes.
 """
 
     def read_schema(self, data: bytes) -> SchemaText:

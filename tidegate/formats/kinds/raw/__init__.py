@@ -21,10 +21,10 @@ class RawFormat(Format):
     name = "raw"
     writes = "the bytes of the column `value`"
     page = """\
-A source has the columns `key binary, value binary, timestamp timestamp, topic string, partition int, offset bigint`,
-and a `schema` may name the ones to read. A tombstone is a NULL in `value`, a record without key a NULL in `key`,
-one without timestamp (also -1 and other negative numbers) a NULL in `timestamp`.
-Headers are a column by `metadata`, as in every format.
+A source has the columns `key binary, value binary, timestamp timestamp, topic string, partition int, offset
+bigint`, and a `schema` may select some of them. A tombstone is a NULL in `value`, a record without key a NULL in `key`,
+and one without timestamp (also -1 and other negative numbers) a NULL in `timestamp`. Headers are a column by
+`metadata`, as in every format.
 
 A sink writes the column `value`, a string or binary; NULL is a tombstone. Its key is the column `key` if there is one
 and the sink names no other.
