@@ -7,7 +7,7 @@ import re
 import click
 import pytest
 
-from tests.tidy.pages import PAGES, find_anchors, find_dead_links, find_wrong_commands
+from tests.tidy.pages import PAGES, USED, find_anchors, find_dead_links, find_wrong_commands
 from tests.tidy.tree import PACKAGE, ROOT, complaints, python_files, report, text_files
 from tidegate.cli.main import tidegate
 
@@ -77,3 +77,14 @@ def test_every_decision_that_is_named_is_there() -> None:
             lambda text: [f"there is no ADR {n}" for n in re.findall(r"\bADR (\d+)\b", text) if int(n) not in known],
         )
     )
+
+
+def test_the_index_of_pages_leads_to_each_of_them() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = [str(page.relative_to(ROOT / "docs")) for page in USED if page.parent.name != "adr" and page.parent != ROOT]
+    assert [page for page in pages if page != "README.md" and f"({page})" not in index] == []
+
+
+def test_a_page_about_operations_is_short() -> None:
+    sizes = {page.name: page.stat().st_size for page in (ROOT / "docs" / "operations").glob("*.md")}
+    assert {name: size for name, size in sizes.items() if size > 20_000} == {}
