@@ -19,6 +19,7 @@ class Mistake(NamedTuple):
 
 _FIELD: Final = "    every: int\n"
 _KIND: Final = '    """A step with `key` and `sample`."""\n'
+_VALUES: Final = '        return (StateField("seen", BIGINT, nullable=False),)\n'
 _PASS: Final = "        self.pass_on(batch, passing, out)\n"
 _COUNT: Final = "            seen[key] += 1\n"
 _PUT: Final = "        self.state.put_many(seen, [(count,) for count in seen.values()])\n"
@@ -122,7 +123,12 @@ IN_A_PLAN: Final = (
     Mistake(
         "no_state_values",
         "has the state `state` without values",
-        _instead_of('        return (StateField("seen", BIGINT, nullable=False),)\n', "return ()\n"),
+        _instead_of(_VALUES, "return ()\n"),
+    ),
+    Mistake(
+        "state_by_readers",
+        "states() goes by what is read of it",
+        _instead_of(_VALUES, "return tuple(StateField(name, kind) for name, kind in self.pruned_columns())\n"),
     ),
 )
 WHEN_IT_RUNS: Final = (
