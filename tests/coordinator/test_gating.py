@@ -9,6 +9,7 @@ from tests.task.topologies import filter_node, plan_of, source_node, totals_node
 from tidegate.coordinator.gating import Gating, SourceProgress
 from tidegate.ids import OperatorName, SlotIndex, VertexId
 from tidegate.operators.runtime import END_OF_TIME
+from tidegate.operators.spec import InputOrder
 from tidegate.plan.gates import GatesDeadlocked, derive_gates
 from tidegate.plan.graph import Edge, Plan
 
@@ -20,7 +21,7 @@ def edge(
     index: int, upstream: str, downstream: str, port: int, *, gates: bool = False, ahead_ms: int | None = None
 ) -> Edge:
     one = edge_of(index, upstream, downstream, "k")
-    return Edge(index, one.upstream, one.downstream, one.keys, one.columns, port, gates=gates, ahead_ms=ahead_ms)
+    return Edge(index, one.upstream, one.downstream, one.keys, one.columns, port, order=InputOrder(gates, ahead_ms))
 
 
 def join_of(*, gates: bool = False, ahead_ms: int | None = None, parallelism: int = 2) -> Plan:

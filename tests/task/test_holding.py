@@ -14,6 +14,7 @@ from tests.task.topologies import edge, plan_of, sink_node, source_node, totals_
 from tidegate.coordinator.gating import Gating
 from tidegate.ids import OperatorName, SlotIndex, TopicPartition, VertexId
 from tidegate.operators.runtime import END_OF_TIME, Out
+from tidegate.operators.spec import InputOrder
 from tidegate.plan.graph import Edge, Plan
 from tidegate.task.elements import Batch, StillIdle, TimeControl, Watermark
 
@@ -22,7 +23,7 @@ ORDERS, CUSTOMERS = OperatorName("orders"), OperatorName("customers")
 
 def ported(index: int, upstream: str, port: int, *, gates: bool = False) -> Edge:
     one = edge(index, upstream, "join", "k")
-    return Edge(index, one.upstream, one.downstream, one.keys, one.columns, port, gates=gates)
+    return Edge(index, one.upstream, one.downstream, one.keys, one.columns, port, order=InputOrder(comes_first=gates))
 
 
 def join_plan(parallelism: int, *, gates: bool = True) -> Plan:

@@ -5,12 +5,12 @@ are never held back in a channel: an input that is not read would block the barr
 time out.
 
 Rules
-- A *gate* (`Edge.gates`) holds the sources of the other inputs of a vertex until every subtask of the vertex has
-  reported that the input has caught up. It never closes again within an attempt. Checkpoints complete meanwhile, so an
-  attempt that fails continues where it was, behind a gate of its own.
-- A *lead* (`Edge.ahead_ms`) holds a source subtask whose watermark is further ahead of those of the other inputs than
-  that. Only subtasks count that somebody waits for: not one that is idle, has ended, waits behind a gate, or has no
-  watermark yet, as one without partitions. So the subtask with the lowest watermark is never on hold.
+- A *gate* (`InputOrder.comes_first`) holds the sources of the other inputs of a vertex until all subtasks of the vertex
+  have reported that the input has caught up. It never closes again within an attempt. Checkpoints complete meanwhile,
+  so the next attempt continues where this one was, behind a gate of its own.
+- A *lead* (`InputOrder.ahead_ms`) holds a source subtask whose watermark is further ahead of those of the other inputs.
+  Only subtasks count that somebody waits for: not one that is idle, has ended, waits behind a gate, or has no watermark
+  yet, as one without partitions. So the subtask with the lowest watermark is never on hold.
 """
 
 from __future__ import annotations

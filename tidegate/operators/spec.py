@@ -87,6 +87,18 @@ class _PlannedStruct(msgspec.Struct, frozen=True, kw_only=True):
     planned: Planned = Planned()
 
 
+class InputOrder(msgspec.Struct, frozen=True):
+    """Which sources are on hold because of one of several inputs."""
+
+    comes_first: bool = False
+    """Those of the other inputs, until this input has caught up."""
+    ahead_ms: int | None = None
+    """Its own, while their event time is further ahead of that of the others; None: never."""
+
+
+ANY_ORDER: Final = InputOrder()
+
+
 class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
     """One operator of the graph; the same in every slot. Subclasses give their `tag`, which is the kind's name.
 
@@ -140,6 +152,10 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
     def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # for those that do
         """Return what the rows of an input must have besides columns."""
         return frozenset()
+
+    def input_order(self, port: int = 0) -> InputOrder:  # noqa: ARG002  # for those with several
+        """Return which sources are on hold because of an input. It changes no state, so no fingerprint."""
+        return ANY_ORDER
 
     def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # for those that pass rows on
         """Whether each row of an output is of the source record of a row on port 0, and keeps the engine's columns that

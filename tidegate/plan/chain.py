@@ -40,7 +40,8 @@ def derive_vertices(graph: LogicalGraph) -> tuple[tuple[Vertex, ...], tuple[Edge
             ends = (VertexId(upstream), VertexId(name))
             columns = sent.setdefault(one.port, derive_crossing(graph, one, node.operator))
             carries = derive_carried(node.operator, one.port)
-            edges.append(Edge(len(edges), *ends, one.keys, columns, one.port, carries))
+            order = node.operator.input_order(one.port)
+            edges.append(Edge(len(edges), *ends, one.keys, columns, one.port, carries, order))
     heads = [name for name, node in graph.items() if node.starts_vertex]
     return tuple(Vertex(VertexId(head), _nodes(head, graph, leaving)) for head in heads), tuple(edges)
 

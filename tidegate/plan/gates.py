@@ -41,7 +41,7 @@ def derive_gates(plan: Plan) -> tuple[Gate, ...]:
     """Return the gates of a plan. Raises GatesDeadlocked when some of them could never open."""
     gates: list[Gate] = []
     for edge in plan.edges:
-        if edge.gates:
+        if edge.order.comes_first:
             own, others = _sides(plan, edge)
             gates.append(Gate(edge.downstream, edge.port, own, others))
     closed = list(gates)
@@ -59,8 +59,8 @@ def derive_gates(plan: Plan) -> tuple[Gate, ...]:
 
 def derive_leads(plan: Plan) -> tuple[Lead, ...]:
     """Return how far sources may be ahead of one another."""
-    leads = ((edge, *_sides(plan, edge)) for edge in plan.edges if edge.ahead_ms is not None)
-    return tuple(Lead(own, others, edge.ahead_ms or 0) for edge, own, others in leads)
+    limits = ((edge.order.ahead_ms, edge) for edge in plan.edges)
+    return tuple(Lead(*_sides(plan, edge), ahead_ms) for ahead_ms, edge in limits if ahead_ms is not None)
 
 
 def _sides(plan: Plan, edge: Edge) -> tuple[frozenset[OperatorName], frozenset[OperatorName]]:

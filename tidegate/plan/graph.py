@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.registry import operator_union
-from tidegate.operators.spec import Columns, Requirement
+from tidegate.operators.spec import ANY_ORDER, Columns, InputOrder, Requirement
 
 T = TypeVar("T")
 
@@ -67,8 +67,7 @@ class Edge(msgspec.Struct, frozen=True):
     columns: Columns
     port: int = 0  # which input of the head it feeds
     carries: tuple[Requirement, ...] = ()  # what its rows have besides columns
-    gates: bool = False  # sources of the other ports are on hold until this port has caught up
-    ahead_ms: int | None = None  # sources of this port are on hold while they are further ahead of those of the others
+    order: InputOrder = ANY_ORDER  # which sources are on hold because of this port
 
 
 class StepWords(msgspec.Struct, frozen=True):

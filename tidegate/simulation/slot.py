@@ -47,6 +47,7 @@ from tidegate.task.messages import (
     DriverMessage,
     Heartbeat,
     Hello,
+    HoldSources,
     Ping,
     SlotMessage,
     SlotSettings,
@@ -326,6 +327,8 @@ class SimControlLink:
             self._first = message
             self._news.set()
             return
+        if isinstance(message, HoldSources):
+            self._world.reach.note("sources put on hold" if message.sources else "sources that read on")
         fault = self._world.faults.strike(f"slot.order.{type(message).__name__.lower()}")
         if fault is not None:
             self._world.trace.tell(f"{self._process.name}: {fault}")

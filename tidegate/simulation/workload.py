@@ -318,7 +318,10 @@ def _document(
             "interval": "1s",
             "mode": "exactly-once" if exactly_once else "at-least-once",
         },
-        "sources": {name: source if "pattern" in source else {"topic": name, **source} for name in shape.inputs},
+        "sources": {
+            name: {**({} if "pattern" in source else {"topic": name}), **source, **shape.own.get(name, {})}
+            for name in shape.inputs
+        },
         "steps": shape.steps_with(timing),
         "sinks": shape.sinks,
     }

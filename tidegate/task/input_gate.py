@@ -30,7 +30,7 @@ class InputGate:
         self.handler = handler
         self.ports = {edge.index: edge.port for edge in edges}
         self.event_time = Inputs(
-            [self.ports[channel.edge] for channel in channels], {edge.port for edge in edges if edge.gates}
+            [self.ports[channel.edge] for channel in channels], {edge.port for edge in edges if edge.order.comes_first}
         )
         self.replay = deque(replay)
         self._turn_of = 0

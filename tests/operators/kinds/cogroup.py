@@ -17,7 +17,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
 from tidegate.operators.meaning import Branch, Branches, Meaning, combine_digests, combine_times, digest
 from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, Runtime
-from tidegate.operators.spec import Columns, Emits, Requirement, Slot, StepOperator
+from tidegate.operators.spec import ANY_ORDER, Columns, Emits, InputOrder, Requirement, Slot, StepOperator
 from tidegate.operators.step import NamedInput, StepContext, StepKind
 from tidegate.settings.base import Path, Settings
 from tidegate.settings.fields import Column, GroupKeys
@@ -38,6 +38,8 @@ class Cogroup(Settings):
     right: Annotated[str, Field(description="That of the other side.")]
     take: Annotated[dict[Column, str], Field(description="Columns of a pair: `{paid: right.amount}`.")]
     outer: Annotated[str, Field(description="`left`: rows of that side with a NULL key come out unmatched.")] = ""
+    first: Annotated[str, Field(description="The side that catches up before the other one is read.")] = ""
+    ahead_ms: Annotated[int | None, Field(description="How far one side may be ahead of the other.")] = None
 
 
 class CogroupSettings(Settings):
@@ -59,6 +61,11 @@ class CogroupOperator(StepOperator, frozen=True, tag="cogroup"):
     """By column of a pair its port, and the column there."""
     output: Columns
     bad_records: BadRecordPolicy
+    order: tuple[InputOrder, ...] = (ANY_ORDER, ANY_ORDER)
+    """By port."""
+
+    def input_order(self, port: int = 0) -> InputOrder:
+        return self.order[port]
 
     def output_columns(self, output: str = "") -> Columns:
         return self.output
@@ -238,7 +245,17 @@ class CogroupKind(StepKind):
         )
         context.gives(dict(output))
         key_columns = tuple(matched.columns[side] for side in SIDES)
-        operator = CogroupOperator(context.name, typed, key_columns, sides, tuple(take), output, context.policy)
+        order = tuple(InputOrder(side == step.cogroup.first, step.cogroup.ahead_ms) for side in SIDES)
+        operator = CogroupOperator(
+            context.name,
+            typed,
+            key_columns,
+            sides,
+            tuple(take),
+            output,
+            context.policy,
+            order,
+        )
         context.add(operator, matched.columns)
 
 

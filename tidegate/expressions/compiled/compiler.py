@@ -1,7 +1,7 @@
 """Typed expression -> `Compiled`: columns, literals and the nodes that choose what is evaluated.
 
-The functions are in the modules imported below, one per family, under the name that it has in `functions`; each registers
-its own in `COMPILERS`.
+The functions are in the modules imported below, one per family, under the name that it has in `functions`; each
+registers its own in `COMPILERS`.
 """
 
 from __future__ import annotations

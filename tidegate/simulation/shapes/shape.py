@@ -63,6 +63,8 @@ class Shape:
     schema: ClassVar[Mapping[str, str]] = SCHEMA
     source: ClassVar[Mapping[str, Any]] = {}
     """Further settings of each source."""
+    own: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """By input further settings of its source alone."""
     steps: ClassVar[Sequence[Step]] = ()
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]]
     bad: ClassVar[Mapping[int, str]] = {}
