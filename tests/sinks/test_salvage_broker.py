@@ -120,7 +120,7 @@ def make_salvager(
     accept_gone: CheckpointId | None = None,
 ) -> Salvager:
     order = SalvageOrder(
-        cluster.pipeline, "", Attempt(attempt), CheckpointId(checkpoint), CheckpointId(4), 60_000, lost
+        cluster.pipeline, "j", Attempt(attempt), CheckpointId(checkpoint), CheckpointId(4), 60_000, lost
     )
     kafka = {"bootstrap.servers": cluster.bootstrap}
     return Salvager(cluster.client, kafka, {OUT: kafka}, order, accept_gone=accept_gone)

@@ -21,7 +21,7 @@ from tidegate.kafka.tools import Consumer, KafkaTools
 from tidegate.sinks.salvage import Group, SalvageOrder
 from tidegate.sinks.salvager import Salvager
 
-ORDER = SalvageOrder("shop", "", Attempt(2), CheckpointId(9), CheckpointId(6), 60_000, ())
+ORDER = SalvageOrder("shop", "j", Attempt(2), CheckpointId(9), CheckpointId(6), 60_000, ())
 
 
 class Tools(KafkaTools):
