@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from tests.daemon.test_metrics import FIRST, ORDERS, SECOND, TOTALS, HandClock, value
+from tests.daemon.test_metrics import FIRST, ORDERS, SECOND, TOTALS, value
+from tests.support.clocks import HandClock
 from tidegate.daemon.event_time import STALL_S, derive_holder, derive_watermark, render_moment
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import OperatorStatus
@@ -19,7 +20,7 @@ NOW_MS = 1_777_630_000_000
 
 
 def make_metrics(clock: HandClock | None = None) -> PipelineMetrics:
-    return PipelineMetrics("shop", "0.1.0", clock or HandClock(), KINDS, lambda: NOW_MS)
+    return PipelineMetrics("shop", "0.1.0", clock or HandClock(1000.0), KINDS, lambda: NOW_MS)
 
 
 def take(metrics: PipelineMetrics, operator: OperatorName, *slots: OperatorCounts) -> None:
@@ -95,7 +96,7 @@ def stalling(rows: int, watermark_ms: int | None = 50) -> OperatorCounts:
 def test_a_watermark_that_stands_although_rows_arrive_is_named_with_its_partition_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     with caplog.at_level(logging.WARNING):
         take(metrics, ORDERS, stalling(10))
@@ -117,7 +118,7 @@ def test_a_watermark_that_stands_although_rows_arrive_is_named_with_its_partitio
 def test_a_stall_is_over_when_the_watermark_moves_and_the_next_one_is_named_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     with caplog.at_level(logging.WARNING):
         for rows, watermark_ms in ((10, 50), (20, 50), (30, 60), (40, 60)):
@@ -133,7 +134,7 @@ def test_a_stall_is_over_when_the_watermark_moves_and_the_next_one_is_named_agai
 
 
 def test_a_watermark_that_stands_because_no_rows_arrive_is_no_stall(caplog: pytest.LogCaptureFixture) -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     for _ in range(3):
         take(metrics, ORDERS, stalling(10))
@@ -143,7 +144,7 @@ def test_a_watermark_that_stands_because_no_rows_arrive_is_no_stall(caplog: pyte
 
 
 def test_a_source_without_a_first_watermark_is_named_too(caplog: pytest.LogCaptureFixture) -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     for rows in (10, 20):
         take(metrics, ORDERS, stalling(rows, None))

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from tests.sources.kafka_topics import source_operator
+from tests.support.clocks import HandClock
 from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.beginning import Unplaced
@@ -138,7 +139,7 @@ def test_the_address_of_the_cluster_is_known_under_both_its_names(name: str) -> 
 
 def test_an_outage_explains_failures_while_it_lasts_and_a_minute_longer() -> None:
     """Requests of then run into their time limits after it."""
-    clock = HandClock()
+    clock = HandClock(100.0)
     edge = KafkaEdge({}, cast("Any", SimpleNamespace(clock=clock)))
     assert (edge.away, edge.explains_failures) == (False, False)
     edge.note(answering=True)
@@ -153,13 +154,6 @@ def test_an_outage_explains_failures_while_it_lasts_and_a_minute_longer() -> Non
     assert (edge.away, edge.explains_failures) == (False, True)
     clock.now += 1
     assert (edge.away, edge.explains_failures) == (False, False)
-
-
-class HandClock:
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 def test_a_client_that_connects_while_all_are_closed_is_closed_as_well() -> None:

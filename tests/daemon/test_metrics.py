@@ -14,6 +14,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.clocks import HandClock
 from tidegate.committable import Committable, WrittenRange
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.daemon.broker_watch import Sign
@@ -37,18 +38,8 @@ TOTALS = OperatorName("totals")
 FIRST, SECOND = Attempt(1), Attempt(2)
 
 
-class HandClock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def make_metrics(clock: HandClock | None = None) -> PipelineMetrics:
-    clock = clock or HandClock()
+    clock = clock or HandClock(1000.0)
     return PipelineMetrics("shop", "0.1.0", elapsed=clock, kinds={ORDERS: "source", TOTALS: "aggregate"})
 
 
@@ -121,7 +112,7 @@ def fill(metrics: PipelineMetrics) -> None:
 
 
 def test_how_late_the_pipeline_is_in_seconds() -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = PipelineMetrics("shop", "0.1.0", elapsed=clock, now_ms=lambda: int(clock.now * 1000))
     part = TopicPartition("orders", 0)
     metrics.lags({part: (5, 4)})
@@ -292,7 +283,7 @@ def test_failed_checkpoints_transactions_and_restarts_are_counted() -> None:
 
 
 def test_the_oldest_transaction_grows_older_by_the_clock() -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     metrics.oldest_transaction(10.0)
     clock.now += 5
@@ -303,7 +294,7 @@ def test_the_oldest_transaction_grows_older_by_the_clock() -> None:
 
 def test_a_new_attempt_has_no_transaction_of_the_one_before() -> None:
     """Its recovery has ended them. The age grew until its slots ran, for as long as an executor was not to be had."""
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     metrics.attempt_started(Attempt(1))
     metrics.oldest_transaction(10.0)
@@ -322,7 +313,7 @@ def test_exactly_one_state_is_set() -> None:
 
 
 def test_rates_are_over_the_last_seconds() -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     for second in range(11):
         metrics.slot_report(FIRST, 0, SlotReport(records_in={ORDERS: 100 * second}, records_out={TOTALS: 10 * second}))
@@ -342,7 +333,7 @@ def test_the_rate_falls_to_zero_when_reports_stop() -> None:
 
 
 def test_the_snapshot_tells_the_last_checkpoint_and_its_age() -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     metrics.checkpoint_completed(completed(7, committable(7, 9)), {})
     clock.now += 2.5
@@ -418,7 +409,7 @@ def look(metrics: PipelineMetrics) -> tuple[int, float]:
 
 
 def test_X18_a_checkpoint_of_an_outage_is_not_fresh_and_the_age_grows_until_the_brokers_are_back() -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     for second in range(1, 11):  # a checkpoint and a look each second; from the 6th on no broker answers
         clock.now += 1
@@ -441,7 +432,7 @@ def test_X18_a_checkpoint_of_an_outage_is_not_fresh_and_the_age_grows_until_the_
 
 
 def test_X18_the_timestamp_goes_back_with_the_checkpoint() -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     metrics.checkpoint_completed(completed(1), {})
     assert value(metrics, "checkpoint_last_success_timestamp_seconds") == pytest.approx(500.25)
@@ -451,7 +442,7 @@ def test_X18_the_timestamp_goes_back_with_the_checkpoint() -> None:
 
 
 def test_X18_while_no_broker_answers_the_pipeline_waits_and_says_why_and_for_how_long() -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     metrics.state(PipelineState.RUNNING)
     metrics.degraded("readers are blocked")
@@ -477,7 +468,7 @@ def test_X18_while_no_broker_answers_the_pipeline_waits_and_says_why_and_for_how
 
 
 def test_X18_the_last_known_lag_stays_with_its_age() -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     assert (metrics.snapshot().lag_records, metrics.snapshot().lag_age_seconds) == (None, None)
     assert value(metrics, "source_lag_age_seconds") is None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.daemon.test_metrics import FIRST, ORDERS, SECOND, TOTALS, HandClock, value
+from tests.daemon.test_metrics import FIRST, ORDERS, SECOND, TOTALS, value
+from tests.support.clocks import HandClock
 from tests.task.topologies import plan_of, sink_node, source_node, totals_node, vertex
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.operator_accounts import derive_kinds, derive_total
@@ -15,7 +16,7 @@ KINDS = {ORDERS: "source", TOTALS: "aggregate"}
 
 
 def make_metrics(clock: HandClock | None = None) -> PipelineMetrics:
-    return PipelineMetrics("shop", "0.1.0", clock or HandClock(), KINDS)
+    return PipelineMetrics("shop", "0.1.0", clock or HandClock(1000.0), KINDS)
 
 
 def report(rows_in: int, rows_out: int = 0, filtered: int = 0, failed: int = 0, busy_ms: float = 0.0) -> SlotReport:
@@ -64,7 +65,7 @@ def test_counts_go_on_through_attempts_and_late_reports_add_nothing() -> None:
 
 
 def test_rates_and_the_busy_part_are_over_the_last_seconds_and_all_slots() -> None:
-    clock = HandClock()
+    clock = HandClock(1000.0)
     metrics = make_metrics(clock)
     for second in range(11):
         metrics.slot_report(FIRST, 0, report(100 * second, 10 * second, busy_ms=900.0 * second))
@@ -108,7 +109,7 @@ def early(count: int) -> SlotReport:
 
 
 def test_event_times_before_1971_are_counted_shown_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    metrics = PipelineMetrics("shop", "0.1.0", HandClock(), KINDS, remedies={ORDERS: "do this"})
+    metrics = PipelineMetrics("shop", "0.1.0", HandClock(1000.0), KINDS, remedies={ORDERS: "do this"})
     metrics.slot_report(FIRST, 0, early(0))
     (before, _) = metrics.snapshot().operators
     assert (before.before_1971, before.before_1971_remedy, caplog.messages) == (0, "", [])

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
+from tests.support.clocks import HandClock
 from tidegate.process.repeats import KEYS_MAX, Repeats
 
 
-class Clock:
-    """Seconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_thing_is_said_once_in_an_interval_and_then_counted() -> None:
-    clock = Clock()
+    clock = HandClock()
     repeats: Repeats[str] = Repeats(10, elapsed=clock)
     assert [repeats.may_say("a") for _ in range(4)] == [True, False, False, False]
     assert repeats.may_say("b")
@@ -29,13 +20,13 @@ def test_a_thing_is_said_once_in_an_interval_and_then_counted() -> None:
 
 
 def test_at_the_end_everything_is_told() -> None:
-    repeats: Repeats[str] = Repeats(10, at_once=2, elapsed=Clock())
+    repeats: Repeats[str] = Repeats(10, at_once=2, elapsed=HandClock())
     assert [repeats.may_say("a") for _ in range(3)] == [True, True, False]
     assert repeats.overdue(everything=True) == [("a", 1, 0.0)]
 
 
 def test_only_so_many_things_are_remembered() -> None:
-    repeats: Repeats[int] = Repeats(10, elapsed=Clock())
+    repeats: Repeats[int] = Repeats(10, elapsed=HandClock())
     assert all(repeats.may_say(number) for number in range(KEYS_MAX + 1))
     assert len(repeats._said) == KEYS_MAX
     assert not repeats.may_say(KEYS_MAX)

@@ -11,8 +11,8 @@ import confluent_kafka as ck
 import polars as pl
 
 from tests.operators.driven import Collected
+from tests.support.clocks import SetClock
 from tests.waiting import wait_until
-from tidegate.clock import SystemClock
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, TIMESTAMP
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure
@@ -152,15 +152,6 @@ class ScriptedClient:
         if self.away:
             raise _AWAY
         return SimpleNamespace(topics={topic: SimpleNamespace(error=None, partitions=range(10))})
-
-
-class SetClock(SystemClock):
-    """Moves when the test moves it."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 class ScriptedTools(SourceTools):

@@ -10,8 +10,8 @@ import confluent_kafka as ck
 import polars as pl
 import pytest
 
+from tests.support.clocks import SetClock
 from tests.waiting import wait_until
-from tidegate.clock import SystemClock
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import STRING
 from tidegate.formats.contract import Columns, Decoded, Encoder, Format, Messages, WaitingForSchema
@@ -106,15 +106,6 @@ class Feed:
         if not taken:
             self.empty.wait(timeout)
         return taken
-
-
-class SetClock(SystemClock):
-    """Does not move."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 class Tools(SourceTools):

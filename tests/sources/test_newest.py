@@ -7,20 +7,12 @@ from collections.abc import Hashable
 import confluent_kafka as ck
 import pytest
 
+from tests.support.clocks import HandClock
 from tidegate.ids import TopicPartition
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.newest import LOOK_S, NewestRecords
 
 PARTS: dict[Hashable, TopicPartition] = {number: TopicPartition("in", number) for number in range(2)}
-
-
-class Clock:
-    """Moved by the test."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def message(partition: int, offset: int, at_ms: int | None) -> ck.Message:
@@ -34,13 +26,13 @@ def look(newest: NewestRecords, *messages: ck.Message) -> None:
 
 
 def test_the_last_record_of_each_partition_of_a_batch_counts() -> None:
-    newest = NewestRecords(Clock())
+    newest = NewestRecords(HandClock())
     look(newest, message(0, 7, 100), message(1, 3, 50), message(0, 8, 101), message(1, 4, 51))
     assert newest.found == {PARTS[0]: (8, 101), PARTS[1]: (4, 51)}
 
 
 def test_a_partition_is_looked_at_once_a_second() -> None:
-    clock = Clock()
+    clock = HandClock()
     newest = NewestRecords(clock)
     look(newest, message(0, 7, 100))
     clock.now = LOOK_S / 2
@@ -53,6 +45,6 @@ def test_a_partition_is_looked_at_once_a_second() -> None:
 
 @pytest.mark.parametrize("at_ms", [None, -1])
 def test_a_record_without_a_timestamp_says_nothing(at_ms: int | None) -> None:
-    newest = NewestRecords(Clock())
+    newest = NewestRecords(HandClock())
     look(newest, message(0, 7, at_ms))
     assert newest.found == {}

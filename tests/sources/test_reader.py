@@ -15,8 +15,8 @@ import pytest
 
 from tests.sources.kafka_topics import NEW, source_operator
 from tests.sources.scripted import P0, ScriptedClient, ScriptedTools
+from tests.support.clocks import SetClock
 from tests.waiting import PATIENCE_S, wait_until
-from tidegate.clock import SystemClock
 from tidegate.ids import TopicPartition
 from tidegate.kafka.diagnosis import Obstacle
 from tidegate.kafka.tls import RENEWAL_S
@@ -65,15 +65,6 @@ def test_X15_records_are_handed_over_up_to_a_size_but_one_at_least() -> None:
         first, rest = rest.split(3, bytes_max=10)
         parts.append((first.records.sizes, first.size_bytes, first.ends))
     assert parts == [([1, 2], 3, {}), ([30], 30, {}), ([4], 4, end)]
-
-
-class SetClock(SystemClock):
-    """Does not move."""
-
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from __future__ import annotations
 import confluent_kafka as ck
 import pytest
 
-from tests.sources.scripted import P0, P1, SetClock
+from tests.sources.scripted import P0, P1
+from tests.support.clocks import SetClock
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.fetching import NO_OFFSET
 from tidegate.sources.repeated import AGAIN_SECONDS, LASTING_SECONDS, RepeatedErrors

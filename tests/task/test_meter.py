@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.clocks import HandClock
 from tests.task.fakes import FakeSource
 from tests.task.rig import Rig, RigSlot
 from tests.task.topologies import KEYED, edge, plan_of, sink_node, source_node, vertex
@@ -24,16 +25,6 @@ KEEP = FilterOperator(OperatorName("keep"), parse_expression("10 / n > 2", dict(
 SUM = AggregateCall("sum", Column("n", BIGINT), BIGINT)
 TOTAL = AggregateOperator(OperatorName("total"), ("k",), (("n", SUM),), "latest", KEYED, BadRecordPolicy.FAIL)
 SLOT = Slot(128, choose_backend("memory", retained=1))
-
-
-class HandClock:
-    """Moves when a test says so."""
-
-    def __init__(self) -> None:
-        self.ms = 0.0
-
-    def __call__(self) -> float:
-        return self.ms
 
 
 @pytest.fixture
@@ -134,12 +125,12 @@ def test_a_piece_of_time_belongs_to_whose_work_ends_it_and_the_time_between_two_
     clock = HandClock()
     meter = Meter([Rest.FOLDED, Rest.FOLDED], clock)
     for _ in range(2):
-        clock.ms += 1000
+        clock.now += 1000
         meter.begin()
-        clock.ms += 10
+        clock.now += 10
         meter.gave(0, 4)
-        clock.ms += 200
+        clock.now += 200
         meter.took(1, 4)
-        clock.ms += 1
+        clock.now += 1
         meter.took(0, 5)
     assert meter.counts == [OperatorCounts(rows_in=10, rows_out=8, busy_ms=22), OperatorCounts(rows_in=8, busy_ms=400)]

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.coordinator.values import ATTEMPT, SOURCE, SUBTASKS, TOTALS, ack, running
+from tests.support.clocks import HandClock
 from tests.waiting import PATIENCE_S
 from tidegate.coordinator.events import AckReceived, DeclineReceived, Event, SubtaskRunning, TriggerRequested
 from tidegate.coordinator.history import FailureRecord, FollowedBy
@@ -47,19 +48,9 @@ print(json.dumps(took))
 """
 
 
-class Clock:
-    """Monotonic seconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
@@ -68,7 +59,7 @@ def metrics() -> PipelineMetrics:
 
 
 @pytest.fixture
-def server(metrics: PipelineMetrics, clock: Clock) -> Iterator[HttpServer]:
+def server(metrics: PipelineMetrics, clock: HandClock) -> Iterator[HttpServer]:
     server = HttpServer("127.0.0.1", 0, metrics, beat_limit_s=10, elapsed=clock)
     server.start()
     yield server
@@ -85,7 +76,7 @@ def get(server: HttpServer, path: str, accept: str = "*/*") -> tuple[int, str, s
             return error.code, error.headers["Content-Type"], error.read().decode()
 
 
-def test_liveness_holds_while_the_daemon_beats(server: HttpServer, clock: Clock) -> None:
+def test_liveness_holds_while_the_daemon_beats(server: HttpServer, clock: HandClock) -> None:
     clock.now = 9.0
     assert get(server, "/livez")[0] == 200
     clock.now = 30.0

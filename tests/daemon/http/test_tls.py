@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from tests.coordinator.values import IDENTITY, ME, completed, handle
 from tests.daemon.http.orders import ORDER, TOKEN, Daemon, ending_once_looked_at
 from tests.support.certificates import Authority, Identity
+from tests.support.clocks import HandClock
 from tests.waiting import wait_until
 from tidegate.cli.main import run_command
 from tidegate.cli.orders import DaemonGone, DaemonUnreachable
@@ -58,20 +59,13 @@ def settings(authority: Authority, identities: dict[str, Identity]) -> HttpTlsSe
     )
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def server(daemon: Daemon, settings: HttpTlsSettings, clock: Clock) -> Iterator[HttpServer]:
+def server(daemon: Daemon, settings: HttpTlsSettings, clock: HandClock) -> Iterator[HttpServer]:
     server = HttpServer("127.0.0.1", 0, PipelineMetrics("shop", "0.1.0"), elapsed=clock, tls=settings)
     server.start()
     server.commands.serve(daemon, daemon.loop, TOKEN)
@@ -178,7 +172,7 @@ def test_plain_http_on_a_tls_port_gets_no_answer(server: HttpServer, authority: 
 
 
 def test_a_replaced_certificate_is_shown_to_new_connections_and_a_broken_one_is_not(
-    authority: Authority, identities: dict[str, Identity], tmp_path: Path, clock: Clock
+    authority: Authority, identities: dict[str, Identity], tmp_path: Path, clock: HandClock
 ) -> None:
     files = {name: tmp_path / f"{name}.pem" for name in ("certificate", "key")}
 
