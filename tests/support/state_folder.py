@@ -12,7 +12,7 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.savepoint import FORMAT_VERSION, METADATA, Savepoint, encode_metadata
 from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
-from tidegate.datatypes import BIGINT, DOUBLE, STRING, TIMESTAMP, DataType, decimal_of, map_of
+from tidegate.datatypes import BIGINT, BINARY, DOUBLE, STRING, TIMESTAMP, DataType, decimal_of, map_of
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, StateName
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.snapshot import encode_snapshot
@@ -28,6 +28,8 @@ VALUES: Final = (
     StateField("place", PLACE),
     StateField("m", map_of(STRING, decimal_of(5, 2))),
     StateField("a.sum", DOUBLE),
+    StateField("a.error", DOUBLE, nullable=False),
+    StateField("a.rest", BINARY),
     StateField("a.count", BIGINT, nullable=False),
 )
 PATH_OPTIONS: Final = {"step": "sums"}
@@ -37,9 +39,23 @@ SCHEMA: Final = (
 )
 _AT: Final = 1_767_323_045_000_006
 _HELD: Final[tuple[tuple[int, str, tuple[Any, ...]], ...]] = (
-    (0, "a", (Decimal("1.50"), _AT, (1, None), ("rome", (0, None)), (("x", Decimal("1.50")), ("y", None)), 1.0, 2)),
-    (3, "b", (None, None, None, None, None, None, 0)),
-    (7, "c", (Decimal("0.00"), _AT, (), (None, None), (), 0.25, 1)),
+    (
+        0,
+        "a",
+        (
+            Decimal("1.50"),
+            _AT,
+            (1, None),
+            ("rome", (0, None)),
+            (("x", Decimal("1.50")), ("y", None)),
+            1.0,
+            0.0,
+            None,
+            2,
+        ),
+    ),
+    (3, "b", (None, None, None, None, None, None, 0.0, None, 0)),
+    (7, "c", (Decimal("0.00"), _AT, (), (None, None), (), 0.25, 0.0, None, 1)),
 )
 ROWS: Final[tuple[tuple[Any, ...], ...]] = (
     (

@@ -20,8 +20,11 @@ from tidegate.coordinator.stored_state import read_state
 from tidegate.coordinator.types import StateHandle
 from tidegate.coordinator.upgrade import Outcome
 from tidegate.coordinator.upgrade_decision import decide_upgrade
-from tidegate.datatypes import BIGINT, STRING
+from tidegate.datatypes import BIGINT, DOUBLE, STRING
+from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, SlotIndex, StateName
+from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
@@ -123,6 +126,16 @@ class Broken(LocalStorage):
 def test_what_is_reported_is_why_it_failed_and_not_that_it_could_not_be_removed(plan: Plan, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no space left"):
         write(plan, Broken(str(tmp_path / "made")), StepRows("sums", sums(2)))
+
+
+def test_a_sum_of_doubles_is_made_of_its_result_alone() -> None:
+    call = AggregateCall("sum", Column("x", DOUBLE), DOUBLE)
+    output = (("k", STRING), ("net", DOUBLE))
+    spec = AggregateOperator(OperatorName("t"), ("k",), (("net", call),), "each", output, BadRecordPolicy.FAIL)
+    (declaration,) = spec.states(8)
+    rows = StateRows(declaration, "step 't'")
+    [(_, entries)] = rows.entries(rows.read(pl.DataFrame({"k": ["a"], "net": [0.5]})))
+    assert entries == [(("a",), (0.5, 0.0, None))]
 
 
 def test_a_word_that_the_file_still_has_does_not_throw_the_rows_away(tmp_path: Path) -> None:

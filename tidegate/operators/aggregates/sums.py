@@ -188,14 +188,16 @@ class WholeSum(_MergedSum):
         return WordSum(self.columns[: self.width])
 
     def _moved(self, accumulator: Value, units: int, count: int) -> Value:
-        low = accumulator[0]
-        if low is None:
-            words = split_words(units, self.width)
-        elif -_HALF <= low + units < _HALF:
-            words = (low + units, *accumulator[1 : self.width])
+        moved = list(accumulator)
+        low = moved[0]
+        if low is not None and -_HALF <= low + units < _HALF:
+            moved[0] = low + units
         else:
-            words = add_words(accumulator[: self.width], split_words(units, self.width))
-        return (*words, accumulator[self.width] + count) if self.counted else words
+            words = split_words(units, self.width)
+            moved[: self.width] = words if low is None else add_words(moved[: self.width], words)
+        if self.counted:
+            moved[-1] += count
+        return tuple(moved)
 
     @override
     def add(self, accumulator: Value, value: Any) -> Value:
