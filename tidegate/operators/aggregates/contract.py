@@ -3,8 +3,8 @@
 An *accumulator* is a tuple of plain values, one per field, as a state keeps it: dates are days, timestamps microseconds
 since 1970, arrays tuples. It is never changed in place.
 
-An aggregate needs `fields`, `add`, `merge` and `result`. It works then in running totals, windows and sessions. With
-`retract` it works over changes as well. Everything else has a default, which families override for speed: `run` moves
+An aggregate needs `fields`, `add` and `result`, which is enough for running totals. With `merge` it works in windows
+and sessions, with `retract` over changes. Everything else has a default, which families override for speed: `run` moves
 the totals of a batch, and `from_rows`, `from_parts` and `pack` reduce a frame with Polars.
 
 The plan declares states by the fields, so no module beside this one imports Polars at its top.

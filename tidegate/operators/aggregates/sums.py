@@ -93,13 +93,6 @@ class CheckedSum(_Sum):
         return (total, *(count + 1 for count in accumulator[1:]))
 
     @override
-    def merge(self, left: Value, right: Value) -> Value:
-        if left[0] is None or right[0] is None:
-            return left if right[0] is None else right
-        with localcontext(EXACT):
-            return tuple(one + other for one, other in zip(left, right, strict=True))
-
-    @override
     def result(self, accumulator: Value) -> Any:
         (found,) = self.results([accumulator])
         return found
