@@ -137,21 +137,21 @@ class RecordSettings(Settings):
     """What a record given and a record expected have in common. What is not in `given` was not written."""
 
     key: Annotated[KeyText, Field(description="Text of the key; null: none.")] = None
-    key_base64: Annotated[Base64 | None, Field(description="Bytes of the key, for what is no text.")] = None
+    key_base64: Annotated[Base64 | None, Field(description="Bytes of the key, if it is not text.")] = None
     value: Annotated[
         PlainValue, Field(description="The value as YAML, in the format of source or sink; null: a tombstone.")
     ] = None
-    value_base64: Annotated[Base64 | None, Field(description="The value's bytes, for what is no text.")] = None
+    value_base64: Annotated[Base64 | None, Field(description="The value's bytes, if it is not text.")] = None
     headers: Annotated[
         RecordHeaders | None,
         Field(
-            description='Pairs of name and text, in order: [[source, "web"]]; null is a header with a NULL value, '
-            "{base64: AAEC} one that is no text."
+            description='Pairs of name and text, in order: [[source, "web"]]; null is a header with a NULL '
+            "value, {base64: AAEC} one that is not text."
         ),
     ] = None
     timestamp: Annotated[
         Moment | None,
-        Field(description="Of the record; of one given what the clock shows by default. null: it has none."),
+        Field(description="Timestamp of the record; for input, by default the time of the clock. null: it has none."),
     ] = None
 
     @property
@@ -169,15 +169,18 @@ class GivenSettings(RecordSettings):
         Field(description="The value's bytes as text, whatever the format: for records that cannot be read."),
     ] = None
     partition: Annotated[int, integer(0, PARTITION_MAX), Field(description="Partition of the record.")] = 0
-    topic: Annotated[Topic | None, Field(description="Topic of the record, of a source with several.")] = None
+    topic: Annotated[Topic | None, Field(description="Topic of the record, for a source with several.")] = None
     watermark: Annotated[
         Moment | None,
-        Field(description="The watermark of all partitions of the source comes to this time, unless it is past it."),
+        Field(
+            description="Moves the watermark of all partitions of the source to this time, unless it is already "
+            "past it."
+        ),
     ] = None
     advance_ms: Annotated[
         int | None,
         duration("1ms", "366d"),
-        Field(alias="advance", description="So much time passes before what follows in this list."),
+        Field(alias="advance", description="Moves the clock by this much before the rest of this list."),
     ] = None
 
     @property
@@ -193,9 +196,9 @@ class ExpectedSettings(RecordSettings):
     partition: Annotated[
         int | None,
         integer(0, PARTITION_MAX),
-        Field(description="Partition that the record is sent to; of a sink with `partition`."),
+        Field(description="Partition that the record is sent to, for a sink with `partition`."),
     ] = None
-    topic: Annotated[Topic | None, Field(description="Topic of the record, of a sink that chooses it.")] = None
+    topic: Annotated[Topic | None, Field(description="Topic of the record, for a sink that chooses it.")] = None
 
 
 class ExpectedSet(Settings):
@@ -205,7 +208,7 @@ class ExpectedSet(Settings):
 
     set_: Annotated[
         list[ExpectedSettings],
-        Field(alias="set", description="The records, in any order; each as often as it is here."),
+        Field(alias="set", description="The records, in any order; each as often as it is listed."),
     ]
 
 
@@ -230,32 +233,32 @@ class CaseSettings(Settings):
     name: Annotated[
         str,
         Check(lambda value: require_text(value, "a name"), {"type": "string"}),
-        Field(description="What it shows, in words; each has another."),
+        Field(description="What the case shows, in words; names are unique."),
     ]
     now: Annotated[Moment | None, Field(description=f"What the clock shows at the beginning, by default {NOW}.")] = None
     parallelism: Annotated[
         int,
         integer(1, 16),
-        Field(description="Slots that the case runs with; records may arrive in another order then."),
+        Field(description="Number of slots for the case; with several, records may arrive in another order."),
     ] = 1
     given: Annotated[
-        dict[StepName, list[GivenSettings]], Field(description="By source: records, and time between them.")
+        dict[StepName, list[GivenSettings]], Field(description="For each source: records, and time between them.")
     ] = {}
     expect: Annotated[
         dict[StepName, Expected],
-        Field(description="By sink: the records that it writes, in order for each key, or {set: [...]}."),
+        Field(description="For each sink: the records that it writes, in order for each key, or {set: [...]}."),
     ] = {}
     bad_records: Annotated[
-        Counts, Field(description="Records that are skipped, in all or by kind; other cases skip none.")
+        Counts, Field(description="Number of records that are skipped, in total or by kind; by default none may be.")
     ] = 0
     late: Annotated[
         Counts | None,
-        Field(description="Records that come too late, in all or by step; by default it is not compared."),
+        Field(description="Number of late records, in total or by step; by default they are not compared."),
     ] = None
     fails: Annotated[
         str | None,
         Check(lambda value: require_text(value, "a part of the message"), {"type": "string"}),
-        Field(description="The pipeline stops, with a message that has this text in it."),
+        Field(description="The pipeline stops with a message that contains this text."),
     ] = None
 
     @property

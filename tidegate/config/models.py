@@ -61,7 +61,7 @@ class CheckpointSettings(Settings):
     """Checkpoints: how often, how safe, where."""
 
     directory: Annotated[
-        Directory, Field(description="Where checkpoints and the journal are kept; shared by daemon and executors.")
+        Directory, Field(description="Where checkpoints and the journal are stored; shared by daemon and executors.")
     ]
     interval_ms: Annotated[
         int,
@@ -69,7 +69,7 @@ class CheckpointSettings(Settings):
         Field(alias="interval", description="Time between checkpoints. Output becomes visible once per interval."),
     ] = 1000
     mode: Annotated[
-        str, choice("exactly-once", "at-least-once"), Field(description="What readers of the sinks may rely on.")
+        str, choice("exactly-once", "at-least-once"), Field(description="Guarantee for readers of the sinks.")
     ] = "exactly-once"
     unaligned: Annotated[
         UnalignedWord,
@@ -79,7 +79,7 @@ class CheckpointSettings(Settings):
         ),
     ] = Unaligned()
     timeout_ms: Annotated[
-        int, duration("1s", "24h"), Field(alias="timeout", description="A checkpoint that takes longer is given up.")
+        int, duration("1s", "24h"), Field(alias="timeout", description="A checkpoint that takes longer fails.")
     ] = 600_000
     min_pause_ms: Annotated[
         int,
@@ -93,15 +93,16 @@ class CheckpointSettings(Settings):
     tolerable_failures: Annotated[
         int,
         integer(0, 1000),
-        Field(description="Failed checkpoints in a row that are accepted; one more restarts the attempt."),
+        Field(description="Number of failed checkpoints in a row that are tolerated; one more restarts the attempt."),
     ] = 3
     transaction_timeout_ms: Annotated[
         int,
         duration("1s", "24h"),
         Field(
             alias="transaction_timeout",
-            description="After this the broker aborts an open transaction; at most its `transaction.max.timeout.ms`, "
-            "and more than `timeout`, `restart.max` and the longer of `interval` and `min_pause` together.",
+            description="After this time the broker aborts an open transaction. At most its "
+            "`transaction.max.timeout.ms`, and more than `timeout`, `restart.max` and the longer of `interval` "
+            "and `min_pause` together.",
         ),
     ] = 900_000
 
@@ -119,8 +120,8 @@ class SavepointSettings(Settings):
     roots: Annotated[
         Directories,
         Field(
-            description="Directories below which `tidegate savepoint FILE DIRECTORY` may write, besides the checkpoint "
-            "directory."
+            description="Directories below which `tidegate savepoint FILE DIRECTORY` may write, in addition to "
+            "the checkpoint directory."
         ),
     ] = ()
 
@@ -133,18 +134,19 @@ class StateSettings(Settings):
         str,
         choice("memory", "rocksdb"),
         Field(
-            description="Where a slot keeps keyed state: in `memory`, or by `rocksdb` in the executor's temporary "
-            "directory (`TMPDIR`), for state that is larger than memory (up to 128 MiB of it for each state of a step "
-            "and slot: `tidegate docs deploy`). Checkpoints are the same for both: change it at any restart."
+            description="Where a slot keeps keyed state: in `memory`, or with `rocksdb` in the executor's "
+            "temporary directory (`TMPDIR`), for state that is larger than memory (up to 128 MiB of it for each "
+            "state of a step and slot: `tidegate docs deploy`). Checkpoints are the same for both, so it may "
+            "change at any restart."
         ),
     ] = "memory"
     local_copies: Annotated[
         str,
         choice("auto", "always", "never"),
         Field(
-            description="Whether slots keep copies of the state files that they upload, in the executor's temporary "
-            "directory (`TMPDIR`), so that a restart on the same machine need not fetch them; `auto`: when "
-            "`checkpoints.directory` is an object store."
+            description="Whether slots keep copies of the state files that they upload, in the executor's "
+            "temporary directory (`TMPDIR`), so that a restart on the same machine need not download them; "
+            "`auto`: if `checkpoints.directory` is an object store."
         ),
     ] = "auto"
     local_copies_max_bytes: Annotated[
@@ -152,8 +154,8 @@ class StateSettings(Settings):
         size("1MiB", "100TiB"),
         Field(
             alias="local_copies_max",
-            description="Of all copies on one machine together. There should be room for the state twice: as it is "
-            "restored, and as the first checkpoint after that. A tenth of the disk always stays free.",
+            description="Limit for all copies on one machine together. Plan for twice the size of the state: as "
+            "it is restored, and as the first checkpoint after that. A tenth of the disk always stays free.",
         ),
     ] = 1 << 30
 
@@ -179,8 +181,8 @@ class RuntimeSettings(Settings):
         str,
         choice("auto", "always", "never"),
         Field(
-            description="Whether traffic between daemon, slots and Spark is encrypted; `auto`: when it leaves "
-            "the machine."
+            description="Whether traffic between daemon, slots and Spark is encrypted; `auto`: if it leaves the "
+            "machine."
         ),
     ] = "auto"
 
@@ -225,9 +227,9 @@ class SourceSettings(TopicsSettings):
             "also `{file: ...}` or `{registry: ...}`.",
         ),
     ] = None
-    metadata: Annotated[MetadataSettings, Field(description="Columns for what a record has besides its value.")] = (
-        MetadataSettings()
-    )
+    metadata: Annotated[
+        MetadataSettings, Field(description="Columns for the parts of a record other than its value.")
+    ] = MetadataSettings()
     key_format: Annotated[
         str | None,
         choice(*KEY_FORMATS),
@@ -239,66 +241,67 @@ class SourceSettings(TopicsSettings):
     key_schema: Annotated[
         KeySchema | None,
         Field(
-            description="Type of a `json` or `avro` key, for instance `bigint`, or its fields: `{id: bigint, region: "
-            "string}`. Of an `avro` key also `{file: ...}` or `{registry: ...}`, as `schema` of a source."
+            description="Type of a `json` or `avro` key, for instance `bigint`, or its fields: `{id: bigint, "
+            "region: string}`. For an `avro` key also `{file: ...}` or `{registry: ...}`, as in `schema` of a "
+            "source."
         ),
     ] = None
     on_null: Annotated[
         str | None,
         choice("bad", "skip", "tombstone"),
         Field(
-            description="A record without value: `bad` is a bad record (the default), `skip` leaves it out (it counts "
-            "as filtered), `tombstone` makes a row of it whose columns of the schema are all NULL, and gives every row "
-            "the column `_deleted boolean`. Not for raw, where `value` is NULL; of debezium and debezium-avro `skip` "
-            "is the default, and there is no `tombstone`."
+            description="A record without value: `bad` is a bad record (the default), `skip` leaves it out (it "
+            "counts as filtered), `tombstone` makes it a row whose columns of the schema are all NULL, and gives "
+            "every row the column `_deleted boolean`. Not for raw, where `value` is NULL. For debezium and "
+            "debezium-avro `skip` is the default, and there is no `tombstone`."
         ),
     ] = None
     schema_id: Annotated[
         SchemaId,
         Field(
-            description="Where a record says which schema it was written with, for formats with schemas: the id in "
-            "front of its value (`prefix`); the id or GUID in its header `__value_schema_id`, and in front of the "
-            "value where it has no such header (`header`); or nowhere (`none`). Of `avro` keys, too, whose header is "
-            "`__key_schema_id`. Not every registry knows GUIDs; Confluent's does."
+            description="Where a record has the id of its schema, for formats with schemas: in front of its "
+            "value (`prefix`); the id or GUID in its header `__value_schema_id`, and in front of the value if it "
+            "has no such header (`header`); or nowhere (`none`). Also for `avro` keys, whose header is "
+            "`__key_schema_id`. Not every registry supports GUIDs; Confluent's does."
         ),
     ] = "prefix"
     unknown_fields: Annotated[
         UnknownWord,
         Field(
-            description="Fields that `schema` does not name: `skip` them; of json and protobuf `fail` (the record is "
-            "bad); or, of json, `{keep: rest}`: the column `rest`, a map of strings, has those at the top of the "
-            "record."
+            description="Fields that `schema` does not name: `skip` them; for json and protobuf `fail` (the "
+            "record is bad); or, for json, `{keep: rest}`: the column `rest`, a map of strings, holds those at "
+            "the top level of the record."
         ),
     ] = Unknown()
     written_as: Annotated[
         WrittenAsSettings,
-        Field(description="How values were written that look alike: of debezium, and timestamps of debezium-avro."),
+        Field(description="How ambiguous values were written: for debezium, and timestamps for debezium-avro."),
     ] = WrittenAsSettings()
     event_time: Annotated[
         ExpressionText | None,
         Field(
             description="When the event of a record happened: a column of the source, or an expression over its "
-            "columns such as `timestamp_seconds(at)`. It gives a timestamp, or a bigint in ms since 1970. A record for "
-            "which it is NULL, cannot be computed, or is outside the years 1 to 9999 is a bad record. By default the "
-            "Kafka timestamp, where a step needs event time; then a record without one is bad."
+            "columns such as `timestamp_seconds(at)`, that gives a timestamp, or a bigint in ms since 1970. A "
+            "record for which it is NULL, cannot be computed, or is outside the years 1 to 9999 is a bad record. "
+            "By default the Kafka timestamp, if a step needs event time; then a record without one is bad."
         ),
     ] = None
-    watermark: Annotated[
-        WatermarkSettings, Field(description="How event time advances; used where a step needs it.")
-    ] = WatermarkSettings()
+    watermark: Annotated[WatermarkSettings, Field(description="How event time advances; used if a step needs it.")] = (
+        WatermarkSettings()
+    )
     start: Annotated[
         Start,
         Field(
-            description="Where to begin without a checkpoint: earliest, latest, a timestamp, or, of one topic, "
+            description="Where to start without a checkpoint: earliest, latest, a timestamp, or, for one topic, "
             "{partition: offset}."
         ),
     ] = "earliest"
     until: Annotated[
         Until,
         Field(
-            description="Where to stop: never, latest (the ends seen at start), a timestamp. The ends are fixed when "
-            "the read begins, and a stop before them does not move them; another `until` counts once all bounded "
-            "sources have reached theirs, `never` at once."
+            description="Where to stop: never, latest (the ends at the start), a timestamp. The ends are fixed "
+            "when the read starts, and a stop before them does not move them. Another `until` applies once all "
+            "bounded sources have reached theirs; `never` applies immediately."
         ),
     ] = "never"
     bad_records: Annotated[
@@ -314,13 +317,15 @@ class SourceSettings(TopicsSettings):
         str,
         choice(ON_LOST_STOP, ON_LOST_CONTINUE),
         Field(
-            description="When retention has removed records before they were read: `stop` the pipeline with the lost "
-            "offsets, or `continue` at the first offset that is there. Then the lost range is in the journal, the log "
-            "(as an error) and `tidegate_lost_input_records_total`. A topic that was created again, or cut off at its "
-            "end, always stops it."
+            description="If retention has removed records before they were read: `stop` the pipeline with the "
+            "lost offsets, or `continue` at the first offset that exists. In the latter case the lost range is "
+            "in the journal, the log (as an error) and `tidegate_lost_input_records_total`. A topic that was "
+            "created again, or truncated at its end, always stops it."
         ),
     ] = ON_LOST_STOP
-    kafka: Annotated[Properties, Field(description="librdkafka properties of this source, over those of `kafka`.")] = {}
+    kafka: Annotated[
+        Properties, Field(description="librdkafka properties of this source, overriding those of `kafka`.")
+    ] = {}
 
 
 class BaseStepSettings(Settings):
@@ -338,8 +343,8 @@ class BaseStepSettings(Settings):
         Names | None,
         Field(
             alias="from",
-            description="Source or step to read; a list reads all of them (same columns). Every step needs it "
-            "that does not name its inputs by other keys.",
+            description="Source or step to read; a list reads all of them (same columns). Required for every "
+            "step that does not name its inputs by other keys.",
         ),
     ] = None
     was: StepWas = None
@@ -379,8 +384,8 @@ class SinkSettings(Settings):
     topic: Annotated[
         SinkTopic,
         Field(
-            description="The topic to write; or `{expression: ..., allow: [...]}`: the topic of each record, out of a "
-            "list."
+            description="The topic to write; or `{expression: ..., allow: [...]}`: the topic of each record, "
+            "from a list."
         ),
     ]
     format: Annotated[
@@ -390,50 +395,53 @@ class SinkSettings(Settings):
     ] = DEFAULT
     key: Annotated[
         Column | None,
-        Field(description="Column whose text is the record key; a raw sink takes the column `key` if there is one."),
+        Field(description="Column whose text is the record key; a raw sink uses the column `key` if there is one."),
     ] = None
     key_format: Annotated[
         str | None,
         choice(*KEY_FORMATS),
         Field(
-            description="How the key is written: `string` (the default: its text; binary as it is), `json` and `avro` "
-            "(any column without floating point numbers and maps) or `raw` (a binary column as it is)."
+            description="How the key is written: `string` (the default: its text; binary as it is), `json` and "
+            "`avro` (any column without floating-point numbers and maps) or `raw` (a binary column as it is)."
         ),
     ] = None
     key_schema: Annotated[
         WrittenSchema | None,
         Field(
-            description="What an `avro` key is written with, as `schema`; by default made of the column and "
-            "registered as `<topic>-key`."
+            description="Schema that an `avro` key is written with, as `schema`; by default derived from the "
+            "column and registered as `<topic>-key`."
         ),
     ] = None
-    headers: Annotated[HeaderSettings | None, Field(description="Headers of the records; none without it.")] = None
+    headers: Annotated[HeaderSettings | None, Field(description="Headers of the records; none by default.")] = None
     partition: Annotated[
         Column | None,
         Field(
-            description="Column with the number of the partition that a record goes to, a whole number; one that the "
-            "topic does not have makes a bad record. NULL, and every record without this, goes by its key."
+            description="Column with the number of the partition that a record goes to, an integer; a partition "
+            "that the topic does not have makes a bad record. With NULL, and without this setting, the key "
+            "decides."
         ),
     ] = None
     on_null: Annotated[
-        TombstoneSettings | None, Field(description="Rows that are written as tombstones; none without it.")
+        TombstoneSettings | None, Field(description="Rows that are written as tombstones; none by default.")
     ] = None
     timestamp: Annotated[
         Column | None,
         Field(
-            description="Column that is the record's timestamp: timestamp, or bigint in ms since 1970. The broker "
-            "deletes records that are older than the topic's `retention.ms` soon after they were written. NULL is the "
-            "time of writing. Kafka stores nothing up to 1970-01-01T00:00:00Z itself, and a topic nothing beyond its "
-            "`message.timestamp.before.max.ms` and `.after.max.ms` (an hour ahead by default): such a record is a bad "
-            "record (`bad_records` of its source)."
+            description="Column that is the record's timestamp: timestamp, or bigint in ms since 1970. NULL is "
+            "the time of writing. The broker soon deletes records that are older than the topic's "
+            "`retention.ms`. Kafka stores no timestamp up to 1970-01-01T00:00:00Z itself, and a topic none "
+            "outside its `message.timestamp.before.max.ms` and `.after.max.ms` (an hour ahead by default): such "
+            "a record is a bad record (`bad_records` of its source)."
         ),
     ] = None
     schema_: Annotated[
         WrittenSchema | None,
-        Field(alias="schema", description="What records are written with, for formats with schemas."),
+        Field(alias="schema", description="Schema that records are written with, for formats with schemas."),
     ] = None
     schema_id: WrittenSchemaId = "prefix"
-    kafka: Annotated[Properties, Field(description="librdkafka properties of this sink, over those of `kafka`.")] = {}
+    kafka: Annotated[
+        Properties, Field(description="librdkafka properties of this sink, overriding those of `kafka`.")
+    ] = {}
 
     @property
     def all_topics(self) -> tuple[str, ...]:
@@ -448,26 +456,35 @@ class PipelineSettings(Settings):
     INSIDE: ClassVar[Mapping[str, str]] = TOP_WORDS
     version: Annotated[int, integer(1, 1), Field(description="Version of the file format.")]
     name: Annotated[
-        PipelineName, Field(description="In metrics, consumer group, transactional ids and state; never change it.")
+        PipelineName,
+        Field(
+            description="Name of the pipeline in metrics, consumer group, transactional ids and state; never change it."
+        ),
     ]
-    strict: Annotated[
-        Flag, Field(description="Refuse a start for everything that `tidegate doctor` calls a problem.")
-    ] = False
+    strict: Annotated[Flag, Field(description="Refuse a start for every problem that `tidegate doctor` reports.")] = (
+        False
+    )
     kafka: Annotated[
-        Properties, Field(description="librdkafka properties of every source and sink; `bootstrap.servers` is needed.")
+        Properties,
+        Field(description="librdkafka properties of every source and sink; `bootstrap.servers` is required."),
     ]
     spark: Annotated[Properties, Field(description="Spark properties; `master` is local[parallelism] by default.")] = {}
     parallelism: Annotated[
-        int, integer(1, 1024), Field(description="Slots: Spark tasks that run the whole graph each.")
+        int, integer(1, 1024), Field(description="Number of slots: Spark tasks, each of which runs the whole graph.")
     ] = 1
     max_parallelism: Annotated[
-        int, integer(1, 32768), Field(description="Key groups; fixed for the life of the state.")
+        int, integer(1, 32768), Field(description="Number of key groups; fixed for the life of the state.")
     ] = 128
-    checkpoints: Annotated[CheckpointSettings, Field(description="How often, how safe, where.")]
-    savepoints: Annotated[SavepointSettings, Field(description="Where they may be written.")] = SavepointSettings()
+    checkpoints: Annotated[
+        CheckpointSettings,
+        Field(description="When checkpoints are taken, what they guarantee, and where they are stored."),
+    ]
+    savepoints: Annotated[SavepointSettings, Field(description="Where savepoints may be written.")] = (
+        SavepointSettings()
+    )
     state: Annotated[StateSettings, Field(description="Keyed state.")] = StateSettings()
-    restart: Annotated[RestartSettings, Field(description="What follows a failed attempt.")] = RestartSettings()
-    runtime: Annotated[RuntimeSettings, Field(description="Heartbeats and time limits.")] = RuntimeSettings()
+    restart: Annotated[RestartSettings, Field(description="How failed attempts are retried.")] = RestartSettings()
+    runtime: Annotated[RuntimeSettings, Field(description="Heartbeats, timeouts and encryption.")] = RuntimeSettings()
     http: Annotated[HttpSettings, Field(description="Metrics and probes.")] = HttpSettings()
     logging: Annotated[LoggingSettings, Field(description="Log output.")] = LoggingSettings()
     registry: Annotated[
@@ -480,7 +497,7 @@ class PipelineSettings(Settings):
     ] = []
     sinks: Annotated[dict[StepName, SinkSettings], Field(description="Kafka sinks by name.")]
     dead_letters: Annotated[
-        DeadLetterSettings | None, Field(description="Where records go that could not be processed.")
+        DeadLetterSettings | None, Field(description="Topic for records that could not be processed.")
     ] = None
     tests: Annotated[
         list[CaseSettings], Field(max_length=1000, description="Cases for `tidegate test FILE`; a run ignores them.")

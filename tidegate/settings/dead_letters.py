@@ -28,8 +28,8 @@ class DeadLetterSettings(Settings):
     topic: Annotated[
         Topic,
         Field(
-            description="The topic to write; no source or sink of the file may have it. It should not be compacted, "
-            "and take records as large as those of the sources."
+            description="The topic to write; no source or sink of the file may use it. It must not be "
+            "compacted, and should accept records as large as those of the sources."
         ),
     ]
     per_minute_max: Annotated[

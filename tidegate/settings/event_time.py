@@ -88,19 +88,19 @@ class WatermarkSettings(Settings):
         duration("0s", "366d"),
         Field(
             alias="delay",
-            description="By how much a record may be older than the newest one before it in its partition, and not be "
-            "late. `0s` is for records that are in order within their partition, as timestamps of the broker are "
-            "(`LogAppendTime`).",
+            description="How much older a record may be than the newest one before it in its partition without "
+            "being late. `0s` is for records that are in order within their partition, as the broker's "
+            "timestamps are (`LogAppendTime`).",
         ),
     ] = 0
     idle: Annotated[
         IdleWord,
         Field(
-            description="Whether partitions without new records hold the watermark back. `caught-up`: not once all up "
-            "to the last stable offset was read and nothing has come for a second; what comes later and is "
-            "older than the watermark is late. `never`: they do. `{advance: wall-clock}`: as `caught-up`, "
-            "and while all of a slot's are idle its watermark follows the clock, less `delay`, so that a "
-            "silent topic closes its windows, too."
+            description="Whether partitions without new records hold the watermark back. `caught-up`: not once "
+            "everything up to the last stable offset has been read and nothing has arrived for a second; a "
+            "record that arrives later and is older than the watermark is late. `never`: they always do. "
+            "`{advance: wall-clock}`: as `caught-up`, and while all partitions of a slot are idle its watermark "
+            "follows the clock, minus `delay`, so that a silent topic also closes its windows."
         ),
     ] = Idle.CAUGHT_UP
     ahead_ms: Annotated[
@@ -108,8 +108,9 @@ class WatermarkSettings(Settings):
         duration("0s", "366d"),
         Field(
             alias="ahead",
-            description="By how much the `event_time` of a record may be after its Kafka timestamp. A record "
-            "that is further ahead is bad: it would take the watermark of its partition with it for good, and all that "
-            "follow would be late. A record without Kafka timestamp is not checked. Without `ahead` any time is taken.",
+            description="How far the `event_time` of a record may be after its Kafka timestamp. A record that "
+            "is further ahead is bad: it would move the watermark of its partition for good, and all records "
+            "after it would be late. A record without Kafka timestamp is not checked. Without `ahead` any time "
+            "is accepted.",
         ),
     ] = None

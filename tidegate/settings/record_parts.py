@@ -98,22 +98,22 @@ class MetadataSettings(Settings):
     """
 
     key: Annotated[
-        Column | None, Field(description="The record's key as `key_format` says; NULL where there is none.")
+        Column | None, Field(description="The record's key as `key_format` says; NULL if there is none.")
     ] = None
     headers: Annotated[
         Column | None,
         Field(
-            description="`array<struct<key: string, value: binary>>`: all headers in their order, with repeated ones; "
-            "the value may be NULL. A name that is not UTF-8 makes the record bad. The Kafka client cuts a name off "
-            "at a NUL character."
+            description="`array<struct<key: string, value: binary>>`: all headers in their order, including "
+            "repeated ones; the value may be NULL. A name that is not UTF-8 makes the record bad. The Kafka "
+            "client cuts a name off at a NUL character."
         ),
     ] = None
     timestamp: Annotated[
         Column | None,
         Field(
-            description="`timestamp`: of the record, whichever of Kafka's two it is. NULL where there is none: a "
-            "negative number is none, as Kafka's clients write -1 for it. After the year 9999 it makes the record bad. "
-            "`event_time` may name it."
+            description="`timestamp`: of the record, whichever of Kafka's two it is. NULL if there is none; a "
+            "negative number counts as none, because Kafka's clients write -1 for it. A timestamp after the year "
+            "9999 makes the record bad. `event_time` may name it."
         ),
     ] = None
     partition: Annotated[Column | None, Field(description="`int`.")] = None
@@ -136,10 +136,10 @@ class HeaderSettings(Settings):
         PassedHeaders,
         Field(
             alias="pass",
-            description="Headers of the source record that a row came from: `all`, `none`, or the names of some. Their "
-            "order, repeated names and NULL values are kept. `all` leaves out `__value_schema_id` and "
-            "`__key_schema_id` where the sink writes with another schema or none, unless `rename` has them. Refused "
-            "after steps whose rows are made of several records.",
+            description="Headers of the source record that a row came from: `all`, `none`, or the names of "
+            "some. Their order, repeated names and NULL values are kept. `all` leaves out `__value_schema_id` "
+            "and `__key_schema_id` if the sink writes with another schema or none, unless `rename` has them. "
+            "Refused after steps whose rows are made of several records.",
         ),
     ] = NONE
     drop: Annotated[HeaderNames, Field(description="Names of headers that are not passed on.")] = ()
@@ -147,8 +147,9 @@ class HeaderSettings(Settings):
     add: Annotated[
         dict[Annotated[str, Check(_name, {"type": "string"})], ExpressionText],
         Field(
-            description="Headers by Spark SQL expressions over the columns that arrive, strings or binary; NULL is a "
-            "header with a NULL value. One of the same name that is passed on stays, unless `drop` has it."
+            description="Headers by Spark SQL expressions over the columns that arrive, strings or binary; NULL "
+            "is a header with a NULL value. A header of the same name that is passed on stays, unless `drop` has "
+            "it."
         ),
     ] = {}
 
@@ -160,8 +161,8 @@ class TombstoneSettings(Settings):
     column: Annotated[
         Column,
         Field(
-            description="A boolean column: where it is true the row is a tombstone. It is no part of what is written. "
+            description="A boolean column: if it is true, the row is a tombstone. It is not part of the value. "
             "A tombstone without a key is a bad record."
         ),
     ]
-    write: Annotated[str, choice("tombstone"), Field(description="What becomes of these rows.")] = "tombstone"
+    write: Annotated[str, choice("tombstone"), Field(description="How these rows are written.")] = "tombstone"

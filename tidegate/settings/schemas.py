@@ -115,7 +115,7 @@ Subject = Annotated[str, Check(_subject, _TEXT)]
 Version = Annotated[str | int, Check(_version, {"anyOf": [{"const": LATEST}, {"type": "integer", "minimum": 1}]})]
 SchemaId = Annotated[str, choice("prefix", "header", "none")]
 WrittenSchemaId = Annotated[
-    SchemaId, Field(description="As of a source: where records say their schema's id; `header` writes the id.")
+    SchemaId, Field(description="As for a source: where records have their schema's id; `header` writes the id.")
 ]
 Urls = Annotated[
     tuple[str, ...],
@@ -134,13 +134,13 @@ class NamedSchema(Settings):
     """
 
     TITLE: ClassVar[str] = "Schemas of sources"
-    file: Annotated[SchemaFile | None, Field(description="File with the schema; relative to the pipeline file.")] = None
+    file: Annotated[SchemaFile | None, Field(description="File with the schema, relative to the pipeline file.")] = None
     registry: Annotated[Subject | None, Field(description="Subject of the registry that has the schema.")] = None
     version: Annotated[
         Version,
         Field(
-            description="Of the subject: a number, or `latest`, which is asked for at every start; records that were "
-            "written with other versions are converted by the rules of the format."
+            description="Version of the subject: a number, or `latest`, which is looked up at every start. "
+            "Records that were written with other versions are converted by the rules of the format."
         ),
     ] = LATEST
     message: Annotated[
@@ -184,19 +184,21 @@ class WrittenSchema(Settings):
     TITLE: ClassVar[str] = "Schemas of sinks"
     file: Annotated[
         SchemaFile | None,
-        Field(description="File with the schema; relative to the pipeline file. The columns have to fit."),
+        Field(description="File with the schema, relative to the pipeline file. The columns have to fit."),
     ] = None
     registry: Annotated[
         Subject | None,
         Field(
-            description="Subject of the registry. With `register: existing` and no `file` its schema is what is "
-            "written, and the columns have to fit."
+            description="Subject of the registry. With `register: existing` and no `file`, records are written "
+            "with its schema, and the columns have to fit."
         ),
     ] = None
-    version: Annotated[Version, Field(description="Of the subject, with `register: existing` and no `file`.")] = LATEST
+    version: Annotated[
+        Version, Field(description="Version of the subject, with `register: existing` and no `file`.")
+    ] = LATEST
     message: Annotated[
         SchemaMessage | None,
-        Field(description="The message of a Protobuf schema, as of a source."),
+        Field(description="The message of a Protobuf schema, as for a source."),
     ] = None
     register_: Annotated[
         str,
@@ -204,15 +206,15 @@ class WrittenSchema(Settings):
         Field(
             alias="register",
             description="`auto`: a start registers the schema if the subject does not have it; `existing`: the "
-            "subject has to have it. Either way a start is refused where the registry refuses.",
+            "subject must have it. In both cases a start is refused if the registry refuses.",
         ),
     ] = "auto"
     subject: Annotated[
         str,
         choice("topic", "record", "topic-record"),
         Field(
-            description="How the subject is called where `registry` does not name it: `<topic>-value`, the full name "
-            "of the record, or both with `-` between them. Of a sink with `topic.expression` only `record`."
+            description="Name of the subject if `registry` does not set it: `<topic>-value`, the full name of "
+            "the record, or both with `-` between them. For a sink with `topic.expression` only `record`."
         ),
     ] = "topic"
 
@@ -221,16 +223,20 @@ class RegistrySettings(Settings):
     """The schema registry: Confluent's, or another with the same REST interface. The daemon alone talks to it."""
 
     url: Annotated[
-        Urls, Field(description="Its address; a list names several of one registry, which are tried in turn.")
+        Urls, Field(description="Its address; a list names several addresses of one registry, which are tried in turn.")
     ]
     username: Annotated[
         str | None, Check(_user, _TEXT), Field(description="For basic authentication; with `password`.")
     ] = None
     password: Annotated[Secret | None, Field(description="Best as `${file:...}`.")] = None
-    token: Annotated[Secret | None, Field(description="A bearer token, in place of user and password.")] = None
+    token: Annotated[Secret | None, Field(description="A bearer token, instead of user and password.")] = None
     ca: Annotated[File | None, Field(description="Certificates to trust, in PEM; default: those of the machine.")] = (
         None
     )
-    certificate: Annotated[File | None, Field(description="Of the daemon as a client, in PEM; with `key`.")] = None
+    certificate: Annotated[
+        File | None, Field(description="Certificate of the daemon as a client, in PEM; with `key`.")
+    ] = None
     key: Annotated[File | None, Field(description="Key of `certificate`, in PEM, without a password.")] = None
-    timeout_ms: Annotated[int, duration("100ms", "5m"), Field(alias="timeout", description="For one request.")] = 10_000
+    timeout_ms: Annotated[
+        int, duration("100ms", "5m"), Field(alias="timeout", description="Timeout of one request.")
+    ] = 10_000

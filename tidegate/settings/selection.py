@@ -29,7 +29,7 @@ class AllColumns(Settings):
         dict[Column, Column], Field(min_length=1, description="New names of columns, `{old: new}`; they stay in place.")
     ] = {}
     add: Annotated[
-        dict[Column, ExpressionText], Field(min_length=1, description="More columns, by Spark SQL expressions.")
+        dict[Column, ExpressionText], Field(min_length=1, description="Additional columns, by Spark SQL expressions.")
     ] = {}
 
     @model_validator(mode="before")

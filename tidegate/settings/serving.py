@@ -17,24 +17,27 @@ class HttpTlsSettings(Settings):
 
     TITLE: ClassVar[str] = "TLS of HTTP"
     certificate: Annotated[File, Field(description="The daemon's certificate, with the chain to its authority.")]
-    key: Annotated[File, Field(description="Its private key, not encrypted; for the daemon's user only.")]
+    key: Annotated[File, Field(description="Its private key, not encrypted; readable only by the daemon's user.")]
     client_ca: Annotated[
         File | None,
         Field(
-            description="Authorities of clients' certificates. With it everything but the probes needs a certificate "
-            "of theirs, or a token."
+            description="Authorities of clients' certificates. If it is set, everything but the probes needs "
+            "such a certificate, or a token."
         ),
     ] = None
     read: Annotated[
         Names | None,
         Field(
-            description="Who may read: common names, or names of DNS or URIs, of certificates. Without it all of "
-            "`client_ca`."
+            description="Who may read: common names, DNS names or URIs of certificates. If it is not set, all "
+            "certificates of `client_ca`."
         ),
     ] = None
     operate: Annotated[
         Names | None,
-        Field(description="Who may also give commands, from other machines, too; without it nobody by certificate."),
+        Field(
+            description="Who may also give commands, including from other machines. If it is not set, no "
+            "certificate may."
+        ),
     ] = None
 
 
@@ -47,22 +50,22 @@ class HttpSettings(Settings):
     token_file: Annotated[
         File | None,
         Field(
-            description="File with the token that `checkpoint`, `savepoint` and `stop` need; created, with mode 0600, "
-            "if it does not exist. Without it the daemon makes a token at every start, which commands of its user on "
-            "its machine find."
+            description="File with the token that `checkpoint`, `savepoint` and `stop` need; created with mode "
+            "0600 if it does not exist. If it is not set, the daemon makes a token at every start, which "
+            "commands of its user on its machine find."
         ),
     ] = None
     read_token_file: Annotated[
         File | None,
         Field(
-            description="File with the token for reading: everything but the probes needs it, or the token of "
-            "commands; created, with mode 0600, if it does not exist. Without it everybody who can connect may read, "
-            "and nothing else."
+            description="File with the token for reading. Everything but the probes needs it, or the token of "
+            "commands. Created with mode 0600 if it does not exist. If it is not set, anyone who can connect may "
+            "read, but not give commands."
         ),
     ] = None
     tls: Annotated[
         HttpTlsSettings | None,
-        Field(description="TLS, and roles by certificate. Without it the port speaks plain HTTP."),
+        Field(description="TLS, and roles by certificate. Without it the port uses plain HTTP."),
     ] = None
 
 
@@ -70,7 +73,7 @@ class LoggingSettings(Settings):
     """Log output of the daemon and its slots."""
 
     format: Annotated[
-        str, choice("auto", "text", "json"), Field(description="`auto`: text on a terminal, else JSON.")
+        str, choice("auto", "text", "json"), Field(description="`auto`: text on a terminal, otherwise JSON.")
     ] = "auto"
     level: Annotated[
         str, choice("debug", "info", "warning", "error"), Field(description="Lowest level that is written.")

@@ -158,22 +158,22 @@ _STATE: Final = Check(
 )
 SourceWas = Annotated[
     Annotated[str, Check(check_step_name, _TEXT)] | None,
-    Field(description="What it was called, when it was renamed: it continues at the positions of that name."),
+    Field(description="Former name of a renamed source: it continues at the positions of that name."),
 ]
 StepWas = Annotated[
     Annotated[Was, _WAS] | None,
     Field(
-        description="What it was called, when it was renamed: its state continues under the new name. Or `{step: "
-        "former_name, columns: {new: old}}`: former names of columns that are in its state, too; either part may be "
+        description="Former name of a renamed step: its state continues under the new name. Or `{step: "
+        "former_name, columns: {new: old}}` with former names of columns in its state; either part may be "
         "missing. It can be removed after the first checkpoint."
     ),
 ]
 StepState = Annotated[
     Annotated[StateWord, _STATE] | None,
     Field(
-        description="For a step whose state has another meaning now: `keep` continues with what is there, `reset` "
-        'begins with empty state. A word counts once: for the next change write a note, `{keep: "why, and when"}`. '
-        "Beside it, or alone: `drop: [column]` gives up columns of the state, `defaults: {column: value}` fills new "
-        "ones of the rows that are there."
+        description="For a step whose state has another meaning now: `keep` continues with the existing state, "
+        "`reset` starts with empty state. A directive is applied once: for the next change write a note, `{keep: "
+        '"why, and when"}`. With it, or alone: `drop: [column]` gives up columns of the state, `defaults: '
+        "{column: value}` fills new ones in existing rows."
     ),
 ]

@@ -61,12 +61,12 @@ class StorageSettings(Settings):
     endpoint: Annotated[
         str | None,
         Check(_endpoint, {**_TEXT, "examples": ["https://minio.example:9000"]}),
-        Field(description="Of `s3://` and `az://`: the address of a store that is not the provider's own."),
+        Field(description="For `s3://` and `az://`: the address of a store that is not the provider's own."),
     ] = None
-    region: Annotated[str | None, Check(_word, _TEXT), Field(description="Of `s3://`: the region of the bucket.")] = (
+    region: Annotated[str | None, Check(_word, _TEXT), Field(description="For `s3://`: the region of the bucket.")] = (
         None
     )
-    account: Annotated[str | None, Check(_word, _TEXT), Field(description="Of `az://`: the storage account.")] = None
+    account: Annotated[str | None, Check(_word, _TEXT), Field(description="For `az://`: the storage account.")] = None
     credentials_file: Annotated[
         File | None,
         Field(
@@ -74,7 +74,7 @@ class StorageSettings(Settings):
             "credentials file (profile `default`), for `gs://` a key file, for `az://` a connection string."
         ),
     ] = None
-    ca: Annotated[File | None, Field(description="Certificates to trust besides the machine's, in PEM.")] = None
+    ca: Annotated[File | None, Field(description="Certificates to trust in addition to the machine's, in PEM.")] = None
 
     @property
     def options(self) -> StorageOptions:

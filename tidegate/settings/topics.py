@@ -34,11 +34,11 @@ class TopicsSettings(Settings):
     pattern: Annotated[
         TopicPattern | None,
         Field(
-            description="A regular expression (Python's): all topics whose whole names match, but those that begin "
-            "with `__`. New ones are looked for about once a minute; when there is one, the attempt ends, and the next "
-            "one reads it from its first record, whatever `start` says. A topic that is gone, or that a changed "
-            "pattern does not match any more, stops the pipeline. With a pattern `until` and `bad_records: "
-            "dead-letter` are not supported yet."
+            description="A regular expression (Python's): all topics whose whole names match, except those that "
+            "begin with `__`. New ones are looked up about once a minute. When there is one, the attempt ends, "
+            "and the next one reads it from its first record, whatever `start` says. A topic that was deleted, "
+            "or that a changed pattern no longer matches, stops the pipeline. With a pattern, `until` and "
+            "`bad_records: dead-letter` are not supported yet."
         ),
     ] = None
 
@@ -73,8 +73,8 @@ class TopicChoiceSettings(Settings):
     expression: Annotated[
         ExpressionText,
         Field(
-            description="Spark SQL expression over the columns that arrive, a string: the name of the topic. NULL, and "
-            "what `allow` does not have, makes a bad record (`NO_TOPIC`)."
+            description="Spark SQL expression over the columns that arrive, a string: the name of the topic. "
+            "NULL, or a topic that is not in `allow`, makes a bad record (`NO_TOPIC`)."
         ),
     ]
     allow: Annotated[

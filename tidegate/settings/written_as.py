@@ -59,21 +59,21 @@ class WrittenAsSettings(Settings):
             },
         ),
         Field(
-            description="The unit of whole numbers in columns of timestamps, since 1970: `ms` (Debezium with "
-            "`time.precision.mode=connect`), `us` (`microseconds`) or `ns`. Debezium's default, `adaptive`, writes "
-            "columns with at most three digits of a second in `ms` and others in `us`, so a table may need both: "
-            "`{created: ms, changed: us}`. Without it such a number makes the record bad; a wrong unit is not noticed. "
-            "Records with their schema (`schemas.enable`, Avro) say it themselves."
+            description="The unit of integers in columns of timestamps, since 1970: `ms` (Debezium with "
+            "`time.precision.mode=connect`), `us` (`microseconds`) or `ns`. Debezium's default, `adaptive`, "
+            "writes columns with at most three digits of a second in `ms` and others in `us`, so a table may "
+            "need both: `{created: ms, changed: us}`. Without it such a number makes the record bad; a wrong "
+            "unit is not noticed. Records that include their schema (`schemas.enable`, Avro) need no unit."
         ),
     ] = None
     decimals: Annotated[
         str | None,
         choice("text", "base64", "schema"),
         Field(
-            description="What texts in columns of decimals are: `text`, a number (`decimal.handling.mode=string`), "
-            "`base64`, the bytes of the unscaled number (`precise`), or `schema`: records have their schema with them "
-            "(`schemas.enable`), and a text in a record without one is bad. A `debezium` source with a decimal column, "
-            "or decimals within one, needs it. Where decimals are numbers (`double`, `decimal.format=NUMERIC`), write "
-            "`text`. A schema in a record takes precedence."
+            description="What texts in columns of decimals are: `text`, a number "
+            "(`decimal.handling.mode=string`), `base64`, the bytes of the unscaled number (`precise`), or "
+            "`schema`: records include their schema (`schemas.enable`), and a text in a record without one is "
+            "bad. A `debezium` source with a decimal column, or decimals within one, needs it. If decimals are "
+            "numbers (`double`, `decimal.format=NUMERIC`), write `text`. A schema in a record takes precedence."
         ),
     ] = None

@@ -50,27 +50,28 @@ class CallSettings(Settings):
         str,
         choice("ordered", "unordered"),
         Field(
-            description="`ordered`: rows leave as they came. `unordered`: as they are answered, which waits less; no "
-            "row overtakes a watermark."
+            description="`ordered`: rows leave in the order in which they arrived. `unordered`: as they are "
+            "answered, which waits less; no row overtakes a watermark."
         ),
     ] = "ordered"
     capacity: Annotated[
         int,
         integer(1, CAPACITY_MAX),
-        Field(description="Rows of a slot that wait for answers at the same time; no more are taken meanwhile."),
+        Field(description="Number of rows of a slot that may wait for answers; no more are accepted meanwhile."),
     ] = 100
-    timeout_ms: Annotated[int, duration("1ms", "1h"), Field(alias="timeout", description="Limit of one attempt.")] = (
+    timeout_ms: Annotated[int, duration("1ms", "1h"), Field(alias="timeout", description="Timeout of one attempt.")] = (
         5000
     )
     retries: Annotated[
-        int, integer(0, 100), Field(description="Further attempts after one that failed or timed out.")
+        int, integer(0, 100), Field(description="Number of further attempts after one that failed or timed out.")
     ] = 3
     backoff_ms: Annotated[
         int,
         duration("1ms", "30s"),
         Field(
             alias="backoff",
-            description="Pause before the second attempt; it doubles up to 30s, less up to half of it by chance.",
+            description="Pause before the second attempt; it doubles up to 30s, and is shortened at random by "
+            "up to half.",
         ),
     ] = 100
     budget_ms: Annotated[
@@ -78,8 +79,8 @@ class CallSettings(Settings):
         duration("1ms", "24h"),
         Field(
             alias="budget",
-            description="Limit of all attempts of a row, at least `timeout`; then it is a bad record (`bad_records` of "
-            "its source).",
+            description="Timeout of all attempts of a row, at least `timeout`; after that it is a bad record "
+            "(`bad_records` of its source).",
         ),
     ] = 20_000
 

@@ -47,24 +47,24 @@ class HttpLookup(Settings):
         str,
         Check(_url, {"type": "string", "examples": ["https://prices.example/v1/{sku}"]}),
         Field(
-            description="The address to ask, by GET; `{column}` is the column's text, percent-encoded. A NULL is not "
-            "asked for: its answer is NULLs."
+            description="The address to request, with GET; `{column}` is the column's text, percent-encoded. A "
+            "row with NULL there is not looked up: its answer is NULLs."
         ),
     ]
     headers: Annotated[
         Properties,
         Field(
-            description="Sent with each request; secrets by `${file:...}`. Redirects to another scheme, host or port "
-            "are not followed."
+            description="Headers of each request; secrets by `${file:...}`. Redirects to another scheme, host "
+            "or port are not followed."
         ),
     ] = {}
     cache_ms: Annotated[
         int,
         duration("0s", "24h"),
-        Field(alias="cache", description="How long an answer is good for, by its URL; 32 MiB in a slot at most."),
+        Field(alias="cache", description="How long an answer is valid, by its URL; at most 32 MiB per slot."),
     ] = 0
     missing: Annotated[
-        str, choice("null", "fail"), Field(description="What 404 and 410 are: NULLs, or a bad record.")
+        str, choice("null", "fail"), Field(description="What 404 and 410 mean: NULLs, or a bad record.")
     ] = "null"
 
 
@@ -74,8 +74,8 @@ class HttpCallSettings(CallSettings):
     http: Annotated[
         HttpLookup | None,
         Field(
-            description="Looks each record up at an HTTP server; `output` are fields of its JSON "
-            "(`tidegate docs async`)."
+            description="Looks each record up at an HTTP server; the columns of `output` are fields of its JSON "
+            "answer (`tidegate docs async`)."
         ),
     ] = None
 

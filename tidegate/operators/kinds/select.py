@@ -22,8 +22,8 @@ class SelectSettings(Settings):
     select: Annotated[
         Selection | None,
         Field(
-            description="New columns by Spark SQL expressions; all others are dropped. Or all columns and what changes "
-            'of them: `{"*": all, except: [debug], rename: {cust: customer}, add: {net: "amount / 1.2"}}`.'
+            description="New columns by Spark SQL expressions; all others are dropped. Or all columns with "
+            'changes: `{"*": all, except: [debug], rename: {cust: customer}, add: {net: "amount / 1.2"}}`.'
         ),
     ] = None
 

@@ -75,20 +75,20 @@ class AggregateSettings(Settings):
     emit: Annotated[
         EmitWord | None,
         Field(
-            description="Of running totals, `each`: a total per input record (the default); `latest`: the last one per "
-            "key and batch, and the only one over changes. Of windows, `on close`: a result when the window has ended "
-            "(the default); `{every: 10s}` (1ms to 366d): early results, too, each 10 s of event time in which "
-            "something has come; "
-            "those of sessions have the column `_deleted boolean` (`tidegate docs windows`)."
+            description="For running totals, `each`: a total per input record (the default); `latest`: the last "
+            "one per key and batch, the only choice over changes. For windows, `on close`: a result when the "
+            "window has ended (the default); `{every: 10s}` (1ms to 366d): also early results, every 10 s of "
+            "event time in which a record has arrived; those of sessions have the column `_deleted boolean` "
+            "(`tidegate docs windows`)."
         ),
     ] = None
     ttl: Annotated[
         TtlWord | None,
         Field(
-            description="A key to which nothing is added for so long (1s to 365d) begins again, and its state is "
-            "removed: `30d` or `{event_time: 30d}` by the event time of its records, `{processing_time: "
-            "30d}` by the clock. It may be added, changed and removed at any restart. Without it totals "
-            "are kept for ever."
+            description="A key to which nothing is added for this long (1s to 365d) starts again, and its state "
+            "is removed: `30d` or `{event_time: 30d}` by the event time of its records, `{processing_time: 30d}` "
+            "by the clock. It may be added, changed and removed at any restart. Without it totals are kept "
+            "forever."
         ),
     ] = None
 

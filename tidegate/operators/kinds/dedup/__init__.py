@@ -42,8 +42,8 @@ class DedupSettings(Settings):
         duration("1ms", "365d"),
         Field(
             alias="within",
-            description="A record is a duplicate when one with the same key has passed before it whose event time is "
-            "not further from its own, earlier or later. Keys are kept for this time and up to as long again.",
+            description="A record is a duplicate if one with the same key has passed before it whose event time "
+            "is at most this far away, earlier or later. Keys are kept for this time and up to as long again.",
         ),
     ]
 
@@ -52,7 +52,7 @@ class DedupStepSettings(LateSettings):
     """The keys of a step without duplicates."""
 
     dedup: Annotated[
-        DedupSettings | None, Field(description="Drops duplicates: of each key the first record within a time passes.")
+        DedupSettings | None, Field(description="Drops duplicates: passes the first record of each key within a time.")
     ] = None
 
 

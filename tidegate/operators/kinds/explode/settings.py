@@ -80,11 +80,12 @@ class ExplodeSettings(Settings):
         Explode | None,
         Check(_explode, _SCHEMA),
         Field(
-            description="A row for each element of an array, `{items: item}`, or for each entry of a map, "
-            "`{tags: [key, value]}`. The other columns are in each of these rows; the array or map is not, unless "
-            "`keep: true`, inside the same braces. There, too: `position: n` adds the place of the element, from 0, "
-            "and `outer: true` makes one row of a record whose array is empty or NULL, in which the new columns are "
-            "NULL; else it has none. New columns come last: position, then elements. A record whose rows would take "
-            "more than 256 MiB is a bad record (`RESULT_TOO_LARGE`)."
+            description="One row for each element of an array, `{items: item}`, or for each entry of a map, "
+            "`{tags: [key, value]}`. The other columns are in each of these rows; the array or map is not, "
+            "unless `keep: true` is set within the same braces. There you can also set `position: n`, which adds "
+            "the position of the element, from 0, and `outer: true`, which emits one row for a record whose "
+            "array is empty or NULL, with NULL in the new columns; otherwise such a record emits none. New "
+            "columns come last: position, then elements. A record whose rows would take more than 256 MiB is a "
+            "bad record (`RESULT_TOO_LARGE`)."
         ),
     ] = None

@@ -78,11 +78,11 @@ class KeepSettings(LateSettings):
         Keep | None,
         Check(_keep, _SCHEMA),
         Field(
-            description="`last`: a record passes unless one of its key with a later event time has passed before. "
-            "`{by: column, order: desc, n: 3}`: the n best of each key, at most 1000, with their `rank`. "
-            "With `emit: each` every change emits the ranks that it changes: the newest record of a key "
-            "and rank counts. With `emit: on close` the records of a key that have one event time, as the "
-            "results of a window have, are ranked once, when the watermark passes it; that is the default "
-            "where `key` has `window_start` or `window_end`."
+            description="`last`: passes a record unless one of its key with a later event time has already "
+            "passed. `{by: column, order: desc, n: 3}`: the n best records of each key, at most 1000, with their "
+            "`rank`. With `emit: each`, every change emits the ranks that it changes; the newest record of a key "
+            "and rank is the valid one. With `emit: on close`, the records of a key that share one event time, "
+            "as the results of a window do, are ranked once, when the watermark passes it. That is the default "
+            "if `key` has `window_start` or `window_end`."
         ),
     ] = None

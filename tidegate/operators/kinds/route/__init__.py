@@ -35,10 +35,10 @@ class RouteSettings(Settings):
         dict[StepName, ExpressionText] | None,
         Field(
             min_length=1,
-            description="Named outputs, each with a condition in Spark SQL: `{big: amount >= 100, rest: else}`. A "
-            "record goes to the first output whose condition is true; NULL is not. `else`, which comes last, takes the "
-            "others; without it they are dropped, and counted as filtered. An output is read as `step.output`, "
-            "`kinds.big` for instance.",
+            description="Named outputs, each with a condition in Spark SQL: `{big: amount >= 100, rest: else}`. "
+            "A record goes to the first output whose condition is true; NULL is not true. `else`, which comes "
+            "last, takes all others; without it they are dropped, and counted as filtered. An output is read as "
+            "`step.output`, for instance `kinds.big`.",
         ),
     ] = None
 

@@ -87,27 +87,27 @@ class WindowSettings(Settings):
     tumbling_ms: Annotated[
         int | None,
         duration("1ms", "366d"),
-        Field(alias="tumbling", description="One window after the other, each so long."),
+        Field(alias="tumbling", description="Length of consecutive windows."),
     ] = None
     sliding_ms: Annotated[
         int | None,
         duration("1ms", "366d"),
-        Field(alias="sliding", description="Windows that overlap, each so long; needs `every`."),
+        Field(alias="sliding", description="Length of overlapping windows; needs `every`."),
     ] = None
     every_ms: Annotated[
-        int | None, duration("1ms", "366d"), Field(alias="every", description="How often a sliding window begins.")
+        int | None, duration("1ms", "366d"), Field(alias="every", description="How often a sliding window starts.")
     ] = None
     session_ms: Annotated[
         int | None,
         duration("1ms", "366d"),
-        Field(alias="session", description="A window per key that ends when the key has no record for so long."),
+        Field(alias="session", description="A window per key that ends when the key has had no record for this long."),
     ] = None
     offset_ms: Annotated[
         int | None,
         duration("1ms", "366d"),
         Field(
             alias="offset",
-            description="Windows begin so much later than at a multiple of their size since 1970-01-01T00:00, which "
+            description="Shifts the start of windows from multiples of their size since 1970-01-01T00:00, which "
             "was a Thursday: weeks from Monday are `{tumbling: 7d, offset: 4d}`.",
         ),
     ] = None
@@ -115,8 +115,8 @@ class WindowSettings(Settings):
         str | None,
         Check(_zone, {"type": "string", "examples": ["Europe/Berlin"]}),
         Field(
-            description="Windows of whole days begin at midnight of this zone (and `offset`): some last 23 or 25 "
-            "hours. From 2100 on a zone has its standard time all year."
+            description="Windows of whole days start at midnight of this zone (shifted by `offset`): some last "
+            "23 or 25 hours. From 2100 on a zone has its standard time all year."
         ),
     ] = None
 
@@ -203,16 +203,16 @@ class WindowStepSettings(LateSettings):
 
     window: Annotated[
         WindowSettings | None,
-        Field(description="Aggregates per key and window of event time in place of running totals; see Windows below."),
+        Field(description="Aggregates per key and window of event time instead of running totals; see Windows below."),
     ] = None
     allowed_lateness_ms: Annotated[
         int | None,
         duration("0s", "366d"),
         Field(
             alias="allowed_lateness",
-            description="How long after its end a window is kept for late records; each batch with some gives a "
-            "corrected result. Of sessions the results have the column `_deleted boolean`, as those with "
-            "early results have: a record that makes one session of two takes the result of the later one "
-            "back by a row with `_deleted`.",
+            description="How long after its end a window is kept for late records; each batch with late records "
+            "emits a corrected result. For sessions, the results have the column `_deleted boolean`, as those "
+            "with early results do: a record that merges two sessions retracts the result of the later one with "
+            "a row that has `_deleted`.",
         ),
     ] = None
