@@ -190,7 +190,7 @@ class GivenSettings(RecordSettings):
 
 
 class ExpectedSettings(RecordSettings):
-    """A record that a sink is to write. What it does not say is not compared."""
+    """A record that a sink must write. Parts that are not listed are not compared."""
 
     TITLE: ClassVar[str] = "Expected"
     partition: Annotated[
@@ -228,7 +228,7 @@ Expected = Annotated[
 
 
 class CaseSettings(Settings):
-    """A case: what sources are given, and what sinks are expected to write. See docs/testing.md."""
+    """A case: the records that sources are given, and those that sinks must write. See docs/testing.md."""
 
     name: Annotated[
         str,

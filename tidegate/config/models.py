@@ -58,7 +58,7 @@ _FIXED = ", ".join(name for name, one in FORMATS.items() if one.fixed_columns is
 
 
 class CheckpointSettings(Settings):
-    """Checkpoints: how often, how safe, where."""
+    """When checkpoints are taken, what they guarantee, and where they are stored."""
 
     directory: Annotated[
         Directory, Field(description="Where checkpoints and the journal are stored; shared by daemon and executors.")
@@ -161,7 +161,7 @@ class StateSettings(Settings):
 
 
 class RestartSettings(Settings):
-    """How failed attempts are followed by new ones."""
+    """How failed attempts are retried."""
 
     initial_ms: Annotated[
         int, duration("1ms", "1h"), Field(alias="initial", description="Wait before the first restart.")

@@ -18,7 +18,7 @@ def _per_minute(value: object) -> int | None:
 
 
 class DeadLetterSettings(Settings):
-    """Where records go that could not be processed, of sources with `bad_records: dead-letter`.
+    """The topic for records that could not be processed, for sources with `bad_records: dead-letter`.
 
     A letter has the record's key, value and headers, and headers with the reason (KIP-1034 and our own). It is written
     in the transaction of the checkpoint that has the progress past the record, or of a later one: it waits where bytes

@@ -92,9 +92,9 @@ RenamedHeaders = Annotated[
 
 
 class MetadataSettings(Settings):
-    """Columns of a source that its records have besides their values: the name of the column for each part, only those
-    that are wanted. They are columns like any others; what nobody reads is not read from the records, but for keys,
-    headers and timestamps that could be wrong.
+    """Columns of a source for the parts of its records other than the value: the name of a column for each part that is
+    wanted. They are ordinary columns. A column that no step reads is not read from the records, except keys, headers
+    and timestamps, which could be malformed.
     """
 
     key: Annotated[

@@ -129,7 +129,7 @@ Secrets = Annotated[
 
 
 class NamedSchema(Settings):
-    """In place of columns: a schema in the language of the format, from a `file` or the `registry`. Its fields are the
+    """Instead of columns: a schema in the language of the format, from a `file` or the `registry`. Its fields are the
     columns. A mapping of these words whose value is the name of a type is columns: `{file: string}` is one column.
     """
 

@@ -67,7 +67,7 @@ def _allowed(value: object) -> tuple[str, ...]:
 
 
 class TopicChoiceSettings(Settings):
-    """In place of a name: the topic of each record, by an expression, out of a list."""
+    """Instead of a name: the topic of each record, by an expression, from a list."""
 
     TITLE: ClassVar[str] = "Topics of sinks"
     expression: Annotated[

@@ -44,7 +44,7 @@ def _unit(value: object) -> str:
 
 
 class WrittenAsSettings(Settings):
-    """How a source's values were written that look alike in JSON. What nothing says is refused, never guessed."""
+    """How ambiguous values in JSON were written. What is not specified is refused, never guessed."""
 
     TITLE: ClassVar[str] = "Written values"
     timestamps: Annotated[

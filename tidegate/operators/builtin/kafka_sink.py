@@ -15,7 +15,7 @@ from tidegate.operators.spec import Columns, Operator, Requirement, Rest, render
 
 
 class TopicChoice(msgspec.Struct, frozen=True):
-    """In place of a topic's name: each record goes to one of several, by a column of its row."""
+    """Instead of a topic's name: each record goes to one of several, by a column of its row."""
 
     column: str
     """Of frames; a string. NULL, and what is not allowed, makes the row bad."""

@@ -40,7 +40,7 @@ def _url(value: object) -> str:
 
 
 class HttpLookup(Settings):
-    """What `http` of a step says: whom to ask, and how."""
+    """The server that an `http` step requests, and how."""
 
     TITLE: ClassVar[str] = "HTTP lookups"
     url: Annotated[

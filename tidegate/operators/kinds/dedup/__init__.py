@@ -31,8 +31,8 @@ SEEN: Final = StateName("seen")
 
 
 class DedupSettings(Settings):
-    """What a duplicate is. Records that are late, that is, not newer than the watermark of their own partition, cannot
-    be judged any more: they do not pass, and are counted, or go to the sink that `late` names.
+    """Defines what a duplicate is. Late records, that is, those not newer than the watermark of their own partition,
+    can no longer be judged: they do not pass, and are counted, or go to the sink that `late` names.
     """
 
     TITLE: ClassVar[str] = "Deduplication"
