@@ -51,6 +51,7 @@ class Parts:
             operators=lambda kind: [one for one in letters if kind is type(one)],
             parallelism=2,
             vertices=(),
+            edges=(),
             exactly_once=True,
             pipeline="shop",
         )

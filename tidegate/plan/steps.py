@@ -478,7 +478,8 @@ class _Context(_Input):
             inputs = _inputs_of(self._one)
         else:
             inputs = (self._builder.upstream(self._one, self.columns, keys),)
-        check_operator(operator, _ports_of(self._builder.graph, inputs))
+        if all(one.upstream in self._builder.graph for one in inputs):  # not one that has a problem of its own
+            check_operator(operator, _ports_of(self._builder.graph, inputs))
         self._builder.graph[operator.name] = LogicalNode(operator, inputs)
         self._last = operator.name
         if operator.emits() in (Emits.REVISIONS, Emits.CORRECTIONS):
