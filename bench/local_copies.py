@@ -20,9 +20,9 @@ from pathlib import Path
 from tests.state.driving import GROUPS, make_memory, put
 from tests.storage.stores import opener_of
 from tests.support.object_server import ObjectServer
-from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import StateHandle
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
+from tidegate.journal.state_files import derive_head
 from tidegate.slot.copies import NO_COPIES, LocalCopies
 from tidegate.slot.restored_files import RestoredFiles
 from tidegate.state.base import Share

@@ -25,7 +25,7 @@ from pathlib import Path
 import confluent_kafka as ck
 import msgspec
 
-from tidegate.coordinator.beginning import Unplaced
+from tidegate.coordinator.start_offsets import Unplaced
 from tidegate.datatypes import BIGINT, DOUBLE, STRING
 from tidegate.dev.broker.server import DevelopmentBroker, create_topics
 from tidegate.formats.contract import WaitingForSchema
@@ -34,10 +34,10 @@ from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.builtin.kafka_source import PARTS, MetadataColumn, SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
-from tidegate.sources.beginning import read_beginning
 from tidegate.sources.kafka import KafkaSource, SourceBatch
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import Pending
+from tidegate.sources.start_offsets import read_beginning
 
 PLAIN, HEADED = "plain", "headed"
 PARTITIONS = 4

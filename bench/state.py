@@ -25,10 +25,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tidegate.coordinator.stored_state import read_parts
 from tidegate.coordinator.types import StateHandle
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, StateName, SubtaskId, VertexId
+from tidegate.journal.state_files import read_parts
 from tidegate.process.garbage import collect_rarely
 from tidegate.slot.uploads import Uploads
 from tidegate.state.backends import choose_backend

@@ -18,14 +18,14 @@ from tidegate.cli.connect import find_problems
 from tidegate.cli.run import run_pipeline
 from tidegate.config.load import read_pipeline
 from tidegate.coordinator.entries import Writer
-from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
-from tidegate.daemon.choosing import NO_OPTIONS, StartOptions
 from tidegate.daemon.kafka_edge import KafkaEdge
-from tidegate.daemon.looking import read_facts
+from tidegate.daemon.preflight import read_facts
+from tidegate.daemon.restore_point import NO_OPTIONS, StartOptions
 from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId, SlotIndex, TopicPartition
+from tidegate.journal.journal import Journal
+from tidegate.journal.state_files import derive_head
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.plan.build import build_plan

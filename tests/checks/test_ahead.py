@@ -18,13 +18,13 @@ from tidegate.checks.findings import derive_problem
 from tidegate.checks.judge_start import judge_comparison
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.load import parse_pipeline
-from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.owner import Known
+from tidegate.coordinator.ownership import Known
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.choosing import RestoreOption, StartOptions
-from tidegate.daemon.looking import read_facts
+from tidegate.daemon.preflight import read_facts
+from tidegate.daemon.restore_point import RestoreOption, StartOptions
 from tidegate.daemon.start_target import StoredTarget
 from tidegate.ids import TopicPartition
+from tidegate.journal.journal import Journal
 from tidegate.kafka.facts import TopicFacts
 from tidegate.plan.build import build_plan
 

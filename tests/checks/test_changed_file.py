@@ -12,7 +12,7 @@ import pytest
 
 from tests.checks.shop import SPARK, Document, Shop, set_in
 from tidegate.coordinator.upgrade import Spoken
-from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.restore_point import StartOptions
 from tidegate.ids import OperatorName
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ from tidegate.kafka.facts import CoordinatorState, OpenTransaction, TransactionL
 from tidegate.kafka.inspection import ClockReading, derive_clock
 from tidegate.kafka.versions import BrokerVersion
 from tidegate.plan.build import build_plan
-from tidegate.sinks.hanging import Hanging, Verdict
+from tidegate.sinks.hanging_transactions import Hanging, Verdict
 from tidegate.sinks.naming import TransactionalName
 
 UNKNOWN, WARNING, PROBLEM = Severity.UNKNOWN, Severity.WARNING, Severity.PROBLEM

@@ -18,7 +18,7 @@ from tidegate.checks.findings import Severity, is_kept
 from tidegate.cli.connect import find_findings, find_problems
 from tidegate.cli.main import run_command
 from tidegate.config.load import LoadedPipeline, parse_pipeline
-from tidegate.daemon.choosing import NO_OPTIONS
+from tidegate.daemon.restore_point import NO_OPTIONS
 from tidegate.kafka.inspection import Inspector
 from tidegate.plan.build import build_plan
 

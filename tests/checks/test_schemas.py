@@ -21,7 +21,7 @@ from tidegate.checks.registry import open_registry
 from tidegate.checks.schemas import Ask, resolve_schemas
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import LoadedPipeline, parse_pipeline
-from tidegate.daemon.schema_desk import SchemaDesk
+from tidegate.daemon.schema_service import SchemaDesk
 from tidegate.formats.schemas import FormatOptions, SchemaText
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator

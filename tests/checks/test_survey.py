@@ -26,11 +26,11 @@ from tests.conftest import TopicMaker
 from tests.sources.kafka_topics import produce_transaction
 from tests.support import clients
 from tests.waiting import wait_until
-from tidegate.coordinator.journal import Journal
-from tidegate.daemon.choosing import RestoreOption, StartOptions
+from tidegate.daemon.restore_point import RestoreOption, StartOptions
 from tidegate.dev.broker import BrokerFailed
 from tidegate.dev.broker.server import create_topics
 from tidegate.ids import TopicPartition
+from tidegate.journal.journal import Journal
 from tidegate.kafka.transactions import TransactionClient
 
 pytestmark = pytest.mark.slow

@@ -16,17 +16,17 @@ from tidegate.checks.unfit_state import refuse_unfit_state
 from tidegate.cli.main import run_command
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.entries import Identity
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import RestoreFacts
-from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.formats.arrow import encode_frame
 from tidegate.formats.row_kinds import ROW_KIND, UPDATE_BEFORE
 from tidegate.ids import OperatorName, SlotIndex
+from tidegate.journal.journal import Journal
+from tidegate.journal.state_files import derive_head
 from tidegate.operators.calls.spec import IN_FLIGHT
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.state_fingerprints import derive_meanings
 from tidegate.state.errors import StateUnreadable
 from tidegate.state.snapshot import encode_snapshot
 from tidegate.storage.base import Storage

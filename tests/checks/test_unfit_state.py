@@ -12,9 +12,9 @@ from tests.coordinator.values import IDENTITY, completed
 from tests.task.topologies import edge, plan_of, source_node, totals_node, vertex
 from tidegate.checks.unfit_state import refuse_unfit_state
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused
-from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.ids import OperatorName, SlotIndex, StateName
+from tidegate.journal.state_files import derive_head
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.plan.graph import Plan
 from tidegate.state.declaration import StateDeclaration, StateShape

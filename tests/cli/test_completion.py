@@ -45,7 +45,7 @@ def answers(words: str, *, check: str = "") -> list[str]:
 
 @pytest.mark.slow
 def test_commands_are_offered_without_importing_any() -> None:
-    check = "assert not {'pydantic', 'tidegate.cli.running', 'tidegate.dev.topics.command'} & set(sys.modules)"
+    check = "assert not {'pydantic', 'tidegate.cli.daemon_commands', 'tidegate.dev.topics.command'} & set(sys.modules)"
     assert answers("tidegate ", check=check) == list(COMMANDS)
     assert answers("tidegate che") == ["checkpoint", "checkpoints"]
 

@@ -10,12 +10,12 @@ from tests.coordinator.values import IDENTITY, ME, completed
 from tests.testing.changed_pipeline import HEAD
 from tests.testing.test_changed_pipelines import TOTALS
 from tidegate.cli.main import run_command
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import EntryMissing
 from tidegate.coordinator.upgrade import Spoken
-from tidegate.daemon.choosing import RestoreOption, StartOptions
+from tidegate.daemon.restore_point import RestoreOption, StartOptions
 from tidegate.daemon.start_target import StoredTarget
 from tidegate.ids import JournalSequence, OperatorName
+from tidegate.journal.journal import Journal
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.names import journal_name
 

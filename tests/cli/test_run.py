@@ -13,7 +13,7 @@ import pytest
 
 from tests.daemon.small_pipeline import TEXT
 from tests.support.command import tidegate
-from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.restore_point import StartOptions
 from tidegate.ids import CheckpointId
 
 PROGRAM = """\

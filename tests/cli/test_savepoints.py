@@ -10,16 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.coordinator.test_savepoint_care import change, write
 from tests.coordinator.test_storage_crashes import FACTS
 from tests.coordinator.values import IDENTITY, ME, completed, handle
+from tests.journal.test_savepoint_maintenance import change, write
 from tests.storage.forbidden import forbid
 from tidegate.cli.main import run_command
 from tidegate.cli.streams import open_streams
-from tidegate.coordinator.choice import Wish, derive_chosen
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import decide_restore
-from tidegate.coordinator.savepoint import METADATA, encode_metadata, mark_of, read_savepoint
+from tidegate.coordinator.restore_target import Wish, derive_chosen
+from tidegate.journal.journal import Journal
+from tidegate.journal.savepoint import METADATA, encode_metadata, mark_of, read_savepoint
 from tidegate.storage.local import LocalStorage
 
 PIPELINE = """

@@ -16,10 +16,10 @@ from tidegate.checks.upgrade_check import check_upgrade, find_target
 from tidegate.cli.main import run_command
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Identity
-from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.savepoint import write_savepoint
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName
+from tidegate.journal.journal import Journal
+from tidegate.journal.savepoint import write_savepoint
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.names import journal_name
 

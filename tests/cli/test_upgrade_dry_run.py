@@ -14,7 +14,7 @@ from tests.testing.changed_pipeline import Life
 from tests.testing.test_changed_pipelines import ORDERS, RENAMED, TOTALS
 from tidegate.checks.dry_run import FREE_TIMES, ScratchTooSmall, restore_into_scratch
 from tidegate.cli.main import run_command
-from tidegate.coordinator.savepoint import write_savepoint
+from tidegate.journal.savepoint import write_savepoint
 from tidegate.storage.local import LocalStorage
 
 CHECK = ["upgrade"]

@@ -11,11 +11,11 @@ from pydantic import SecretStr
 
 from tidegate.config.document import MappingNode, Mark, derive_tree
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
+from tidegate.config.fields.types import GiveUp
 from tidegate.config.json_schema import derive_json_schema
 from tidegate.config.load import LoadedPipeline, parse_pipeline, read_pipeline
 from tidegate.config.reference import render_reference
 from tidegate.config.sample import SAMPLE
-from tidegate.settings.fields import GiveUp
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr
 
+from tidegate.config.fields.secrets import Text
 from tidegate.config.login import MECHANISMS, decide_login_problems
 from tidegate.config.properties import decide_kafka_problems
-from tidegate.settings.secrets import Text
 
 USER: dict[str, Text] = {"sasl.username": "me", "sasl.password": SecretStr("secret")}
 

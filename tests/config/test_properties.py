@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer
 from pydantic import SecretStr
 
 from tests.config.librdkafka_list import derive_list, read_table, render_list
+from tidegate.config.fields.secrets import REDACTED, Redactor, Text, is_secret_key, render_properties, reveal
 from tidegate.config.other_clients import REMEDIES
 from tidegate.config.properties import (
     OWNED_KAFKA,
@@ -19,7 +20,6 @@ from tidegate.config.properties import (
     read_kafka_properties,
 )
 from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
-from tidegate.settings.secrets import REDACTED, Redactor, Text, is_secret_key, render_properties, reveal
 
 
 def test_the_shipped_list_is_that_of_the_installed_librdkafka() -> None:

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 
 from tests.depth import DEPTH
 from tests.support import clients
+from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import parse_pipeline
 from tidegate.config.login import decide_login_problems
 from tidegate.config.properties import (
@@ -22,7 +23,6 @@ from tidegate.config.properties import (
 from tidegate.config.property_limits import decide_limit_problems
 from tidegate.ids import TransactionalId
 from tidegate.kafka.producer_properties import derive_producer_properties
-from tidegate.settings.secrets import reveal
 from tidegate.sources.consumer_properties import derive_consumer_properties
 
 BOOTSTRAP = {"bootstrap.servers": "127.0.0.1:1"}

@@ -11,13 +11,13 @@ from typing import Any, Final
 import pytest
 
 from tests.formats.memory_batches import Compared
+from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import BIGINT, STRING, map_of
 from tidegate.formats.contract import Columns, Decoded
 from tidegate.formats.kinds.json import FORMAT
 from tidegate.formats.kinds.json.inference import derive_schema
 from tidegate.formats.plain import parse_json
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas, UnknownFields
-from tidegate.settings.columns import derive_type
 
 LINES: Final = Path(__file__).with_name("json").joinpath("cases.jsonl").read_text().splitlines()
 TEXTS: Final = {name: text * (times[0] if times else 1) for name, text, *times in map(json.loads, LINES)}

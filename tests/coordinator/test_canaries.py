@@ -10,17 +10,17 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.coordinator.test_machine import World
 from tidegate.committable import Committable
-from tidegate.coordinator import choice
-from tidegate.coordinator.choice import Fallback, Fate
+from tidegate.coordinator import restore_target as choice
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, encode_entry
 from tidegate.coordinator.events import DiscardStates
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import Key, TransactionLedger, key_of
+from tidegate.coordinator.restore_target import Fallback, Fate
 from tidegate.coordinator.types import StateHandle
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence, TransactionalId
+from tidegate.journal.journal import Journal
 from tidegate.storage.names import journal_name
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -168,7 +168,7 @@ def go_back_to_what_was_aborted_itself(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_what_a_chosen_checkpoint_has_still_to_commit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("tidegate.coordinator.choice._own", lambda state, entry: ((), ()))
+    patch.setattr("tidegate.coordinator.restore_target._own", lambda state, entry: ((), ()))
 
 
 BUGS: list[Patch] = [

@@ -9,18 +9,18 @@ from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, completed, handle, positions
 from tidegate.config.load import parse_pipeline
 from tidegate.config.models import SourceSettings
-from tidegate.coordinator.beginning import derive_begun, derive_unplaced
 from tidegate.coordinator.entries import Identity
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.lost_input import derive_skipped
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused, decide_restore
+from tidegate.coordinator.start_offsets import derive_begun, derive_unplaced
 from tidegate.coordinator.types import LostRange, SourcePositions, StateKind
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.journal.journal import Journal
 from tidegate.plan.build import build_plan
-from tidegate.plan.meaning import derive_meanings
 from tidegate.plan.names import derive_edge_names
+from tidegate.plan.state_fingerprints import derive_meanings
 
 OLD = """\
 version: 1

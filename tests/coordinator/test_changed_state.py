@@ -26,7 +26,7 @@ from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.datatypes import BIGINT, STRING, DataType
 from tidegate.ids import OperatorName, StateName
 from tidegate.operators.calls.spec import IN_FLIGHT
-from tidegate.operators.meaning import Meaning
+from tidegate.operators.fingerprint import Meaning
 from tidegate.plan.graph import StepWords
 from tidegate.state.declaration import Evolution, StateDeclaration, StateField, StateShape
 

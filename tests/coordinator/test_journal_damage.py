@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
-from tests.coordinator.test_journal import entries, journal, owned
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle
+from tests.journal.test_journal import entries, journal, owned
 from tidegate.coordinator.entries import JournalRefused, decode_entry
-from tidegate.coordinator.journal import Journal, JournalVanished
 from tidegate.ids import JournalSequence
+from tidegate.journal.journal import Journal, JournalVanished
 from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import seal
 from tidegate.storage.names import journal_name

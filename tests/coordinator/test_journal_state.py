@@ -10,11 +10,11 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle
 from tidegate.coordinator.entries import FORMAT_VERSION, AnyEntry, CheckpointEntry, EndedEntry, JournalRefused, Takeover
-from tidegate.coordinator.journal import Journal, JournalVanished
 from tidegate.coordinator.journal_state import JournalState, derive
 from tidegate.coordinator.recovery import Chosen, RestoreFacts, decide_restore
 from tidegate.errors import Superseded
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName
+from tidegate.journal.journal import Journal, JournalVanished
 from tidegate.storage.names import journal_name
 
 FACTS = RestoreFacts(IDENTITY, {}, frozenset({OperatorName("totals")}))

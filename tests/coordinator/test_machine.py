@@ -34,7 +34,6 @@ from tidegate.coordinator.events import (
     TriggerRequested,
 )
 from tidegate.coordinator.history import CheckpointResult
-from tidegate.coordinator.journal import AppendUnsettled, Journal
 from tidegate.coordinator.triggers import Phase
 from tidegate.coordinator.types import (
     Ack,
@@ -49,6 +48,7 @@ from tidegate.ids import (
     OperatorName,
     SlotIndex,
 )
+from tidegate.journal.journal import AppendUnsettled, Journal
 from tidegate.storage.base import StorageError
 from tidegate.storage.names import state_name
 

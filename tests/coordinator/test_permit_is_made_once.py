@@ -18,4 +18,4 @@ def test_only_the_journal_issues_permits() -> None:
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.ImportFrom) and any(alias.name == "issue_permit" for alias in node.names)
     }
-    assert users == {"coordinator/journal.py"}
+    assert users == {"journal/journal.py"}

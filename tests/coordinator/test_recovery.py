@@ -12,7 +12,6 @@ from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, committable, completed, handle, positions
 from tests.task.topologies import edge, plan_of, source_node, totals_node, vertex
 from tidegate.coordinator.entries import Identity, decode_entry, encode_entry
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.recovery import (
     RestoreFacts,
@@ -26,8 +25,9 @@ from tidegate.coordinator.recovery import (
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateKind
 from tidegate.coordinator.upgrade import Spoken, Stored
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
+from tidegate.journal.journal import Journal
+from tidegate.operators.fingerprint import Meaning
 from tidegate.operators.kinds.aggregate import AggregateOperator
-from tidegate.operators.meaning import Meaning
 from tidegate.storage.checksum import seal, unseal
 
 ORDERS = OperatorName("orders")

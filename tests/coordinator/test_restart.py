@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.config.fields.backoff import derive_waits_ms
+from tidegate.config.fields.units import derive_duration_ms
 from tidegate.config.models import RestartSettings
 from tidegate.coordinator.restart import (
     AttemptFailure,
@@ -16,8 +18,6 @@ from tidegate.coordinator.restart import (
     RestartStrategy,
     decide_restart,
 )
-from tidegate.settings.backoff import derive_waits_ms
-from tidegate.settings.units import derive_duration_ms
 
 SETTINGS = RestartStrategy(initial_ms=1000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
 

@@ -7,10 +7,10 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle, positions
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, decide_repeated, decide_restore
 from tidegate.errors import Superseded
 from tidegate.ids import OperatorName
+from tidegate.journal.journal import Journal
 
 FACTS = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 2}}, frozenset({OperatorName("totals")}))
 AT = (positions("orders", {"orders": {0: 7, 1: 8}}),)

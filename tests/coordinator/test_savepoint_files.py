@@ -11,7 +11,9 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, committable, completed, handle, positions
-from tidegate.coordinator.savepoint import (
+from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
+from tidegate.ids import CheckpointId
+from tidegate.journal.savepoint import (
     METADATA,
     SavepointRefused,
     check_whole,
@@ -21,8 +23,6 @@ from tidegate.coordinator.savepoint import (
     savepoint_folder,
     write_savepoint,
 )
-from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
-from tidegate.ids import CheckpointId
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing, StorageError
 from tidegate.storage.checksum import seal
 from tidegate.storage.local import LocalStorage

@@ -15,12 +15,12 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, completed, handle, positions
-from tidegate.coordinator.choice import Wish, derive_chosen, find_retained
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
-from tidegate.coordinator.savepoint import METADATA, import_states, read_savepoint, write_savepoint
+from tidegate.coordinator.restore_target import Wish, derive_chosen, find_retained
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName
+from tidegate.journal.journal import Journal
+from tidegate.journal.savepoint import METADATA, import_states, read_savepoint, write_savepoint
 from tidegate.storage.base import Storage
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.names import JOURNAL_PREFIX, STATE_PREFIX, journal_name

@@ -10,10 +10,10 @@ import pytest
 
 from tests.coordinator.fake_storage import FakeStorage
 from tests.state.driving import GROUPS, declare, make_memory, put
-from tidegate.coordinator.stored_state import derive_head, find_cut, find_damage, read_head, read_parts
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
+from tidegate.journal.state_files import derive_head, find_cut, find_damage, read_head, read_parts
 from tidegate.state import parts
 from tidegate.state.base import Share
 from tidegate.state.errors import StateUnreadable
@@ -207,7 +207,7 @@ def test_the_head_of_what_is_no_state_file_is_not_known() -> None:
 
 
 def test_whole_files_are_verified_in_bounded_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.coordinator.stored_state.PART_BYTES", 100)
+    monkeypatch.setattr("tidegate.journal.state_files.PART_BYTES", 100)
     storage = Ranges()
     handle = stored(storage, snapshot())
     whole = storage.shared.objects[handle.path]
@@ -229,7 +229,7 @@ def test_whole_files_are_verified_in_bounded_ranges(monkeypatch: pytest.MonkeyPa
 def test_a_byte_after_a_file_that_ends_with_a_range_does_not_go_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = FakeStorage()
     handle = stored(storage, snapshot())
-    monkeypatch.setattr("tidegate.coordinator.stored_state.PART_BYTES", handle.size_bytes)
+    monkeypatch.setattr("tidegate.journal.state_files.PART_BYTES", handle.size_bytes)
     assert find_damage(storage, [handle]) == ""
     storage.shared.objects[handle.path] += b"x"
     assert f"{handle.size_bytes + 1} bytes with sha256" in find_damage(storage, [handle])

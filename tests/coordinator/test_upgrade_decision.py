@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from tests.coordinator.values import IDENTITY, completed, handle, positions
+from tidegate.coordinator.applied_directives import WORDS_MAX
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import refuse_upgrade
-from tidegate.coordinator.spent_words import WORDS_MAX
 from tidegate.coordinator.types import CompletedCheckpoint, StateKind
 from tidegate.coordinator.upgrade import Definition, Outcome, Refusal, Spoken, Upgrade, derive_identity
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
 from tidegate.operators.calls.spec import IN_FLIGHT
-from tidegate.operators.meaning import Meaning
+from tidegate.operators.fingerprint import Meaning
 from tidegate.plan.graph import StepWords
 
 NAMES = [OperatorName(name) for name in ("a", "b", "c", "d")]

@@ -15,15 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize
 from tests.coordinator.fake_storage import FakeStorage, Fault, SharedObjects
 from tests.coordinator.values import IDENTITY, completed
 from tidegate.committable import Committable, WrittenRange
-from tidegate.coordinator.choice import (
-    Fate,
-    decide_fallback,
-    decide_wish,
-    derive_asked,
-    derive_candidates,
-    derive_chosen,
-    find_retained,
-)
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.events import (
@@ -40,11 +31,19 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.history import CheckpointHistory
 from tidegate.coordinator.job import Job
-from tidegate.coordinator.journal import AppendUnsettled, Journal
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, RestoreRefused, decide_restore
+from tidegate.coordinator.restore_target import (
+    Fate,
+    decide_fallback,
+    decide_wish,
+    derive_asked,
+    derive_candidates,
+    derive_chosen,
+    find_retained,
+)
 from tidegate.coordinator.triggers import ACTIVE, CheckpointPolicy
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
 from tidegate.ids import (
@@ -57,6 +56,7 @@ from tidegate.ids import (
     TransactionalId,
     VertexId,
 )
+from tidegate.journal.journal import AppendUnsettled, Journal
 from tidegate.storage.base import StorageError
 
 SOURCE = SubtaskId(VertexId("orders"), SlotIndex(0))

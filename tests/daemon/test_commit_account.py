@@ -13,14 +13,14 @@ from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, committable, completed, positions
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.committable import Committable
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.daemon.commit_account import CommitAccount
-from tidegate.daemon.ending import end_listed
+from tidegate.daemon.commit_listed import end_listed
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.stages import Whole
+from tidegate.daemon.recovery_stages import Whole
 from tidegate.ids import Attempt, OperatorName
+from tidegate.journal.journal import Journal
 from tidegate.kafka.errors import TransactionLost
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import LostTransaction, SalvageOrder, Settlement

@@ -11,10 +11,10 @@ import pytest
 from tests.support.loopback import STEPS, Loopback, plan_of, play
 from tests.task.fakes import Row
 from tidegate.coordinator.recovery import RestoreRefused
-from tidegate.coordinator.savepoint import savepoint_folder, write_savepoint
 from tidegate.coordinator.upgrade import Spoken
-from tidegate.daemon.choosing import RestoreOption, StartOptions
+from tidegate.daemon.restore_point import RestoreOption, StartOptions
 from tidegate.ids import CheckpointId, OperatorName
+from tidegate.journal.savepoint import savepoint_folder, write_savepoint
 from tidegate.plan.graph import Plan
 from tidegate.storage.local import LocalStorage
 

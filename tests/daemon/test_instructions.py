@@ -27,12 +27,12 @@ from tidegate.coordinator.events import (
     TriggerRefusal,
     TriggerRefused,
 )
-from tidegate.coordinator.journal import Appended, JournalVanished
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.daemon.instructions import InstructionExecutor
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence
+from tidegate.journal.journal import Appended, JournalVanished
 from tidegate.kafka.errors import KafkaRefused, TransactionGone, TransactionLost, TransactionUndecidable
 from tidegate.sinks.outcome import Outcome
 from tidegate.task.elements import Barrier

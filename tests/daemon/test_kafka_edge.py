@@ -15,7 +15,7 @@ from tests.sources.kafka_topics import source_operator
 from tests.support.clocks import HandClock
 from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
-from tidegate.coordinator.beginning import Unplaced
+from tidegate.coordinator.start_offsets import Unplaced
 from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.kafka_edge import AFTERMATH_S, KafkaEdge
 from tidegate.ids import Attempt, TopicPartition

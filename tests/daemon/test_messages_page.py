@@ -20,11 +20,11 @@ from tidegate.errors import TidegateError
 PAGE = (Path(__file__).parents[2] / "docs" / "messages.md").read_text("utf-8")
 TOOLS = (
     *("tidegate.dev.", "tidegate.simulation.", "tidegate.tables.", "tidegate.testing.", "tidegate.expressions."),
-    *("tidegate.cli.letters.", "tidegate.cli.docs", "tidegate.cli.reach", "tidegate.checks.dry_run"),
+    *("tidegate.cli.dead_letters.", "tidegate.cli.docs", "tidegate.cli.daemon_address", "tidegate.checks.dry_run"),
     *(
         "tidegate.spark.state_source",
         "tidegate.spark.class_archive",
-        "tidegate.daemon.ordered",
+        "tidegate.daemon.checkpoint_requests",
         "tidegate.daemon.savepoints",
     ),
 )

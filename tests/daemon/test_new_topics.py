@@ -11,13 +11,13 @@ from typing import Any, cast
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME
 from tidegate.config.load import parse_pipeline
-from tidegate.coordinator.beginning import Unplaced
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore, merge_offsets
+from tidegate.coordinator.start_offsets import Unplaced
 from tidegate.coordinator.types import SourcePositions
-from tidegate.daemon.beginning import fix_beginnings
-from tidegate.daemon.stages import Decided, Placed
+from tidegate.daemon.recovery_stages import Decided, Placed
+from tidegate.daemon.start_offsets import fix_beginnings
 from tidegate.ids import OperatorName, TopicPartition
+from tidegate.journal.journal import Journal
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 

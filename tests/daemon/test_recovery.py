@@ -15,7 +15,7 @@ from tidegate.committable import Committable, WrittenRange
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.upgrade import Spoken
-from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.restore_point import StartOptions
 from tidegate.ids import OperatorName, Producer, TopicPartition, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, TransactionGone
 from tidegate.kafka.facts import EndAnswer, Marker

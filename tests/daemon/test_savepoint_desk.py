@@ -17,8 +17,6 @@ from tests.coordinator.values import IDENTITY, ME, completed, handle
 from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.coordinator.events import Event, SavepointFailed, SavepointWritten, TriggerRefusal, TriggerRequested
-from tidegate.coordinator.journal import Journal
-from tidegate.coordinator.savepoint import read_savepoint, write_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.savepoints import (
     DirectoryRefused,
@@ -30,6 +28,8 @@ from tidegate.daemon.savepoints import (
 )
 from tidegate.daemon.services import Services
 from tidegate.ids import CheckpointId
+from tidegate.journal.journal import Journal
+from tidegate.journal.savepoint import read_savepoint, write_savepoint
 from tidegate.storage.base import StorageError
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.open import open_storage

@@ -17,16 +17,16 @@ from tidegate.clock import SYSTEM_CLOCK
 from tidegate.committable import Committable
 from tidegate.coordinator.discovery import TopicFound
 from tidegate.coordinator.history import FailureRecord, FollowedBy
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import EMPTY
 from tidegate.coordinator.restart import RestartStrategy
 from tidegate.daemon.attempt_cause import SlotError
-from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.metrics import PipelineMetrics
+from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.supervisor import JvmDied, ShutdownIncomplete, Supervisor
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
+from tidegate.journal.journal import Journal
 from tidegate.process.logs import JsonFormatter, LogContext
-from tidegate.sinks.hanging import MendReport
+from tidegate.sinks.hanging_transactions import MendReport
 from tidegate.storage.base import StorageError
 
 SETTINGS = RestartStrategy(initial_ms=60_000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)

@@ -15,13 +15,13 @@ from tests.task.fakes import Row
 from tests.waiting import PATIENCE_S
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.history import CheckpointKind, CheckpointResult, FollowedBy
-from tidegate.coordinator.journal import Journal
+from tidegate.daemon.checkpoint_requests import CheckpointUnavailable
 from tidegate.daemon.control_server import SlotLost
-from tidegate.daemon.ordered import CheckpointUnavailable
 from tidegate.daemon.savepoints import SavepointUnavailable
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, Superseded
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
+from tidegate.journal.journal import Journal
 from tidegate.sources.errors import SourceFailed
 from tidegate.storage.base import StorageError
 from tidegate.storage.names import STATE_PREFIX, state_name
@@ -374,7 +374,7 @@ def test_nothing_is_written_before_all_slots_run() -> None:
     async def run() -> None:
         world = Loopback(plan_of("stateless"), ROWS)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tidegate.daemon.owning.CLAIM_S", 0.0)
+            patch.setattr("tidegate.daemon.ownership.CLAIM_S", 0.0)
             life = asyncio.create_task(world._live())
             await world.until(lambda: bool(world.seats and world.seats[0].told), "the slots are deployed")
             world.seats[1].frozen = True

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from tests.support.loopback import Loopback, plan_of, play
-from tidegate.coordinator.choice import Wish, find_retained
-from tidegate.coordinator.owner import Known, OwnerRecord, PipelineKnown, derive_record
-from tidegate.daemon.choosing import Choosing, RestoreOption, StartOptions
-from tidegate.daemon.looking import Look, look_first
+from tidegate.coordinator.ownership import Known, OwnerRecord, PipelineKnown, derive_record
+from tidegate.coordinator.restore_target import Wish, find_retained
+from tidegate.daemon.preflight import Look, look_first
+from tidegate.daemon.restore_point import Choosing, RestoreOption, StartOptions
 from tidegate.ids import CheckpointId
 
 ROWS = {partition: [(number % 3, number) for number in range(6)] for partition in range(2)}

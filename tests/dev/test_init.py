@@ -18,10 +18,10 @@ from tests.support.descriptors import lowered
 from tests.testing.pipelines import messages, run
 from tests.tidy.tree import ROOT
 from tidegate.config.draft import render_draft, withheld_secrets
+from tidegate.config.fields.columns import derive_type
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.dev.init import derive_draft, init
 from tidegate.plan.build import check_pipeline
-from tidegate.settings.columns import derive_type
 
 RECORDED = ROOT / "tests" / "formats" / "debezium"
 KAFKA = {"bootstrap.servers": "127.0.0.1:9092"}

@@ -18,9 +18,9 @@ from tests.support.daemon_process import DaemonProcess
 from tests.support.processes import kill
 from tests.support.rig import Rig
 from tests.waiting import wait_until
-from tidegate.coordinator.savepoint import read_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.dev.demo.verify import read_topic
+from tidegate.journal.savepoint import read_savepoint
 from tidegate.state.local_directory import PREFIX
 from tidegate.storage.local import LocalStorage
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests.conftest import BrokerMaker, SessionBroker
 from tests.support.rig import Rig, read_journal
-from tidegate.coordinator.choice import derive_candidates, derive_newer
 from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.restore_target import derive_candidates, derive_newer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -18,7 +18,7 @@ from tests.support.processes import kill
 from tests.support.rig import Rig, read_journal, restored_checkpoint
 from tests.waiting import wait_until
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.savepoint import read_savepoint
+from tidegate.journal.savepoint import read_savepoint
 from tidegate.storage.local import LocalStorage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from tests.formats.batches import messages_of
+from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import BIGINT, STRING, DataType
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded, FormatRefusal
@@ -26,7 +27,6 @@ from tidegate.formats.kinds.debezium.envelope import (
 )
 from tidegate.formats.row_kinds import BEFORE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas
-from tidegate.settings.columns import derive_type
 
 TABLE = {"id": BIGINT, "name": STRING}
 SCHEMA = {"type": "struct", "fields": [{"field": "op", "type": "string"}], "name": "shop.customers.Envelope"}

@@ -16,13 +16,13 @@ import pytest
 
 from tests.compatibility.debezium.kinds import MODES, rows_of, schema_of, written_as
 from tests.formats.batches import messages_of
+from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import Schema
 from tidegate.formats.contract import Decoded
 from tidegate.formats.kinds.debezium import FORMAT
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.row_kinds import BEFORE, ROW_KIND, UPDATE_AFTER
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas
-from tidegate.settings.columns import derive_type
 
 HERE: Final = Path(__file__).with_name("debezium")
 

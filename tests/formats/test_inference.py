@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.formats.any_records import RECORDS
 from tidegate.config.draft import render_type
+from tidegate.config.fields.columns import derive_type
 from tidegate.formats.kinds.json.inference import FIELDS_MAX, Inference, LeftOut, derive_schema
 from tidegate.formats.kinds.json.reader import JsonDecoder
-from tidegate.settings.columns import derive_type
 
 MAP = f"it has {FIELDS_MAX + 1} different fields, as a map has"
 

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from tests.formats.batches import messages_of
+from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import BIGINT, STRING, DataType
 from tidegate.formats.contract import Decoded, FormatRefusal, WaitingForSchema
 from tidegate.formats.failures import FailureKind
@@ -23,7 +24,6 @@ from tidegate.formats.schemas import (
     SchemaKind,
     SchemaText,
 )
-from tidegate.settings.columns import derive_type
 
 COLUMNS = (("id", BIGINT), ("name", STRING))
 

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.typed_values import TYPES, values_of
+from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import DataType
 from tidegate.expressions.text_values import timestamp_of_text
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.kinds.json.reader import JsonDecoder
 from tidegate.formats.kinds.json.types import SCALARS
 from tidegate.formats.kinds.json.writer import json_objects
-from tidegate.settings.columns import derive_type
 
 TABLES = st.lists(TYPES, min_size=1, max_size=3).flatmap(
     lambda kinds: st.tuples(st.just(kinds), st.lists(st.tuples(*map(values_of, kinds)), min_size=1, max_size=3))

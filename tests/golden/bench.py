@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from tidegate.config.load import parse_pipeline
-from tidegate.coordinator.stored_state import read_parts, read_state
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
 from tidegate.ids import OperatorName, SlotIndex, StateName, SubtaskId, TopicPartition, VertexId
+from tidegate.journal.state_files import read_parts, read_state
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.spec import Slot, StepOperator
 from tidegate.plan.assignment import key_group_range

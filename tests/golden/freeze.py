@@ -22,15 +22,15 @@ import msgspec
 from tests.golden.bench import BEGINS_MS, ENDS, PIPELINE, contents, feed_some, load_plan, play_on, rows_in_flight
 from tidegate.checks.upgrade_check import derive_offline_facts
 from tidegate.coordinator.entries import Identity, Writer
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import RestorePlan, decide_restore
-from tidegate.coordinator.savepoint import write_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
+from tidegate.journal.journal import Journal
+from tidegate.journal.savepoint import write_savepoint
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.state_fingerprints import derive_meanings
 from tidegate.storage.base import Storage
 from tidegate.storage.local import LocalStorage
 from tidegate.task.elements import Barrier

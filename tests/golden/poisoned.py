@@ -16,8 +16,8 @@ from tests.golden import test_restore
 from tests.golden.bench import close, load_plan, restore
 from tests.support.rig import read_journal
 from tests.task import test_inflight
-from tidegate.coordinator.savepoint import check_whole, import_states, read_savepoint, write_savepoint
 from tidegate.ids import CheckpointId
+from tidegate.journal.savepoint import check_whole, import_states, read_savepoint, write_savepoint
 from tidegate.storage.local import LocalStorage
 
 MODULES = ("pickle", "_pickle", "marshal", "cloudpickle")

@@ -17,9 +17,9 @@ from tests.golden.freeze import freeze
 from tests.plan.meanings import find_changes
 from tests.support.rig import read_journal
 from tidegate.coordinator.entries import CheckpointEntry
-from tidegate.coordinator.savepoint import check_whole, read_savepoint
 from tidegate.ids import OperatorName
-from tidegate.plan.meaning import derive_meanings
+from tidegate.journal.savepoint import check_whole, read_savepoint
+from tidegate.plan.state_fingerprints import derive_meanings
 from tidegate.storage.local import LocalStorage
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,7 @@ from tidegate.formats.row_kinds import INSERT, ROW_KIND
 from tidegate.operators.async_queue import Call
 from tidegate.operators.calls.user_code import install_modules
 from tidegate.operators.event_time import BEHIND, TIME
-from tidegate.operators.meaning import Branch, digest
+from tidegate.operators.fingerprint import Branch, digest
 from tidegate.operators.runtime import END_OF_TIME, system_columns
 from tidegate.operators.spec import Columns, Requirement, Rest, StepOperator
 from tidegate.operators.step import StepKind

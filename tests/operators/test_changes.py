@@ -26,7 +26,7 @@ from tidegate.operators.kinds.aggregate.changes.runtime import INCOMPLETE, UNKNO
 from tidegate.operators.runtime import BatchTooLarge
 from tidegate.plan.evolving import evolve, state_columns
 from tidegate.plan.graph import StepWords
-from tidegate.state.fit import Fit
+from tidegate.state.compatibility import Fit
 from tidegate.state.verdict import judge
 
 MONEY = decimal_of(10, 2)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.operators.subtasks import Subtasks
+from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import BIGINT
 from tidegate.expressions.expression import AggregateCall, Column
 from tidegate.formats.failures import BadRecordPolicy
@@ -20,7 +21,6 @@ from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.kinds.aggregate.expiry import SWEPT_AT_ONCE
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import Requirement
-from tidegate.settings.ttl import Ttl
 
 TTL = 10
 X = Column("x", BIGINT)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.operators.meaning import Meaning
-from tidegate.plan.meaning import compare_meanings
+from tidegate.operators.fingerprint import Meaning
+from tidegate.plan.state_fingerprints import compare_meanings
 
 
 def find_changes(old: Meaning, new: Meaning) -> list[str]:

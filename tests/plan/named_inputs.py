@@ -21,7 +21,7 @@ from tidegate.coordinator.recovery import RestoreRefused
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.keyed_input import KeyedInputOperator
-from tidegate.operators.meaning import Meaning
+from tidegate.operators.fingerprint import Meaning
 from tidegate.operators.mistakes import OperatorMistake
 from tidegate.operators.registry import step_kinds
 from tidegate.operators.spec import Operator, Requirement, Slot, StepOperator
@@ -29,8 +29,8 @@ from tidegate.plan.build import Checked, build_plan, check_pipeline
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Edge, Plan
 from tidegate.plan.growth import derive_batch_limits
-from tidegate.plan.meaning import compare_meanings, derive_meanings
 from tidegate.plan.names import derive_edge_names
+from tidegate.plan.state_fingerprints import compare_meanings, derive_meanings
 from tidegate.state.backends import choose_backend
 from tidegate.state.declaration import StateDeclaration
 

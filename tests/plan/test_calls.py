@@ -12,7 +12,7 @@ from tidegate.operators.kinds.http_calls import HttpOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.state_fingerprints import derive_meanings
 
 TEXT = """
 version: 1

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tidegate.config.load import parse_pipeline
-from tidegate.formats.letters import LETTER_COLUMNS
+from tidegate.formats.dead_letters import LETTER_COLUMNS
 from tidegate.formats.registry import FORMATS
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, READ_BACK, DeadLetterOperator, ReadBackOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.spec import DEAD
 from tidegate.plan.build import Checked, check_pipeline
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.state_fingerprints import derive_meanings
 
 TEXT = """
 version: 1

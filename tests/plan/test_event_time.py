@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.plan.test_build import HEAD, ORDERS, check, operators, plan_of
+from tidegate.config.fields.event_time import Idle
 from tidegate.config.load import parse_pipeline
 from tidegate.datatypes import BIGINT, DOUBLE, INT, STRING, TIMESTAMP
 from tidegate.expressions.parse import parse_expression
@@ -19,7 +20,6 @@ from tidegate.operators.spec import Columns, Operator, Planned, Requirement
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.plan.prune import derive_planned
-from tidegate.settings.event_time import Idle
 
 COLUMNS: Columns = (("id", BIGINT), ("at", BIGINT))
 

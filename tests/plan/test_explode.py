@@ -12,7 +12,7 @@ from tidegate.operators.kinds.explode import ExplodeOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.plan.growth import derive_batch_limits
-from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.state_fingerprints import derive_meanings
 
 FILE = """\
 version: 1

@@ -10,7 +10,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.state_fingerprints import derive_meanings
 
 ROUTE = "{big: amount > 100, odd: id % 2 = 1, rest: else}"
 FILE = """\

@@ -18,7 +18,7 @@ from tidegate.expressions.secrets import KeyUnusable, derive_key_bytes, put_stan
 from tidegate.plan.build import check_pipeline
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.state_fingerprints import derive_meanings
 
 KEY = "opensesame-16byt"
 HEX = "000102030405060708090a0b0c0d0e0f"

@@ -9,7 +9,7 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.projection import SelectOperator
 from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.state_fingerprints import derive_meanings
 
 FILE = """\
 version: 1

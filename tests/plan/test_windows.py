@@ -14,7 +14,7 @@ from tidegate.operators.kinds.window import WindowOperator
 from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
 from tidegate.plan.growth import derive_batch_limits
-from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.state_fingerprints import derive_meanings
 from tidegate.state.declaration import Serializer
 from tidegate.state.verdict import Fit, judge
 

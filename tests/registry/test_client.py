@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.support.registry import FakeRegistry, answer_with
+from tidegate.config.fields.schemas import RegistrySettings
 from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.registry import transport
 from tidegate.registry.cache import SchemaCopies
 from tidegate.registry.client import REFERENCES_MAX, Registry
 from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
 from tidegate.registry.transport import BODY_BYTES_MAX, Transport
-from tidegate.settings.schemas import RegistrySettings
 
 T = TypeVar("T")
 

@@ -14,12 +14,12 @@ import pytest
 
 from tests.support.certificates import Authority, Identity
 from tests.support.registry import FakeRegistry
+from tidegate.config.fields.schemas import RegistrySettings
 from tidegate.registry import transport
 from tidegate.registry.cache import SchemaCopies
 from tidegate.registry.client import Registry
 from tidegate.registry.errors import RegistryAway, RegistryRefused
 from tidegate.registry.transport import Transport
-from tidegate.settings.schemas import RegistrySettings
 
 
 @pytest.fixture(scope="module")

@@ -14,32 +14,33 @@ import msgspec
 import pytest
 
 from tidegate.committable import Committable
-from tidegate.coordinator.choice import Wish, decide_wish
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import AnyEntry, encode_entry
 from tidegate.coordinator.events import AckOutcome, CheckpointFailure, WriteSavepoint
-from tidegate.coordinator.journal import Appended, Journal
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import TransactionLedger
 from tidegate.coordinator.pending import PendingCheckpoint, PendingPhase
 from tidegate.coordinator.permit import issue_permit
 from tidegate.coordinator.recovery import RestoreFacts
+from tidegate.coordinator.restore_target import Wish, decide_wish
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle, StateKind
-from tidegate.daemon import looking, recovery
-from tidegate.daemon.beginning import fix_beginnings
+from tidegate.daemon import preflight as looking
+from tidegate.daemon import recovery
 from tidegate.daemon.instructions import InstructionExecutor
+from tidegate.daemon.recovery_stages import Decided, Placed
 from tidegate.daemon.services import Services
-from tidegate.daemon.stages import Decided, Placed
+from tidegate.daemon.start_offsets import fix_beginnings
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence, TopicPartition, TransactionalId
+from tidegate.journal.journal import Appended, Journal
 from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenTransaction, PreparedView
 from tidegate.kafka.requests import end_request
 from tidegate.plan.graph import Plan
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.hanging import FENCE_RAISES, MendReport, Verdict, Watch, decide_verdict
+from tidegate.sinks.hanging_resolver import Mender
+from tidegate.sinks.hanging_transactions import FENCE_RAISES, MendReport, Verdict, Watch, decide_verdict
 from tidegate.sinks.kafka import KafkaSink
-from tidegate.sinks.mender import Mender
 from tidegate.sinks.outcome import Outcome, decide_from_answer
 from tidegate.sinks.preparation import Preparation
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences
@@ -220,7 +221,7 @@ def changes_of_a_failed_checkpoint_forgotten(patch: Patch) -> None:
 
 
 def files_of_an_old_checkpoint_deleted_although_newer_ones_build_on_them(patch: Patch) -> None:
-    patch.setattr("tidegate.coordinator.journal.decide_garbage", lambda handles, needed: tuple(handles))
+    patch.setattr("tidegate.journal.journal.decide_garbage", lambda handles, needed: tuple(handles))
 
 
 def increments_restored_before_what_they_build_on(patch: Patch) -> None:
@@ -407,7 +408,7 @@ def wish_carried_out_at_every_start(patch: Patch) -> None:
     def decide(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool:
         return decide_wish(msgspec.structs.replace(state, origin=""), wish, repeat_output=repeat_output)
 
-    patch.setattr("tidegate.daemon.choosing.decide_wish", decide)
+    patch.setattr("tidegate.daemon.restore_point.decide_wish", decide)
 
 
 def barrier_overtakes_a_barrier(patch: Patch) -> None:
@@ -435,8 +436,8 @@ def open_transactions_ended_by_the_mender(patch: Patch) -> None:
         verdict = decide_verdict(*arguments)
         return Verdict.ABORT if verdict is Verdict.LIVE else verdict
 
-    patch.setattr("tidegate.sinks.mender.find_suspects", suspect_all)
-    patch.setattr("tidegate.sinks.mender.decide_verdict", decide)
+    patch.setattr("tidegate.sinks.hanging_resolver.find_suspects", suspect_all)
+    patch.setattr("tidegate.sinks.hanging_resolver.decide_verdict", decide)
     patch.setattr(Watch, "is_ripe", lambda *_: True)
 
 
@@ -462,7 +463,7 @@ def fence_raises_the_epoch_just_twice(patch: Patch) -> None:
         unsure = verdict is Verdict.ABORT and told.state is CoordinatorState.EMPTY and raised > FENCE_RAISES
         return Verdict.UNSURE if unsure else verdict
 
-    patch.setattr("tidegate.sinks.mender.decide_verdict", decide)
+    patch.setattr("tidegate.sinks.hanging_resolver.decide_verdict", decide)
 
 
 def topics_looked_at_before_the_journal_of_another_daemon(patch: Patch) -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from tidegate.clock import Clock
 from tidegate.coordinator.entries import AnyEntry, EndedEntry
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import StateHandle
 from tidegate.coordinator.upgrade import Definition, Upgrade
 from tidegate.ids import OperatorName
+from tidegate.journal.journal import Journal
 from tidegate.state.declaration import StateDeclaration, StateShape
 from tidegate.state.migration import Migration, derive_migration
 from tidegate.storage.local import LocalStorage
@@ -44,8 +44,8 @@ def directory_made_durable_by_nobody(patch: Patch) -> None:
 
 def pipeline_taken_over_whatever_kafka_knows(patch: Patch) -> None:
     """X03: an empty directory starts over, a copy continues beside the original, and nobody ever looks again."""
-    patch.setattr("tidegate.daemon.looking.decide_owner", lambda *_state, **_how: ())
-    patch.setattr("tidegate.daemon.owning.decide_still_owner", lambda *_who: None)
+    patch.setattr("tidegate.daemon.preflight.decide_owner", lambda *_state, **_how: ())
+    patch.setattr("tidegate.daemon.ownership.decide_still_owner", lambda *_who: None)
 
 
 def slots_with_a_directory_of_their_own_are_not_noticed(patch: Patch) -> None:

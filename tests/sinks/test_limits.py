@@ -13,7 +13,7 @@ import pytest
 from tests.formats.routed import encode_routed, headers_column
 from tests.sinks.driving import Cluster, DrivenSink, permit, sink_operator
 from tidegate.datatypes import BIGINT, BINARY
-from tidegate.formats.letters import LETTER_BYTES_MIN
+from tidegate.formats.dead_letters import LETTER_BYTES_MIN
 from tidegate.formats.record_limits import RecordLimits
 from tidegate.formats.record_parts import RecordParts
 from tidegate.formats.records import OutputRecords, RecordEncoder

@@ -27,8 +27,8 @@ from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenTransaction
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.plan.build import build_plan
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.hanging import RIPE_S, MendReport, Verdict
-from tidegate.sinks.mender import Mender
+from tidegate.sinks.hanging_resolver import Mender
+from tidegate.sinks.hanging_transactions import RIPE_S, MendReport, Verdict
 from tidegate.sinks.outcome import Outcome
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,9 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME
 from tests.operators.rows import make_aggregate
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId, VertexId
+from tidegate.journal.journal import Journal
 from tidegate.slot.uploads import Uploads
 from tidegate.task.loop import UploadJob
 

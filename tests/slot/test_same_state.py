@@ -24,10 +24,10 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME
 from tests.slot.test_cheap_checkpoints import InlineUploads
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.datatypes import BIGINT, DATE, STRING
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, StateName, SubtaskId, VertexId
+from tidegate.journal.journal import Journal
 from tidegate.plan.assignment import key_group_range
 from tidegate.slot.copies import LocalCopies
 from tidegate.slot.restored_files import RestoredFiles

@@ -12,7 +12,7 @@ import polars as pl
 
 from tests.support import clients
 from tests.waiting import wait_until
-from tidegate.coordinator.beginning import Unplaced
+from tidegate.coordinator.start_offsets import Unplaced
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.formats.failures import BadRecordPolicy
@@ -20,8 +20,8 @@ from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
-from tidegate.sources.beginning import read_beginning
 from tidegate.sources.kafka import KafkaSource, SourceBatch
+from tidegate.sources.start_offsets import read_beginning
 
 SCHEMA = (("id", BIGINT), ("name", STRING))
 

@@ -9,11 +9,11 @@ import pytest
 from tests.operators.driven import Collected
 from tests.sources.scripted import NAME, P0, P1, Scripted, order
 from tests.waiting import wait_until
+from tidegate.config.fields.event_time import Idle
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX
-from tidegate.settings.event_time import Idle
 from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, CaughtUp, Due
 from tidegate.task.elements import StreamStatus, Watermark
 

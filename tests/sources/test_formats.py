@@ -20,9 +20,9 @@ from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import FormatOptions, Schemas
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_source import SourceOperator
-from tidegate.sources.held import AGAIN_S
 from tidegate.sources.kafka import KafkaSource
 from tidegate.sources.tools import Consumer, SourceTools
+from tidegate.sources.waiting_records import AGAIN_S
 
 PARTS = [TopicPartition("words", 0), TopicPartition("words", 1)]
 PART = PARTS[0]

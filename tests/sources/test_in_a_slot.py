@@ -9,11 +9,11 @@ import polars as pl
 from tests.sources.scripted import NAME, P0, P1, Scripted, order
 from tests.task.fakes import ATTEMPT, VirtualClock
 from tests.task.topologies import plan_of, source_node, totals_node, vertex
+from tidegate.config.fields.event_time import Idle
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId
 from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, ROWS_MAX, Out, Runtime
-from tidegate.settings.event_time import Idle
 from tidegate.task.elements import Barrier
 from tidegate.task.loop import SlotLoop
 from tidegate.task.messages import Acknowledged, SlotMessage, SourceFinished, Trigger

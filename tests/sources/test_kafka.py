@@ -13,7 +13,7 @@ from tests.sources.kafka_topics import NEW, Reading, orders, produce, produce_tr
 from tests.sources.ways import WAYS, Way
 from tests.support import clients
 from tests.waiting import wait_until
-from tidegate.cli.letters.topic import Marks, letter_of
+from tidegate.cli.dead_letters.topic import Marks, letter_of
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP
 from tidegate.formats.contract import Decoded, Messages

@@ -13,8 +13,8 @@ import pytest
 
 from tests.sinks.leaping import LeapingClock
 from tests.waiting import wait_until
-from tidegate.formats.letters import GONE, UNREAD
-from tidegate.formats.letters.frames import RawRecord
+from tidegate.formats.dead_letters import GONE, UNREAD
+from tidegate.formats.dead_letters.frames import RawRecord
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.operators.async_queue import Call
 from tidegate.operators.builtin.dead_letters import Origin

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.config.fields.event_time import Idle
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
-from tidegate.settings.event_time import Idle
 from tidegate.sources.watermarks import SourceWatermarks
 
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))

@@ -19,8 +19,8 @@ from pydantic import SecretStr
 from pyspark import SparkContext
 
 from tests.waiting import PATIENCE_S, wait_until
+from tidegate.config.fields.secrets import Text
 from tidegate.ids import Attempt
-from tidegate.settings.secrets import Text
 from tidegate.slot.bootstrap import SlotBootstrap
 from tidegate.spark.host import NotEnoughSlots, SparkHost, SparkJob
 from tidegate.spark.master import SparkUnavailable

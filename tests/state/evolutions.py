@@ -30,9 +30,9 @@ from tidegate.datatypes import (
     decimal_of,
     map_of,
 )
+from tidegate.state.compatibility import Fit
 from tidegate.state.declaration import Evolution, StateField
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.fit import Fit
 from tidegate.state.verdict import judge
 
 

@@ -13,9 +13,9 @@ from tests.state.evolutions import CASES, play, render
 from tests.state.evolving import ALL, BACKENDS, KEY, Entries, capture, declare, open_state, reshape, restore, write
 from tidegate.datatypes import BIGINT, BINARY, DATE, DOUBLE, INT, STRING, DataType, decimal_of
 from tidegate.ids import CheckpointId, OperatorName
+from tidegate.state.compatibility import Fit, Verdict
 from tidegate.state.declaration import Evolution, StateDeclaration, StateField
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.fit import Fit, Verdict
 from tidegate.state.migration import derive_migration
 from tidegate.state.snapshot import read_encoded, read_entries, read_header
 from tidegate.state.verdict import judge

@@ -22,9 +22,9 @@ from tidegate.datatypes import (
     decimal_of,
     map_of,
 )
+from tidegate.state.compatibility import AS_IS, Fit, Judged, Verdict
 from tidegate.state.declaration import Evolution, Serializer, StateField, total_parameter
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.fit import AS_IS, Fit, Judged, Verdict
 from tidegate.state.migration import derive_migration
 from tidegate.state.serializers.composite import ArraySnapshot, CompositeSnapshot, MapSnapshot, StructSnapshot
 from tidegate.state.serializers.contract import Place, Snapshot, SnapshotUnreadable, ValueSerializer

@@ -9,6 +9,7 @@ import pytest
 
 from tidegate.datatypes import BIGINT, DOUBLE, FLOAT, INT, SMALLINT, STRING, TINYINT, DataType, decimal_of
 from tidegate.ids import StateName
+from tidegate.state.compatibility import Fit, Verdict
 from tidegate.state.declaration import (
     LASTS,
     SETTLED,
@@ -21,7 +22,6 @@ from tidegate.state.declaration import (
     declare_list,
 )
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.fit import Fit, Verdict
 from tidegate.state.migration import Migration, MigrationFailed, derive_migration
 from tidegate.state.verdict import judge, refuse_other_shape
 

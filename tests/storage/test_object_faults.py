@@ -14,8 +14,8 @@ from tests.coordinator.values import IDENTITY, ME, OTHER, completed
 from tests.support.object_server import BUCKET, ObjectServer, write_credentials
 from tests.support.store_proxy import Asked, Fate, StoreProxy
 from tidegate.coordinator.entries import Writer
-from tidegate.coordinator.journal import AppendUnsettled, Journal
 from tidegate.errors import Superseded
+from tidegate.journal.journal import AppendUnsettled, Journal
 from tidegate.storage.base import ObjectMissing, StorageError
 from tidegate.storage.kinds.s3 import STORE
 from tidegate.storage.objects.storage import LARGE_BYTES, RACERS, ObjectStorage

@@ -19,8 +19,8 @@ from tests.support.processes import kill
 from tests.support.rig import Rig
 from tests.support.store_proxy import Asked, Fate, StoreProxy
 from tidegate.coordinator.entries import Writer
-from tidegate.coordinator.journal import Journal
 from tidegate.dev.broker import DevelopmentBroker
+from tidegate.journal.journal import Journal
 from tidegate.storage.open import open_storage
 from tidegate.storage.options import StorageOptions
 

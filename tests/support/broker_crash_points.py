@@ -42,11 +42,11 @@ from tests.support.broker_life import (
 from tests.support.crash_tracer import Child, Traced, run_free
 from tests.support.storage_life import journal_of
 from tests.waiting import wait_until
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.permit import issue_permit
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.dev.broker.server import create_topics
 from tidegate.ids import TopicPartition
+from tidegate.journal.journal import Journal
 from tidegate.kafka.facts import CoordinatorState
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.storage.local import LocalStorage

@@ -21,16 +21,16 @@ from tests.support import clients
 from tests.support.crash_tracer import Child
 from tidegate.committable import Committable
 from tidegate.coordinator.entries import Writer as JournalWriter
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.owning import Ownership
+from tidegate.daemon.ownership import Ownership
 from tidegate.daemon.recovery import recover
 from tidegate.daemon.services import Services
 from tidegate.datatypes import BINARY
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition, VertexId
+from tidegate.journal.journal import Journal
 from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.tools import KafkaTools

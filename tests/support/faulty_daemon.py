@@ -16,12 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.ids import CheckpointId
+from tidegate.journal.journal import Journal
 
 POINTS = (
     "before-append",  # everything is prepared, nothing is decided

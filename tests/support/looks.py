@@ -9,8 +9,8 @@ from contextlib import closing
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.errors import TidegateError
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.sinks.hanging import tell_mended
-from tidegate.sinks.mender import Mender
+from tidegate.sinks.hanging_resolver import Mender
+from tidegate.sinks.hanging_transactions import tell_mended
 
 
 class Looks(threading.Thread):

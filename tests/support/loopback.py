@@ -33,19 +33,19 @@ from tests.waiting import PATIENCE_S
 from tidegate import __version__
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.entries import Writer
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.restart import RestartStrategy
 from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt import AttemptRunner
 from tidegate.daemon.attempt_settings import AttemptSettings
-from tidegate.daemon.choosing import NO_OPTIONS, StartOptions
+from tidegate.daemon.checkpoint_requests import CheckpointDone
 from tidegate.daemon.control_server import Listener, SlotConnection, SlotLost
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.ordered import CheckpointDone
+from tidegate.daemon.restore_point import NO_OPTIONS, StartOptions
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.supervisor import Supervisor
 from tidegate.ids import Attempt
+from tidegate.journal.journal import Journal
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.slot.bootstrap import SlotBootstrap
@@ -265,7 +265,7 @@ class Loopback:
         """From the first attempt's deployment until the test has seen enough; then everything is dropped."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("tidegate.daemon.attempt.CAUSE_GRACE_S", 0.0)
-            patch.setattr("tidegate.daemon.owning.CLAIM_S", 0.0)
+            patch.setattr("tidegate.daemon.ownership.CLAIM_S", 0.0)
             life = asyncio.create_task(self._live())
             try:
                 await self.until(lambda: self.runs(1), "the first attempt runs")

@@ -6,16 +6,16 @@ import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
 
 from tests.task.fakes import FakeSink, Row, Trace
-from tidegate.coordinator.beginning import Unplaced
-from tidegate.coordinator.owner import Known
+from tidegate.coordinator.ownership import Known
 from tidegate.coordinator.permit import CommitPermit
+from tidegate.coordinator.start_offsets import Unplaced
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import CheckpointId, TopicPartition
 from tidegate.kafka.facts import TopicFacts
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.sinks.hanging import MendReport
+from tidegate.sinks.hanging_transactions import MendReport
 from tidegate.sinks.outcome import Outcome
 
 

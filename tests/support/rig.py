@@ -17,10 +17,10 @@ from tests.support.load import OrderWriter, OutputReader
 from tests.support.orders_pipeline import HALVES, OrdersPipeline
 from tests.waiting import PATIENCE_S, wait_until
 from tidegate.coordinator.entries import Writer
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.dev.demo.orders import Order
 from tidegate.dev.demo.verify import Verdict, read_topic, verify_paid, verify_totals
+from tidegate.journal.journal import Journal
 from tidegate.slot.copies import PREFIX
 from tidegate.storage.local import LocalStorage
 

@@ -8,12 +8,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from tidegate.coordinator.entries import Identity
-from tidegate.coordinator.savepoint import FORMAT_VERSION, METADATA, Savepoint, encode_metadata
-from tidegate.coordinator.stored_state import derive_head
+from tidegate.coordinator.entries import Identity, Savepoint
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.datatypes import BIGINT, BINARY, DOUBLE, STRING, TIMESTAMP, DataType, decimal_of, map_of
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, StateName
+from tidegate.journal.savepoint import FORMAT_VERSION, METADATA, encode_metadata
+from tidegate.journal.state_files import derive_head
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.snapshot import encode_snapshot
 from tidegate.storage.checksum import seal

@@ -16,10 +16,10 @@ from typing import Final
 from tests.coordinator.values import IDENTITY, committable, completed, positions
 from tests.support.crash_tracer import Child
 from tidegate.coordinator.entries import Takeover, Writer
-from tidegate.coordinator.journal import AppendUnsettled, Journal
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex, SubtaskId, VertexId
+from tidegate.journal.journal import AppendUnsettled, Journal
 from tidegate.slot.uploads import Uploads
 from tidegate.storage.base import StorageError
 from tidegate.storage.checksum import seal, unseal

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from tests.coordinator.fake_storage import FakeStorage
 from tidegate.coordinator.entries import Identity
-from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle, StateKind
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, StateName
+from tidegate.journal.state_files import derive_head
 from tidegate.storage.checksum import seal
 from tidegate.tables.source import Snapshot
 

@@ -13,10 +13,6 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.recovery import RestoreFacts
-from tidegate.coordinator.savepoint import METADATA, check_whole, read_savepoint
-from tidegate.coordinator.savepoint_care import examine_savepoint
-from tidegate.coordinator.stored_shapes import read_stored
-from tidegate.coordinator.stored_state import read_state
 from tidegate.coordinator.types import StateHandle
 from tidegate.coordinator.upgrade import Outcome
 from tidegate.coordinator.upgrade_decision import decide_upgrade
@@ -24,11 +20,15 @@ from tidegate.datatypes import BIGINT, DOUBLE, STRING
 from tidegate.expressions.expression import AggregateCall, Column
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, SlotIndex, StateName
+from tidegate.journal.savepoint import METADATA, check_whole, read_savepoint
+from tidegate.journal.savepoint_maintenance import examine_savepoint
+from tidegate.journal.state_files import read_state
+from tidegate.journal.state_headers import read_stored
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.state_fingerprints import derive_meanings
 from tidegate.state.backends import choose_backend
 from tidegate.state.base import Share
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape

@@ -12,14 +12,14 @@ import pytest
 from tests.task.fakes import FakeFilter, Row, frame_of, overflow
 from tests.task.rig import Rig
 from tests.task.topologies import filter_node, plan_of, sink_node, source_node, vertex
+from tidegate.formats.dead_letters import LETTER_COLUMNS
 from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordPlace
-from tidegate.formats.letters import LETTER_COLUMNS
 from tidegate.ids import VertexId
 from tidegate.operators.spec import DEAD, Operator
 from tidegate.plan.graph import Edge, Way
 from tidegate.task.bad_records import BadRecord, FatalRecords
+from tidegate.task.dead_letter_limit import LetterCount, TooManyDeadLetters
 from tidegate.task.elements import Batch
-from tidegate.task.letters import LetterCount, TooManyDeadLetters
 
 
 def with_bad_records(policy: BadRecordPolicy) -> Rig:

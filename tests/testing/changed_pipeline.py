@@ -18,15 +18,15 @@ from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.entries import CheckpointEntry, Identity
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.recovery import RestorePlan, decide_restore, refuse_unfit
-from tidegate.coordinator.stored_shapes import read_stored
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import Spoken
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName, TopicPartition
+from tidegate.journal.state_headers import read_stored
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings
-from tidegate.plan.words import give_up_columns
+from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.upgrade_directives import give_up_columns
 from tidegate.task.messages import Deploy
 from tidegate.testing.harness import Harness, Snapshot
 from tidegate.testing.log import Log

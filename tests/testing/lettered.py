@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tests.testing.pipelines import load
-from tidegate.formats.letters.letter import Letter, read_letter
+from tidegate.formats.dead_letters.letter import Letter, read_letter
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.testing.harness import Harness

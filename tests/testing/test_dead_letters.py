@@ -21,10 +21,10 @@ from tests.testing.lettered import (
     record_at,
 )
 from tests.testing.pipelines import load, messages, run_one
-from tidegate.formats import letters
+from tidegate.formats import dead_letters as letters
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, DeadLetterOperator
-from tidegate.task.letters import LetterCount, TooManyDeadLetters
+from tidegate.task.dead_letter_limit import LetterCount, TooManyDeadLetters
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+
+NESTED_ROOMS = frozenset({"config.fields"})
+"""Folders of a room that others import without the rest of it."""
 
 MODULE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 60
@@ -115,13 +118,19 @@ def _public_definitions(tree: ast.Module) -> Iterator[tuple[str, Function | ast.
                     yield f"{node.name}.", member
 
 
+def room_of(parts: Sequence[str]) -> str:
+    """The room of a module below `tidegate`: its first folder, or one of NESTED_ROOMS."""
+    nested = ".".join(parts[:2])
+    return nested if nested in NESTED_ROOMS else parts[0]
+
+
 def find_rooms_imported(text: str) -> set[str]:
-    """First parts of the modules of Tidegate that this text imports anywhere, `tidegate.plan.graph` -> `plan`."""
+    """Rooms of the modules of Tidegate that this text imports anywhere, `tidegate.plan.graph` -> `plan`."""
     rooms = set()
     for name in find_imports(ast.parse(text)):
         parts = name.split(".")
         if parts[0] == "tidegate" and len(parts) > 1:
-            rooms.add(parts[1])
+            rooms.add(room_of(parts[1:]))
     return rooms
 
 

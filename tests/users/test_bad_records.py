@@ -18,13 +18,13 @@ from tests.support import clients
 from tests.support.daemon_process import DaemonProcess
 from tests.users.user import User, log_lines, numbers
 from tests.waiting import wait_until
-from tidegate.cli.letters import replay
-from tidegate.cli.letters.topic import LetterTopic
+from tidegate.cli.dead_letters import replay
+from tidegate.cli.dead_letters.topic import LetterTopic
 from tidegate.cli.main import run_command
 from tidegate.config.load import read_pipeline
 from tidegate.dev.demo.verify import read_topic
-from tidegate.formats.letters import REPLAYED_FROM
-from tidegate.formats.letters.letter import Letter
+from tidegate.formats.dead_letters import REPLAYED_FROM
+from tidegate.formats.dead_letters.letter import Letter
 
 pytestmark = pytest.mark.slow
 

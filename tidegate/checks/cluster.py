@@ -18,6 +18,8 @@ from tidegate.checks.facts import (
 )
 from tidegate.checks.findings import Severity
 from tidegate.checks.uses import derive_needs, derive_uses
+from tidegate.config.fields.secrets import reveal
+from tidegate.config.fields.units import render_duration
 from tidegate.config.load import LoadedPipeline
 from tidegate.ids import Attempt, OperatorName, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.client_properties import derive_servers
@@ -27,8 +29,6 @@ from tidegate.kafka.inspection import Inspector
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.settings.secrets import reveal
-from tidegate.settings.units import render_duration
 from tidegate.sinks.naming import TransactionalName
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from tidegate.checks.cluster import derive_unused_id
 from tidegate.checks.facts import OFFSETS_LOG, ClusterFacts, Need, OtherWriter, Wait
 from tidegate.checks.uses import derive_needs, derive_uses
 from tidegate.clock import SYSTEM_CLOCK, Clock
+from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.client_properties import derive_login
@@ -25,9 +26,8 @@ from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.settings.secrets import reveal
-from tidegate.sinks.hanging import RIPE_S, Hanging
-from tidegate.sinks.mender import Mender
+from tidegate.sinks.hanging_resolver import Mender
+from tidegate.sinks.hanging_transactions import RIPE_S, Hanging
 from tidegate.sinks.naming import derive_name, replay_id
 
 ANSWER_S: Final = 15.0

@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.coordinator.stored_state import read_parts
 from tidegate.coordinator.types import StateHandle
 from tidegate.errors import PipelineStopped
 from tidegate.ids import OperatorName, StateName
+from tidegate.journal.state_files import read_parts
 from tidegate.state.backends import choose_backend
 from tidegate.state.base import Share
 from tidegate.state.declaration import StateDeclaration

@@ -13,12 +13,12 @@ from tidegate import __version__
 from tidegate.checks.findings import Finding, Severity
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.config.encryption import decide_encryption
+from tidegate.config.fields.counts import render_count
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
-from tidegate.settings.counts import render_count
 from tidegate.spark.host import SparkHost
 from tidegate.spark.work_directory import WorkDirectory
 from tidegate.storage.base import StorageError

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from tidegate.checks.findings import Severity
+from tidegate.config.fields.base import Path
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import LostRange
 from tidegate.ids import TopicPartition
@@ -20,8 +21,7 @@ from tidegate.kafka.topic_settings import AFTER, BEFORE, DIFFERENCE
 from tidegate.kafka.versions import BrokerVersion
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.settings.base import Path
-from tidegate.sinks.hanging import Hanging
+from tidegate.sinks.hanging_transactions import Hanging
 from tidegate.storage.base import StorageError
 
 SERVERS: Final[Path] = ("kafka", "bootstrap.servers")

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from tidegate.config.errors import Problem, join_remedy
+from tidegate.config.fields.base import Path
 from tidegate.config.load import LoadedPipeline
 from tidegate.errors import TidegateError
-from tidegate.settings.base import Path
 
 _RANKS: Final = (2, 4, 5, 1)
 """Exit codes of a start that several findings prevent: what a person has to fix before what may pass."""

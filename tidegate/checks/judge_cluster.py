@@ -11,12 +11,12 @@ import msgspec
 from tidegate.checks.facts import ID_EXPIRATION, MAX_TIMEOUT, SERVERS, ClusterFacts, Need, OtherWriter
 from tidegate.checks.findings import Finding, Severity
 from tidegate.checks.uses import UNATTENDED, WEEKEND_MS, derive_unattended_ms
+from tidegate.config.fields.base import Path
+from tidegate.config.fields.counts import render_seconds
+from tidegate.config.fields.units import render_duration
 from tidegate.config.models import PipelineSettings
 from tidegate.kafka.facts import CoordinatorState
-from tidegate.settings.base import Path
-from tidegate.settings.counts import render_seconds
-from tidegate.settings.units import render_duration
-from tidegate.sinks.hanging import Hanging, Verdict
+from tidegate.sinks.hanging_transactions import Hanging, Verdict
 from tidegate.sinks.naming import derive_name, is_replay
 
 SKEW_MS_MAX: Final = 5_000

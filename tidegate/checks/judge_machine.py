@@ -7,10 +7,10 @@ from typing import Final
 
 from tidegate.checks.facts import DIRECTORY, MachineFacts, Room
 from tidegate.checks.findings import Finding, Severity
+from tidegate.config.fields.counts import render_count, render_size
 from tidegate.config.models import PipelineSettings
 from tidegate.plan.graph import Plan
 from tidegate.process.limits import DESCRIPTORS_MAX
-from tidegate.settings.counts import render_count, render_size
 from tidegate.storage.base import StorageError
 from tidegate.storage.problems import is_lasting
 

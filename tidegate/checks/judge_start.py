@@ -11,6 +11,7 @@ from tidegate.checks.findings import Finding, prevent_start, warn_of_start
 from tidegate.checks.judge_machine import judge_storage_error
 from tidegate.checks.uses import derive_uses
 from tidegate.config.errors import Problem
+from tidegate.config.fields.base import Path
 from tidegate.config.load import LoadedPipeline
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreRefused, merge_positions
@@ -21,9 +22,8 @@ from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator, find_unfit
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.settings.base import Path
-from tidegate.sources.beginning import AHEAD, AHEAD_REMEDY
 from tidegate.sources.positions import describe_out_of_range
+from tidegate.sources.start_offsets import AHEAD, AHEAD_REMEDY
 from tidegate.storage.base import StorageError
 
 # -- the cluster -------------------------------------------------------------------------------------------------------

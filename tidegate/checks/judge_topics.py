@@ -25,11 +25,11 @@ from tidegate.checks.facts import (
 from tidegate.checks.findings import Finding, Severity
 from tidegate.checks.judge_cluster import Commands
 from tidegate.checks.uses import UNATTENDED, WEEKEND_MS, derive_unattended_ms
+from tidegate.config.fields.counts import render_count
+from tidegate.config.fields.units import render_duration
 from tidegate.config.models import PipelineSettings
 from tidegate.kafka.facts import TRANSACTION_LOG
 from tidegate.kafka.topic_settings import AFTER, BEFORE, UNLIMITED_MS, find_time_limit
-from tidegate.settings.counts import render_count
-from tidegate.settings.units import render_duration
 
 _LOSS: Final = {
     TRANSACTION_LOG: "decisions about transactions can be lost, and with them committed output",

@@ -10,7 +10,7 @@ from pathlib import Path as FilePath
 from typing import Final
 
 from tidegate.checks.facts import MachineFacts, Room
-from tidegate.settings.base import Path
+from tidegate.config.fields.base import Path
 from tidegate.spark.work_directory import temporary_directory
 from tidegate.storage.base import StorageError
 from tidegate.storage.local import directory_of

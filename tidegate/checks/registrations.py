@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from tidegate.checks.findings import Finding, prevent_start, warn_of_start
 from tidegate.checks.registry import open_registry, patiently
+from tidegate.config.fields.base import Path
 from tidegate.config.load import LoadedPipeline
 from tidegate.formats import keys
 from tidegate.formats.registry import FORMATS
@@ -22,7 +23,6 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
 from tidegate.registry.client import Registry
 from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaMissing
-from tidegate.settings.base import Path
 
 logger = logging.getLogger(__name__)
 

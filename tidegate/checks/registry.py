@@ -8,10 +8,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from tidegate.config.fields.schemas import RegistrySettings
 from tidegate.registry.cache import SchemaCopies
 from tidegate.registry.client import Registry
 from tidegate.registry.errors import RegistryAway
-from tidegate.settings.schemas import RegistrySettings
 from tidegate.spark.cache import cache_directory
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ import msgspec
 
 from tidegate.checks.findings import CHECKS, Finding, Severity, derive_problem, is_kept
 from tidegate.config.errors import render_problems
+from tidegate.config.fields.counts import render_count
 from tidegate.config.load import LoadedPipeline
-from tidegate.settings.counts import render_count
 
 WIDTH: Final = 118
 _SEVERITY: Final = {Severity.UNKNOWN: "notice", Severity.WARNING: "warning", Severity.PROBLEM: "error"}

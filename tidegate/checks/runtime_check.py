@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from tidegate.checks.findings import Finding, prevent_by, prevent_start, warn_of_start
 from tidegate.config.encryption import leaves_machine
+from tidegate.config.fields.base import Path
+from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline
-from tidegate.settings.base import Path
-from tidegate.settings.secrets import reveal
 from tidegate.spark.java import JavaMissing, find_java, read_java_version
 from tidegate.spark.master import DRIVER_HOST, find_driver_host
 from tidegate.spark.versions import (

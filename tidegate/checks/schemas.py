@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from tidegate.checks.registry import PATIENCE_S, copies_of, open_registry, patiently
+from tidegate.config.fields.schemas import RegistrySettings
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.schemas import SchemaReference, derive_references
 from tidegate.formats.contract import FormatRefusal
@@ -17,7 +18,6 @@ from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import SchemaText
 from tidegate.registry.client import SCHEMA_BYTES_MAX, Registry
 from tidegate.registry.errors import RegistryAway, RegistryRefused
-from tidegate.settings.schemas import RegistrySettings
 
 logger = logging.getLogger(__name__)
 

@@ -25,6 +25,7 @@ from tidegate.checks.machine import read_machine
 from tidegate.checks.registrations import check_registrations
 from tidegate.checks.runtime_check import find_runtime_problems
 from tidegate.checks.uses import derive_uses
+from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.journal_state import JournalState
@@ -37,7 +38,6 @@ from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.settings.secrets import reveal
 from tidegate.storage.base import StorageError
 
 logger = logging.getLogger(__name__)

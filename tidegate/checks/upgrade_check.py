@@ -17,21 +17,21 @@ from tidegate.checks.dry_run import Migrated, restore_into_scratch
 from tidegate.checks.unfit_state import refuse_unfit_rows
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener
-from tidegate.coordinator.choice import find_retained
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import RestoreFacts, refuse_other_identity, refuse_unfit
-from tidegate.coordinator.savepoint import COPY_AGAIN, read_savepoint
-from tidegate.coordinator.stored_shapes import read_stored
-from tidegate.coordinator.stored_state import find_cut, read_state
+from tidegate.coordinator.restore_target import find_retained
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
 from tidegate.coordinator.upgrade import Refusal, Spoken, StoredStates, Upgrade
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.errors import BEGIN_ANEW, TidegateError
 from tidegate.ids import CheckpointId, OperatorName, StateName, is_checkpoint_number
+from tidegate.journal.savepoint import COPY_AGAIN, read_savepoint
+from tidegate.journal.state_files import find_cut, read_state
+from tidegate.journal.state_headers import read_stored
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.evolving import evolve
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.state_fingerprints import derive_meanings
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.snapshot import read_entries, read_header
 from tidegate.storage.base import Storage

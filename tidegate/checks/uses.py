@@ -9,6 +9,8 @@ import msgspec
 
 from tidegate.checks.facts import SERVERS, Need, Use
 from tidegate.checks.findings import Severity
+from tidegate.config.fields.base import Path
+from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.formats.registry import FORMATS
@@ -19,8 +21,6 @@ from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, DeadLetterOper
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import TOMBSTONE, SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.settings.base import Path
-from tidegate.settings.secrets import reveal
 
 PRINCIPAL: Final = "PRINCIPAL"
 """Where only the broker knows the user's name: a client certificate, say."""

@@ -12,17 +12,17 @@ import click
 from tidegate.checks.pipeline_file import check_file, plan_file
 from tidegate.checks.schemas import Ask
 from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.words import add_place, add_words, read_start, read_words
+from tidegate.cli.start_options import add_place, add_words, read_start, read_words
 from tidegate.config.errors import render_problems
 from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
-from tidegate.plan.words import give_up_columns
+from tidegate.plan.upgrade_directives import give_up_columns
 from tidegate.registry.errors import RegistryAway
 
 if TYPE_CHECKING:
-    from tidegate.daemon.choosing import StartOptions
+    from tidegate.daemon.restore_point import StartOptions
 
 
 @click.command()

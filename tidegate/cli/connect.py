@@ -14,23 +14,23 @@ from typing import Final
 from tidegate.checks.facts import StartTarget
 from tidegate.checks.findings import Finding, derive_exit_code, derive_problems, find_preventing, prevent_by
 from tidegate.checks.survey import survey
-from tidegate.cli.orders import ask_daemon, find_read_token
-from tidegate.cli.reach import Given, derive_reach
+from tidegate.cli.control_client import ask_daemon, find_read_token
+from tidegate.cli.daemon_address import Given, derive_reach
 from tidegate.config.errors import Problem
+from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Writer
-from tidegate.coordinator.journal import Journal
-from tidegate.daemon.choosing import NO_OPTIONS, StartOptions
+from tidegate.daemon.control_token import check_token_file
 from tidegate.daemon.http.server import HttpUnavailable, explain_unavailable
 from tidegate.daemon.http.tls import TlsRefused, make_context
 from tidegate.daemon.kafka_edge import KafkaEdge
-from tidegate.daemon.order_token import check_token_file
+from tidegate.daemon.restore_point import NO_OPTIONS, StartOptions
 from tidegate.daemon.start_target import StoredTarget, open_checkpoints
 from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError
+from tidegate.journal.journal import Journal
 from tidegate.plan.graph import Plan
-from tidegate.settings.secrets import reveal
 from tidegate.spark.work_directory import WorkDirectory
 from tidegate.storage.base import StorageError
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import click
 
+from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.errors import TidegateError
-from tidegate.settings.suggest import derive_suggestion
 
 SUFFIX: Final = ".md"
 DECISIONS: Final = "adr/"

@@ -14,7 +14,7 @@ from tidegate.checks.schemas import Ask
 from tidegate.cli.connect import find_findings
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.config.errors import ConfigErrors, render_problems
-from tidegate.daemon.choosing import NO_OPTIONS
+from tidegate.daemon.restore_point import NO_OPTIONS
 
 
 @click.command()

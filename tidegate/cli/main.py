@@ -28,15 +28,19 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: Mapping[str, LazyCommand] = {
     "run": LazyCommand("tidegate.cli.run", "run", "Run a pipeline until it is stopped or its input ends."),
-    "status": LazyCommand("tidegate.cli.running", "status", "Show how a running pipeline is doing."),
-    "checkpoint": LazyCommand("tidegate.cli.running", "checkpoint", "Take a checkpoint of a running pipeline now."),
+    "status": LazyCommand("tidegate.cli.daemon_commands", "status", "Show how a running pipeline is doing."),
+    "checkpoint": LazyCommand(
+        "tidegate.cli.daemon_commands", "checkpoint", "Take a checkpoint of a running pipeline now."
+    ),
     "savepoint": LazyCommand("tidegate.cli.savepoints", "savepoint", "Take, list, verify and delete savepoints."),
-    "stop": LazyCommand("tidegate.cli.running", "stop", "Stop a running pipeline after a final checkpoint."),
-    "checkpoints": LazyCommand("tidegate.cli.running", "checkpoints", "List retained checkpoints and savepoints."),
+    "stop": LazyCommand("tidegate.cli.daemon_commands", "stop", "Stop a running pipeline after a final checkpoint."),
+    "checkpoints": LazyCommand(
+        "tidegate.cli.daemon_commands", "checkpoints", "List retained checkpoints and savepoints."
+    ),
     "upgrade": LazyCommand("tidegate.cli.upgrade", "upgrade", "Show what a changed file would do with the state."),
     "state": LazyCommand("tidegate.cli.state.command", "state", "Read, compare and make what checkpoints hold."),
     "dead-letters": LazyCommand(
-        "tidegate.cli.letters.command", "dead_letters", "List, show and write again what could not be processed."
+        "tidegate.cli.dead_letters.command", "dead_letters", "List, show and write again what could not be processed."
     ),
     "validate": LazyCommand("tidegate.cli.config", "validate", "Check a pipeline file; with --connect the broker too."),
     "doctor": LazyCommand(

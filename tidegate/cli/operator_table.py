@@ -7,10 +7,10 @@ from typing import Final
 
 from rich.table import Table
 
+from tidegate.config.fields.counts import render_seconds
 from tidegate.daemon.event_time import render_moment
 from tidegate.daemon.status import OperatorStatus
 from tidegate.operators.early_event_times import describe_early
-from tidegate.settings.counts import render_seconds
 
 NUMBERS: Final = ("in", "out", "filtered", "failed", "in/s", "busy")
 BUSY: Final = 0.005

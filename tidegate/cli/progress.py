@@ -20,8 +20,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tidegate.config.fields.counts import render_count, render_seconds, render_size
 from tidegate.daemon.status import PipelineState, Status
-from tidegate.settings.counts import render_count, render_seconds, render_size
 
 REFRESH_S: Final = 0.5
 STOP_TIMEOUT_S: Final = 2.0

@@ -15,14 +15,14 @@ import click
 
 from tidegate import __version__
 from tidegate.cli.pipeline_file import PIPELINE_FILE
+from tidegate.cli.start_options import add_place, add_words, read_start, read_words
 from tidegate.cli.streams import reporting
-from tidegate.cli.words import add_place, add_words, read_start, read_words
 from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
     from tidegate.config.models import PipelineSettings
-    from tidegate.daemon.choosing import StartOptions
     from tidegate.daemon.metrics import PipelineMetrics
+    from tidegate.daemon.restore_point import StartOptions
     from tidegate.plan.graph import Plan
 
 logger = logging.getLogger(__name__)
@@ -88,11 +88,11 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
     from tidegate.checks.schemas import Ask
     from tidegate.cli.progress import ProgressDisplay, TerminalLines, open_console
     from tidegate.config.errors import ConfigErrors
+    from tidegate.daemon.control_token import provide_read_token
     from tidegate.daemon.http.redaction import redact_status
     from tidegate.daemon.http.server import HttpServer
-    from tidegate.daemon.order_token import provide_read_token
     from tidegate.daemon.tracing import find_header_secrets, start_tracing
-    from tidegate.plan.words import give_up_columns
+    from tidegate.plan.upgrade_directives import give_up_columns
     from tidegate.process.limits import raise_descriptor_limit
     from tidegate.process.logs import configure_logging, set_secrets
 
@@ -117,7 +117,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
         http.read_token = provide_read_token(settings.http.read_token_file)
         http.start()
         logger.info("tidegate %s, pipeline %s: metrics and probes on %s", __version__, settings.name, http.address)
-        from tidegate.daemon.choosing import StartOptions
+        from tidegate.daemon.restore_point import StartOptions
         from tidegate.daemon.service import Daemon
 
         display.start()

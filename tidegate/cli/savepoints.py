@@ -11,7 +11,7 @@ from typing import Final
 import click
 import msgspec
 
-from tidegate.cli.orders import (
+from tidegate.cli.control_client import (
     FORM,
     OF,
     TOKEN,
@@ -22,17 +22,21 @@ from tidegate.cli.orders import (
     decode_answer,
     find_order_token,
 )
+from tidegate.cli.daemon_address import Given, Reach, derive_reach, http_options
 from tidegate.cli.output import echo_json, render_moment, render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.reach import Given, Reach, derive_reach, http_options
-from tidegate.cli.words import require_utf8
+from tidegate.cli.start_options import require_utf8
+from tidegate.config.fields.counts import render_count
+from tidegate.config.fields.units import derive_duration_ms
 from tidegate.config.load import read_sections
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener, opener_of_file
 from tidegate.coordinator.entries import JournalRefused
-from tidegate.coordinator.journal_reading import list_entries
-from tidegate.coordinator.savepoint import COPY_AGAIN, SavepointRefused, read_savepoint
-from tidegate.coordinator.savepoint_care import (
+from tidegate.daemon.http.commands import Order
+from tidegate.daemon.savepoints import SavepointDone
+from tidegate.journal.reading import list_entries
+from tidegate.journal.savepoint import COPY_AGAIN, SavepointRefused, read_savepoint
+from tidegate.journal.savepoint_maintenance import (
     Examination,
     FoundSavepoint,
     SavepointNeeded,
@@ -41,10 +45,6 @@ from tidegate.coordinator.savepoint_care import (
     refuse_needed,
     remove_savepoint,
 )
-from tidegate.daemon.http.commands import Order
-from tidegate.daemon.savepoints import SavepointDone
-from tidegate.settings.counts import render_count
-from tidegate.settings.units import derive_duration_ms
 from tidegate.storage.base import ObjectCorrupt, Storage, StorageError
 from tidegate.storage.local import remove_empty
 from tidegate.storage.open import StorageOpener, open_storage, scheme_of

@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from tidegate.process.discarding import discard
+from tidegate.process.closed_streams import discard
 
 READER_GONE: Final = 128 + signal.SIGPIPE
 """Exit code, as of every program whose reader has gone (`tidegate explain FILE | head`): there is no verdict."""

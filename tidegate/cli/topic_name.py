@@ -7,7 +7,7 @@ import re
 import click
 from pydantic_core import PydanticCustomError
 
-from tidegate.settings.fields import check_topic
+from tidegate.config.fields.types import check_topic
 
 
 def require_topic(name: str, place: str = "") -> str:

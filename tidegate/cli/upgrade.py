@@ -16,20 +16,20 @@ from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.upgrade_check import Report, Target, check_upgrade, find_target, find_upgrade
 from tidegate.cli.output import render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.words import add_words, read_words
+from tidegate.cli.start_options import add_words, read_words
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
+from tidegate.config.fields.counts import render_count
+from tidegate.config.fields.upgrade_directives import KEEP
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.upgrade import Outcome, Refusal, StateChange, StepChange
 from tidegate.coordinator.upgrade_decision import UNSAID
-from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.restore_point import StartOptions
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
 from tidegate.plan.graph import Plan
-from tidegate.plan.words import give_up_columns
-from tidegate.settings.counts import render_count
-from tidegate.settings.state_words import KEEP
-from tidegate.state.fit import Fit
+from tidegate.plan.upgrade_directives import give_up_columns
+from tidegate.state.compatibility import Fit
 from tidegate.storage.base import Storage
 from tidegate.storage.open import scheme_of
 

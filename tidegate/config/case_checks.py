@@ -7,13 +7,13 @@ from typing import Final
 
 from tidegate.config.cases import CaseSettings, ExpectedSet, ExpectedSettings, GivenSettings, RecordSettings
 from tidegate.config.errors import PathProblem
+from tidegate.config.fields.base import Path
+from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.models import PipelineSettings, SinkSettings, SourceSettings
 from tidegate.config.values import Value
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.failures import FailureKind
 from tidegate.formats.registry import FORMATS
-from tidegate.settings.base import Path
-from tidegate.settings.suggest import derive_suggestion
 
 _VALUES: Final = ("value", "text", "value_base64")
 _LETTERS: Final = "they are not compared but counted: `bad_records: {WRONG_TYPE: 1}`"

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Discriminator, Field, SecretStr, Tag
 
-from tidegate.settings.base import Path, Settings
-from tidegate.settings.fields import (
+from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.types import (
     Check,
     StepName,
     Topic,

@@ -1,6 +1,6 @@
 """What `was` and `state` must agree on with the rest of the file, as far as names alone can say it.
 
-Whether a step has state, and which columns are in it, is known once the plan is made: `plan/words.py`.
+Whether a step has state, and which columns are in it, is known once the plan is made: `plan/upgrade_directives.py`.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.config.errors import PathProblem
+from tidegate.config.fields.base import Path
+from tidegate.config.fields.upgrade_directives import StateWord
 from tidegate.config.models import PipelineSettings
 from tidegate.config.values import Value
-from tidegate.settings.base import Path
-from tidegate.settings.state_words import StateWord
 
 
 def decide_change_problems(

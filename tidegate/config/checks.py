@@ -14,6 +14,11 @@ from tidegate.config.case_checks import decide_case_problems
 from tidegate.config.change_checks import decide_change_problems
 from tidegate.config.encryption import SECRET, decide_encryption_problems
 from tidegate.config.errors import PathProblem
+from tidegate.config.fields.base import Path
+from tidegate.config.fields.schemas import NamedSchema
+from tidegate.config.fields.secrets import Text
+from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.config.fields.units import render_duration
 from tidegate.config.login import decide_login_problems
 from tidegate.config.models import PipelineSettings, SourceSettings, StepSettings
 from tidegate.config.properties import (
@@ -37,11 +42,6 @@ from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import UnknownFields
 from tidegate.operators.builtin.kafka_source import TOMBSTONE
 from tidegate.operators.registry import given_kinds, keys_of, step_kinds
-from tidegate.settings.base import Path
-from tidegate.settings.schemas import NamedSchema
-from tidegate.settings.secrets import Text
-from tidegate.settings.suggest import derive_suggestion
-from tidegate.settings.units import render_duration
 
 _LOCAL = re.compile(r"local\[([0-9]{1,6}|\*)(?:, *[0-9]+)?\]", re.ASCII)
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *([0-9]{1,6}) *, *([0-9]{1,6}) *, *[0-9]+ *\]", re.ASCII)

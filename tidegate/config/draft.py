@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from tidegate.config.fields.secrets import is_secret_key
+from tidegate.config.fields.types import MAX_NAME_LENGTH
 from tidegate.datatypes import DataType
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
-from tidegate.settings.fields import MAX_NAME_LENGTH
-from tidegate.settings.secrets import is_secret_key
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
 _YAML_WORDS: Final = frozenset(["true", "false", "null", "yes", "no", "on", "off", "y", "n"])

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.config.errors import PathProblem
+from tidegate.config.fields.secrets import Text
 from tidegate.config.properties import property_problem
-from tidegate.settings.secrets import Text
 
 STANDALONE: Final = "spark://"
 SECRET: Final = "spark.authenticate.secret"  # noqa: S105 - the name of the setting

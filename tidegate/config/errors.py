@@ -12,8 +12,8 @@ from typing import Literal
 
 import msgspec
 
+from tidegate.config.fields.base import Path
 from tidegate.errors import TidegateError
-from tidegate.settings.base import Path
 
 Severity = Literal["error", "warning", "notice"]
 

@@ -21,14 +21,14 @@ from tidegate.config.document import (
     derive_tree,
 )
 from tidegate.config.errors import ConfigErrors, PathProblem, Problem
+from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.secrets import Redactor
 from tidegate.config.interpolate import MAX_SECRET_BYTES
 from tidegate.config.models import PipelineSettings
 from tidegate.config.site import VARIABLE, lay_over
 from tidegate.config.translate import derive_settings
 from tidegate.config.values import Place, Reader, Value, derive_place_inside
 from tidegate.formats.schemas import SchemaText
-from tidegate.settings.base import Path, Settings
-from tidegate.settings.secrets import Redactor
 
 _NAME_SHOWN: Final = 60
 Section = Literal["name", "kafka", "checkpoints", "savepoints", "runtime", "http", "dead_letters"]

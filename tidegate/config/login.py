@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from tidegate.config.errors import PathProblem
+from tidegate.config.fields.secrets import Text
 from tidegate.config.properties import PROTOCOLS, property_problem
-from tidegate.settings.secrets import Text
 
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 """Those with a password. Kerberos is missing: the client from PyPI is built without it."""

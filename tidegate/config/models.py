@@ -11,14 +11,23 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field, SecretStr, create_model
 
 from tidegate.config.cases import CaseSettings
-from tidegate.formats.keys import KEY_FORMATS
-from tidegate.formats.registry import DEFAULT, FORMATS
-from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, ON_LOST_STOP
-from tidegate.operators.registry import step_kinds
-from tidegate.settings.base import Settings
-from tidegate.settings.dead_letters import DeadLetterSettings
-from tidegate.settings.event_time import WatermarkSettings
-from tidegate.settings.fields import (
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.dead_letters import DeadLetterSettings
+from tidegate.config.fields.event_time import WatermarkSettings
+from tidegate.config.fields.foreign_terms import SINK_WORDS, SOURCE_WORDS, STEP_WORDS, TOP_WORDS
+from tidegate.config.fields.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
+from tidegate.config.fields.schemas import (
+    RegistrySettings,
+    SchemaId,
+    Secrets,
+    SourceSchema,
+    WrittenSchema,
+    WrittenSchemaId,
+)
+from tidegate.config.fields.serving import HttpSettings, LoggingSettings
+from tidegate.config.fields.storage import StorageSettings
+from tidegate.config.fields.topics import SinkTopic, TopicChoiceSettings, TopicsSettings
+from tidegate.config.fields.types import (
     Column,
     Directories,
     Directory,
@@ -39,15 +48,13 @@ from tidegate.settings.fields import (
     integer,
     size,
 )
-from tidegate.settings.other_words import SINK_WORDS, SOURCE_WORDS, STEP_WORDS, TOP_WORDS
-from tidegate.settings.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
-from tidegate.settings.schemas import RegistrySettings, SchemaId, Secrets, SourceSchema, WrittenSchema, WrittenSchemaId
-from tidegate.settings.serving import HttpSettings, LoggingSettings
-from tidegate.settings.state_words import SourceWas, StepState, StepWas
-from tidegate.settings.storage import StorageSettings
-from tidegate.settings.topics import SinkTopic, TopicChoiceSettings, TopicsSettings
-from tidegate.settings.unknown_fields import Unknown, UnknownWord
-from tidegate.settings.written_as import WrittenAsSettings
+from tidegate.config.fields.unknown_fields import Unknown, UnknownWord
+from tidegate.config.fields.upgrade_directives import SourceWas, StepState, StepWas
+from tidegate.config.fields.written_as import WrittenAsSettings
+from tidegate.formats.keys import KEY_FORMATS
+from tidegate.formats.registry import DEFAULT, FORMATS
+from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, ON_LOST_STOP
+from tidegate.operators.registry import step_kinds
 
 _WRITTEN = {name: one for name, one in FORMATS.items() if one.writes}
 _LATER_WRITTEN = dict.fromkeys(

@@ -15,11 +15,11 @@ from typing import Final, Literal
 import msgspec
 
 from tidegate.config.errors import PathProblem
+from tidegate.config.fields import hosts
+from tidegate.config.fields.secrets import REDACTED, Text, is_secret_key
+from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.other_clients import find_remedy
 from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
-from tidegate.settings import hosts
-from tidegate.settings.secrets import REDACTED, Text, is_secret_key
-from tidegate.settings.suggest import derive_suggestion
 
 Side = Literal["both", "consumer", "producer"]
 

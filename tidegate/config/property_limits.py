@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tidegate.config.errors import PathProblem
+from tidegate.config.fields.secrets import Text
+from tidegate.config.fields.units import render_duration
 from tidegate.config.properties import Side, property_problem
-from tidegate.settings.secrets import Text
-from tidegate.settings.units import render_duration
 
 RECONNECT_MAX_MS: Final = 10_000
 RECONNECT_MS: Final = 100

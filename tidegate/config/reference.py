@@ -11,16 +11,16 @@ from typing import Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.types import Check, GiveUp, Unaligned
+from tidegate.config.fields.units import render_duration, render_size
+from tidegate.config.fields.unknown_fields import Unknown
 from tidegate.config.models import (
     PipelineSettings,
 )
 from tidegate.config.properties import OWNED_KAFKA, OWNED_SPARK, REFUSED_KAFKA
 from tidegate.formats.registry import FORMATS
 from tidegate.kafka.unusable_properties import UNUSABLE_KAFKA
-from tidegate.settings.base import Settings
-from tidegate.settings.fields import Check, GiveUp, Unaligned
-from tidegate.settings.units import render_duration, render_size
-from tidegate.settings.unknown_fields import Unknown
 
 _HEAD = """\
 # The pipeline file

@@ -7,11 +7,11 @@ from collections.abc import Container, Iterator
 import msgspec
 
 from tidegate.config.errors import PathProblem
+from tidegate.config.fields.base import Path
+from tidegate.config.fields.schemas import LATEST, NamedSchema, RegistrySettings, WrittenSchema
 from tidegate.config.models import PipelineSettings
 from tidegate.formats import keys
 from tidegate.formats.registry import FORMATS
-from tidegate.settings.base import Path
-from tidegate.settings.schemas import LATEST, NamedSchema, RegistrySettings, WrittenSchema
 
 
 class SchemaReference(msgspec.Struct, frozen=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from tidegate.config.cases import section_at
+from tidegate.config.fields.base import Settings
 from tidegate.config.models import PipelineSettings, SinkSettings, SourceSettings, StepSettings
-from tidegate.settings.base import Settings
 
 
 def _section_of(annotation: Any) -> Any:

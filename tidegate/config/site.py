@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidegate.config.document import MappingNode, Node, TextProblem
-from tidegate.settings.suggest import derive_suggestion
+from tidegate.config.fields.suggest import derive_suggestion
 
 VARIABLE: Final = "TIDEGATE_SITE"
 SECTIONS: Final = frozenset(

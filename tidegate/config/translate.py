@@ -12,16 +12,16 @@ from pydantic_core import ErrorDetails
 
 from tidegate.config.cases import ORDERED, UNORDERED
 from tidegate.config.errors import PathProblem
+from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.schemas import COLUMNS, NAMED
+from tidegate.config.fields.selection import ALL_COLUMNS, NEW_COLUMNS
+from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.config.fields.topics import TOPIC_CHOICE, TOPIC_NAME
+from tidegate.config.fields.types import CONFIG, describe_value
 from tidegate.config.models import PipelineSettings, SinkSettings, SourceSettings, StepSettings
 from tidegate.config.properties import read_kafka_properties
 from tidegate.config.sections import model_at
 from tidegate.config.values import Value
-from tidegate.settings.base import Path, Settings
-from tidegate.settings.fields import CONFIG, describe_value
-from tidegate.settings.schemas import COLUMNS, NAMED
-from tidegate.settings.selection import ALL_COLUMNS, NEW_COLUMNS
-from tidegate.settings.suggest import derive_suggestion
-from tidegate.settings.topics import TOPIC_CHOICE, TOPIC_NAME
 
 _FORMS = frozenset([ORDERED, UNORDERED, COLUMNS, NAMED, NEW_COLUMNS, ALL_COLUMNS, TOPIC_NAME, TOPIC_CHOICE])
 """Steps of a place that say which form a value has; the file does not."""

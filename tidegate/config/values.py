@@ -23,8 +23,8 @@ from tidegate.config.document import (
     SequenceNode,
     TextProblem,
 )
+from tidegate.config.fields.base import Path
 from tidegate.config.interpolate import Interpolated, InterpolationFailed, derive_interpolated
-from tidegate.settings.base import Path
 
 Value = bool | int | float | str | SecretStr | list["Value"] | dict[str, "Value"] | None
 

@@ -13,7 +13,7 @@ import msgspec
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName
-from tidegate.operators.meaning import Meaning
+from tidegate.operators.fingerprint import Meaning
 from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import seal, unseal
 from tidegate.storage.names import journal_name
@@ -52,7 +52,7 @@ class Identity(msgspec.Struct, frozen=True):
     fingerprint: str = ""
     """Digest of the plan, for people who ask whether the pipeline file was changed."""
     meanings: dict[OperatorName, Meaning] = {}
-    """What the state of each step means (`plan/meaning.py`)."""
+    """What the state of each step means (`plan/state_fingerprints.py`)."""
     words: dict[OperatorName, tuple[str, ...]] = {}
     """What was said about changed state when these states were taken over or begun: each word counts once."""
     begun: dict[OperatorName, dict[str, CheckpointId]] = {}
@@ -152,3 +152,20 @@ def decode_entry(sequence: JournalSequence, data: bytes) -> AnyEntry:
             name=name,
         )
     return entry
+
+
+class Savepoint(msgspec.Struct, frozen=True):
+    """Metadata of a savepoint: the object in its folder that says what else belongs to it."""
+
+    format_version: int
+    token: str
+    """Random; distinguishes this savepoint from every other one, wherever it is moved."""
+    written_at_ms: int
+    """Writer's clock, ms since 1970."""
+    identity: Identity
+    checkpoint: CompletedCheckpoint
+    """Its states' paths are relative to the folder; it lists no committables."""
+    from_rows: bool = False
+    """Somebody has made it of rows (`tidegate state write`): no pipeline has written output up to it."""
+    keys: int | None = None
+    """Entries of its keyed states; None where they cannot be counted."""

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.settings.backoff import derive_wait_ms
+from tidegate.config.fields.backoff import derive_wait_ms
 
 JITTER: Final = 0.2
 """Up to this part of a delay is taken away at random, so that many pipelines do not come back at one moment."""

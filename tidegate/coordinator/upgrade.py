@@ -12,7 +12,7 @@ import msgspec
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.types import SourcePositions, StateHandle
 from tidegate.ids import CheckpointId, OperatorName, StateName
-from tidegate.operators.meaning import Meaning
+from tidegate.operators.fingerprint import Meaning
 from tidegate.plan.graph import Plan, StepWords
 from tidegate.state.declaration import StateDeclaration, StateShape
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.config.fields.upgrade_directives import KEEP, RESET
+from tidegate.coordinator.applied_directives import said_of, say, show_word, spend
 from tidegate.coordinator.entries import Identity
-from tidegate.coordinator.spent_words import said_of, say, show_word, spend
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import (
     Definition,
@@ -24,14 +26,12 @@ from tidegate.coordinator.upgrade import (
 )
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.operators.calls.spec import IN_FLIGHT
-from tidegate.operators.meaning import Meaning
+from tidegate.operators.fingerprint import Meaning
 from tidegate.plan.evolving import state_columns
 from tidegate.plan.graph import StepWords
-from tidegate.plan.meaning import Changes, columns_of, compare_meanings, derive_meanings
 from tidegate.plan.names import derive_edge_names, derive_former_plan
-from tidegate.settings.state_words import KEEP, RESET
-from tidegate.settings.suggest import derive_suggestion
-from tidegate.state.fit import GONE
+from tidegate.plan.state_fingerprints import Changes, columns_of, compare_meanings, derive_meanings
+from tidegate.state.compatibility import GONE
 from tidegate.state.verdict import Fit, Verdict, judge
 
 WHOLE: Final = ""

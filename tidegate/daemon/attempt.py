@@ -27,14 +27,14 @@ from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt_cause import derive_cause
 from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.attempt_slots import AttemptSlots
+from tidegate.daemon.checkpoint_requests import CheckpointDone
 from tidegate.daemon.control_server import Listener
 from tidegate.daemon.discovery import Discovery
 from tidegate.daemon.instructions import InstructionExecutor
-from tidegate.daemon.leaving import leave
-from tidegate.daemon.ordered import CheckpointDone
+from tidegate.daemon.recovery_stages import Recovered
+from tidegate.daemon.release_transactions import leave
 from tidegate.daemon.savepoints import SavepointDone
 from tidegate.daemon.services import Services, SlotHost
-from tidegate.daemon.stages import Recovered
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt

@@ -25,7 +25,7 @@ from tidegate.plan.graph import Plan
 from tidegate.process.logs import emit_slot_record
 from tidegate.storage.base import StorageError
 from tidegate.storage.shared import Proof, StorageNotShared
-from tidegate.task.letters import LetterWatch, TooManyDeadLetters
+from tidegate.task.dead_letter_limit import LetterWatch, TooManyDeadLetters
 from tidegate.task.messages import (
     Acknowledged,
     Begin,

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidegate.committable import Committable
+from tidegate.config.fields.counts import render_count, render_seconds, render_size
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.settings.counts import render_count, render_seconds, render_size
 
 PHASES: Final = ("total", "start_delay", "alignment", "snapshot", "upload", "prepare", "journal", "commit")
 """Values of the label `phase`; all but `total` are optional in `checkpoint_completed`."""

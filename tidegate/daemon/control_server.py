@@ -1,4 +1,4 @@
-"""The daemon's end of the control connections: admits the slots of the running attempt (the door: `control_door.py`).
+"""The daemon's end of the control connections: admits the slots of the running attempt (the door: `control_handshake.py`).
 
 It pings every slot (which renews the slot's lease), listens for heartbeats, and reports a slot as lost when its
 connection ends, its process falls silent after its deployment, or its loop stops turning. Spark notices none of the
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tidegate import __version__
-from tidegate.daemon.control_door import STRANGERS_MAX, TROUBLE, Door, read_message
+from tidegate.daemon.control_handshake import STRANGERS_MAX, TROUBLE, Door, read_message
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt, SlotIndex
-from tidegate.process.repeats import Complaints
+from tidegate.process.repeated_messages import Complaints
 from tidegate.task.messages import DriverMessage, Heartbeat, Hello, Ping, SlotMessage, encode_message
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
+from tidegate.config.fields.counts import render_seconds
 from tidegate.ids import OperatorName
 from tidegate.operators.runtime import END_OF_TIME, LOWEST
-from tidegate.settings.counts import render_seconds
 from tidegate.task.report import OperatorCounts
 
 STALL_S: Final = 30.0

@@ -12,9 +12,9 @@ from typing import Final
 
 from tidegate.coordinator.recovery import merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.hanging import HangingCheck
+from tidegate.daemon.hanging_transactions import HangingCheck
 from tidegate.daemon.metrics import TransactionResult
-from tidegate.daemon.owning import Ownership
+from tidegate.daemon.ownership import Ownership
 from tidegate.daemon.services import Services
 from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt, TopicPartition

@@ -34,17 +34,17 @@ from tidegate.coordinator.events import (
     TriggerRefused,
     WriteSavepoint,
 )
-from tidegate.coordinator.journal import AppendUnsettled
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import CompletedCheckpoint
+from tidegate.daemon.checkpoint_requests import CheckpointDesk
 from tidegate.daemon.checkpoint_summary import checkpoint_line, derive_duration_s
 from tidegate.daemon.metrics import TransactionResult
-from tidegate.daemon.ordered import CheckpointDesk
 from tidegate.daemon.progress_lines import CheckpointLines
 from tidegate.daemon.savepoints import SavepointDesk
 from tidegate.daemon.services import Services
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
 from tidegate.ids import CheckpointId, TransactionalId
+from tidegate.journal.journal import AppendUnsettled
 from tidegate.kafka.errors import TransactionLost, TransactionToSalvage
 from tidegate.sinks.outcome import Outcome
 from tidegate.storage.base import StorageError

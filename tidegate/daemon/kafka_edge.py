@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidegate.committable import Committable
-from tidegate.coordinator.beginning import Unplaced
-from tidegate.coordinator.choice import Fate
 from tidegate.coordinator.ledger import Key
-from tidegate.coordinator.owner import Known
+from tidegate.coordinator.ownership import Known
 from tidegate.coordinator.permit import CommitPermit
+from tidegate.coordinator.restore_target import Fate
+from tidegate.coordinator.start_offsets import Unplaced
 from tidegate.coordinator.types import SourcePositions
-from tidegate.daemon.owning import read_known
+from tidegate.daemon.ownership import read_known
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition, TransactionalId
 from tidegate.kafka.client_properties import derive_login, derive_servers
@@ -29,12 +29,12 @@ from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.sinks.committer import FIRST_ATTEMPT, Committer
-from tidegate.sinks.fates import abort_all, find_fates
-from tidegate.sinks.hanging import MendReport
-from tidegate.sinks.mender import Mender
+from tidegate.sinks.hanging_resolver import Mender
+from tidegate.sinks.hanging_transactions import MendReport
 from tidegate.sinks.outcome import Outcome
 from tidegate.sinks.salvage import SalvageOrder, Settlement
-from tidegate.sources.beginning import read_beginning, refuse_unreadable
+from tidegate.sinks.transaction_status import abort_all, find_fates
+from tidegate.sources.start_offsets import read_beginning, refuse_unreadable
 
 if TYPE_CHECKING:
     from tidegate.sinks.salvager import Salvager
@@ -161,11 +161,11 @@ class KafkaEdge:
         return await self._end(lambda client: self._committer(client).settle(permit, hold=hold))
 
     async def find_fates(self, committables: Sequence[Committable]) -> dict[Key, Fate]:
-        """See sinks/fates.py. Raises BrokerUnavailable."""
+        """See sinks/transaction_status.py. Raises BrokerUnavailable."""
         return await self._end(lambda client: find_fates(client, committables))
 
     async def abort(self, committables: Sequence[Committable]) -> None:
-        """See sinks/fates.py."""
+        """See sinks/transaction_status.py."""
         await self._end(lambda client: abort_all(client, committables))
 
     async def abort_held(self, order: SalvageOrder, settlement: Settlement) -> None:
@@ -233,7 +233,7 @@ class KafkaEdge:
     async def read_beginnings(
         self, wanted: Sequence[tuple[SourceOperator, Unplaced]], now: dt.datetime
     ) -> list[SourcePositions]:
-        """See sources/beginning.py. Raises SourceFailed, BrokerUnavailable, KafkaRefused.
+        """See sources/start_offsets.py. Raises SourceFailed, BrokerUnavailable, KafkaRefused.
 
         What a user of a source's own may read, only its slots find out.
         """

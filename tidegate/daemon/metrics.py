@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.committable import Committable
+from tidegate.config.fields.counts import render_seconds
 from tidegate.coordinator.events import Event, Instruction
 from tidegate.coordinator.history import CheckpointHistory, CheckpointRecord, FailureHistory, FailureRecord
 from tidegate.coordinator.recovery import Offsets
@@ -33,7 +34,6 @@ from tidegate.daemon.rates import LabelBound
 from tidegate.daemon.slot_metrics import RATE_WINDOW_SECONDS, LagMetrics, SlotMetrics
 from tidegate.daemon.status import PipelineState, Status, decide_state
 from tidegate.ids import Attempt, OperatorName, TopicPartition
-from tidegate.settings.counts import render_seconds
 from tidegate.task.report import SlotReport
 
 STEPS_MAX: Final = 1000

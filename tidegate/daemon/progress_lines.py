@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
+from tidegate.config.fields.counts import render_count, render_seconds, render_size
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.status import PipelineState, Status
 from tidegate.ids import CheckpointId
-from tidegate.settings.counts import render_count, render_seconds, render_size
 
 PERIOD_S: Final = 60.0
 """At most one line in this time, of each of the two kinds."""

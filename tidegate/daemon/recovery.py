@@ -11,25 +11,25 @@ import logging
 
 import msgspec
 
+from tidegate.config.fields.counts import render_count
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import Outcome
-from tidegate.daemon.beginning import fix_beginnings
-from tidegate.daemon.choosing import NO_OPTIONS, StartOptions
-from tidegate.daemon.ending import end_listed
-from tidegate.daemon.hanging import HangingCheck
-from tidegate.daemon.looking import Look, decide_newest, look_first, read_facts
+from tidegate.daemon.commit_listed import end_listed
+from tidegate.daemon.hanging_transactions import HangingCheck
 from tidegate.daemon.metrics import TransactionResult
-from tidegate.daemon.owning import Ownership
+from tidegate.daemon.ownership import Ownership
+from tidegate.daemon.preflight import Look, decide_newest, look_first, read_facts
+from tidegate.daemon.recovery_stages import Owned, Placed, Recovered, Whole
+from tidegate.daemon.restore_point import NO_OPTIONS, StartOptions
 from tidegate.daemon.services import Services
-from tidegate.daemon.stages import Owned, Placed, Recovered, Whole
+from tidegate.daemon.start_offsets import fix_beginnings
 from tidegate.ids import CheckpointId, SlotIndex, SubtaskId, TopicPartition
 from tidegate.kafka.errors import KafkaRefused
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.settings.counts import render_count
 from tidegate.storage.base import StorageError
 
 logger = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ import msgspec
 
 from tidegate.clock import monotonic_ms
 from tidegate.coordinator.events import Event, SavepointFailed, SavepointWritten, TriggerRefusal, TriggerRequested
-from tidegate.coordinator.savepoint import savepoint_folder, write_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
+from tidegate.journal.savepoint import savepoint_folder, write_savepoint
 from tidegate.storage.base import StorageError
 from tidegate.storage.local import directory_of, remove_empty
 from tidegate.storage.open import STORES, scheme_of, suggest_scheme

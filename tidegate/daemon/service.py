@@ -24,34 +24,34 @@ from tidegate.checks.registrations import register_schemas
 from tidegate.checks.registry import open_registry
 from tidegate.checks.survey import survey
 from tidegate.config.encryption import decide_encryption
+from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Writer
-from tidegate.coordinator.journal import Journal
 from tidegate.daemon.attempt_settings import derive_attempt_settings
 from tidegate.daemon.broker_watch import BrokerWatch, Sign
-from tidegate.daemon.choosing import StartOptions
+from tidegate.daemon.checkpoint_requests import CheckpointDone, CheckpointUnavailable
 from tidegate.daemon.clock_watch import ClockWatch
 from tidegate.daemon.control_server import ControlServer
+from tidegate.daemon.control_token import provide_token
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.order_token import provide_token
-from tidegate.daemon.ordered import CheckpointDone, CheckpointUnavailable
+from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
-from tidegate.daemon.schema_desk import SchemaDesk
+from tidegate.daemon.schema_service import SchemaDesk
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.start_target import StoredTarget, open_checkpoints
 from tidegate.daemon.status import PipelineState
 from tidegate.daemon.supervisor import ShutdownIncomplete, Supervisor
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt
+from tidegate.journal.journal import Journal
 from tidegate.plan.graph import Plan
 from tidegate.process.channel_key import accepting_context
 from tidegate.process.logs import LogContext
 from tidegate.process.service_manager import open_service_manager
 from tidegate.process.signals import ending_signals
-from tidegate.settings.secrets import reveal
 from tidegate.slot.copies import sweep_copies
 from tidegate.spark.host import SparkHost
 from tidegate.spark.master import find_driver_host

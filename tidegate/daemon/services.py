@@ -7,7 +7,7 @@ import msgspec
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.progress_lines import ProgressLines
-from tidegate.daemon.schema_desk import SchemaDesk
+from tidegate.daemon.schema_service import SchemaDesk
 from tidegate.daemon.stores import Stores
 from tidegate.spark.host import SparkHost
 

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Final
 
 from tidegate.coordinator.recovery import Offsets, merge_offsets
+from tidegate.daemon.latency import RecordTimes
 from tidegate.daemon.metric_series import MetricSeries
 from tidegate.daemon.operator_accounts import OPERATOR_COUNTERS, OperatorAccounts
 from tidegate.daemon.rates import CounterWindow, LabelBound, ReportCounts
-from tidegate.daemon.record_times import RecordTimes
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.task.report import SlotReport
 

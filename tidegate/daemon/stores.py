@@ -11,8 +11,8 @@ from typing import TypeVar
 import msgspec
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.coordinator.journal import Journal
 from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.journal.journal import Journal
 from tidegate.storage.base import Storage
 from tidegate.storage.open import StorageOpener, open_storage
 

@@ -18,13 +18,13 @@ from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory,
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt import AttemptRunner
 from tidegate.daemon.attempt_settings import AttemptSettings
-from tidegate.daemon.choosing import StartOptions
 from tidegate.daemon.housekeeping import Housekeeping
-from tidegate.daemon.leaving import describe_undone, leave
-from tidegate.daemon.owning import Ownership
+from tidegate.daemon.ownership import Ownership
 from tidegate.daemon.recovery import recover
+from tidegate.daemon.recovery_stages import Recovered
+from tidegate.daemon.release_transactions import describe_undone, leave
+from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.services import Services, SlotHost
-from tidegate.daemon.stages import Recovered
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import AttemptFailed, Superseded, TidegateError
 from tidegate.ids import Attempt

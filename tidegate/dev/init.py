@@ -13,11 +13,11 @@ import click
 
 from tidegate.cli.topic_name import require_topic
 from tidegate.config.draft import DeletedRows, Draft, DraftColumn, render_draft, withheld_secrets
+from tidegate.config.fields.counts import render_count
 from tidegate.config.sample import SAMPLE
 from tidegate.datatypes import BIGINT, BOOLEAN, DATE, INT, SMALLINT, STRING, TIMESTAMP, TINYINT, DataType, holds_kind
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.errors import TidegateError
-from tidegate.settings.counts import render_count
 
 if TYPE_CHECKING:  # with the library that it decodes with
     from tidegate.formats.kinds.debezium.json.inference import Table

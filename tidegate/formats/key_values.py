@@ -21,7 +21,7 @@ from tidegate.formats.expressions import key_bytes
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.json_text import json_text
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, decode_json
-from tidegate.formats.kinds.json.strangers import describe_stranger
+from tidegate.formats.kinds.json.unexpected_values import describe_stranger
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import KEY, KeySchemas, record_options
 from tidegate.formats.schemas import FormatOptions, Schemas

@@ -11,14 +11,14 @@ import msgspec
 from pydantic import Field
 from typing_extensions import override
 
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.types import StepName
 from tidegate.datatypes import STRING, TIMESTAMP, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
+from tidegate.operators.fingerprint import Branches, digest
 from tidegate.operators.keyed import KeyedOperator
-from tidegate.operators.meaning import Branches, digest
 from tidegate.operators.spec import LATE, Columns, Requirement
 from tidegate.operators.step import StepContext
-from tidegate.settings.base import Settings
-from tidegate.settings.fields import StepName
 
 REASONS: Final[Columns] = (("_reason", STRING), ("_watermark", TIMESTAMP))
 """What late rows have besides the columns that arrive: why they are late, and the watermark by which they are."""
@@ -59,7 +59,7 @@ def columns_read(late: Columns) -> set[str]:
 
 
 def pass_late(name: str, branches: Branches) -> Branches:
-    """What becomes of the ways to a step on the way of its late rows, which are as they arrived (see `meaning.py`)."""
+    """What becomes of the ways to a step on the way of its late rows, which are as they arrived (see `fingerprint.py`)."""
     reasons = {column: digest("late", name, column) for column, _ in REASONS}
     return tuple(msgspec.structs.replace(branch, columns={**branch.columns, **reasons}) for branch in branches)
 

@@ -15,8 +15,8 @@ import msgspec
 from tidegate.datatypes import DataType
 from tidegate.errors import TidegateError
 from tidegate.expressions.bounds import derive_identities
+from tidegate.operators.fingerprint import Branch, Meaning, digest
 from tidegate.operators.keyed import KeyedOperator
-from tidegate.operators.meaning import Branch, Meaning, digest
 from tidegate.operators.spec import Columns, Operator, Planned, StepOperator
 from tidegate.operators.step import StepKind
 

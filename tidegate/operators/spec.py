@@ -18,7 +18,7 @@ from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
-from tidegate.operators.meaning import Branches, Meaning
+from tidegate.operators.fingerprint import Branches, Meaning
 from tidegate.state.declaration import StateDeclaration
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ LATE: Final = "late"
 """The side output of rows that came too late for what they belong to."""
 
 DEAD: Final = "dead"
-"""The side output of rows about records that failed (`formats/letters`), of every operator whose policy is to write
-dead letters. Neither event time nor counts of rows go with them."""
+"""The side output of rows about records that failed (`formats/dead_letters`), of every operator whose policy is to
+write dead letters. Neither event time nor counts of rows go with them."""
 
 
 class Rest(Enum):
@@ -204,7 +204,7 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         return ()
 
     def passes(self, branches: Branches) -> Branches:
-        """What becomes of the ways on which records reach it (see `meaning.py`)."""
+        """What becomes of the ways on which records reach it (see `fingerprint.py`)."""
         return branches
 
     def passes_at(self, output: str, branches: Branches) -> Branches:  # noqa: ARG002  # as `produces_at`

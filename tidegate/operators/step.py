@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Final, Protocol
 
 import msgspec
 
+from tidegate.config.fields.base import Path, Settings
 from tidegate.datatypes import DataType
 from tidegate.expressions.expression import AggregateCall, Expression
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.spec import Operator
-from tidegate.settings.base import Path, Settings
 
 
 class NamedInput(msgspec.Struct, frozen=True):

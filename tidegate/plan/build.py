@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from tidegate.config.errors import ConfigErrors, Problem
+from tidegate.config.fields.backoff import derive_waits_ms
+from tidegate.config.fields.units import render_duration
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, StepSettings
 from tidegate.expressions.remarks import find_remarks
@@ -35,9 +37,7 @@ from tidegate.plan.prune import derive_planned, derive_reachable
 from tidegate.plan.results import find_counted_again, find_withheld
 from tidegate.plan.scope import Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
-from tidegate.plan.words import derive_words, find_word_problems
-from tidegate.settings.backoff import derive_waits_ms
-from tidegate.settings.units import render_duration
+from tidegate.plan.upgrade_directives import derive_words, find_word_problems
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.upsert import UpsertOperator
-from tidegate.operators.meaning import Branches, Meaning
+from tidegate.operators.fingerprint import Branches, Meaning
 from tidegate.operators.spec import Emits, Planned, Requirement
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, downstream_of
-from tidegate.plan.meaning import derive_meaning
+from tidegate.plan.state_fingerprints import derive_meaning
 
 Salt = tuple[OperatorName, str]
 """A column of what an operator gives."""

@@ -7,6 +7,8 @@ from dataclasses import replace
 import msgspec
 
 from tidegate.config.errors import Problem
+from tidegate.config.fields.dead_letters import DeadLetterSettings
+from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.properties import derive_client_properties
 from tidegate.formats.failures import BadRecordPolicy
@@ -15,8 +17,6 @@ from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, READ_BACK, Ori
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.spec import DEAD, Requirement
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
-from tidegate.settings.dead_letters import DeadLetterSettings
-from tidegate.settings.secrets import reveal
 
 
 def add_dead_letters(graph: LogicalGraph, loaded: LoadedPipeline) -> LogicalGraph:

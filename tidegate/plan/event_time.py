@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tidegate.config.fields.base import Path
 from tidegate.config.models import SourceSettings
 from tidegate.datatypes import DataType
 from tidegate.expressions.expression import Column, Expression, columns_of, quote_column
 from tidegate.expressions.secrets import find_secrets, is_random
 from tidegate.operators.builtin.kafka_source import EventTime
-from tidegate.settings.base import Path
 
 if TYPE_CHECKING:
     from tidegate.plan.steps import Builder

@@ -8,6 +8,12 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.event_time import Idle, render_idle
+from tidegate.config.fields.secrets import REDACTED
+from tidegate.config.fields.types import GiveUp, Unaligned
+from tidegate.config.fields.units import render_duration
+from tidegate.config.fields.unknown_fields import Unknown
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.datatypes import DataType
@@ -16,12 +22,6 @@ from tidegate.operators.spec import LATE, Operator, render_columns, texts_of
 from tidegate.plan.build import check_pipeline
 from tidegate.plan.graph import Edge, Node, Plan, Vertex
 from tidegate.plan.replaced import find_replaced_texts
-from tidegate.settings.base import Path, Settings
-from tidegate.settings.event_time import Idle, render_idle
-from tidegate.settings.fields import GiveUp, Unaligned
-from tidegate.settings.secrets import REDACTED
-from tidegate.settings.units import render_duration
-from tidegate.settings.unknown_fields import Unknown
 
 Explanation = dict[str, Any]
 """Plain values, ready for JSON; without secrets."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidegate.formats.letters import LETTER_COLUMNS
+from tidegate.formats.dead_letters import LETTER_COLUMNS
 from tidegate.ids import OperatorName
 from tidegate.operators.spec import DEAD, Columns, Operator, Requirement
 

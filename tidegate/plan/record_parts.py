@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from tidegate.config.fields.base import Path
+from tidegate.config.fields.record_parts import ALL
+from tidegate.config.fields.schemas import NamedSchema
 from tidegate.config.models import SinkSettings, SourceSettings
 from tidegate.datatypes import BINARY, STRING, DataType, Kind, holds_kind
 from tidegate.expressions.expression import Column, Expression
@@ -21,9 +24,6 @@ from tidegate.operators.builtin.kafka_source import DELETED, PARTS, TOMBSTONE, M
 from tidegate.plan.logical import Input
 from tidegate.plan.prune import find_loss
 from tidegate.plan.scope import Declared
-from tidegate.settings.base import Path
-from tidegate.settings.record_parts import ALL
-from tidegate.settings.schemas import NamedSchema
 
 if TYPE_CHECKING:
     from tidegate.plan.steps import Builder

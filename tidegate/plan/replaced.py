@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tidegate.config.fields.base import Path
 from tidegate.config.load import LoadedPipeline
 from tidegate.expressions.tokens import derive_tokens
 from tidegate.plan.steps import PlacedExpression
-from tidegate.settings.base import Path
 
 
 @dataclass(frozen=True, slots=True)

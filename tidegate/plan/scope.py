@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.config.errors import Problem
+from tidegate.config.fields.base import Path
+from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.operators.registry import choose_step_kind
 from tidegate.operators.step import NamedInput
-from tidegate.settings.base import Path
-from tidegate.settings.suggest import derive_suggestion
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,11 @@ from itertools import starmap
 import msgspec
 
 from tidegate.config.errors import Problem
+from tidegate.config.fields.base import Path
+from tidegate.config.fields.schemas import NamedSchema
+from tidegate.config.fields.secrets import reveal
+from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.config.fields.written_as import TimestampUnits
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
 from tidegate.config.properties import derive_client_properties
@@ -39,11 +44,6 @@ from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.plan.record_parts import SinkParts, derive_key, derive_metadata
 from tidegate.plan.scope import Declared
 from tidegate.plan.written_schema import derive_written_key, derive_written_schema
-from tidegate.settings.base import Path
-from tidegate.settings.schemas import NamedSchema
-from tidegate.settings.secrets import reveal
-from tidegate.settings.suggest import derive_suggestion
-from tidegate.settings.written_as import TimestampUnits
 from tidegate.state.declaration import ORDERED_KINDS
 
 KEY_KINDS = ORDERED_KINDS

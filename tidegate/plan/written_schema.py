@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from tidegate.config.fields.base import Path
+from tidegate.config.fields.schemas import WrittenSchema
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings
 from tidegate.datatypes import DataType, Schema
@@ -16,8 +18,6 @@ from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import check_key_schema, derive_key_schema
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, IdPlace, Registration, SchemaText
 from tidegate.plan.scope import Declared
-from tidegate.settings.base import Path
-from tidegate.settings.schemas import WrittenSchema
 
 
 class ReportProblem(Protocol):

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, TextIO
 
-from tidegate.process.discarding import find_descriptor
+from tidegate.process.closed_streams import find_descriptor
 
 Write = Callable[[int, str], None]
 """Writes one line, given its level and its text; may wait. What it raises is why the line was not written."""

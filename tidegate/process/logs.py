@@ -23,9 +23,9 @@ import msgspec
 from tidegate.clock import render_stamp
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, SlotIndex
-from tidegate.process.discarding import discard
+from tidegate.process.closed_streams import discard
 from tidegate.process.log_lines import LineHandler, StreamLines, Write
-from tidegate.process.repeats import INTERVAL_S, Repeats, Withheld
+from tidegate.process.repeated_messages import INTERVAL_S, Repeats, Withheld
 from tidegate.task.messages import LogRecord, escape_halves
 
 FORMATS: Final = ("auto", "text", "json")

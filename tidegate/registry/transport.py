@@ -20,9 +20,9 @@ import msgspec
 from yarl import URL
 
 from tidegate import __version__
+from tidegate.config.fields.schemas import RegistrySettings
 from tidegate.errors import UNDECODABLE
 from tidegate.registry.errors import PageMissing, RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
-from tidegate.settings.schemas import RegistrySettings
 from tidegate.storage.stamps import Renewed
 
 logger = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.restart import RestartStrategy
 from tidegate.daemon.attempt_settings import AttemptSettings
-from tidegate.daemon.choosing import RestoreOption, StartOptions
-from tidegate.daemon.control_door import HELLO_TIMEOUT_S, TROUBLE, read_hello
+from tidegate.daemon.control_handshake import HELLO_TIMEOUT_S, TROUBLE, read_hello
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.kafka_edge import KafkaEdge
+from tidegate.daemon.restore_point import RestoreOption, StartOptions
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.supervisor import Supervisor
 from tidegate.errors import TidegateError

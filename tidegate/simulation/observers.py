@@ -18,12 +18,12 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.history import CheckpointHistory
 from tidegate.coordinator.job import Job
-from tidegate.coordinator.journal import Appended, Journal
 from tidegate.coordinator.recovery import Chosen, Offsets, RestorePlan
 from tidegate.coordinator.triggers import CheckpointPolicy
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.status import PipelineState
 from tidegate.ids import Attempt, CheckpointId, SubtaskId
+from tidegate.journal.journal import Appended, Journal
 from tidegate.simulation.given_up import GivenUp
 from tidegate.simulation.reach import Reach
 from tidegate.task.barriers.aligner import Aligner

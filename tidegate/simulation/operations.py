@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tidegate.coordinator.owner import PipelineKnown
+from tidegate.coordinator.ownership import PipelineKnown
 from tidegate.coordinator.recovery import RestoreRefused
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.choosing import RestoreOption
+from tidegate.daemon.restore_point import RestoreOption
 from tidegate.simulation.chance import generator
 from tidegate.simulation.daemon import CHECKPOINTS, SimDaemon
 from tidegate.simulation.files import Objects

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.formats.letters import ORIGINAL, UNREAD
+from tidegate.formats.dead_letters import ORIGINAL, UNREAD
 from tidegate.simulation.shapes.running import HALVES
 from tidegate.simulation.shapes.shape import DEAD_TOPIC
 from tidegate.simulation.windows import WINDOW_TOPICS, name_of

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.formats.letters.letter import read_letter
+from tidegate.formats.dead_letters.letter import read_letter
 from tidegate.ids import TopicPartition
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import RequestRefused

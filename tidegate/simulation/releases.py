@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.simulation.chance import generator
 
 if TYPE_CHECKING:
-    from tidegate.daemon.choosing import RestoreOption
+    from tidegate.daemon.restore_point import RestoreOption
 
 CHANGES: Final = ("reset", "added")
 STEP: Final = "totals"

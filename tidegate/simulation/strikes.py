@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tidegate.coordinator.journal import JournalVanished
-from tidegate.coordinator.owner import OwnerRecord, PipelineKnown, derive_newest_record
-from tidegate.coordinator.savepoint import METADATA, Savepoint
-from tidegate.daemon.choosing import RestoreOption
+from tidegate.coordinator.entries import Savepoint
+from tidegate.coordinator.ownership import OwnerRecord, PipelineKnown, derive_newest_record
+from tidegate.daemon.restore_point import RestoreOption
 from tidegate.errors import TidegateError
 from tidegate.ids import TopicPartition
+from tidegate.journal.journal import JournalVanished
+from tidegate.journal.savepoint import METADATA
 from tidegate.simulation.chance import generator
 from tidegate.simulation.daemon import CHECKPOINTS
 from tidegate.simulation.disk import ROOT_MODE, Folder

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, decode_entry
+from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, Savepoint, decode_entry
 from tidegate.coordinator.journal_state import derive
-from tidegate.coordinator.savepoint import METADATA, Savepoint
 from tidegate.coordinator.shared_files import listed_paths
-from tidegate.daemon.hanging import LOOK_S
+from tidegate.daemon.hanging_transactions import LOOK_S
 from tidegate.daemon.housekeeping import JANITOR_S
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence, TopicPartition
+from tidegate.journal.savepoint import METADATA
 from tidegate.kafka.facts import CoordinatorState
 from tidegate.simulation.model_broker.codes import RequestRefused
 from tidegate.sinks.naming import derive_name

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.committable import Committable, WrittenRange
+from tidegate.config.fields.counts import render_count
 from tidegate.errors import PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, TransactionalId
 from tidegate.kafka.errors import (
@@ -22,7 +23,6 @@ from tidegate.kafka.errors import (
     TransactionUndecidable,
 )
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
-from tidegate.settings.counts import render_count
 from tidegate.sinks.naming import derive_name
 from tidegate.sinks.outcome import Outcome, decide_from_answer, decide_from_markers
 from tidegate.sinks.salvage import LostTransaction, Settlement

@@ -56,7 +56,7 @@ def decide_from_markers(markers: Sequence[Marker]) -> Outcome:
     """What the markers of all partitions of a refused transaction decide.
 
     Its coordinator decides once for all of them and then writes one marker after the other, so one is enough: markers
-    that are not there yet will come (or are lost, which `hanging.py` looks for), and those that retention has removed
+    that are not there yet will come (or are lost, which `hanging_transactions.py` looks for), and those that retention has removed
     said the same. Without any marker it is waited for. Commit beside abort is damage.
     """
     seen = set(markers)

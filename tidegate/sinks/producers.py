@@ -1,7 +1,7 @@
 """Producers of one sink subtask, opened ahead of need on a thread, each for one transaction.
 
 A transactional id is initialised again only after its last transaction has a marker in every partition: its
-coordinator may have left some out (`hanging.py`). The next transaction of the id would become one with it there, and
+coordinator may have left some out (`hanging_transactions.py`). The next transaction of the id would become one with it there, and
 take its committed records away when it is aborted.
 """
 
@@ -18,7 +18,7 @@ from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.writer import OPEN_TIMEOUT_S
-from tidegate.sinks.hanging import Blocked, derive_blocked, find_unended
+from tidegate.sinks.hanging_transactions import Blocked, derive_blocked, find_unended
 from tidegate.sinks.helper_threads import SinkThreads, taken
 from tidegate.sinks.outage import SinkOutage
 from tidegate.sinks.pool import IdPool

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidegate.config.fields.secrets import Redactor
 from tidegate.formats.bisection import Raising, evaluate_rows, internal_failure
+from tidegate.formats.dead_letters.encoder import LetterEncoder
 from tidegate.formats.failures import FailureKind, RecordFailure, gather_failures
-from tidegate.formats.letters.encoder import LetterEncoder
 from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.operators.builtin.kafka_sink import SinkOperator, TopicChoice
 from tidegate.operators.runtime import Out, Runtime
-from tidegate.settings.secrets import Redactor
 from tidegate.sinks.kafka import KafkaSink, SinkPlacement
 from tidegate.sinks.topics import split_rows
 

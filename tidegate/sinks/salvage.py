@@ -14,11 +14,11 @@ import msgspec
 
 from tidegate.clock import describe_stamp
 from tidegate.committable import Committable
+from tidegate.config.fields.units import render_duration
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.kafka.errors import SinkFailed, TransactionLost
 from tidegate.kafka.facts import LoggedRange
 from tidegate.kafka.topic_settings import BEFORE, DIFFERENCE, UNLIMITED_MS
-from tidegate.settings.units import render_duration
 from tidegate.sinks.naming import TransactionalName
 from tidegate.sinks.outcome import Outcome
 

@@ -25,8 +25,8 @@ from tidegate.slot.schemas import SlotSchemas
 from tidegate.slot.subtasks import Subtasks
 from tidegate.slot.wiring import Wiring
 from tidegate.storage.shared import Proof
+from tidegate.task.dead_letter_limit import LetterCount
 from tidegate.task.inflight import derive_shapes
-from tidegate.task.letters import LetterCount
 from tidegate.task.loop import Clock, SlotLoop
 from tidegate.task.messages import Acknowledged, Completed, Deploy, SlotMessage
 

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from tidegate.coordinator.stored_state import read_parts, read_state
 from tidegate.coordinator.types import StateHandle
+from tidegate.journal.state_files import read_parts, read_state
 from tidegate.slot.copies import Copies
 from tidegate.storage.base import Reading, StorageError
 from tidegate.storage.checksum import unseal
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class RestoredFiles:
-    """Whatever is given was verified against its handle. Reads and raises as `coordinator/stored_state.py`."""
+    """Whatever is given was verified against its handle. Reads and raises as `journal/state_files.py`."""
 
     def __init__(self, storage: Reading, copies: Copies) -> None:
         self._storage = storage

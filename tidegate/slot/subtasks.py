@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from tidegate.config.fields.counts import render_count
 from tidegate.coordinator.types import StateHandle
 from tidegate.formats.schemas import Schemas
 from tidegate.ids import StateId, SubtaskId
@@ -21,7 +22,6 @@ from tidegate.plan.assignment import key_group_range
 from tidegate.plan.evolving import evolve
 from tidegate.plan.graph import Node, Vertex
 from tidegate.plan.growth import BatchLimits, derive_batch_limits
-from tidegate.settings.counts import render_count
 from tidegate.sinks.runtime import SinkRuntime
 from tidegate.slot.parts import SlotParts
 from tidegate.slot.restored_files import RestoredFiles

@@ -19,7 +19,7 @@ import msgspec
 
 from tidegate.errors import UNDECODABLE, AttemptFailed
 from tidegate.ids import Attempt, SlotIndex
-from tidegate.process.repeats import Complaints
+from tidegate.process.repeated_messages import Complaints
 from tidegate.slot.channel_sockets import AwaitsPeer, Channel, Sockets
 from tidegate.task.channels import InputChannel, RemoteOutput
 from tidegate.task.messages import PeerAddress

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
+from tidegate.journal.state_files import derive_head
 from tidegate.slot.copies import NO_COPIES, Copies
 from tidegate.slot.faults import is_of_the_work
 from tidegate.storage.base import Storage, StorageError

@@ -13,13 +13,13 @@ from typing import Final, NamedTuple, TypeVar
 
 import polars as pl
 
+from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, TIMESTAMP
 from tidegate.expressions.compiled import compile_projection
 from tidegate.formats.contract import Decoded, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.operators.builtin.kafka_source import EventTime, SourceOperator
 from tidegate.operators.rowwise import Apply, apply_to_rows
-from tidegate.settings.units import render_duration
 
 FIRST_MS: Final = FIRST_MOMENT // 1000
 LAST_MS: Final = LAST_MOMENT // 1000

@@ -16,22 +16,22 @@ import polars as pl
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.contract import Decoded, Decoder, WaitingForSchema
+from tidegate.formats.dead_letters.frames import RawRecord
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure, gather_failures
-from tidegate.formats.letters.frames import RawRecord
 from tidegate.formats.schemas import Schemas, known_schemas
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import SKIP, SourceOperator
 from tidegate.sources.caught_up import Due
 from tidegate.sources.changes import spread_updates
 from tidegate.sources.event_times import EventTimes, Rows, choose, measure_behind
-from tidegate.sources.held import HeldRecords
 from tidegate.sources.messages import Records
-from tidegate.sources.newest import NewestRecords
-from tidegate.sources.order import find_last_offsets
+from tidegate.sources.newest_timestamps import NewestRecords
+from tidegate.sources.offset_order import find_last_offsets
 from tidegate.sources.positions import Positions
 from tidegate.sources.reader import Pending, Reader
 from tidegate.sources.record_parts import PartsDecoder, open_decoder
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools
+from tidegate.sources.waiting_records import HeldRecords
 from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.task.elements import BYTES_MAX
 

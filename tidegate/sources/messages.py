@@ -12,7 +12,7 @@ import confluent_kafka as ck
 import polars as pl
 
 from tidegate.formats.contract import Headers, Messages
-from tidegate.formats.letters.frames import RawRecord
+from tidegate.formats.dead_letters.frames import RawRecord
 
 # The library's types allow None, which only messages without a broker have: narrowed once, not per record.
 _TOPIC: Callable[[ck.Message], str] = ck.Message.topic  # type: ignore[assignment]  # see above

@@ -14,7 +14,7 @@ from weakref import WeakSet
 import polars as pl
 
 from tidegate.formats.contract import Headers, ValueMemory
-from tidegate.formats.letters.frames import RawRecord
+from tidegate.formats.dead_letters.frames import RawRecord
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka
 from tidegate.sources.messages import NO_HEADERS, FlatHeaders, OutOfOrder, Records

@@ -13,14 +13,14 @@ from typing import Final, cast
 import confluent_kafka as ck
 import msgspec
 
-from tidegate.formats.letters import GONE, UNREAD
-from tidegate.formats.letters.frames import RawRecord
+from tidegate.config.fields.topics import matches_pattern
+from tidegate.formats.dead_letters import GONE, UNREAD
+from tidegate.formats.dead_letters.frames import RawRecord
 from tidegate.ids import TopicPartition
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files, stamp_tls_files
 from tidegate.operators.async_queue import Call
 from tidegate.operators.builtin.dead_letters import WAIT_MS, Origin
 from tidegate.operators.calls.caller import Asked, CallsFailed
-from tidegate.settings.topics import matches_pattern
 from tidegate.sources.consumer_properties import DEFAULTS, derive_consumer_properties
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools

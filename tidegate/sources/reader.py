@@ -27,8 +27,8 @@ from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.fetching import Event, Fetcher
 from tidegate.sources.messages import NO_RECORDS, Records
 from tidegate.sources.outage import LOOK_SECONDS, Outage
+from tidegate.sources.partition_errors import RepeatedErrors
 from tidegate.sources.positions import Positions, derive_restored, describe_cut_off, describe_out_of_range
-from tidegate.sources.repeated import RepeatedErrors
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
 from tidegate.task.elements import BYTES_MAX
 

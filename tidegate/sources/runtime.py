@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.coordinator.types import SourcePositions
+from tidegate.formats.dead_letters.frames import letters_of_records
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure, RecordPlace
-from tidegate.formats.letters.frames import letters_of_records
 from tidegate.formats.schemas import Schemas
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_source import SourceOperator

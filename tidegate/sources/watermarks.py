@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tidegate.config.fields.event_time import Idle
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import EventTime
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, Out
-from tidegate.settings.event_time import Idle
 from tidegate.task.elements import StillIdle, StreamStatus, TimeControl, TimeElement, Watermark
 from tidegate.task.valve import Valve
 

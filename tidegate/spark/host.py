@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from tidegate.config.encryption import ENCRYPTED_SPARK, SECRET, STANDALONE
+from tidegate.config.fields.counts import render_count
+from tidegate.config.fields.secrets import Text, is_secret_key, reveal
 from tidegate.errors import PipelineStopped
-from tidegate.settings.counts import render_count
-from tidegate.settings.secrets import Text, is_secret_key, reveal
 from tidegate.slot.bootstrap import SlotBootstrap
 from tidegate.slot.fork_server import FROZEN_S
 from tidegate.spark.channel_key import make_key

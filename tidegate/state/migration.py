@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from tidegate.state.compatibility import CannotConvert, Convert
 from tidegate.state.declaration import StateDeclaration, StateShape
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.fit import CannotConvert, Convert
 from tidegate.state.serializers.contract import Place
 from tidegate.state.serializers.fields import derive_former
 from tidegate.state.verdict import judge_keys, judge_values

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tidegate.errors import BEGIN_ANEW
+from tidegate.state.compatibility import AS_IS, Difference, Fit, Judged, Verdict, refused
 from tidegate.state.declaration import (
     LASTS,
     SETTLED,
@@ -26,7 +27,6 @@ from tidegate.state.declaration import (
     total_parameter,
 )
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.fit import AS_IS, Difference, Fit, Judged, Verdict, refused
 from tidegate.state.serializers.contract import Place, SnapshotUnreadable
 from tidegate.state.serializers.fields import Written, derive_former, judge_fields
 from tidegate.state.serializers.registry import SERIALIZERS

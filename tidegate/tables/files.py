@@ -15,11 +15,11 @@ from itertools import chain
 
 import msgspec
 
-from tidegate.coordinator.savepoint import COPY_AGAIN
-from tidegate.coordinator.stored_state import read_head, read_parts, refuse_broken_chains
 from tidegate.coordinator.types import StateHandle, StateKind
 from tidegate.errors import PipelineStopped
 from tidegate.ids import CheckpointId, OperatorName, StateName
+from tidegate.journal.savepoint import COPY_AGAIN
+from tidegate.journal.state_files import read_head, read_parts, refuse_broken_chains
 from tidegate.plan.assignment import key_group_range, overlap
 from tidegate.state.declaration import StateDeclaration, StateForm, StateShape
 from tidegate.state.snapshot import Entry, SnapshotHeader, read_entries, read_header

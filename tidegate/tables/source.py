@@ -17,12 +17,12 @@ import msgspec
 from tidegate.config.load import read_sections
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Identity, Writer
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.savepoint import METADATA, read_savepoint
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.errors import PipelineStopped
 from tidegate.ids import is_checkpoint_number
+from tidegate.journal.journal import Journal
+from tidegate.journal.savepoint import METADATA, read_savepoint
 from tidegate.storage.base import Storage
 from tidegate.storage.names import JOURNAL_PREFIX
 from tidegate.storage.open import StorageOpener, open_storage

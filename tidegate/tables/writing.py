@@ -17,16 +17,16 @@ from typing import Final
 import msgspec
 import polars as pl
 
-from tidegate.coordinator.entries import Identity
-from tidegate.coordinator.savepoint import FORMAT_VERSION, METADATA, Savepoint, encode_metadata, remove_written
-from tidegate.coordinator.spent_words import spend
-from tidegate.coordinator.stored_state import derive_head
+from tidegate.coordinator.applied_directives import spend
+from tidegate.coordinator.entries import Identity, Savepoint
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.coordinator.upgrade import Definition
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, StateName
+from tidegate.journal.savepoint import FORMAT_VERSION, METADATA, encode_metadata, remove_written
+from tidegate.journal.state_files import derive_head
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.graph import Plan
-from tidegate.plan.meaning import derive_meanings
+from tidegate.plan.state_fingerprints import derive_meanings
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.snapshot import Entry, encode_snapshot
 from tidegate.storage.base import Storage, StorageError

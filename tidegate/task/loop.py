@@ -23,8 +23,8 @@ from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.spec import Operator as PlanOperator
 from tidegate.task.bad_records import FatalRecords
 from tidegate.task.barriers.handler import AbortReason, Notify
+from tidegate.task.dead_letter_limit import LetterCount
 from tidegate.task.inflight import EdgeShape, Recording
-from tidegate.task.letters import LetterCount
 from tidegate.task.messages import (
     Abandoned,
     Acknowledged,
@@ -351,7 +351,7 @@ class SlotLoop:
             self.bad_record(operator.name, operator.bad_records, found, where, failure)
         if operator.bad_records is not BadRecordPolicy.DEAD_LETTER:
             return None
-        from tidegate.formats.letters.frames import letters_of_rows
+        from tidegate.formats.dead_letters.frames import letters_of_rows
 
         return letters_of_rows(operator.name, origins, frame, failures)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 
-from tidegate.coordinator.stored_state import refuse_broken_chains
 from tidegate.coordinator.types import StateHandle
 from tidegate.ids import OperatorName, StateName
+from tidegate.journal.state_files import refuse_broken_chains
 from tidegate.state.base import Share
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.errors import StateUnreadable

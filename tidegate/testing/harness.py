@@ -23,8 +23,8 @@ from tidegate.plan.graph import Plan
 from tidegate.slot.deployment import Deployment
 from tidegate.sources.caught_up import STAYS_SECONDS
 from tidegate.storage.shared import Proof
+from tidegate.task.dead_letter_limit import LetterCount
 from tidegate.task.elements import Barrier
-from tidegate.task.letters import LetterCount
 from tidegate.task.messages import Acknowledged, Completed, Declined, Deploy, SlotMessage, SlotSettings, Trigger
 from tidegate.task.report import OperatorCounts
 from tidegate.task.wire import Frame, decode_element

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from tidegate.config.cases import NOW, moment_ms
+from tidegate.config.fields.types import derive_timestamp
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.models import SinkSettings, SourceSettings
 from tidegate.errors import TidegateError
@@ -29,7 +30,6 @@ from tidegate.operators.early_event_times import derive_remedy, describe_early
 from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.settings.fields import derive_timestamp
 from tidegate.testing.compare import JsonText, Record, derive_written
 from tidegate.testing.feed import NO_TIMESTAMP, Copies, Produced, derive_ends
 from tidegate.testing.flow_text import render_moment

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.http.orders import PIPELINE, TOKEN, Daemon
+from tidegate.daemon.control_token import provide_token
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.order_token import provide_token
 from tidegate.ids import OperatorName
 from tidegate.spark.work_directory import WorkDirectory
 

@@ -14,24 +14,24 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from tests.coordinator.test_savepoint_care import write
 from tests.coordinator.values import IDENTITY, ME, committable, completed, handle
 from tests.daemon.http.orders import ORDER, PIPELINE, TOKEN, Daemon, ending_once_looked_at, post
-from tidegate.cli.running import checkpoint, checkpoints, read_rows, status, stop
+from tests.journal.test_savepoint_maintenance import write
+from tidegate.cli.daemon_commands import checkpoint, checkpoints, read_rows, status, stop
 from tidegate.cli.savepoints import savepoint
-from tidegate.coordinator.choice import derive_chosen, find_retained
-from tidegate.coordinator.journal import Journal
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
-from tidegate.coordinator.savepoint import METADATA
+from tidegate.coordinator.restore_target import derive_chosen, find_retained
+from tidegate.daemon.checkpoint_requests import CheckpointUnavailable
+from tidegate.daemon.control_token import provide_token
 from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, ORDERS_MAX
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.order_token import provide_token
-from tidegate.daemon.ordered import CheckpointUnavailable
 from tidegate.daemon.savepoints import DirectoryRefused, SavepointDone, SavepointUnavailable
 from tidegate.daemon.status import Status
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, OperatorName
+from tidegate.journal.journal import Journal
+from tidegate.journal.savepoint import METADATA
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.open import open_storage
 

@@ -11,9 +11,9 @@ import pytest
 from tests.daemon.http.orders import ORDER, TOKEN, Daemon, post
 from tests.waiting import PATIENCE_S
 from tidegate.cli.main import run_command
+from tidegate.daemon.control_token import provide_read_token
 from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.server import ALIASES, PATHS, PROBES, HttpServer
-from tidegate.daemon.order_token import provide_read_token
 from tidegate.daemon.savepoints import SavepointUnavailable
 
 

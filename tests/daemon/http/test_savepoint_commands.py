@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 from tests.coordinator.values import IDENTITY, ME, completed, handle
 from tests.daemon.http.orders import Daemon, ending
-from tidegate.cli.running import stop
+from tidegate.cli.daemon_commands import stop
 from tidegate.cli.savepoints import savepoint
-from tidegate.coordinator.journal import Journal
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.savepoints import DirectoryRefused, SavepointNotWritten, SavepointUnavailable
 from tidegate.errors import TidegateError
+from tidegate.journal.journal import Journal
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.problems import describe_failure
 
@@ -98,8 +98,8 @@ def test_C15_a_stop_with_a_savepoint_prints_its_path_before_it_stops(
     file: Path, server: HttpServer, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    monkeypatch.setattr("tidegate.cli.running.click.echo", lambda text, **_: order.append(text))
-    monkeypatch.setattr("tidegate.cli.running._stop", lambda *_: order.append("stopping"))
+    monkeypatch.setattr("tidegate.cli.daemon_commands.click.echo", lambda text, **_: order.append(text))
+    monkeypatch.setattr("tidegate.cli.daemon_commands._stop", lambda *_: order.append("stopping"))
     result = CliRunner().invoke(stop, [str(file), "--savepoint", "--directory", "/mine"], catch_exceptions=False)
     assert (result.exit_code, daemon.asked) == (0, ["/mine"])
     assert order == ["/mine/savepoint-shop-7-abc", "stopping", "stopped"]

@@ -18,18 +18,18 @@ from tests.daemon.http.orders import ORDER, TOKEN, Daemon, ending_once_looked_at
 from tests.support.certificates import Authority, Identity
 from tests.support.clocks import HandClock
 from tests.waiting import wait_until
+from tidegate.cli.control_client import DaemonGone, DaemonUnreachable
+from tidegate.cli.daemon_commands import stop
 from tidegate.cli.main import run_command
-from tidegate.cli.orders import DaemonGone, DaemonUnreachable
-from tidegate.cli.running import stop
 from tidegate.cli.savepoints import savepoint
-from tidegate.coordinator.journal import Journal
+from tidegate.config.fields.serving import HttpTlsSettings
 from tidegate.daemon.http.admission import SCHEME
 from tidegate.daemon.http.commands import JSON
-from tidegate.daemon.http.places import CONNECTIONS_MAX
+from tidegate.daemon.http.connection_limiter import CONNECTIONS_MAX
 from tidegate.daemon.http.server import PROBES, HttpServer
 from tidegate.daemon.http.tls import LOOK_S, TlsRefused, make_context, names_of
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.settings.serving import HttpTlsSettings
+from tidegate.journal.journal import Journal
 from tidegate.storage.local import LocalStorage
 
 pytestmark = pytest.mark.slow

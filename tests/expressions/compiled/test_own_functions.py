@@ -17,7 +17,7 @@ from tidegate.expressions.compiled.probe import find_problem
 from tidegate.expressions.expression import can_fail
 from tidegate.expressions.parse import ExpressionError, parse_expression
 from tidegate.formats.columns import polars_type
-from tidegate.operators.meaning import digest_expression
+from tidegate.operators.fingerprint import digest_expression
 
 COLUMNS = {"s": STRING, "n": INT, "a": DataType("array", element=INT)}
 INTS = pl.List(pl.Int32)

@@ -13,10 +13,10 @@ import fastavro
 import pytest
 
 from tests.formats.avro.any_avro import record_of, text_of
+from tidegate.config.fields.columns import derive_type
 from tidegate.formats.contract import Decoded
 from tidegate.formats.kinds.avro import FORMAT
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, KnownSchemas
-from tidegate.settings.columns import derive_type
 
 SCHEMA = record_of(("id", "long"), ("name", ["null", "string"], None))
 OPTIONS = FormatOptions(text_of(SCHEMA))

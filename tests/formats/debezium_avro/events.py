@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from tests.formats.batches import messages_of
 from tests.formats.debezium_avro.any_changes import CONNECT, TIME, VARIABLE, encode
+from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import is_reserved
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Decoded
@@ -20,7 +21,6 @@ from tidegate.formats.schemas import (
     SchemaKind,
     SchemaText,
 )
-from tidegate.settings.columns import derive_type
 
 FORMAT: Final = FORMATS["debezium-avro"]
 KINDS: Final = FormatOptions(row_kinds=True)

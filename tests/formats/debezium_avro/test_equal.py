@@ -14,12 +14,12 @@ from tests.formats.avro.readers import READERS, reading_by
 from tests.formats.batches import messages_of
 from tests.formats.debezium_avro.any_changes import Table, draw_event, draw_table
 from tests.formats.memory_batches import InMemory, Loaded
+from tidegate.config.fields.columns import derive_type
 from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.kinds.avro import decoder
 from tidegate.formats.kinds.debezium.avro.decoder import ChangeReader, change_decoder
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import FormatOptions, KnownSchemas
-from tidegate.settings.columns import derive_type
 
 AVRO, JSON = FORMATS["debezium-avro"], FORMATS["debezium"]
 

@@ -19,12 +19,12 @@ from tests.compatibility.debezium.avro import OUTSIDE, native_columns
 from tests.compatibility.debezium.kinds import KINDS, rows_of
 from tests.formats.batches import messages_of
 from tests.formats.test_debezium_recorded import left_of, newest, texts_of
+from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import Schema
 from tidegate.formats.contract import Decoded
 from tidegate.formats.kinds.debezium.avro.decoder import change_decoder
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import FormatOptions, KnownSchemas, SchemaKind, SchemaText
-from tidegate.settings.columns import derive_type
 
 FORMAT: Final = FORMATS["debezium-avro"]
 FILE: Final = Path(__file__).parents[1] / "debezium" / "avro.jsonl"

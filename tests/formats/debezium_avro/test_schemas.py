@@ -26,13 +26,13 @@ from tests.formats.debezium_avro.events import (
     named,
     text_of,
 )
+from tidegate.config.fields.columns import derive_type
 from tidegate.datatypes import BIGINT, DataType
 from tidegate.formats.contract import Decoded, FormatRefusal
 from tidegate.formats.schemas import (
     FormatOptions,
     KnownSchemas,
 )
-from tidegate.settings.columns import derive_type
 
 
 def columns_of(schema: Any) -> dict[str, str]:

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import polars as pl
 
+from tidegate.config.fields.columns import derive_type
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.operators.calls.answers import DictDecoder
 from tidegate.operators.calls.attempts import CallPolicy, attempt_call
 from tidegate.operators.calls.function import FunctionTarget, rows_of
-from tidegate.settings.columns import derive_type
 
 COLUMNS = [
     ("price", derive_type("decimal(5,2)")),

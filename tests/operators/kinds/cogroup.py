@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
+from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.types import Column, GroupKeys
 from tidegate.datatypes import BIGINT, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
-from tidegate.operators.meaning import Branch, Branches, Meaning, combine_digests, combine_times, digest
+from tidegate.operators.fingerprint import Branch, Branches, Meaning, combine_digests, combine_times, digest
 from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, Runtime
 from tidegate.operators.spec import ANY_ORDER, Columns, Emits, InputOrder, Requirement, Slot, StepOperator
 from tidegate.operators.step import NamedInput, StepContext, StepKind
-from tidegate.settings.base import Path, Settings
-from tidegate.settings.fields import Column, GroupKeys
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
 

@@ -19,20 +19,20 @@ from tests.task.fakes import ATTEMPT, FakeSource
 from tests.task.restarts import Start
 from tests.task.rig import Rig, RigSlot
 from tests.task.topologies import plan_of, vertex
+from tidegate.config.fields.event_time import Idle
 from tidegate.coordinator.recovery import RestoreFacts
-from tidegate.coordinator.stored_state import derive_head
 from tidegate.coordinator.types import SourcePositions, StateHandle, StateKind
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, STRING
 from tidegate.expressions.expression import Literal
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import CheckpointId, OperatorName, StateName, TopicPartition, VertexId
+from tidegate.journal.state_files import derive_head
 from tidegate.operators.builtin.kafka_source import EventTime, SourceOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.window import WindowOperator
 from tidegate.operators.runtime import OperatorRuntime, Out, Runtime
 from tidegate.operators.spec import Slot
 from tidegate.plan.graph import Edge, Node, Plan
-from tidegate.settings.event_time import Idle
 from tidegate.sources.event_times import measure_behind
 from tidegate.sources.watermarks import SourceWatermarks
 from tidegate.state.backends import choose_backend

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from tidegate.cli.orders import OF
+from tidegate.cli.control_client import OF
 from tidegate.cli.output import echo_json
+from tidegate.cli.start_options import require_utf8
 from tidegate.cli.state.write import write
-from tidegate.cli.words import require_utf8
 from tidegate.config.storages import opener_of_file
 from tidegate.process.garbage import collect_rarely
 

@@ -16,7 +16,7 @@ import msgspec
 
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.clock import SYSTEM_CLOCK
-from tidegate.settings.counts import render_count
+from tidegate.config.fields.counts import render_count
 
 if TYPE_CHECKING:
     from tidegate.config.load import LoadedPipeline
@@ -148,11 +148,11 @@ async def _look_up(
     loaded: LoadedPipeline, wanted: Sequence[tuple[object, str]]
 ) -> tuple[list[SourcePositions], Cluster]:
     """Offsets of now."""
-    from tidegate.coordinator.beginning import Unplaced
+    from tidegate.config.fields.secrets import reveal
+    from tidegate.coordinator.start_offsets import Unplaced
     from tidegate.daemon.kafka_edge import KafkaEdge
     from tidegate.ids import TopicPartition
     from tidegate.operators.builtin.kafka_source import SourceOperator
-    from tidegate.settings.secrets import reveal
 
     asked = [
         (msgspec.structs.replace(source, start=where), where)

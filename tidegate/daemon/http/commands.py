@@ -15,11 +15,11 @@ from typing import Any, Final, Protocol
 import msgspec
 from aiohttp import web
 
+from tidegate.daemon.checkpoint_requests import CheckpointDone
 from tidegate.daemon.http.admission import ELSEWHERE, Refusal, decide_order
 from tidegate.daemon.http.callers import find_caller
-from tidegate.daemon.http.places import Places
+from tidegate.daemon.http.connection_limiter import Places
 from tidegate.daemon.http.tls import ServerTls
-from tidegate.daemon.ordered import CheckpointDone
 from tidegate.daemon.savepoints import SavepointDone
 from tidegate.errors import UNDECODABLE, TidegateError
 from tidegate.process.logs import redact

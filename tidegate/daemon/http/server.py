@@ -2,7 +2,7 @@
 
 The server has a thread and an event loop of its own and is started before any other work, with everything imported:
 importing a web stack beside a busy thread was seen to take seconds. Rendering the metrics happens on a helper thread,
-one at a time, so probes never wait for a scrape. Connections are bounded (`places.py`), and requests that a web
+one at a time, so probes never wait for a scrape. Connections are bounded (`connection_limiter.py`), and requests that a web
 page has sent are refused (`admission.py`). The paths are described in docs/operations/monitoring.md.
 """
 
@@ -25,18 +25,18 @@ import prometheus_client.openmetrics.exposition
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from tidegate.config.fields.serving import HttpTlsSettings
 from tidegate.daemon.http.admission import LOCALHOST, Refusal, decide_host, decide_reader, is_loopback
 from tidegate.daemon.http.callers import find_caller
 from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, CommandHandlers, answer_refusal
-from tidegate.daemon.http.places import Place, Places, make_client_logger
+from tidegate.daemon.http.connection_limiter import Place, Places, make_client_logger
 from tidegate.daemon.http.redaction import redact_checkpoints, redact_failures, redact_status
 from tidegate.daemon.http.tls import ServerTls
-from tidegate.daemon.http.tls_door import TlsDoor
+from tidegate.daemon.http.tls_handshake import TlsDoor
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
 from tidegate.process.logs import redact
-from tidegate.settings.serving import HttpTlsSettings
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
 """TLS of the HTTP port: the daemon's certificate, and what a client's says. Reads files; the handshake is in
-`tls_door.py`, what a client may do is decided in `admission.py`.
+`tls_handshake.py`, what a client may do is decided in `admission.py`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.config.fields.serving import HttpTlsSettings
 from tidegate.errors import TidegateError
-from tidegate.process.repeats import Complaints
-from tidegate.settings.serving import HttpTlsSettings
+from tidegate.process.repeated_messages import Complaints
 from tidegate.storage.stamps import Renewed
 
 LOOK_S: Final = 10.0

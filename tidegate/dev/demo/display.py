@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.live import Live
 
 from tidegate.cli.progress import render_status
+from tidegate.config.fields.counts import render_count
 from tidegate.daemon.status import Status
-from tidegate.settings.counts import render_count
 
 PLAIN_LINE_EVERY_S: Final = 2.0
 REDRAW_EVERY_S: Final = 0.25

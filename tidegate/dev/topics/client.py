@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from tidegate.config.fields.counts import render_count
+from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.properties import Side, derive_client_properties
 from tidegate.dev.broker.server import create_topics
 from tidegate.dev.topics.cluster import DEFAULT_BOOTSTRAP
@@ -20,8 +22,6 @@ from tidegate.errors import TidegateError
 from tidegate.kafka.client_properties import derive_servers
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
-from tidegate.settings.counts import render_count
-from tidegate.settings.suggest import derive_suggestion
 
 if TYPE_CHECKING:  # the library is imported where it runs
     import confluent_kafka as ck

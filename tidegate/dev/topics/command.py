@@ -11,10 +11,10 @@ from typing import BinaryIO, Final
 import click
 
 from tidegate.cli.topic_name import require_topic
+from tidegate.config.fields.counts import render_count
 from tidegate.dev.topics.client import TopicReader, TopicWriter, create_topic, find_topic, read_topics
 from tidegate.dev.topics.cluster import cluster_options, derive_written, resolve_properties
 from tidegate.dev.topics.records import LineReader, LineRefused, SeenRecord, render_json, render_text
-from tidegate.settings.counts import render_count
 
 NEWEST: Final = 10
 INTERRUPTED: Final = 130

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
+from tidegate.config.fields.columns import TypeProblem, derive_type
 from tidegate.datatypes import INT, STRING, DataType
 from tidegate.expressions.errors import Refusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
 from tidegate.expressions.json_paths import PathRefused, derive_path
-from tidegate.settings.columns import TypeProblem, derive_type
 
 _NESTED = ("struct", "array", "map")
 _READ = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "date", "timestamp")

@@ -7,6 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.config.fields.event_time import Idle, render_idle
+from tidegate.config.fields.topics import matches_pattern
+from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, BOOLEAN, INT, STRING, TIMESTAMP, DataType
 from tidegate.expressions.bounds import Bound, Bounds
 from tidegate.expressions.expression import Expression, columns_of
@@ -14,11 +17,8 @@ from tidegate.formats import keys
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
-from tidegate.operators.meaning import Branch, Branches, digest, digest_expression
+from tidegate.operators.fingerprint import Branch, Branches, digest, digest_expression
 from tidegate.operators.spec import Columns, Operator, Requirement, render_columns, texts_of
-from tidegate.settings.event_time import Idle, render_idle
-from tidegate.settings.topics import matches_pattern
-from tidegate.settings.units import render_duration
 
 ON_LOST_STOP: Final = "stop"
 ON_LOST_CONTINUE: Final = "continue"

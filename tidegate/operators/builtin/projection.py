@@ -12,7 +12,7 @@ from tidegate.expressions.expression import Expression, can_fail, columns_of, te
 from tidegate.expressions.secrets import is_random
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
-from tidegate.operators.meaning import Branches, digest_expression
+from tidegate.operators.fingerprint import Branches, digest_expression
 from tidegate.operators.runtime import OperatorRuntime, system_columns
 from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
 

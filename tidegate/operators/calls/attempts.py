@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
+from tidegate.config.fields.units import render_duration
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import CallFailure
-from tidegate.settings.units import render_duration
 
 PAUSE_MAX_MS: Final = 30_000
 """Pauses do not double beyond this."""

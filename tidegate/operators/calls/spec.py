@@ -7,15 +7,15 @@ from typing import Annotated, Any, Final
 import msgspec
 from pydantic import Field
 
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.types import Column, ColumnType, choice, duration, integer
+from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, BINARY, DataType
 from tidegate.expressions.bounds import GROWING, Bound, Bounds, derive_identity, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.calls.attempts import CallPolicy
 from tidegate.operators.spec import Columns, StepOperator, render_columns, texts_of
 from tidegate.operators.step import StepContext
-from tidegate.settings.base import Settings
-from tidegate.settings.fields import Column, ColumnType, choice, duration, integer
-from tidegate.settings.units import render_duration
 from tidegate.state.declaration import StateDeclaration, StateField, StateForm, declare_list
 
 CAPACITY_MAX: Final = 10_000

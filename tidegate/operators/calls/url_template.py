@@ -15,9 +15,9 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from tidegate.config.fields.hosts import REMEDY, can_be_host
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import CallFailure
-from tidegate.settings.hosts import REMEDY, can_be_host
 
 KINDS: Final = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "decimal", "string", "date"})
 """Types of columns whose text is the same for everybody."""

@@ -18,8 +18,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from tidegate.config.fields.units import render_duration
 from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.settings.units import render_duration
 
 logger = logging.getLogger(__name__)
 

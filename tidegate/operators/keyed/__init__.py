@@ -15,7 +15,7 @@ from typing_extensions import override
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
-from tidegate.operators.meaning import Branch, Branches, Meaning, combine_digests, combine_times, digest
+from tidegate.operators.fingerprint import Branch, Branches, Meaning, combine_digests, combine_times, digest
 from tidegate.operators.spec import Columns, Emits, Rest, StepOperator, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 from pydantic import Field, create_model
 
+from tidegate.config.fields.types import Check, refusal, require_text
 from tidegate.operators.calls.spec import (
     CallOperator,
     CallSettings,
@@ -16,11 +17,10 @@ from tidegate.operators.calls.spec import (
     policy_of,
 )
 from tidegate.operators.calls.user_code import UserCodeProblem, split_reference
-from tidegate.operators.meaning import Branches, digest
+from tidegate.operators.fingerprint import Branches, digest
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Columns, Slot
 from tidegate.operators.step import StepContext, StepKind
-from tidegate.settings.fields import Check, refusal, require_text
 
 WORD: Final = "async"
 

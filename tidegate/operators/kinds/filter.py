@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import msgspec
 from pydantic import Field
 
+from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.types import ExpressionText
 from tidegate.expressions.bounds import Bound, Bounds, derive_bound, sum_bounds
 from tidegate.expressions.expression import Expression, columns_of, text_of
 from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.meaning import Branches, derive_conjuncts, digest_expression
+from tidegate.operators.fingerprint import Branches, derive_conjuncts, digest_expression
 from tidegate.operators.spec import Columns, Rest, Slot, StepOperator
 from tidegate.operators.step import StepContext, StepKind
-from tidegate.settings.base import Path, Settings
-from tidegate.settings.fields import ExpressionText
 
 if TYPE_CHECKING:
     from tidegate.operators.runtime import OperatorRuntime

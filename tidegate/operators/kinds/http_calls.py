@@ -9,6 +9,11 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from pydantic import Field, SecretStr
 
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.secrets import reveal
+from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.config.fields.types import Check, Properties, choice, duration, refusal, require_text
+from tidegate.config.fields.units import render_duration
 from tidegate.operators.calls.spec import (
     CallOperator,
     CallSettings,
@@ -17,15 +22,10 @@ from tidegate.operators.calls.spec import (
     policy_of,
 )
 from tidegate.operators.calls.url_template import KINDS, UrlProblem, UrlTemplate, parse_url
-from tidegate.operators.meaning import Branches, digest
+from tidegate.operators.fingerprint import Branches, digest
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Columns, Slot
 from tidegate.operators.step import StepContext, StepKind
-from tidegate.settings.base import Settings
-from tidegate.settings.fields import Check, Properties, choice, duration, refusal, require_text
-from tidegate.settings.secrets import reveal
-from tidegate.settings.suggest import derive_suggestion
-from tidegate.settings.units import render_duration
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 

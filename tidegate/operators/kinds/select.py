@@ -1,4 +1,4 @@
-"""`select`: computes new columns from old ones. `settings/selection.py` has the words of the file."""
+"""`select`: computes new columns from old ones. `config/fields/selection.py` has the words of the file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.selection import AllColumns, Selection
+from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.expressions.expression import Column, Expression
 from tidegate.expressions.parse import names_in
 from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.step import StepContext, StepKind
-from tidegate.settings.base import Path, Settings
-from tidegate.settings.selection import AllColumns, Selection
-from tidegate.settings.suggest import derive_suggestion
 
 
 class SelectSettings(Settings):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tidegate.config.fields.base import Settings
 from tidegate.operators.builtin.union import UnionOperator
 from tidegate.operators.step import StepContext, StepKind
-from tidegate.settings.base import Settings
 
 
 class UnionKind(StepKind):

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tidegate.datatypes import DataType, entry_of
+from tidegate.state.compatibility import AS_IS, Convert, Judged
 from tidegate.state.declaration import StateField
-from tidegate.state.fit import AS_IS, Convert, Judged
 from tidegate.state.serializers.contract import Place, Snapshot, SnapshotUnreadable, ValueSerializer
 from tidegate.state.serializers.fields import Written, judge_fields, unless_null
 from tidegate.state.serializers.simple import refuse_type

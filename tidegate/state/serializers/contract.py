@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from tidegate.datatypes import DataType
+from tidegate.state.compatibility import Judged
 from tidegate.state.declaration import Evolution
-from tidegate.state.fit import Judged
 
 
 class SnapshotUnreadable(ValueError):

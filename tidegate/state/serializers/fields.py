@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from tidegate.state.compatibility import GONE, CannotConvert, Convert, Difference, Fit, Judged, refused
 from tidegate.state.declaration import StateField
-from tidegate.state.fit import GONE, CannotConvert, Convert, Difference, Fit, Judged, refused
 from tidegate.state.serializers.contract import Place, Snapshot, ValueSerializer
 
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, ClassVar, Final
 
 from tidegate.datatypes import DataType, decimal_of_units, units_of
-from tidegate.state.fit import AS_IS, CannotConvert, Convert, Fit, Judged
+from tidegate.state.compatibility import AS_IS, CannotConvert, Convert, Fit, Judged
 from tidegate.state.serializers.contract import Place, Snapshot, SnapshotUnreadable, ValueSerializer
 from tidegate.state.serializers.simple import refuse_type
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from tidegate.datatypes import BINARY, BOOLEAN, DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType
-from tidegate.state.fit import AS_IS, Fit, Judged, refused
+from tidegate.state.compatibility import AS_IS, Fit, Judged, refused
 from tidegate.state.serializers.contract import Place, Snapshot, SnapshotUnreadable, ValueSerializer
 
 DAY_US: Final = 86_400_000_000

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 from typing_extensions import override
 
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.types import GroupKeys, integer
 from tidegate.datatypes import BIGINT
 from tidegate.operators.keyed import KeyedKind, KeyedOperator
 from tidegate.operators.spec import Slot
 from tidegate.operators.step import StepContext
-from tidegate.settings.base import Settings
-from tidegate.settings.fields import GroupKeys, integer
 from tidegate.state.declaration import StateField
 
 if TYPE_CHECKING:

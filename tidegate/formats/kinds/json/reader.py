@@ -36,8 +36,8 @@ from tidegate.formats.contract import Columns, Decoded, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.json.in_memory import find_memory_decoder
-from tidegate.formats.kinds.json.strangers import FRAMED, describe_framed, describe_stranger
 from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnTypes, convert, in_words, keep_rest, record_type
+from tidegate.formats.kinds.json.unexpected_values import FRAMED, describe_framed, describe_stranger
 from tidegate.formats.nested import make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
 

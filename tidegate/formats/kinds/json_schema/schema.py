@@ -61,7 +61,7 @@ def read_columns(schema: SchemaText) -> Schema:
 
 
 def _check_names(kind: DataType, place: str) -> None:
-    """Properties may have any name; a declared field has one that JSON has without escapes (`settings/fields.py`)."""
+    """Properties may have any name; a declared field has one that JSON has without escapes (`fields/types.py`)."""
     if kind.element is not None:
         _check_names(kind.element, f"{place}.*" if kind.kind == "map" else f"{place}[]")
     for name, field in kind.fields:

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
+from tidegate.formats.dead_letters import LETTER_BYTES_MIN, LETTER_COLUMNS
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.formats.letters import LETTER_BYTES_MIN, LETTER_COLUMNS
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.calls.attempts import CallPolicy

@@ -13,8 +13,8 @@ import msgspec
 import polars as pl
 
 from tidegate.formats.contract import Decoded
-from tidegate.formats.letters import UNREAD, WANTED
-from tidegate.formats.letters.frames import LETTER_SCHEMA, RawRecord, columns_of
+from tidegate.formats.dead_letters import UNREAD, WANTED
+from tidegate.formats.dead_letters.frames import LETTER_SCHEMA, RawRecord, columns_of
 from tidegate.operators.async_queue import Call
 from tidegate.operators.calls.caller import Caller, Target
 from tidegate.operators.calls.runtime import CallRuntime, gather_rows

@@ -15,7 +15,7 @@ from tidegate.expressions.expression import Expression, columns_of
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.projection import SelectOperator
-from tidegate.operators.meaning import Branches, digest, digest_expression
+from tidegate.operators.fingerprint import Branches, digest, digest_expression
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Columns, Rest, Slot
 

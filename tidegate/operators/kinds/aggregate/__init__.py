@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import msgspec
 from pydantic import Field
 
+from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.emit import EACH, LATEST, EmitWord
+from tidegate.config.fields.ttl import Ttl, TtlWord
+from tidegate.config.fields.types import Column as ColumnName
+from tidegate.config.fields.types import ExpressionText, GroupKeys
 from tidegate.datatypes import BIGINT, BOOLEAN, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, sum_bounds
 from tidegate.expressions.expression import AggregateCall, Call, Column, Expression, Literal, can_fail
@@ -21,7 +26,7 @@ from tidegate.operators.aggregates.contract import Aggregate, Use
 from tidegate.operators.aggregates.registry import functions_for, make_aggregate
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.builtin.projection import make_projection
-from tidegate.operators.meaning import (
+from tidegate.operators.fingerprint import (
     EVENT_TIME,
     Branch,
     Branches,
@@ -33,11 +38,6 @@ from tidegate.operators.meaning import (
 )
 from tidegate.operators.spec import Columns, Emits, Requirement, Slot, StepOperator, texts_of
 from tidegate.operators.step import StepContext, StepKind
-from tidegate.settings.base import Path, Settings
-from tidegate.settings.emit import EACH, LATEST, EmitWord
-from tidegate.settings.fields import Column as ColumnName
-from tidegate.settings.fields import ExpressionText, GroupKeys
-from tidegate.settings.ttl import Ttl, TtlWord
 from tidegate.state.declaration import (
     LASTS,
     Serializer,

@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 from polars.exceptions import PanicException
 
+from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import DataType
 from tidegate.errors import TidegateError
 from tidegate.expressions.bounds import BATCH_BYTES_MAX
@@ -36,7 +37,6 @@ from tidegate.operators.runtime import (
     system_columns,
 )
 from tidegate.operators.spec import Slot
-from tidegate.settings.ttl import Ttl
 from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.snapshot import Value
 

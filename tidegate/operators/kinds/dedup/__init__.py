@@ -11,16 +11,16 @@ import msgspec
 from pydantic import Field
 from typing_extensions import override
 
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.types import Keys, duration
+from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
+from tidegate.operators.fingerprint import Branches, Meaning, combine_digests, digest
 from tidegate.operators.late import LateKeyedOperator, LateSettings, derive_late
-from tidegate.operators.meaning import Branches, Meaning, combine_digests, digest
 from tidegate.operators.spec import Emits, Slot
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
-from tidegate.settings.base import Settings
-from tidegate.settings.fields import Keys, duration
-from tidegate.settings.units import render_duration
 from tidegate.state.declaration import Serializer, StateDeclaration, StateField
 from tidegate.state.time_ordered import declare_time_ordered
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from tidegate.config.fields.base import Path
 from tidegate.datatypes import INT, DataType
 from tidegate.expressions.bounds import Bound, Bounds, derive_identities, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
+from tidegate.operators.fingerprint import Branches, digest
 from tidegate.operators.kinds.explode.settings import Explode, ExplodeSettings
-from tidegate.operators.meaning import Branches, digest
 from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
 from tidegate.operators.step import StepContext, StepKind
-from tidegate.settings.base import Path
 
 if TYPE_CHECKING:
     from tidegate.operators.runtime import OperatorRuntime

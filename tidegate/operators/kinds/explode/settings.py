@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 from pydantic import Field
 
-from tidegate.settings.base import Settings
-from tidegate.settings.fields import Check, check_below, check_column, describe_value, refusal
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.types import Check, check_below, check_column, describe_value, refusal
 
 _WORDS: Final = ("position", "outer", "keep")
 _REMEDY: Final = "write {column: item}, or {column: [key, value]} for a map"

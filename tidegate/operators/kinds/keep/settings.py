@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 import msgspec
 from pydantic import Field
 
+from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.config.fields.types import Check, GroupKeys, check_below, choice, integer, refusal, require_text
 from tidegate.operators.late import LateSettings
-from tidegate.settings.fields import Check, GroupKeys, check_below, choice, integer, refusal, require_text
-from tidegate.settings.suggest import derive_suggestion
 
 EACH: Final = "each"
 ON_CLOSE: Final = "on close"

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import msgspec
 from pydantic import Field
 
+from tidegate.config.fields.base import Path, Settings
+from tidegate.config.fields.types import ExpressionText, StepName
 from tidegate.datatypes import INT
 from tidegate.expressions.bounds import Bound, Bounds, derive_bound, sum_bounds
 from tidegate.expressions.expression import Call, Expression, Literal, columns_of, text_of
 from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.meaning import Branches, derive_conjuncts, digest, digest_expression
+from tidegate.operators.fingerprint import Branches, derive_conjuncts, digest, digest_expression
 from tidegate.operators.spec import DEAD, LATE, Columns, Rest, Slot, StepOperator, texts_of
 from tidegate.operators.step import StepContext, StepKind
-from tidegate.settings.base import Path, Settings
-from tidegate.settings.fields import ExpressionText, StepName
 
 if TYPE_CHECKING:
     from tidegate.operators.runtime import OperatorRuntime

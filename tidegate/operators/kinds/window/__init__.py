@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from tidegate.config.fields.base import Path
+from tidegate.config.fields.emit import ON_CLOSE, EmitEvery
+from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, TIMESTAMP, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.expressions.expression import AggregateCall
@@ -18,6 +21,7 @@ from tidegate.operators.aggregates.contract import Aggregate, Use
 from tidegate.operators.aggregates.registry import make_aggregate
 from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.event_time import WATERMARK
+from tidegate.operators.fingerprint import EVENT_TIME, Branch, Branches, Meaning, combine_digests, digest
 from tidegate.operators.kinds.aggregate import (
     bound_results,
     derive_digests,
@@ -43,12 +47,8 @@ from tidegate.operators.kinds.window.states import (
     TIMERS,
 )
 from tidegate.operators.late import REASONS, columns_read, derive_late, pass_late
-from tidegate.operators.meaning import EVENT_TIME, Branch, Branches, Meaning, combine_digests, digest
 from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Slot, StepOperator, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
-from tidegate.settings.base import Path
-from tidegate.settings.emit import ON_CLOSE, EmitEvery
-from tidegate.settings.units import render_duration
 from tidegate.state.declaration import WINDOW, Serializer, StateDeclaration, StateField, StateShape
 from tidegate.state.keygroups import KEY_HASH
 from tidegate.state.time_ordered import declare_time_ordered

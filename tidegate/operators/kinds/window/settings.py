@@ -10,11 +10,11 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 from pydantic import Field
 
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.config.fields.types import Check, duration, refusal, require_text
+from tidegate.config.fields.units import MILLISECONDS, render_duration
 from tidegate.operators.late import LateSettings
-from tidegate.settings.base import Settings
-from tidegate.settings.fields import Check, duration, refusal, require_text
-from tidegate.settings.suggest import derive_suggestion
-from tidegate.settings.units import MILLISECONDS, render_duration
 
 DAY_MS: Final = MILLISECONDS["d"]
 SLICES_MAX: Final = 10_000

@@ -1,0 +1,116 @@
+"""The dead-letter topic as the commands read it: whose letters, marks, and partitions that stop answering."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import confluent_kafka as ck
+import pytest
+
+from tidegate.cli.dead_letters import topic
+from tidegate.cli.dead_letters.topic import LettersRefused, LetterTopic, Marks
+from tidegate.formats import dead_letters as letters
+from tidegate.formats.dead_letters.letter import Letter, make_mark, read_letter
+
+
+def letter(offset: int, partition: int = 0) -> Letter:
+    found = read_letter(partition, offset, None, None, None, [(letters.KIND, b"X"), (letters.HEADERS, b"0")])
+    assert found is not None
+    return found
+
+
+def mark(value: bytes, partition: int = 0) -> ck.Message:
+    return ck.Message(topic="dead", partition=partition, offset=100, value=value, headers=[(letters.MARKER, b"1")])
+
+
+def test_letters_are_marked_by_partition_and_in_any_order() -> None:
+    marks = Marks()
+    assert marks.note(mark(make_mark([7, 8, 20], "later")))
+    assert marks.note(mark(make_mark([3, 1, 9], "orders")))
+    assert not marks.note(ck.Message(topic="dead", partition=0, offset=101, value=b"no mark"))
+    found = {offset: marks.of(letter(offset)) for offset in (0, 1, 2, 3, 7, 8, 9, 10, 20, 21)}
+    assert {offset: to for offset, to in found.items() if to is not None} == {
+        1: "orders", 3: "orders", 7: "later", 8: "later", 9: "orders", 20: "later",
+    }  # fmt: skip
+    assert marks.of(letter(7, partition=1)) is None
+    marks.note(mark(make_mark([2], "again")))
+    assert marks.of(letter(2)) == "again"
+
+
+def test_letters_that_two_replays_at_a_time_have_marked_stay_marked() -> None:
+    marks = Marks()
+    for offsets in ([5], range(10), [9, 10], [3]):
+        marks.note(mark(make_mark(offsets, "orders")))
+    assert [offset for offset in range(13) if marks.of(letter(offset)) is None] == [11, 12]
+
+
+def test_a_mark_of_very_many_letters_takes_no_memory_for_each() -> None:
+    """Whoever may write to the topic may write such a one; the commands filled the memory."""
+    marks = Marks()
+    assert marks.note(mark(b'{"offsets": [[5, 1000000000000000]], "to": "orders"}'))
+    assert (marks.of(letter(4)), marks.of(letter(5)), marks.of(letter(10**9))) == (None, "orders", "orders")
+
+
+class Consumer:
+    """Gives one batch after the other, and then none; every call takes a second of the clock."""
+
+    def __init__(self, batches: Iterator[list[ck.Message]]) -> None:
+        self.batches = batches
+        self.now = 0.0
+
+    def assign(self, partitions: list[ck.TopicPartition]) -> None:
+        """Whatever is asked for."""
+
+    def consume(self, count: int, wait_s: float) -> list[ck.Message]:
+        self.now += 1
+        assert self.now < 1000, "it never ends"
+        return next(self.batches, [])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def open_topic(monkeypatch: pytest.MonkeyPatch, batches: Iterator[list[ck.Message]]) -> LetterTopic:
+    consumer = Consumer(batches)
+    monkeypatch.setattr(ck, "Consumer", lambda *_, **__: consumer)
+    monkeypatch.setattr(topic, "time", SimpleNamespace(monotonic=lambda: consumer.now))
+    monkeypatch.setattr(topic, "explain", lambda _, error: LettersRefused(str(error)))
+    letters_of = SimpleNamespace(topic="dead")
+    return LetterTopic(cast("Any", SimpleNamespace(name="shop", dead_letters=letters_of, kafka={})))
+
+
+def dead(offset: int, partition: int = 0, pipeline: str = "shop") -> ck.Message:
+    about: list[tuple[str, str | bytes | None]] = [
+        (letters.HEADERS, b"0"),
+        (letters.KIND, b"X"),
+        (letters.PIPELINE, pipeline.encode()),
+    ]
+    return ck.Message(topic="dead", partition=partition, offset=offset, value=b"v", headers=about)
+
+
+def test_letters_of_other_pipelines_in_the_topic_are_left_to_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were counted, and written again into topics of this pipeline."""
+    batches = iter([[dead(0), dead(1, pipeline="billing"), mark(make_mark([0], "orders")), dead(3)]])
+    with open_topic(monkeypatch, batches) as found:
+        assert [one.offset for one in found.letters({0: (0, 4)})] == [0, 3]
+
+
+def test_a_partition_that_stops_answering_is_given_up_although_others_get_new_letters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batches = ([dead(offset)] for offset in itertools.count())
+    with open_topic(monkeypatch, batches) as found, pytest.raises(LettersRefused, match="no record came for 30 s"):
+        list(found.read({0: (0, 2), 1: (0, 2)}))
+
+
+def test_a_slow_user_of_the_letters_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = iter([[dead(0)], [], [dead(1)]])
+    with open_topic(monkeypatch, batches) as found:
+        seen = []
+        for message in found.read({0: (0, 2)}):
+            seen.append(message.offset())
+            found._consumer.now += 60  # type: ignore[attr-defined]  # it is one of this module
+        assert seen == [0, 1]

@@ -1,0 +1,78 @@
+"""Words about changed state: what is remembered of them, and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tidegate.coordinator.applied_directives import DROPPED_MAX, WORDS_MAX, say, show_word, spend
+from tidegate.coordinator.upgrade import Definition, Spoken
+from tidegate.ids import OperatorName
+from tidegate.plan.graph import StepWords
+
+A, B, S = OperatorName("a"), OperatorName("b"), OperatorName("s")
+MANY = tuple(f"keep: {number}" for number in range(WORDS_MAX + 3))
+
+
+def definition(words: Mapping[OperatorName, StepWords] | None = None, *drop: OperatorName) -> Definition:
+    """A source `s` and a step `a`."""
+    return Definition({}, {S: {"t": 1}}, {A: ()}, frozenset(), words or {}, Spoken(drop=drop))
+
+
+def test_what_was_given_up_gives_way_to_newer_ones_and_what_is_there_stays() -> None:
+    before = {S: ("was",), A: ("keep",)} | {OperatorName(f"gone{n}"): ("--drop",) for n in range(DROPPED_MAX)}
+    spent = spend(before, definition(None, B), {})
+    assert (spent[S], spent[A], spent[B]) == (("was",), ("keep",), ("--drop",))
+    assert "gone0" not in spent
+    assert len(spent) == DROPPED_MAX + 2
+
+
+def test_of_a_step_without_words_nothing_is_remembered() -> None:
+    assert spend({}, definition(), {}) == {}
+
+
+@pytest.mark.parametrize("count", [WORDS_MAX, WORDS_MAX + 1])
+def test_words_of_a_step_are_bounded_when_it_says_none_now(count: int) -> None:
+    assert spend({A: MANY[:count]}, definition(), {}) == {A: MANY[count - WORDS_MAX : count]}
+
+
+def test_a_word_follows_the_name_of_its_step() -> None:
+    word = {A: StepWords(verb="reset", note="again")}
+    assert spend({B: ("keep", "reset: again")}, definition(word), {B: A}) == {A: ("keep", "reset: again")}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("--keep", "`--keep`"),
+        ("--reset: why", '`--reset STEP="why"`'),
+        ("keep", "`state: keep`"),
+        ("reset: why: so", '`state: {reset: "why: so"}`'),
+    ],
+)
+def test_a_word_is_shown_as_a_user_writes_it(text: str, shown: str) -> None:
+    assert show_word(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "spent", "said"),
+    [
+        ("reset", "", "To reset write `state: reset` in the file, or for once --reset a"),
+        (
+            "keep or reset",
+            "",
+            "Say which: `state: keep` or `state: reset` in the file, or for once --keep a or --reset a",
+        ),
+        (
+            "keep or reset",
+            "reset: old",
+            (
+                'The word `state: {reset: "old"}` was written for an earlier change, and counts once: write a new '
+                'note, `state: {keep: "why, and when"}`, or for once --keep a="why, and when"'
+            ),
+        ),
+    ],
+)
+def test_how_a_word_is_said(words: str, spent: str, said: str) -> None:
+    assert say(A, words, spent) == said

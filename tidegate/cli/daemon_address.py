@@ -1,0 +1,159 @@
+"""Where a running daemon listens, and how one gets there: plain HTTP, or TLS with what each end shows the other."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import click
+
+from tidegate.config.fields.hosts import can_be_host
+from tidegate.config.models import PipelineSettings
+from tidegate.errors import TidegateError
+
+HTTP_PORT: Final = 80
+HTTPS_PORT: Final = 443
+"""Of an address without one."""
+_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
+_END: Final = "-----END CERTIFICATE-----"
+
+
+class CertificateUnusable(TidegateError):
+    """A file that the command needs for TLS."""
+
+    code = "certificate-unusable"
+    exit_code = 2
+    retriable = False
+
+
+class Given(NamedTuple):
+    """The options of a command."""
+
+    address: str | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+class Reach(NamedTuple):
+    """`base` is `http://host:port` or `https://host:port`."""
+
+    base: str
+    context: ssl.SSLContext | None = None
+    shows_certificate: bool = False
+    """One of the user's, which may do instead of a token."""
+
+    def __str__(self) -> str:
+        return self.base
+
+    @property
+    def port(self) -> int:
+        """Of the daemon."""
+        return self._parts()[1]
+
+    def connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        """Not connected yet. No proxy is asked: it is our own machine, or a daemon that was named."""
+        host, port = self._parts()
+        if self.context is None:
+            return http.client.HTTPConnection(host, port, timeout=timeout_s)
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self.context)
+
+    def _parts(self) -> tuple[str, int]:
+        wanted = ("http", HTTP_PORT) if self.context is None else ("https", HTTPS_PORT)
+        try:
+            parts = urlsplit(self.base)
+            host = parts.hostname or ""
+            if parts.scheme == wanted[0] and host and can_be_host(host) and not parts.path:
+                return host, parts.port or wanted[1]
+        except ValueError as error:
+            raise click.UsageError(
+                f"{self} is not the address of a daemon ({error}): write http://host:port"
+            ) from error
+        raise click.UsageError(f"{self} is not the address of a daemon: write http://host:port or https://host:port")
+
+
+def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How the daemon is reached, as one argument `given`."""
+
+    @click.option(
+        "--http", "address", metavar="URL", help="Address of the daemon; default: http.host and http.port of FILE."
+    )
+    @click.option(
+        "--ca",
+        type=click.Path(path_type=Path),
+        help="Authorities of the daemon's certificate (PEM); default: http.tls.certificate of FILE itself.",
+    )
+    @click.option("--certificate", type=click.Path(path_type=Path), help="Certificate to show to the daemon (PEM).")
+    @click.option("--key", type=click.Path(path_type=Path), help="Its key; default: in the same file.")
+    @wraps(command)
+    def wrapped(
+        *arguments: Any, address: str | None, ca: Path | None, certificate: Path | None, key: Path | None, **more: Any
+    ) -> Any:
+        return command(*arguments, given=Given(address, ca, certificate, key), **more)
+
+    return wrapped
+
+
+def derive_reach(settings: PipelineSettings, given: Given) -> Reach:
+    """Where the daemon of a pipeline file listens, as seen from its own machine, or where the options say.
+
+    Reads certificates. Raises CertificateUnusable.
+    """
+    base = _derive_base(settings) if given.address is None else given.address.rstrip("/")
+    if base.startswith("https://"):
+        return Reach(base, _make_context(settings, given), given.certificate is not None)
+    if given.ca is not None or given.certificate is not None:
+        raise click.UsageError(f"--ca and --certificate are for https://: {base} is not encrypted")
+    return Reach(base)
+
+
+def _derive_base(settings: PipelineSettings) -> str:
+    if settings.http.port == 0:
+        raise click.UsageError("http.port is 0, so the port is in the daemon's log only: name it with --http URL")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.http.host, settings.http.host)  # noqa: S104 - compared
+    scheme = "http" if settings.http.tls is None else "https"
+    return f"{scheme}://[{host}]:{settings.http.port}" if ":" in host else f"{scheme}://{host}:{settings.http.port}"
+
+
+def _make_context(settings: PipelineSettings, given: Given) -> ssl.SSLContext:
+    """Trusts `--ca`, by the name that is called; without it the daemon's own certificate, under any name."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    tls = settings.http.tls
+    if given.ca is not None:
+        ca = given.ca
+        _load(ca, "--ca", lambda: context.load_verify_locations(ca))
+    elif tls is not None:
+        own = Path(tls.certificate)
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        _load(own, "http.tls.certificate", lambda: context.load_verify_locations(cadata=_first_certificate(own)))
+    else:
+        context.load_default_certs()
+    if given.certificate is not None:
+        certificate, key = given.certificate, given.key
+        _load(certificate, "--certificate", lambda: context.load_cert_chain(certificate, key, lambda: ""))
+    return context
+
+
+def _first_certificate(file: Path) -> str:
+    """The daemon's own: its authority may sign for others, too."""
+    text = file.read_text(encoding="ascii", errors="replace")
+    if _BEGIN not in text or _END not in text:
+        raise ValueError("it holds no certificate")
+    return _BEGIN + text.partition(_BEGIN)[2].partition(_END)[0] + _END + "\n"
+
+
+def _load(file: Path, what: str, step: Callable[[], object]) -> None:
+    try:
+        step()
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise CertificateUnusable(
+            f"{file} ({what}) cannot be used: {reason}; name a PEM file, keys not encrypted", file=str(file)
+        ) from error

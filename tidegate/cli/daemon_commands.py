@@ -1,0 +1,271 @@
+"""The commands for a pipeline that runs, or has run: status, checkpoint, stop, checkpoints. See `savepoints.py`."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from tidegate.cli.control_client import (
+    ANSWER_S,
+    FORM,
+    TOKEN,
+    AnswerLate,
+    DaemonGone,
+    DaemonUnreachable,
+    OrderFailed,
+    ask_daemon,
+    ask_status,
+    decode_answer,
+    find_order_token,
+    find_read_token,
+)
+from tidegate.cli.daemon_address import Given, Reach, derive_reach, http_options
+from tidegate.cli.operator_table import find_early, find_stalled, render_operators
+from tidegate.cli.output import echo_json, render_moment
+from tidegate.cli.pipeline_file import PIPELINE_FILE
+from tidegate.cli.progress import render_status
+from tidegate.cli.savepoints import describe_directory, take_savepoint
+from tidegate.config.fields.counts import render_count
+from tidegate.config.load import read_sections
+from tidegate.config.models import PipelineSettings
+from tidegate.config.storages import derive_opener
+from tidegate.coordinator.entries import CheckpointEntry, JournalRefused
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.ledger import key_of
+from tidegate.daemon.checkpoint_requests import CheckpointDone
+from tidegate.daemon.http.commands import Order
+from tidegate.daemon.status import PipelineState
+from tidegate.errors import TidegateError
+from tidegate.journal.savepoint_maintenance import FoundSavepoint, find_savepoints
+from tidegate.storage.base import StorageError
+from tidegate.storage.open import StorageOpener
+from tidegate.tables.source import read_journal
+
+COMMIT_S: Final = 600.0
+"""On top of the checkpoint timeout: time to commit the output, when brokers are away."""
+POLL_S: Final = 0.2
+TABLE_WIDTH_MAX: Final = 1000
+"""Characters; a table is as wide as what it says."""
+
+
+class StopFailed(TidegateError):
+    """The daemon runs on, or has ended without a final checkpoint."""
+
+    code = "stop-failed"
+    exit_code = 1
+    retriable = False
+
+
+@click.command()
+@PIPELINE_FILE
+@http_options
+@FORM
+def status(file: Path, given: Given, style: str) -> int:
+    """Show how the running pipeline of FILE is doing: its state and why, flow, lag, its newest checkpoint, operators.
+
+    One line per operator shows its rows and the part of its slots' time that it takes: a slow step is the busiest.
+
+    The exit code is 1 when no daemon answers, or when the pipeline has failed.
+    """
+    settings = read_sections(file, os.environ, "name", "http")
+    reach = derive_reach(settings, given)
+    found = ask_status(reach, find_read_token(settings, reach))
+    if found.pipeline != settings.name:
+        raise OrderFailed(
+            f"the daemon at {reach} runs pipeline {found.pipeline}, not {settings.name}", found=found.pipeline
+        )
+    if style == "json":
+        echo_json(found)
+    else:
+        console = Console(highlight=False)
+        _print_whole(console, render_status(found))
+        if found.operators:
+            console.print()
+            _print_whole(console, render_operators(found.operators))
+            for line in (*find_stalled(found.operators), *find_early(found.operators)):
+                console.print(line, style="yellow", soft_wrap=True)
+    return int(found.state is PipelineState.FAILED)
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """As wide as it is, whatever reads it: a cut number says nothing. `width` of print is at most the console's."""
+    width = console.measure(table, options=console.options.update_width(TABLE_WIDTH_MAX)).maximum
+    console.width = max(width, console.width)
+    if console.is_terminal:
+        console.print(table, soft_wrap=True)
+        return
+    with console.capture() as drawn:
+        console.print(table, soft_wrap=True)
+    click.echo("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+
+
+@click.command()
+@PIPELINE_FILE
+@http_options
+@TOKEN
+def checkpoint(file: Path, given: Given, token_file: Path | None) -> None:
+    """Take a checkpoint of the running pipeline of FILE now, and print its number when its output is committed.
+
+    It does not wait for the interval or the minimum pause. When as many checkpoints as allowed are in progress it is
+    refused.
+    """
+    settings = read_sections(file, os.environ, "name", "http", "checkpoints")
+    timeout_s = settings.checkpoints.timeout_ms / 1000 + COMMIT_S
+    reach = derive_reach(settings, given)
+    answer = ask_daemon(
+        reach, "POST", "/checkpoints", Order(settings.name), timeout_s, find_order_token(settings, reach, token_file)
+    )
+    click.echo(decode_answer(answer, CheckpointDone, reach).checkpoint)
+
+
+@click.command()
+@PIPELINE_FILE
+@http_options
+@TOKEN
+@click.option("--savepoint", is_flag=True, help="Take a savepoint first, and print its path.")
+@click.option("--directory", metavar="DIRECTORY", help="Of the savepoint, as of `tidegate savepoint FILE DIRECTORY`.")
+def stop(file: Path, given: Given, token_file: Path | None, savepoint: bool, directory: str | None) -> int:
+    """Stop the running pipeline of FILE: final checkpoint, commit, exit. Waits until the daemon has ended.
+
+    A savepoint is complete when its path is printed, whatever becomes of the stop. What is read between it and the
+    final checkpoint is written and committed, too.
+    """
+    if directory is not None and not savepoint:
+        raise click.UsageError("--directory is that of the savepoint: add --savepoint")
+    settings = read_sections(file, os.environ, "name", "http", "runtime", "checkpoints")
+    reach = derive_reach(settings, given)
+    kept = ""
+    if savepoint:
+        try:
+            done = take_savepoint(settings, reach, describe_directory(directory), token_file)
+        except (OrderFailed, AnswerLate) as error:
+            raise StopFailed(
+                f"the pipeline was not stopped, and continues: {error.message}. Without --savepoint it is stopped "
+                "after its final checkpoint"
+            ) from error
+        click.echo(done.path)
+        kept = f"; savepoint {done.path} is complete (checkpoint {done.checkpoint}) and is not affected"
+    try:
+        _stop(settings, reach, find_order_token(settings, reach, token_file))
+    except TidegateError as error:
+        if not kept:
+            raise
+        raise StopFailed(f"the pipeline was not stopped: {error.message}{kept}") from error
+    click.echo("stopped")
+    return 0
+
+
+def _stop(settings: PipelineSettings, reach: Reach, token: str | None) -> None:
+    """Raises StopFailed, and what ask_daemon raises. What a daemon that hangs up has done is in its journal."""
+    try:
+        ask_daemon(reach, "POST", "/stop", Order(settings.name), ANSWER_S, token)
+    except DaemonGone:
+        _refuse_unfinished(settings)
+        return
+    deadline = time.monotonic() + settings.runtime.shutdown_grace_ms / 1000 + ANSWER_S
+    while time.monotonic() < deadline:
+        try:
+            state = ask_status(reach, token).state  # whoever may give orders may read
+        except DaemonUnreachable:
+            _refuse_unfinished(settings)
+            return
+        if state is PipelineState.FAILED:
+            raise StopFailed("the daemon failed before its final checkpoint was committed: look at its log")
+        time.sleep(POLL_S)
+    raise StopFailed("the daemon still runs: look at its log")
+
+
+def _refuse_unfinished(settings: PipelineSettings) -> None:
+    """A daemon that has gone does not say how. Raises StopFailed when the journal, if it can be read here, does."""
+    try:
+        storage = derive_opener(settings)(str(settings.checkpoints.directory), create=False)
+        state = read_journal(storage)
+    except (StorageError, JournalRefused) as error:
+        click.echo(f"whether its last checkpoint was a final one cannot be seen: {error.message}", err=True)
+        return
+    newest = state.newest_checkpoint
+    if newest is not None and not state.ended_well:
+        early = ", unless it was still starting and had read nothing" if newest.final else ""
+        raise StopFailed(
+            f"the daemon has ended without a final checkpoint: look at its log{early}; nothing is lost, the next start "
+            f"continues from checkpoint {newest.id}"
+        )
+
+
+@click.command()
+@PIPELINE_FILE
+@FORM
+def checkpoints(file: Path, style: str) -> None:
+    """List the retained checkpoints of FILE and the savepoints beside them. Only reads; no daemon is needed."""
+    settings = read_sections(file, os.environ, "checkpoints")
+    directory = str(settings.checkpoints.directory)
+    rows = read_rows(directory, derive_opener(settings))
+    if style == "json":
+        echo_json(rows)
+        return
+    if not rows:
+        click.echo(f"no checkpoints in {directory}")
+        return
+    click.echo(f"{'id':>10}  {'completed (UTC)':<19}  {'bytes':>15}  {'kind':<10}  output")
+    for row in rows:
+        click.echo(_line(row))
+
+
+def _line(row: Row) -> str:
+    if row.id is None or row.completed_at_ms is None or row.size_bytes is None:
+        return f"{'-':>10}  {'-':<19}  {'-':>15}  {row.kind:<10}  {row.output}"
+    return f"{row.id:>10}  {render_moment(row.completed_at_ms)}  {row.size_bytes:>15,}  {row.kind:<10}  {row.output}"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of the list."""
+
+    id: int | None
+    completed_at_ms: int | None
+    size_bytes: int | None
+    """None of a savepoint that is not finished, or whose metadata cannot be read."""
+    kind: str
+    """`begin`, `checkpoint`, `final`, `savepoint`, `unfinished`, `damaged`."""
+    output: str
+    """`committed`; for the newest what is known; a savepoint's path, and what is wrong with it."""
+
+
+def read_rows(directory: str, open_storage: StorageOpener) -> list[Row]:
+    """Checkpoints of the journal, oldest first, then savepoints, a damaged one with its problem.
+
+    Raises StorageError, JournalRefused, ObjectCorrupt of the journal.
+    """
+    storage = open_storage(directory, create=False)
+    state = read_journal(storage)
+    rows = [_row(state, entry) for entry in state.retained]
+    found, unread = find_savepoints(storage, open_storage)
+    rows += map(_savepoint_row, found)
+    return rows + [Row(None, None, None, "damaged", f"{folder}: no permission to read it") for folder in unread]
+
+
+def _savepoint_row(found: FoundSavepoint) -> Row:
+    if found.unfinished:
+        told = f"{found.path} (can be deleted, unless it is being written now)"
+        return Row(None, None, None, "unfinished", told)
+    kind, told = ("damaged", f"{found.path}: {found.problem}") if found.problem else ("savepoint", found.path)
+    if found.savepoint is None:
+        return Row(None, None, None, kind, told)
+    one = found.savepoint.checkpoint
+    return Row(one.id, one.completed_at_ms, one.size_bytes, kind, told)
+
+
+def _row(state: JournalState, entry: CheckpointEntry) -> Row:
+    """What the newest lists is decided, but only a later entry can show that it has been committed."""
+    one = entry.checkpoint
+    listed = {key_of(committable) for committable in state.committables}
+    waiting = sum(key_of(committable) in listed for committable in one.committables)
+    output = f"decided, {render_count(waiting, 'transaction')} not confirmed yet" if waiting else "committed"
+    kind = "final" if one.final else "begin" if one.starts else "checkpoint"
+    return Row(one.id, one.completed_at_ms, one.size_bytes, kind, output)

@@ -1,0 +1,343 @@
+"""`tidegate dead-letters`: what failed and why, one letter as it is, and records written again."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+
+from tidegate.checks.pipeline_file import plan_file
+from tidegate.checks.schemas import Ask
+from tidegate.cli.dead_letters.replay import Holding, Order, Replayed, render_places, render_repeating
+from tidegate.cli.dead_letters.replay import replay as replay_letters
+from tidegate.cli.dead_letters.topic import LettersRefused, LetterTopic, Marks, letter_of
+from tidegate.cli.output import echo_json, printable, render_table
+from tidegate.cli.pipeline_file import PIPELINE_FILE
+from tidegate.cli.topic_name import require_topic
+from tidegate.clock import describe_stamp
+from tidegate.config.errors import ConfigErrors
+from tidegate.config.fields.counts import render_count
+from tidegate.config.load import read_sections
+from tidegate.config.models import PipelineSettings
+from tidegate.formats.dead_letters.letter import Letter
+from tidegate.plan.replays import Replays
+
+_FORM = click.option(
+    "--format", "style", type=click.Choice(["text", "json"]), default="text", help="Form of the output."
+)
+_KIND = click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only these kinds; may be repeated.")
+_STEP = click.option("--step", "steps", multiple=True, metavar="NAME", help="Only of these steps; may be repeated.")
+
+BYTES_SHOWN: Final = 2000
+LISTED: Final = 20
+LISTED_MAX: Final = 10_000
+_KEPT: Final = "\n\t"
+"""Of control characters, what the commands print as it is."""
+
+
+class LetterGroup(msgspec.Struct):
+    """Letters with the same step, kind and topic."""
+
+    step: str
+    kind: str
+    topic: str
+    letters: int = 0
+    open: int = 0
+    """Not written again yet."""
+    first_ms: int | None = None
+    last_ms: int | None = None
+    """When the first and the last of them were written."""
+    repeats: str | None = ""
+    """The sinks and states that may have the records already, so that a replay is refused; None: not known."""
+
+
+class ListedLetter(msgspec.Struct):
+    """One letter, and where its record came from."""
+
+    partition: int
+    """Of the dead-letter topic, as `offset`."""
+    offset: int
+    written_ms: int | None
+    step: str
+    kind: str
+    record: str
+    written_again_to: str | None
+
+
+class Listing(msgspec.Struct):
+    """What `list` prints."""
+
+    groups: list[LetterGroup]
+    letters: list[ListedLetter]
+    """The newest ones."""
+
+
+def _read(file: Path) -> PipelineSettings:
+    return read_sections(file, os.environ, "name", "kafka", "dead_letters")
+
+
+@click.group(name="dead-letters")
+def dead_letters() -> None:
+    """Records that a pipeline could not process: what failed, why, and writing them again."""
+
+
+@dead_letters.command(name="list")
+@PIPELINE_FILE
+@_KIND
+@_STEP
+@click.option(
+    "--limit",
+    type=click.IntRange(0, LISTED_MAX),
+    default=LISTED,
+    show_default=True,
+    help="So many letters, the newest, are listed one by one; all are counted.",
+)
+@_FORM
+def list_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...], limit: int, style: str) -> None:
+    """Count the dead letters of the pipeline of FILE by step, kind and topic, and list the newest of them.
+
+    For each group it names the sinks and states that may have the records already: see `replay`. `show` takes the
+    partition and offset of a letter.
+    """
+    settings, chosen = _read(file), _chosen(kinds, steps, None, ())
+    holding: Holding | None = None
+    try:
+        holding = _find_holding(file, Ask.COPY)
+    except ConfigErrors as errors:
+        click.echo(f"which sinks and states may have the records is not known: {errors.problems[0]}", err=True)
+    groups: dict[tuple[str, str, str], LetterGroup] = {}
+    newest: list[tuple[tuple[int, int, int], ListedLetter]] = []
+    with LetterTopic(settings) as topic:
+        bounds, marks = topic.bounds(), Marks()
+        for message in topic.read(bounds):
+            marks.note(message)
+        for letter in filter(chosen, topic.letters(bounds)):
+            written_to = marks.of(letter)
+            _count(groups, letter, holding, is_open=written_to is None)
+            heapq.heappush(newest, _listed(letter, written_to))
+            if len(newest) > limit:
+                heapq.heappop(newest)
+    rows = sorted(groups.values(), key=lambda one: (-one.open, one.step, one.kind, one.topic))
+    listing = Listing(rows, [one for _, one in sorted(newest, reverse=True)])
+    if style == "json":
+        echo_json(listing)
+    elif not rows:
+        click.echo("no dead letters")
+    else:
+        _print(listing)
+
+
+def _count(
+    groups: dict[tuple[str, str, str], LetterGroup], letter: Letter, holding: Holding | None, *, is_open: bool
+) -> None:
+    name = (letter.step, letter.kind, letter.topic)
+    if name not in groups:
+        repeats = None if holding is None else str(holding(letter, letter.topic))
+        groups[name] = LetterGroup(*name, repeats=repeats)
+    group = groups[name]
+    group.letters += 1
+    group.open += is_open
+    if letter.written_ms is not None:
+        group.first_ms = min(letter.written_ms, group.first_ms or letter.written_ms)
+        group.last_ms = max(letter.written_ms, group.last_ms or letter.written_ms)
+
+
+def _listed(letter: Letter, written_to: str | None) -> tuple[tuple[int, int, int], ListedLetter]:
+    """With what says how new it is."""
+    place = (letter.partition, letter.offset)
+    listed = ListedLetter(*place, letter.written_ms, letter.step, letter.kind, letter.place, written_to)
+    return (letter.written_ms or 0, *place), listed
+
+
+def _print(listing: Listing) -> None:
+    lines = _group_lines(listing.groups)
+    lines += ["", *_letter_lines(listing.letters)] if listing.letters else []
+    left = sum(one.letters for one in listing.groups) - len(listing.letters)
+    if left:
+        lines.append(f"{render_count(left, 'older letter')} not listed: --limit, --step and --kind choose others")
+    click.echo(printable("\n".join(lines), _KEPT))
+
+
+def _group_lines(groups: list[LetterGroup]) -> list[str]:
+    titles = ("step", "kind", "topic", "letters", "open", "first", "last", "records may be in")
+    cells = [
+        (
+            *(one.step, one.kind, one.topic or "-"),
+            *(f"{one.letters:,}", f"{one.open:,}", _moment(one.first_ms), _moment(one.last_ms)),
+            "?" if one.repeats is None else one.repeats or "-",
+        )
+        for one in groups
+    ]
+    return render_table(titles, cells, ("letters", "open"))
+
+
+def _letter_lines(letters: list[ListedLetter]) -> list[str]:
+    titles = ("partition", "offset", "written", "step", "kind", "record", "written again to")
+    cells = [
+        (
+            *(str(one.partition), str(one.offset), _moment(one.written_ms)),
+            *(one.step, one.kind, one.record, one.written_again_to or "-"),
+        )
+        for one in letters
+    ]
+    return render_table(titles, cells, ("partition", "offset"))
+
+
+@dead_letters.command()
+@PIPELINE_FILE
+@click.option("--partition", type=click.IntRange(0), required=True, help="Of the dead-letter topic.")
+@click.option("--offset", type=click.IntRange(0), required=True, help="Of the letter in that partition.")
+@_FORM
+def show(file: Path, partition: int, offset: int, style: str) -> None:
+    """Show one dead letter of the pipeline of FILE: place, reason, headers and value."""
+    with LetterTopic(_read(file)) as topic:
+        bounds = topic.bounds()
+        first, end = bounds.get(partition, (0, 0))
+        if not first <= offset < end:
+            known = ", ".join(f"{number}: {low} to {high - 1}" for number, (low, high) in bounds.items() if low < high)
+            raise LettersRefused(f"{topic.topic}[{partition}] has no offset {offset}; there is {known or 'nothing'}")
+        marks, letter = Marks(), None
+        for message in topic.read({partition: (offset, end)}):
+            marks.note(message)
+            if message.offset() == offset:
+                letter = letter_of(message)
+        if letter is None:
+            raise LettersRefused(f"what is at offset {offset} of {topic.topic}[{partition}] is no dead letter")
+    written_to = marks.of(letter)
+    if style == "json":
+        echo_json(_plain(letter, written_to))
+        return
+    click.echo(printable("\n".join(_lines(letter, written_to)), _KEPT))
+
+
+def _plain(letter: Letter, written_to: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(letter, builtin_types=(bytes,))
+    texts = {name: _text(found.pop(name)) for name in ("key", "value")}
+    headers = [[name, _text(value)] for name, value in letter.headers]
+    return {**found, **texts, "headers": headers, "written_again_to": written_to}
+
+
+def _lines(letter: Letter, written_to: str | None) -> list[str]:
+    about = {
+        "record": letter.place,
+        "record's time": _moment(letter.timestamp_ms),
+        "step": letter.step,
+        "kind": letter.kind,
+        "message": letter.message,
+        "bytes": letter.bytes,
+        "written": _moment(letter.written_ms),
+        "written again to": written_to or "-",
+        "key": _text(letter.key),
+    }
+    lines = [f"{name + ':':<18}{value}" for name, value in about.items()]
+    lines += [f"header {name}: {_text(value)}" for name, value in letter.headers]
+    lines += _row_lines(letter)
+    return [*lines, "value:", _text(letter.value)]
+
+
+def _row_lines(letter: Letter) -> list[str]:
+    if letter.row is None:
+        size = letter.row_size
+        return [] if size is None else [f"row: left out, it has {render_count(size, 'byte')}"]
+    masked = letter.row_masked
+    note = [f"row: {render_count(masked, 'text')} had a secret of the pipeline, which is replaced"] if masked else []
+    return [f"row: {letter.row}", f"row's types: {letter.row_types or '-'}", *note]
+
+
+def _text(data: bytes | None) -> str:
+    """As text where it is some, else in hexadecimal digits."""
+    if data is None:
+        return "NULL"
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if (text or not data) and text == printable(text, _KEPT):
+        return text
+    return "0x" + data[:BYTES_SHOWN].hex() + (f"... ({len(data)} bytes)" if len(data) > BYTES_SHOWN else "")
+
+
+def _moment(at_ms: int | None) -> str:
+    return "-" if at_ms is None else describe_stamp(at_ms)
+
+
+@dead_letters.command()
+@PIPELINE_FILE
+@click.option("--to", metavar="TOPIC", help="Write to this topic; default: each record to its own.")
+@_KIND
+@_STEP
+@click.option("--partition", type=click.IntRange(0), help="Only letters of this partition of the dead-letter topic.")
+@click.option("--offset", "offsets", type=click.IntRange(0), multiple=True, help="Only these; needs --partition.")
+@click.option(
+    "--whole-record",
+    is_flag=True,
+    help="Also write records that sinks or states of the pipeline may have already: they process them again.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+def replay(
+    file: Path,
+    to: str | None,
+    kinds: tuple[str, ...],
+    steps: tuple[str, ...],
+    partition: int | None,
+    offsets: tuple[int, ...],
+    whole_record: bool,
+    dry_run: bool,
+) -> int:
+    """Write records of dead letters of the pipeline of FILE again, with key, value, headers and timestamp as they were.
+
+    The pipeline processes such a record as a new one. So nothing is written if a chosen record failed in a later step
+    or a sink, and other sinks or states may have it: they are named. --whole-record writes it all the same.
+
+    Each record is written once, however many letters it has and however often the command is repeated or killed:
+    letters whose records were written are marked in the dead-letter topic. The records get one more header,
+    `__tidegate.replayed.from`.
+    """
+    if offsets and partition is None:
+        raise click.UsageError("--offset needs --partition")
+    if to is not None:
+        require_topic(to, "--to: ")
+    settings = _read(file)
+    if to is not None and settings.dead_letters is not None and to == settings.dead_letters.topic:
+        raise click.UsageError("--to is the dead-letter topic itself")
+    holding = None if whole_record else _find_holding(file, Ask.EITHER)
+    done = replay_letters(settings, Order(_chosen(kinds, steps, partition, offsets), to, holding, dry_run))
+    verb = "would be" if dry_run else "was" if done.written == 1 else "were"
+    click.echo(f"{render_count(done.written, 'record')} {verb} written again")
+    if done.joined:
+        click.echo(f"{render_count(done.joined, 'letter')} of records that are written for another letter: only marked")
+    if (kinds or steps) and done == Replayed():
+        click.echo(f"no letter is of such a kind or step: `tidegate dead-letters list {file}` shows which there are")
+    if done.marked:
+        click.echo(f"{render_count(done.marked, 'letter')} had been written again before")
+    if done.kept:
+        click.echo(f"{render_count(done.kept, 'letter')} without all that its record had: see `dead-letters show`")
+    for reason, places in done.refused.items():
+        click.echo(f"{render_count(len(places), 'record')} not written: {reason} (letters {render_places(places)})")
+    for one, places in done.repeating.items():
+        click.echo(f"{render_count(len(places), 'record')} not written: {render_repeating(*one, places)}")
+    if done.repeating:
+        click.echo("a replay with these is refused: leave them out, or repeat what they have done by --whole-record")
+    return int(bool(done.refused or done.repeating))
+
+
+def _find_holding(file: Path, ask: Ask) -> Holding:
+    """As `file` says now. Raises ConfigErrors where it makes no plan."""
+    replays = Replays(plan_file(file, os.environ, ask)[1])
+    return lambda letter, target: replays.holders(letter.step, letter.topic, target)
+
+
+def _chosen(
+    kinds: tuple[str, ...], steps: tuple[str, ...], partition: int | None, offsets: tuple[int, ...]
+) -> Callable[[Letter], bool]:
+    return lambda letter: (
+        (not kinds or letter.kind in kinds)
+        and (not steps or letter.step in steps)
+        and (partition is None or letter.partition == partition)
+        and (not offsets or letter.offset in offsets)
+    )

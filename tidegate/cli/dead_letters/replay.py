@@ -1,0 +1,405 @@
+"""Writes the records that letters are about again.
+
+Each record is written once: a transaction has the records and, in the dead-letter topic, the marks of their letters.
+The transaction's id is the pipeline's, so a second replay ends the first one before it reads the marks. Wherever a
+replay is killed, it has written what is marked, and another one continues. A record with several letters is written for
+one of them; the others get only their marks.
+
+The effects of a record are another matter: whatever reads the topic processes the record as a new one. So a replay
+first looks at all chosen letters, and is refused if a sink or state of the pipeline already has one of their records.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+import msgspec
+
+from tidegate.cli.dead_letters.topic import (
+    ANSWER_S,
+    CLIENT_LOG,
+    WAIT_S,
+    LettersRefused,
+    LetterTopic,
+    Marks,
+    explain,
+)
+from tidegate.clock import SYSTEM_CLOCK
+from tidegate.config.fields.counts import render_count
+from tidegate.config.models import PipelineSettings
+from tidegate.config.properties import derive_client_properties
+from tidegate.formats.contract import Headers
+from tidegate.formats.dead_letters import MARKER, REPLAYED_FROM
+from tidegate.formats.dead_letters.letter import Letter, make_mark
+from tidegate.formats.record_limits import RecordLimits, describe_limit, fits
+from tidegate.ids import TransactionalId
+from tidegate.kafka.facts import TopicLimits
+from tidegate.kafka.producer_properties import limit_times
+from tidegate.kafka.transactions import TransactionClient
+from tidegate.sinks.limits import derive_record_limits
+from tidegate.sinks.naming import replay_id
+
+if TYPE_CHECKING:  # the library is imported where it runs
+    import confluent_kafka as ck
+
+LETTERS_MAX: Final = 500
+BYTES_MAX: Final = 8 << 20
+"""Of one transaction: not less than one letter, and not much more than this."""
+TRANSACTION_S: Final = 60.0
+PLACES_SHOWN: Final = 5
+OWN: Final[Mapping[str, str]] = {
+    "enable.idempotence": "true",
+    "allow.auto.create.topics": "false",  # true by default of producers
+    "partitioner": "murmur2_random",
+    "transaction.timeout.ms": str(int(TRANSACTION_S * 1000)),
+    "linger.ms": "5",
+    "batch.size": "1",  # a topic's limit is that of a batch: what fits alone must not fail with others
+    "message.max.bytes": "1000000000",  # what was read was small enough for a topic
+    "queue.buffering.max.kbytes": str(1 << 20),  # a record that is larger than the queue waits for ever
+}
+"""Properties of the producer."""
+
+
+def derive_replay_properties(kafka: Mapping[str, str], transactional_id: TransactionalId) -> dict[str, str]:
+    """Of the producer, for any properties that `validate` takes."""
+    taken = {name: kafka[name] for name in derive_client_properties(kafka, "producer")}
+    return limit_times({**taken, **OWN, "transactional.id": transactional_id}, int(TRANSACTION_S * 1000))
+
+
+class Replayed(msgspec.Struct):
+    """What a replay has done, or would do."""
+
+    written: int = 0
+    kept: int = 0
+    """Chosen letters without the bytes of their record: nothing can be written for them."""
+    marked: int = 0
+    """Chosen letters that were written again before."""
+    joined: int = 0
+    """Chosen letters of records that are written, or were before, for another of their letters."""
+    refused: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    """By reason: places of chosen letters whose records the topic would not take."""
+    repeating: dict[tuple[str, str], list[str]] = msgspec.field(default_factory=dict)
+    """By the failed step, and by who may have the record: places of chosen letters that are not written for this."""
+
+
+Holding = Callable[[Letter, str], object]
+"""Who has the record of a letter and would get it again from a topic: false for nobody, else printable."""
+
+
+class Order(NamedTuple):
+    """What is asked for."""
+
+    chosen: Callable[[Letter], bool]
+    to: str | None = None
+    """Write all records to this topic; None: each to its own."""
+    holding: Holding | None = None
+    """None: what sinks and states have already is repeated."""
+    dry_run: bool = False
+
+
+def replay(settings: PipelineSettings, order: Order) -> Replayed:
+    """Write the records of the chosen letters again. Raises LettersRefused, BrokerUnavailable."""
+    with LetterTopic(settings) as topic, _Fitting(topic) as fitting:
+        if order.dry_run or order.holding is not None:
+            before = _Choice(order, topic, fitting, settled=False)
+            deque(before.letters(), maxlen=0)
+            if order.dry_run:
+                return before.done
+            if before.done.repeating:
+                raise LettersRefused(_explain_repeating(before.done))
+        writer = _Writer(settings, topic)
+        choice = _Choice(order, topic, fitting, settled=True)
+        waiting: list[_Chosen] = []
+        for one in choice.letters():
+            waiting.append(one)
+            if _full(waiting):
+                writer.write(waiting, order.to)
+                waiting.clear()
+        if waiting:
+            writer.write(waiting, order.to)
+        return choice.done
+
+
+def _explain_repeating(done: Replayed) -> str:
+    letters = sum(map(len, done.repeating.values()))
+    subject = "the record of 1 letter" if letters == 1 else f"records of {letters:,} letters"
+    lines = [f"nothing was written: {subject} may be in other sinks or states already, and would be there twice"]
+    lines += [f"  {render_repeating(*one, places)}" for one, places in done.repeating.items()]
+    if done.written:
+        others = render_count(done.written, "other record")
+        lines.append(
+            f"{others} can be written again without that: choose by --step, --kind, or --partition and --offset"
+        )
+    lines.append("--whole-record writes all of them, and repeats what they have done")
+    return "\n".join(lines)
+
+
+def render_repeating(step: str, holders: str, places: Sequence[str]) -> str:
+    """One line: who has the records of letters that failed in a step."""
+    return f"failed in {step}, and may be in {holders} (letters {render_places(places)})"
+
+
+def render_places(places: Sequence[str]) -> str:
+    """The first of them."""
+    return ", ".join(places[:PLACES_SHOWN]) + (", and others" if len(places) > PLACES_SHOWN else "")
+
+
+class _Choice:
+    """One pass over the chosen letters: which of them get marks, and what is counted of the others."""
+
+    def __init__(self, order: Order, topic: LetterTopic, fitting: _Fitting, *, settled: bool) -> None:
+        self._order = order
+        self._topic = topic
+        self._fitting = fitting
+        self._bounds = topic.bounds(settled=settled)
+        self._marks = Marks()
+        for message in topic.read(self._bounds):
+            self._marks.note(message)
+        self._seen = _written_before(topic, self._bounds, self._marks)
+        self.done = Replayed()
+
+    def letters(self) -> Iterator[_Chosen]:
+        """In the order of each partition. Once."""
+        done, seen = self.done, self._seen
+        for letter in filter(self._order.chosen, self._topic.letters(self._bounds)):
+            target = self._order.to or letter.topic
+            if self._marks.of(letter) is not None:
+                done.marked += 1
+                continue
+            if not letter.whole or not target:
+                done.kept += 1
+                continue
+            record = _record_of(letter, target)
+            known = record is not None and record in seen
+            if known:
+                done.joined += 1
+            elif not self._passes(letter, target):
+                continue
+            else:
+                done.written += 1
+                if record is not None:
+                    seen.add(record)
+            yield _Chosen(letter, known)
+
+    def _passes(self, letter: Letter, target: str) -> bool:
+        place = place_of(letter, self._topic.topic)
+        holders = self._order.holding(letter, target) if self._order.holding is not None else None
+        if holders:
+            self.done.repeating.setdefault((letter.step, str(holders)), []).append(place)
+            return False
+        reason = self._fitting.refuses(letter, target)
+        if reason:
+            self.done.refused.setdefault(reason, []).append(place)
+        return not reason
+
+
+class _Chosen(NamedTuple):
+    """A letter that gets its mark."""
+
+    letter: Letter
+    marks_only: bool
+    """Its record is written for another letter."""
+
+
+def _written_before(topic: LetterTopic, bounds: Mapping[int, tuple[int, int]], marks: Marks) -> set[bytes]:
+    """The records of letters that have marks; a hundred bytes of memory for each."""
+    if marks.empty:
+        return set()
+    found = ((letter, marks.of(letter)) for letter in topic.letters(bounds))
+    records = {_record_of(letter, target) for letter, target in found if target is not None}
+    return {record for record in records if record is not None}
+
+
+def _record_of(letter: Letter, target: str) -> bytes | None:
+    """What all letters of one record have in common, and where it is written to. None where nobody knows its place.
+
+    Besides the place, the record's time and bytes: a topic that was deleted and created has others at the same places.
+    """
+    if not letter.topic or letter.source_partition is None or letter.source_offset is None:
+        return None
+    place = (target, letter.topic, letter.source_partition, letter.source_offset, letter.timestamp_ms)
+    return blake2b(msgspec.msgpack.encode((place, letter.key, letter.value)), digest_size=16).digest()
+
+
+def _full(waiting: Sequence[_Chosen]) -> bool:
+    return len(waiting) >= LETTERS_MAX or sum(len(one.letter.value or b"") for one in waiting) >= BYTES_MAX
+
+
+def place_of(letter: Letter, topic: str) -> str:
+    """Of the letter itself."""
+    return f"{topic}[{letter.partition}]@{letter.offset}"
+
+
+def _headers(letter: Letter, topic: str) -> list[tuple[str, bytes | None]]:
+    return [*letter.headers, (REPLAYED_FROM, place_of(letter, topic).encode())]
+
+
+class _Fitting:
+    """What topics take. A context: the connection is closed at its end."""
+
+    def __init__(self, topic: LetterTopic) -> None:
+        self._topic = topic
+        self._client = TransactionClient(topic.kafka)
+        self._properties = {**topic.kafka, **OWN}
+        self._facts: dict[str, TopicLimits] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self._client.close()
+
+    def refuses(self, letter: Letter, target: str) -> str:
+        """Why the topic would not take the record, with its header more; empty if it would.
+
+        Kafka refuses the whole transaction for one record. Where settings may not be seen the broker decides. Raises
+        LettersRefused for a topic that is not there.
+        """
+        if target not in self._facts:
+            if target not in self._client.topics([target], ANSWER_S):
+                raise LettersRefused(f"topic {target} does not exist; choose another by --to", topic=target)
+            self._facts[target] = self._client.topic_limits(target, ANSWER_S)
+        limits = derive_record_limits(target, self._properties, self._facts[target], SYSTEM_CLOCK.now_ms())
+        return _find_obstacle(letter, _headers(letter, self._topic.topic), limits)
+
+
+def _find_obstacle(letter: Letter, headers: Headers, limits: RecordLimits) -> str:
+    """Without numbers: letters are shown together by it."""
+    at_ms = _stamp(letter)
+    other = "raise it, or write to another topic by --to"
+    if not fits(letter.key, letter.value, headers, limits):
+        return f"too large for the topic (max.message.bytes) with one header more: {other}"
+    if limits.needs_key and letter.key is None:
+        return "without a key, and the topic is compacted: write to another topic by --to"
+    if at_ms and limits.earliest_ms is not None and at_ms < limits.earliest_ms:
+        return f"too old for the topic ({describe_limit('before')}): {other}"
+    if at_ms and limits.latest_ms is not None and at_ms > limits.latest_ms:
+        return f"too new for the topic ({describe_limit('after')}): {other}"
+    return ""
+
+
+def _stamp(letter: Letter) -> int:
+    """The record's; 0 stands for the time of writing."""
+    return max(0, letter.timestamp_ms or 0)
+
+
+class _Writer:
+    """One producer, a transaction for each `write`."""
+
+    def __init__(self, settings: PipelineSettings, topic: LetterTopic) -> None:
+        import confluent_kafka as ck
+
+        self._topic = topic
+        self._pipeline = settings.name
+        self._fenced = {ck.KafkaError._FENCED, ck.KafkaError.PRODUCER_FENCED, ck.KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001  # the client's own codes begin so, and are public
+        properties = derive_replay_properties(topic.kafka, replay_id(settings.name))
+        self._failed: list[tuple[int, str]] = []
+        try:
+            self._producer = ck.Producer(dict(properties), logger=CLIENT_LOG)
+            self._producer.init_transactions(TRANSACTION_S)
+        except ck.KafkaException as error:
+            self._refuse_if_fenced(error)
+            raise explain(topic.kafka, error) from error
+        except (TypeError, ValueError) as error:
+            raise explain(topic.kafka, error) from error
+        self._partitions: dict[str, int] = {}
+
+    def write(self, letters: Sequence[_Chosen], to: str | None) -> None:
+        """All of them, or none. Raises LettersRefused."""
+        import confluent_kafka as ck
+
+        self._failed.clear()
+        for target in {to or one.letter.topic for one in letters}:
+            self._count(target)  # before there is a transaction that would stay open
+        try:
+            self._producer.begin_transaction()
+            self._fill(letters, to)
+            while self._producer.flush(WAIT_S) and not self._failed:  # after a failure the client sends nothing more
+                pass
+            if self._failed:
+                self._producer.abort_transaction(TRANSACTION_S)
+                raise LettersRefused(f"nothing of this part was written: {self._failed[0][1]}")
+            self._commit()
+        except ck.KafkaException as error:
+            self._refuse_if_fenced(error)
+            reason = self._failed[0][1] if self._failed else error.args[0].str()
+            raise LettersRefused(f"the letters were not written: {reason}") from error
+
+    def _refuse_if_fenced(self, error: ck.KafkaException) -> None:
+        """The transactional id belongs to the replay that began last."""
+        if self._fenced.isdisjoint({error.args[0].code(), *(code for code, _ in self._failed)}):
+            return
+        raise LettersRefused(
+            f"another replay of the letters of {self._pipeline} is running, and has ended this one. What this one had "
+            "written is marked: wait for the other one, then repeat the command for the letters that are left"
+        ) from error
+
+    def _fill(self, letters: Sequence[_Chosen], to: str | None) -> None:
+        offsets: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+        for letter, marks_only in letters:
+            if not marks_only:
+                self._produce(letter, to)
+            offsets[letter.partition, to or letter.topic].append(letter.offset)
+        for (partition, target), found in offsets.items():
+            self._send(
+                topic=self._topic.topic,
+                partition=partition,
+                value=make_mark(found, target),
+                headers=[(MARKER, str(len(found)).encode())],
+            )
+
+    def _commit(self) -> None:
+        import confluent_kafka as ck
+
+        while True:
+            try:
+                self._producer.commit_transaction(TRANSACTION_S)
+            except ck.KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+            else:
+                return
+
+    def _produce(self, letter: Letter, to: str | None) -> None:
+        """In the record's own partition where it goes back to its topic."""
+        target = to or letter.topic
+        number = letter.source_partition
+        own = to is None and number is not None and 0 <= number < self._count(target)
+        self._send(
+            topic=target,
+            partition=number if own and number is not None else -1,
+            key=letter.key,
+            value=letter.value,
+            timestamp=_stamp(letter),
+            headers=_headers(letter, self._topic.topic),
+        )
+
+    def _send(self, **record: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(**record, on_delivery=self._delivered)
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                self._producer.poll(0)
+                return
+
+    def _delivered(self, error: ck.KafkaError | None, message: ck.Message) -> None:
+        if error is not None:
+            self._failed.append((error.code(), f"{message.topic()}: {error.str()}"))
+
+    def _count(self, topic: str) -> int:
+        import confluent_kafka as ck
+
+        if topic not in self._partitions:
+            try:
+                found = self._producer.list_topics(topic, timeout=ANSWER_S).topics[topic]
+            except ck.KafkaException as error:
+                raise explain(self._topic.kafka, error) from error
+            if found.error is not None:
+                raise LettersRefused(f"topic {topic}: {found.error.str()}; choose another by --to", topic=topic)
+            self._partitions[topic] = len(found.partitions)
+        return self._partitions[topic]

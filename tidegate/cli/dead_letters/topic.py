@@ -1,0 +1,226 @@
+"""Reading the dead-letter topic from its beginning to its end, without a trace."""
+
+from __future__ import annotations
+
+import logging
+import time
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from tidegate.config.fields.dead_letters import DeadLetterSettings
+from tidegate.config.fields.secrets import reveal
+from tidegate.config.models import PipelineSettings
+from tidegate.config.properties import derive_client_properties
+from tidegate.errors import TidegateError
+from tidegate.formats.contract import Headers
+from tidegate.formats.dead_letters.letter import Letter, read_letter, read_mark
+from tidegate.kafka.diagnosis import diagnose
+from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
+
+if TYPE_CHECKING:  # the library is imported where it runs
+    import confluent_kafka as ck
+
+ANSWER_S: Final = 10.0
+STEP_S: Final = 2.0
+STALL_S: Final = 30.0
+"""Without a record or the end of a partition for so long, reading is given up."""
+OPEN_S: Final = 60.0
+"""For transactions that are open in the topic: a running pipeline ends one with every checkpoint."""
+BATCH: Final = 500
+WAIT_S: Final = 0.2
+CLIENT_LOG: Final = logging.getLogger("tidegate.daemon.letters.librdkafka")
+CLIENT_LOG.setLevel(logging.CRITICAL + 1)  # what matters of it is in the error that ends the command
+
+
+class LettersRefused(TidegateError):
+    """The file, the cluster or the topic does not allow what was asked for."""
+
+    code = "dead-letters-refused"
+    exit_code = 1
+    retriable = False
+
+
+def settings_of(settings: PipelineSettings) -> DeadLetterSettings:
+    """Those of the file. Raises LettersRefused."""
+    if settings.dead_letters is None:
+        raise LettersRefused(f"pipeline {settings.name} has no `dead_letters`: nothing is written and nothing to read")
+    return settings.dead_letters
+
+
+def explain(kafka: Mapping[str, str], error: object) -> TidegateError:
+    """Why the cluster did not answer: what is in the way is looked for step by step."""
+    import confluent_kafka as ck
+
+    obstacle = diagnose(kafka, STEP_S)
+    if obstacle is None:
+        text = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
+        return LettersRefused(f"the cluster answers, but not to this: {text}")
+    kind = LoginRefused if obstacle.final else BrokerUnavailable
+    return kind(f"no broker can be asked: {obstacle.text}; {obstacle.remedy}")
+
+
+class LetterTopic:
+    """What read-committed readers see of the topic. A context: the client is closed at its end."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        import confluent_kafka as ck
+
+        self.topic = settings_of(settings).topic
+        self._pipeline = settings.name
+        self.kafka = reveal(settings.kafka)
+        own = {
+            "group.id": "tidegate-dead-letters",  # the client asks for one; nothing is ever stored under it
+            "enable.auto.commit": "false",
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "earliest",
+        }
+        config: dict[str, Any] = {**derive_client_properties(self.kafka, "consumer"), **own}
+        try:
+            self._consumer = ck.Consumer({**config, "isolation.level": "read_committed"}, logger=CLIENT_LOG)
+            self._written = ck.Consumer({**config, "isolation.level": "read_uncommitted"}, logger=CLIENT_LOG)
+        except (ck.KafkaException, TypeError, ValueError) as error:
+            raise explain(self.kafka, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self._consumer.close()
+        self._written.close()
+
+    def bounds(self, *, settled: bool = False) -> dict[int, tuple[int, int]]:
+        """First offset and end of each partition; the end is that of what may be read now.
+
+        `settled`: the end of all that was written, once no transaction is open before it: nothing that was committed
+        until now is after it. Raises LettersRefused, BrokerUnavailable.
+        """
+        import confluent_kafka as ck
+
+        try:
+            found = self._consumer.list_topics(self.topic, timeout=ANSWER_S).topics[self.topic]
+            if found.error is not None:
+                raise LettersRefused(f"the dead-letter topic {self.topic}: {found.error.str()}", topic=self.topic)
+            parts = {number: ck.TopicPartition(self.topic, number) for number in sorted(found.partitions)}
+            if not settled:
+                return {number: self._consumer.get_watermark_offsets(one, ANSWER_S) for number, one in parts.items()}
+            bounds = {number: self._written.get_watermark_offsets(one, ANSWER_S) for number, one in parts.items()}
+            for number, (_, end) in bounds.items():
+                self._wait_settled(parts[number], end)
+        except ck.KafkaException as error:
+            raise explain(self.kafka, error) from error
+        return bounds
+
+    def _wait_settled(self, part: ck.TopicPartition, end: int) -> None:
+        deadline = time.monotonic() + OPEN_S
+        while self._consumer.get_watermark_offsets(part, ANSWER_S)[1] < end:
+            if time.monotonic() > deadline:
+                raise LettersRefused(
+                    f"a transaction has been open in {part.topic}[{part.partition}] for {OPEN_S:g} s, and what is "
+                    "after it is not known: try again when the pipeline has completed a checkpoint, or was started "
+                    "again",
+                    partition=part.partition,
+                )
+            time.sleep(WAIT_S)
+
+    def read(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[ck.Message]:
+        """Records within the bounds, in the order of each partition. Raises LettersRefused, BrokerUnavailable."""
+        import confluent_kafka as ck
+
+        left = {number for number, (first, end) in bounds.items() if first < end}
+        self._consumer.assign([ck.TopicPartition(self.topic, number, bounds[number][0]) for number in sorted(left)])
+        heard_s = time.monotonic()
+        while left:
+            for message in self._consumer.consume(BATCH, WAIT_S):
+                number: Any = message.partition()
+                offset: Any = message.offset()
+                if message.error() is not None:
+                    self._check(message)
+                elif offset < bounds[number][1]:
+                    yield message
+                if offset is not None and number in left:  # others are read to their ends, and may get new records
+                    heard_s = time.monotonic()
+                    if offset >= bounds[number][1] - (message.error() is None):
+                        left.discard(number)
+            if left and time.monotonic() - heard_s > STALL_S:
+                raise explain(self.kafka, f"no record came for {STALL_S:g} s")
+
+    def letters(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[Letter]:
+        """Those of this pipeline: others may write to the topic, too. Raises as `read`."""
+        for letter in filter(None, map(letter_of, self.read(bounds))):
+            if letter.pipeline == self._pipeline:
+                yield letter
+
+    def _check(self, event: ck.Message) -> None:
+        import confluent_kafka as ck
+
+        error: Any = event.error()
+        if error.code() in (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError.TOPIC_AUTHORIZATION_FAILED):
+            raise LettersRefused(f"topic {self.topic} cannot be read: {error.str()}", topic=self.topic)
+
+
+class Marks:
+    """Which letters were written again, and where to."""
+
+    def __init__(self) -> None:
+        self._ranges: defaultdict[int, list[tuple[int, int, str]]] = defaultdict(list)
+        """Of each partition: first and last offset, and the topic. Never each offset: a mark can name any number."""
+        self._sorted = True
+
+    @property
+    def empty(self) -> bool:
+        """Whether no mark was noted."""
+        return not self._ranges
+
+    def note(self, message: ck.Message) -> bool:
+        """Whether it is a mark."""
+        value: Any = message.value()
+        mark = read_mark(value, _headers(message))
+        if mark is None:
+            return False
+        number: Any = message.partition()
+        self._ranges[number] += [(first, last, mark.to) for first, last in mark.offsets]
+        self._sorted = False
+        return True
+
+    def of(self, letter: Letter) -> str | None:
+        """The topic that it was written to; None for an open one."""
+        if not self._sorted:
+            self._sorted = True
+            self._ranges.update({number: _disjoint(ranges) for number, ranges in self._ranges.items()})
+        found = self._ranges.get(letter.partition, [])
+        place = bisect_right(found, letter.offset, key=itemgetter(0)) - 1
+        return found[place][2] if place >= 0 and letter.offset <= found[place][1] else None
+
+
+def _disjoint(ranges: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """In order. They overlap where two replays ran at a time."""
+    found: list[tuple[int, int, str]] = []
+    for first, last, to in sorted(ranges):
+        begin = max(first, found[-1][1] + 1) if found else first
+        if begin <= last:
+            found.append((begin, last, to))
+    return found
+
+
+def letter_of(message: ck.Message) -> Letter | None:
+    """None for a record that is none."""
+    from tidegate.sources.messages import stamp_of
+
+    return read_letter(
+        message.partition() or 0,
+        message.offset() or 0,
+        stamp_of(message),
+        message.key(),
+        message.value(),
+        _headers(message),
+    )
+
+
+def _headers(message: ck.Message) -> Headers:
+    """None of a record that somebody else has put there with names that are not UTF-8."""
+    from tidegate.sources.messages import KafkaMessages
+
+    return KafkaMessages([message]).headers[0] or ()

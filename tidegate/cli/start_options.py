@@ -1,0 +1,106 @@
+"""Options of a start: from where (`--restore` and others), and what becomes of state that another definition has made
+(`--keep`, `--reset`, `--drop`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tidegate.config.interpolate import is_utf8
+from tidegate.coordinator.upgrade import Spoken
+from tidegate.ids import CheckpointId, OperatorName
+
+if TYPE_CHECKING:
+    from tidegate.daemon.restore_point import StartOptions
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_KEEP = "Once: the state of STEP is kept, although another definition has made it."
+_RESET = "Once: STEP begins with empty state; the other steps continue."
+_DROP = (
+    "Once: give up what the checkpoint has of a step, a source, or an aggregate or column of a step that the file no "
+    "longer has."
+)
+_RESTORE = "Continue from this retained checkpoint or savepoint, once."
+_REPEAT_OUTPUT = "With --restore: output after it may be written again."
+_BEGIN_ANEW = "Begin with an empty checkpoint directory although Kafka knows the pipeline."
+
+
+def require_utf8(what: str, text: str) -> str:
+    """The text. Raises UsageError for other bytes, which no journal, order or value can have."""
+    if not is_utf8(text):
+        raise click.UsageError(f"{what}: {text[:100]!r} is not UTF-8 text")
+    return text
+
+
+def add_words(command: Command) -> Command:
+    """The three options, each as often as there are steps."""
+    for word, shown, text in (
+        ("drop", "NAME[.COLUMN]", _DROP),
+        ("reset", "STEP[=NOTE]", _RESET),
+        ("keep", "STEP[=NOTE]", _KEEP),
+    ):
+        command = click.option(f"--{word}", metavar=shown, multiple=True, help=text)(command)
+    return command
+
+
+def add_place(command: Command) -> Command:
+    """Where a start begins, if not at the newest checkpoint."""
+    command = click.option("--begin-anew", is_flag=True, help=_BEGIN_ANEW)(command)
+    command = click.option("--repeat-output", is_flag=True, help=_REPEAT_OUTPUT)(command)
+    return click.option("--restore", metavar="ID|PATH", help=_RESTORE)(command)
+
+
+def read_start(
+    restore: str | None, repeat_output: bool, begin_anew: bool, spoken: Spoken, *, accept_gone: int | None = None
+) -> StartOptions:
+    """Raises UsageError for what contradicts itself."""
+    if restore is not None and not restore.strip():
+        raise click.UsageError("--restore is empty: name a retained checkpoint or the directory of a savepoint")
+    if repeat_output and restore is None:
+        raise click.UsageError("--repeat-output needs --restore: name a checkpoint or savepoint")
+    if begin_anew and restore is not None and not repeat_output:
+        raise click.UsageError(
+            "--begin-anew begins as `start` says, --restore where something was saved: choose one; or add "
+            "--repeat-output to restore once more what the pipeline has continued from before"
+        )
+    from tidegate.daemon.restore_point import RestoreOption, StartOptions
+
+    option = None if restore is None else RestoreOption(restore, repeat_output)
+    accepted = None if accept_gone is None else CheckpointId(accept_gone)
+    return StartOptions(option, begin_anew, accepted, spoken)
+
+
+def read_words(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, ...]) -> Spoken:
+    """What was said, `STEP` or `STEP=NOTE`. Raises UsageError for what contradicts itself."""
+    whole = tuple(OperatorName(text) for text in drop if "." not in text)
+    parts = [text.partition(".") for text in drop if "." in text]
+    columns = tuple((OperatorName(name), column) for name, _, column in parts)
+    said = Spoken(_with_notes("keep", keep), _with_notes("reset", reset), whole, columns)
+    for name in said.keep.keys() & said.reset.keys():
+        raise click.UsageError(f"--keep {name} and --reset {name}: a state continues or begins empty, choose one")
+    for name in {*said.keep, *said.reset} & {*said.drop}:
+        raise click.UsageError(f"--drop {name} is for a step that the file no longer has: remove the other option")
+    for text in drop:
+        require_utf8("--drop", text)
+        if "=" in text or not all(text.split(".", 1)):
+            raise click.UsageError(
+                f"--drop {text}: write the name of a step or source, or STEP.COLUMN, and nothing else"
+            )
+    return said
+
+
+def _with_notes(word: str, given: tuple[str, ...]) -> dict[OperatorName, str]:
+    found: dict[OperatorName, str] = {}
+    for text in given:
+        require_utf8(f"--{word}", text)
+        name, equals, note = text.partition("=")
+        if not name or (equals and not note):
+            raise click.UsageError(f'--{word} {text}: write the name of a step, or STEP="why, and when"')
+        if name in found:
+            raise click.UsageError(f"--{word} {name} is given twice")
+        found[OperatorName(name)] = note
+    return found

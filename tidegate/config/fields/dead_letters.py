@@ -1,0 +1,43 @@
+"""The section `dead_letters` of the file: where records go that could not be processed."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.types import Check, Topic, integer
+
+UNLIMITED: Final = "unlimited"
+_COUNT: Final = integer(1, 1_000_000_000)
+
+
+def _per_minute(value: object) -> int | None:
+    return None if value == UNLIMITED else _COUNT.check(value)
+
+
+class DeadLetterSettings(Settings):
+    """The topic for records that could not be processed, for sources with `bad_records: dead-letter`.
+
+    A letter has the record's key, value and headers, and headers with the reason (KIP-1034 and our own). It is written
+    in the transaction of the checkpoint that has the progress past the record, or of a later one: it waits where bytes
+    have to be read back.
+    """
+
+    topic: Annotated[
+        Topic,
+        Field(
+            description="The topic to write; no source or sink of the file may use it. It must not be "
+            "compacted, and should accept records as large as those of the sources."
+        ),
+    ]
+    per_minute_max: Annotated[
+        int | None,
+        Check(_per_minute, {"anyOf": [dict(_COUNT.schema), {"const": UNLIMITED}]}),
+        Field(
+            alias="max_per_minute",
+            description="More dead letters in a minute stop the pipeline with the reason and exit code 4; `unlimited` "
+            "for no limit.",
+        ),
+    ] = 1000

@@ -1,0 +1,116 @@
+"""The words of a source's event time: how it advances, and when a partition without records holds it back no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field
+
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.config.fields.types import Check, describe_value, duration, refusal, require_text
+
+
+class Idle(StrEnum):
+    """What `watermark.idle` says."""
+
+    CAUGHT_UP = "caught-up"
+    """A partition that is known to be read up to its end holds nobody back until it has records again."""
+    NEVER = "never"
+    """A partition holds the watermark back until it has records."""
+    WALL_CLOCK = "wall-clock"
+    """As `caught-up`; and while all partitions of a subtask are idle, its watermark follows the clock."""
+
+
+_WORDS: Final = (Idle.CAUGHT_UP.value, Idle.NEVER.value)
+_REMEDY: Final = "write caught-up, never, or {advance: wall-clock}"
+
+
+def _idle(value: object) -> Idle:
+    if isinstance(value, Mapping):
+        return _advance(value)
+    text = require_text(value, "caught-up, never or {advance: wall-clock}", _REMEDY)
+    if text not in _WORDS:
+        near = derive_suggestion(text, _WORDS)
+        remedy = near if near.startswith("did you mean") else _REMEDY
+        raise refusal(f"`{text[:60]}` is not one of the choices", remedy)
+    return Idle(text)
+
+
+def _advance(value: Mapping[object, object]) -> Idle:
+    unknown = [str(key) for key in value if key != "advance"]
+    if unknown or not value:
+        raise refusal("unknown key" if unknown else "the mapping is empty", _REMEDY, at=unknown[0] if unknown else "")
+    if value["advance"] != Idle.WALL_CLOCK.value:
+        what = describe_value(value["advance"])
+        raise refusal(f"{what} is not one of the choices", "only wall-clock is supported", at="advance")
+    return Idle.WALL_CLOCK
+
+
+def render_idle(idle: Idle) -> str:
+    """As the file has it."""
+    return "{advance: wall-clock}" if idle is Idle.WALL_CLOCK else idle.value
+
+
+IdleWord = Annotated[
+    Idle,
+    Check(
+        _idle,
+        {
+            "anyOf": [
+                {"type": "string", "enum": list(_WORDS)},
+                {
+                    "type": "object",
+                    "properties": {"advance": {"type": "string", "enum": [Idle.WALL_CLOCK.value]}},
+                    "required": ["advance"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+    ),
+]
+
+
+class WatermarkSettings(Settings):
+    """Event time of a source: `watermark` says which records a window still waits for.
+
+    The watermark of a partition is the highest event time of its records so far, less `delay` and a millisecond; it
+    never goes back, not over a restart either. That of a source is the lowest of its partitions. A record is late for a
+    window when the watermark of its own partition had passed the window's end before the record was read, so which
+    records are late depends on the topic and on `delay` alone.
+    """
+
+    TITLE: ClassVar[str] = "Watermarks"
+    delay_ms: Annotated[
+        int,
+        duration("0s", "366d"),
+        Field(
+            alias="delay",
+            description="How much older a record may be than the newest one before it in its partition without "
+            "being late. `0s` is for records that are in order within their partition, as the broker's "
+            "timestamps are (`LogAppendTime`).",
+        ),
+    ] = 0
+    idle: Annotated[
+        IdleWord,
+        Field(
+            description="Whether partitions without new records hold the watermark back. `caught-up`: not once "
+            "everything up to the last stable offset has been read and nothing has arrived for a second; a "
+            "record that arrives later and is older than the watermark is late. `never`: they always do. "
+            "`{advance: wall-clock}`: as `caught-up`, and while all partitions of a slot are idle its watermark "
+            "follows the clock, minus `delay`, so that a silent topic also closes its windows."
+        ),
+    ] = Idle.CAUGHT_UP
+    ahead_ms: Annotated[
+        int | None,
+        duration("0s", "366d"),
+        Field(
+            alias="ahead",
+            description="How far the `event_time` of a record may be after its Kafka timestamp. A record that "
+            "is further ahead is bad: it would move the watermark of its partition for good, and all records "
+            "after it would be late. A record without Kafka timestamp is not checked. Without `ahead` any time "
+            "is accepted.",
+        ),
+    ] = None

@@ -1,0 +1,93 @@
+"""Which topics a source reads, by name or by a pattern for their names; and which ones a sink writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Discriminator, Field, Tag
+
+from tidegate.config.fields.base import Settings
+from tidegate.config.fields.types import Check, ExpressionText, Topic, TopicPattern, Topics, check_topics, refusal
+
+TOPIC_NAME: Final = "<topic>"
+TOPIC_CHOICE: Final = "<choice>"
+"""Words of pydantic's paths for the two forms of a sink's `topic`; no file has them."""
+ALLOWED_MAX: Final = 100
+"""Every transaction of a sink asks for each of its topics before it begins."""
+
+INTERNAL_PREFIX: Final = "__"
+"""Of topics that are Kafka's own, which no pattern matches."""
+
+
+def matches_pattern(pattern: str | None, topic: str) -> bool:
+    """Whether a topic is one of those that a pattern is for; none is without one."""
+    return bool(pattern and not topic.startswith(INTERNAL_PREFIX) and re.fullmatch(pattern, topic))
+
+
+class TopicsSettings(Settings):
+    """One of `topic`, `topics` and `pattern`."""
+
+    topic: Annotated[Topic | None, Field(description="The topic to read; or `topics`, or `pattern`.")] = None
+    topics: Annotated[Topics | None, Field(description="Several topics whose records have the same schema.")] = None
+    pattern: Annotated[
+        TopicPattern | None,
+        Field(
+            description="A regular expression (Python's): all topics whose whole names match, except those that "
+            "begin with `__`. New ones are looked up about once a minute. When there is one, the attempt ends, "
+            "and the next one reads it from its first record, whatever `start` says. A topic that was deleted, "
+            "or that a changed pattern no longer matches, stops the pipeline. With a pattern, `until` and "
+            "`bad_records: dead-letter` are not supported yet."
+        ),
+    ] = None
+
+    def reads(self, topic: str) -> bool:
+        """Whether it is given by name, or its name matches the pattern."""
+        return topic in self.all_topics or matches_pattern(self.pattern, topic)
+
+    @property
+    def example_topic(self) -> str:
+        """Where the records of tests come from that name no topic; a pattern stands for itself."""
+        return self.all_topics[0] if self.all_topics else self.pattern or ""
+
+    @property
+    def all_topics(self) -> tuple[str, ...]:
+        """The topics that are given by name."""
+        return self.topics if self.topics is not None else (self.topic,) if self.topic is not None else ()
+
+
+def _allowed(value: object) -> tuple[str, ...]:
+    found = check_topics(value)
+    if len(found) > ALLOWED_MAX:
+        raise refusal(
+            f"{len(found)} topics are in the list", f"at most {ALLOWED_MAX}: write several sinks after a `route`"
+        )
+    return found
+
+
+class TopicChoiceSettings(Settings):
+    """Instead of a name: the topic of each record, by an expression, from a list."""
+
+    TITLE: ClassVar[str] = "Topics of sinks"
+    expression: Annotated[
+        ExpressionText,
+        Field(
+            description="Spark SQL expression over the columns that arrive, a string: the name of the topic. "
+            "NULL, or a topic that is not in `allow`, makes a bad record (`NO_TOPIC`)."
+        ),
+    ]
+    allow: Annotated[
+        tuple[str, ...],
+        Check(_allowed, {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": ALLOWED_MAX}),
+        Field(description=f"The topics that there are, at most {ALLOWED_MAX}. A start looks at all of them."),
+    ]
+
+
+def _form_of(value: object) -> str:
+    return TOPIC_CHOICE if isinstance(value, Mapping | TopicChoiceSettings) else TOPIC_NAME
+
+
+SinkTopic = Annotated[
+    Annotated[Topic, Tag(TOPIC_NAME)] | Annotated[TopicChoiceSettings, Tag(TOPIC_CHOICE)], Discriminator(_form_of)
+]

@@ -1,0 +1,179 @@
+"""What a pipeline file says about state that an older definition of a step has made: `was` and `state`.
+
+`was: sums`, or `was: {step: sums, columns: {net_total: net}}`. `state: keep` or `state: reset`, with a note
+`state: {keep: "why, and when"}`, and beside them `drop` and `defaults`. What they do is decided in
+`coordinator/upgrade.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import msgspec
+from pydantic import Field
+
+from tidegate.config.fields.suggest import derive_suggestion
+from tidegate.config.fields.types import (
+    Check,
+    check_below,
+    check_column,
+    check_columns,
+    check_step_name,
+    describe_value,
+    refusal,
+    require_text,
+)
+
+KEEP: Final = "keep"
+RESET: Final = "reset"
+NOTE_MAX: Final = 500
+_WORDS: Final = (KEEP, RESET)
+_KEYS: Final = (*_WORDS, "drop", "defaults")
+_WAS_REMEDY: Final = "write the former name, or {step: former_name, columns: {new: old}}"
+_STATE_REMEDY: Final = 'write keep, reset, {keep: "why, and when"} or {reset: "why, and when"}'
+
+
+class Was(msgspec.Struct, frozen=True):
+    """What a step and columns of its state were called."""
+
+    step: str = ""
+    columns: dict[str, str] = {}
+    """Name of now -> former name."""
+
+
+class StateWord(msgspec.Struct, frozen=True):
+    """What becomes of the state that is there."""
+
+    verb: str = ""
+    """`keep`, `reset`, or nothing."""
+    note: str = ""
+    drop: tuple[str, ...] = ()
+    """Columns of the state that are given up."""
+    defaults: dict[str, Any] = {}
+    """Values of new columns for the rows that are there."""
+
+
+def _was(value: object) -> Was:
+    if not isinstance(value, Mapping):
+        return Was(check_step_name(value))
+    for key in value:
+        if key not in ("step", "columns"):
+            raise refusal("unknown key", derive_suggestion(str(key), ("step", "columns")), at=str(key))
+    if not value:
+        raise refusal("the mapping is empty", _WAS_REMEDY)
+    columns = value.get("columns", {})
+    if not isinstance(columns, Mapping):
+        raise refusal(f"expected a mapping, got {describe_value(columns)}", "write {new: old}", at="columns")
+    if "columns" in value and not columns:
+        raise refusal("the mapping is empty", "write {new: old}", at="columns")
+    named = {check_column(new): check_column(old) for new, old in columns.items()}
+    for new, old in named.items():
+        if new == old:
+            raise refusal(f"`{new}` is its name already", "write {new: old}, or remove it", at="columns")
+        if list(named.values()).count(old) > 1:
+            raise refusal(f"two columns were `{old}`", "one of them is new: remove it here", at="columns")
+    return Was(check_below("step", check_step_name, value["step"]) if "step" in value else "", named)
+
+
+def _state(value: object) -> StateWord:
+    if not isinstance(value, Mapping):
+        text = require_text(value, "keep or reset", _STATE_REMEDY)
+        if text not in _WORDS:
+            raise refusal(
+                f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _WORDS, otherwise=_STATE_REMEDY)
+            )
+        return StateWord(text)
+    for key in value:
+        if key not in _KEYS:
+            raise refusal("unknown key", derive_suggestion(str(key), _KEYS), at=str(key))
+    verbs = [word for word in _WORDS if word in value]
+    if len(verbs) > 1:
+        raise refusal("keep and reset are given", "a state continues or begins empty: keep one of them", at=RESET)
+    if not value:
+        raise refusal("the mapping is empty", _STATE_REMEDY)
+    verb = verbs[0] if verbs else ""
+    for key in ("drop", "defaults"):
+        if verb == RESET and key in value:
+            raise refusal(f"a state that is reset has nothing left for `{key}`", f"remove `{key}`", at=key)
+    note = ""
+    if verb:
+        note = check_below(verb, _note, value[verb])
+    drop = check_below("drop", check_columns, value["drop"]) if "drop" in value else ()
+    return StateWord(verb, note, drop, _defaults(value.get("defaults", {})))
+
+
+def _note(value: object) -> str:
+    note = require_text(value, "a note", "say why, and when: the word counts once for each note")
+    if len(note) > NOTE_MAX:
+        raise refusal(f"the note has {len(note)} characters", f"at most {NOTE_MAX}")
+    return note
+
+
+def _defaults(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise refusal(f"expected a mapping, got {describe_value(value)}", "write {column: value}", at="defaults")
+    return {check_column(column): _plain(item) for column, item in value.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Numbers as numbers alone: what is said travels in the plan."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return int(value) if isinstance(value, int) else float(value)
+
+
+_TEXT: Final = {"type": "string"}
+_TEXTS: Final = {"type": "object", "additionalProperties": _TEXT}
+_WAS: Final = Check(
+    _was,
+    {
+        "anyOf": [
+            _TEXT,
+            {"type": "object", "properties": {"step": _TEXT, "columns": _TEXTS}, "additionalProperties": False},
+        ]
+    },
+)
+_STATE: Final = Check(
+    _state,
+    {
+        "anyOf": [
+            {"type": "string", "enum": list(_WORDS)},
+            {
+                "type": "object",
+                "properties": {
+                    KEEP: _TEXT,
+                    RESET: _TEXT,
+                    "drop": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]},
+                    "defaults": {"type": "object"},
+                },
+                "additionalProperties": False,
+            },
+        ]
+    },
+)
+SourceWas = Annotated[
+    Annotated[str, Check(check_step_name, _TEXT)] | None,
+    Field(description="Former name of a renamed source: it continues at the positions of that name."),
+]
+StepWas = Annotated[
+    Annotated[Was, _WAS] | None,
+    Field(
+        description="Former name of a renamed step: its state continues under the new name. Or `{step: "
+        "former_name, columns: {new: old}}` with former names of columns in its state; either part may be "
+        "missing. It can be removed after the first checkpoint."
+    ),
+]
+StepState = Annotated[
+    Annotated[StateWord, _STATE] | None,
+    Field(
+        description="For a step whose state has another meaning now: `keep` continues with the existing state, "
+        "`reset` starts with empty state. A directive is applied once: for the next change write a note, `{keep: "
+        '"why, and when"}`. With it, or alone: `drop: [column]` gives up columns of the state, `defaults: '
+        "{column: value}` fills new ones in existing rows."
+    ),
+]

@@ -1,0 +1,208 @@
+"""Which checkpoint directory a pipeline belongs to, by what Kafka remembers of it. Pure (ADR 20).
+
+The journal decides between daemons that share a directory. It cannot speak for a directory that is lost, or for a
+second one of the same pipeline. So the daemon that owns a pipeline leaves a record in Kafka, beside the offsets that it
+mirrors to the consumer group of the pipeline's name: whose journal, which attempt, how far. It is read before a
+takeover, and again and again while running. It is written after the fact: it may be older than the journal, and never
+says more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.restore_target import Wish
+from tidegate.errors import PipelineStopped, Superseded
+from tidegate.ids import Attempt, CheckpointId, TransactionalId
+
+WRITER_LENGTH: Final = 12
+SHOWN: Final = 3
+
+
+class PipelineKnown(PipelineStopped):
+    """Kafka knows more about the pipeline than the checkpoint directory: going on could write output again."""
+
+    code = "pipeline-known"
+
+
+class OwnerRecord(msgspec.Struct, frozen=True):
+    """What is left in Kafka. Ordered in time within one journal by attempt, then checkpoint."""
+
+    journal: str
+    attempt: Attempt
+    writer: str
+    """First characters of the token of Writer."""
+    checkpoint: CheckpointId
+    process: str
+    """And its host, for people."""
+    origin: str = ""
+    """What its history was begun by, see Entry."""
+
+    def __str__(self) -> str:
+        return f"journal {self.journal}, attempt {self.attempt}, checkpoint {self.checkpoint}, {self.process}"
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What Kafka says about the pipeline's name before a daemon takes over."""
+
+    record: OwnerRecord | None = None
+    mirrored: bool = False
+    """The consumer group has offsets, whoever wrote them."""
+    ids: tuple[TransactionalId, ...] = ()
+    """Transactional ids of the pipeline."""
+    open_journals: tuple[str, ...] = ()
+    """Tokens of the journals that have open transactions now."""
+    journals: tuple[str, ...] = ()
+    """Tokens of all ids."""
+
+    @property
+    def nothing(self) -> bool:
+        """The name was never used, or so long ago that Kafka has forgotten it."""
+        return self.record is None and not self.mirrored and not self.ids
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    tidegate: OwnerRecord
+
+
+def derive_record(state: JournalState) -> OwnerRecord:
+    """Of the daemon whose journal this is, after its own takeover."""
+    if state.newest is None:
+        raise ValueError("nobody owns an empty journal")
+    newest = state.newest_checkpoint
+    return OwnerRecord(
+        journal=state.journal,
+        attempt=state.attempt,
+        writer=state.newest.writer.token[:WRITER_LENGTH],
+        checkpoint=CheckpointId(0) if newest is None else newest.id,
+        process=str(state.newest.writer),
+        origin=state.origin,
+    )
+
+
+def encode_record(record: OwnerRecord) -> str:
+    """Text for the metadata of a committed offset: about 200 bytes, Kafka takes 4,096."""
+    return msgspec.json.encode(_Envelope(record)).decode()
+
+
+def derive_newest_record(texts: Iterable[str]) -> OwnerRecord | None:
+    """The newest of the records among the metadata of a group's offsets; other texts are not ours.
+
+    Partitions that nobody has read since keep older ones, also of journals that were replaced. Between journals nothing
+    says which is newer but the attempts and checkpoints, which go on when one replaces another.
+    """
+    found = []
+    for text in set(texts):
+        try:
+            found.append(msgspec.json.decode(text, type=_Envelope).tidegate)
+        except msgspec.DecodeError:
+            continue
+    return max(found, key=lambda one: (one.attempt, one.checkpoint), default=None)
+
+
+def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool) -> tuple[str, ...]:
+    """Before a takeover: tokens of the journals that this one takes the place of; usually none.
+
+    `consent`: somebody has said that output may be written again. Raises PipelineKnown without it, where the directory
+    knows less than Kafka.
+    """
+    if state.newest is None:
+        if known.nothing or consent:
+            return tuple(sorted({*known.journals, *(() if known.record is None else (known.record.journal,))}))
+        raise PipelineKnown(_tell_empty(known, place), place=place)
+    problem = _find_problem(state, known)
+    if not problem:
+        return ()
+    if consent:
+        record = {known.record.journal} if known.record is not None else set()
+        return tuple(sorted((record | set(known.open_journals)) - {state.journal}))
+    raise PipelineKnown(
+        f"{place}: {problem}. Continuing from this directory would write output again that is already committed, so "
+        "nothing was started. The choices: name the right directory; or, when readers can live with output that is "
+        "written again, start with --restore ID --repeat-output (`tidegate checkpoints FILE` lists the ids)",
+        place=place,
+    )
+
+
+def refuse_repeated(state: JournalState, known: Known, wish: Wish, *, place: str) -> None:
+    """Raises PipelineKnown where the pipeline has continued from `wish` before, and its directory knows nothing of
+    that: it is empty, or another one.
+
+    A supervisor repeats a command line at every start; what it says about output was said for the first one (ADR 12).
+    """
+    record = known.record
+    if record is None or record.origin != wish.origin or (state.newest is not None and not _find_problem(state, known)):
+        return
+    what = "is empty" if state.newest is None else "knows nothing of it"
+    raise PipelineKnown(
+        f"{place} {what}, but the pipeline has continued from {wish.title} before: its consumer group has the record "
+        f"of {record}. Restoring it once more would write output again, so nothing was started. The choices: mount the "
+        "volume, or correct `checkpoints.directory`; or add --begin-anew to --restore PATH --repeat-output, when "
+        "readers can live with output that is written again",
+        place=place,
+    )
+
+
+def decide_still_owner(own: OwnerRecord, replaces: Collection[str], found: OwnerRecord | None) -> None:
+    """While running: raises Superseded when a daemon of another directory has taken the pipeline over."""
+    if found is None or found.journal in replaces:
+        return
+    if found.journal == own.journal:
+        older = found.attempt < own.attempt
+        if older or (found.attempt == own.attempt and found.writer == own.writer):
+            return
+    elsewhere = "" if found.journal == own.journal else ", with another checkpoint directory"
+    raise Superseded(
+        f"superseded by {found.process}, attempt {found.attempt}{elsewhere} (its record in Kafka: {found}; this one is "
+        f"{own}): this daemon stops; nothing is lost",
+        attempt=found.attempt,
+    )
+
+
+def _find_problem(state: JournalState, known: Known) -> str:
+    record, newest = known.record, state.newest_checkpoint
+    if record is None:
+        strangers = sorted(set(known.open_journals) - {state.journal, *state.replaces})
+        if not strangers:
+            return ""
+        return (
+            f"transactions of this pipeline's name are open that belong to another checkpoint directory (journal "
+            f"{', '.join(strangers)}; this one is {state.journal}): does another daemon run?"
+        )
+    if record.journal in state.replaces:
+        return ""
+    if record.journal != state.journal:
+        return (
+            f"the pipeline has continued from another checkpoint directory ({record}); the journal here is "
+            f"{state.journal}, attempt {state.attempt}"
+        )
+    assert state.newest is not None
+    id_here = 0 if newest is None else newest.id
+    another = record.attempt == state.attempt and not state.newest.writer.token.startswith(record.writer)
+    if record.attempt > state.attempt or record.checkpoint > id_here or another:
+        return (
+            f"the pipeline is further along than this journal ({record}; here the newest are attempt {state.attempt} "
+            f"and checkpoint {id_here}): this is an old copy of the directory"
+        )
+    return ""
+
+
+def _tell_empty(known: Known, place: str) -> str:
+    facts = []
+    if known.record is not None:
+        facts.append(f"its consumer group has the record of {known.record}")
+    elif known.mirrored:
+        facts.append("its consumer group has offsets")
+    if known.ids:
+        more = f" and {len(known.ids) - SHOWN} more" if len(known.ids) > SHOWN else ""
+        facts.append(f"there are transactional ids of it ({', '.join(known.ids[:SHOWN])}{more})")
+    return (
+        f"{place} is empty, but Kafka knows this pipeline: {' and '.join(facts)}. Starting over would write output "
+        "again, so nothing was started. The choices: mount the volume, or correct `checkpoints.directory`; restore a "
+        "savepoint (--restore PATH --repeat-output); or begin as `start` says with --begin-anew, when readers can live "
+        "with output that is written again"
+    )

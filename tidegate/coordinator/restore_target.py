@@ -1,0 +1,334 @@
+"""Which checkpoint a pipeline continues from when that is not simply the newest. Pure (ADR 11, ADR 12).
+
+Two reasons: somebody chooses a retained checkpoint or a savepoint, or the newest one is damaged. What is committed
+stays committed, so going back is consistent only when no output after the chosen cut was committed. Otherwise output
+is written a second time, which nobody but the owner of the readers may decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from tidegate.committable import Committable
+from tidegate.coordinator.entries import CheckpointEntry, Identity, Savepoint
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.ledger import Key, key_of
+from tidegate.coordinator.recovery import Chosen, RestoreRefused, merge_positions
+from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
+from tidegate.coordinator.upgrade import derive_identity
+from tidegate.errors import BEGIN_ANEW
+from tidegate.ids import CheckpointId, OperatorName, TopicPartition
+
+SHOWN: Final = 5
+"""Partitions in a message."""
+
+SourceOffsets = dict[tuple[OperatorName, TopicPartition], int]
+"""Where sources continue."""
+
+
+class Fate(Enum):
+    """What the broker says about a transaction that nobody has asked to end."""
+
+    OPEN = "open"
+    ABORTED = "aborted"
+    COMMITTED = "committed"
+    UNKNOWN = "unknown"
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What somebody asks to restore."""
+
+    title: str
+    """`checkpoint 42`, or `savepoint PATH`."""
+    origin: str
+    """See Entry; the same for the same thing."""
+    checkpoint: CompletedCheckpoint
+    identity: Identity
+    retained: bool
+    """It is of this journal."""
+    from_rows: bool = False
+    """It is a savepoint that no pipeline has taken, so nothing has been written after it."""
+    carried: tuple[str, ...] = ()
+    """Topics whose positions are the newest checkpoint's: see `carry_positions`."""
+
+
+class Fallback(msgspec.Struct, frozen=True):
+    """The way back to an older checkpoint when newer ones are damaged."""
+
+    chosen: Chosen
+    abort: tuple[Committable, ...]
+    """Transactions of the newer ones: all must be aborted, and seen to be, before `chosen` is appended."""
+
+
+def find_retained(state: JournalState, wanted: CheckpointId) -> Wish:
+    """Raises RestoreRefused, which lists what there is."""
+    for entry in state.retained:
+        if entry.checkpoint.id == wanted:
+            title = f"checkpoint {wanted}"
+            return Wish(title, title, entry.checkpoint, entry.identity, retained=True)
+    if not state.retained:
+        raise RestoreRefused(
+            f"checkpoint {wanted} is not there, nor any other: look whether this is the checkpoint directory of the "
+            "pipeline and its volume is mounted, or choose a savepoint by its path",
+            wanted=wanted,
+        )
+    there = ", ".join(str(entry.checkpoint.id) for entry in state.retained)
+    raise RestoreRefused(
+        f"checkpoint {wanted} is not retained (there are: {there}); choose one of these, or a savepoint by its path",
+        wanted=wanted,
+    )
+
+
+def derive_saved(path: str, savepoint: Savepoint, now: Identity) -> Wish:
+    """A savepoint, which may be restored under another name; made of rows without a cluster, on any."""
+    cluster = savepoint.identity.cluster_id
+    if savepoint.from_rows and not cluster:
+        cluster = now.cluster_id
+    identity = msgspec.structs.replace(savepoint.identity, pipeline=now.pipeline, cluster_id=cluster)
+    title, origin = f"savepoint {path}", f"savepoint {savepoint.token}"
+    return Wish(title, origin, savepoint.checkpoint, identity, retained=False, from_rows=savepoint.from_rows)
+
+
+def carry_positions(wish: Wish, newest: CompletedCheckpoint | None, latest: Collection[OperatorName]) -> Wish:
+    """With the newest checkpoint's positions in topics that `wish` does not know, of sources with `start: latest`.
+
+    Looked up again that would be a later end, and nobody would ever read what lies in between.
+    """
+    if newest is None:
+        return wish
+    there = merge_positions(newest.positions)
+    known = {(source, part.topic) for source, part in _offsets(wish.checkpoint)}
+    former = {topic for source, topic in known if source not in there}
+    added: list[SourcePositions] = []
+    for source in sorted(there.keys() & set(latest)):
+        nexts, ends = (
+            tuple(
+                (part, at)
+                for part, at in sorted(offsets.items())
+                if part.topic not in former and (source, part.topic) not in known
+            )
+            for offsets in there[source]
+        )
+        if nexts:
+            added.append(SourcePositions(source, nexts, ends))
+    if not added:
+        return wish
+    checkpoint = msgspec.structs.replace(wish.checkpoint, positions=(*wish.checkpoint.positions, *added))
+    topics = tuple(sorted({part.topic for one in added for part, _ in one.next_offsets}))
+    return msgspec.structs.replace(wish, checkpoint=checkpoint, carried=topics)
+
+
+def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool:
+    """Whether something is to be done: not twice for the same wish, which a supervisor repeats at every start.
+
+    Raises RestoreRefused where output would be lost, and, without `repeat_output`, where it would be written again or
+    a savepoint leaves input out.
+    """
+    newest = state.newest_checkpoint
+    if state.origin == wish.origin:
+        return False
+    if newest is None:
+        if not repeat_output and not wish.from_rows:
+            raise RestoreRefused(
+                f"{wish.title} is restored into a new checkpoint directory, so it cannot be known what was committed "
+                "after it: output could be written a second time. When nothing has run after it, or readers can live "
+                "with that, say so with --repeat-output",
+                wish=wish.title,
+            )
+        return True
+    again, ahead = _distance(wish.checkpoint, newest, _derive_later(state, wish))
+    if ahead and wish.retained:
+        raise RestoreRefused(
+            f"{wish.title} is of a history that was abandoned: in {', '.join(ahead[:SHOWN])} it lies ahead of the "
+            f"newest checkpoint, {newest.id}, so output in between could be missing; choose another one",
+            wish=wish.title,
+        )
+    if (again or ahead) and not repeat_output:
+        facts = []
+        if again:
+            facts.append(
+                f"{wish.title} lies {again:,} input records before the newest checkpoint, {newest.id}, whose output is "
+                "committed: going back writes the output of these records a second time"
+            )
+        if ahead:
+            facts.append(f"{wish.title} {_tell_ahead(newest, ahead)}")
+        raise RestoreRefused(
+            f"{'. '.join(facts)}. When readers can live with that, say so with --repeat-output; else start without "
+            f"--restore to continue from checkpoint {newest.id}",
+            wish=wish.title,
+            newest=newest.id,
+            records=again,
+        )
+    return True
+
+
+def describe_output(state: JournalState, wish: Wish) -> str:
+    """What becomes of output when `wish` is restored, which `decide_wish` has agreed to. For the log."""
+    again_text, newest = "output after it is written again", state.newest_checkpoint
+    if newest is None:
+        return again_text
+    again, ahead = _distance(wish.checkpoint, newest, _derive_later(state, wish))
+    told = [again_text] if again or not ahead else []
+    if ahead:
+        told.append(f"it {_tell_ahead(newest, ahead)}")
+    if wish.carried:
+        told.append(
+            f"it does not know {', '.join(wish.carried)}, with `start: latest`: read on from checkpoint {newest.id}"
+        )
+    return "; ".join(told)
+
+
+def refuse_missing_partitions(wish: Wish, sources: Mapping[OperatorName, Mapping[str, int]]) -> None:
+    """Raises RestoreRefused for a savepoint of rows whose positions leave out partitions of a topic that they name.
+
+    `sources` has the partitions of each topic now. Such partitions would be read from the beginning, as those are that
+    were added after a checkpoint, although the rows are of all of them.
+    """
+    if not wish.from_rows:
+        return
+    for source, (offsets, _) in merge_positions(wish.checkpoint.positions).items():
+        for topic in sorted({part.topic for part in offsets}):
+            there = range(sources.get(source, {}).get(topic, 0))
+            missing = [str(number) for number in there if TopicPartition(topic, number) not in offsets]
+            if missing:
+                raise RestoreRefused(
+                    f"{wish.title} says where {source} continues in some partitions of {topic} and not in others "
+                    f"({', '.join(missing[:20])}), which would be read from offset 0: write it again with an offset "
+                    "for each of them, 0 where that is meant",
+                    wish=wish.title,
+                    source=source,
+                    topic=topic,
+                )
+
+
+def derive_chosen(wish: Wish, now: Identity) -> Chosen:
+    """What is appended for a wish once all that the newest checkpoint lists is committed. States as they are."""
+    checkpoint = msgspec.structs.replace(wish.checkpoint, committables=())
+    return Chosen(checkpoint, derive_identity(wish.identity, now), wish.origin)
+
+
+def derive_newer(state: JournalState, entry: CheckpointEntry) -> tuple[Committable, ...]:
+    """Transactions of checkpoints after `entry`: they hold output after its cut, and no other transaction does.
+
+    Every entry lists all that was prepared up to its barrier and not known to be ended, so what a newer one adds was
+    prepared after it.
+    """
+    own = {key_of(one) for one in entry.checkpoint.committables}
+    newer = [old.checkpoint for old in state.retained if old.sequence > entry.sequence]
+    added = {key_of(one): one for checkpoint in newer for one in checkpoint.committables if key_of(one) not in own}
+    return tuple(one for _, one in sorted(added.items()))
+
+
+def derive_candidates(state: JournalState) -> tuple[CheckpointEntry, ...]:
+    """What may take the place of the newest, newest first: only checkpoints of the history that was chosen last."""
+    return tuple(entry for entry in reversed(state.retained[:-1]) if entry.origin == state.origin)
+
+
+def derive_asked(state: JournalState, entry: CheckpointEntry) -> tuple[Committable, ...]:
+    """The transactions whose fates decide about going back to `entry`."""
+    return (*derive_newer(state, entry), *_own(state, entry)[1])
+
+
+def decide_fallback(
+    state: JournalState, entry: CheckpointEntry, fates: Mapping[Key, Fate], damage: Sequence[str]
+) -> Fallback:
+    """Going back to `entry`, the newest that is whole, when none of the output after it is committed, and all before.
+
+    `damage` says what is wrong with the newer ones. Raises RestoreRefused with the choices.
+    """
+    newer = derive_newer(state, entry)
+    left, ended = _own(state, entry)
+    behind = [one for one in newer if fates[key_of(one)] not in (Fate.OPEN, Fate.ABORTED)]
+    before = [one for one in ended if fates[key_of(one)] is not Fate.COMMITTED]
+    if behind:
+        why = (
+            f"{len(behind)} of {len(newer)} transactions after it are {fates[key_of(behind[0])].value} (first: "
+            f"{_tell(behind[0])}), so going back writes output a second time"
+        )
+        raise refuse_damaged(state, damage, f"checkpoint {entry.checkpoint.id} is whole, but {why}", entry)
+    if before:
+        why = f"{_tell(before[0])}, which it lists, is {fates[key_of(before[0])].value}, so output would be lost"
+        raise refuse_damaged(state, damage, f"checkpoint {entry.checkpoint.id} is whole, but {why}")
+    checkpoint = msgspec.structs.replace(entry.checkpoint, committables=left)
+    return Fallback(Chosen(checkpoint, entry.identity), newer)
+
+
+def refuse_damaged(
+    state: JournalState, damage: Sequence[str], why: str, alternative: CheckpointEntry | None = None
+) -> RestoreRefused:
+    """The error when the newest checkpoint is damaged and nothing may take its place without being asked for."""
+    choice = ""
+    if alternative is not None:
+        number = alternative.checkpoint.id
+        choice = f"when readers can live with that, start with --restore {number} --repeat-output; "
+    return RestoreRefused(
+        f"{'; '.join(damage)}. No older one is restored: {why}. The choices: put the files back from a backup; "
+        f"{choice}restore a savepoint; or begin with {BEGIN_ANEW}",
+        newest=state.retained[-1].checkpoint.id,
+    )
+
+
+def _own(state: JournalState, entry: CheckpointEntry) -> tuple[tuple[Committable, ...], tuple[Committable, ...]]:
+    """Transactions that `entry` lists: those that are still to be committed, and those that were ended before."""
+    listed = {key_of(one) for one in state.committables}
+    own = entry.checkpoint.committables
+    left = tuple(one for one in own if key_of(one) in listed)
+    return left, tuple(one for one in own if key_of(one) not in listed)
+
+
+def _tell_ahead(newest: CompletedCheckpoint, ahead: Sequence[str]) -> str:
+    return (
+        f"lies ahead of the newest checkpoint, {newest.id}, in {', '.join(ahead[:SHOWN])}: the input in between "
+        "is not read, so its output is missing unless something else has written it"
+    )
+
+
+def _tell(one: Committable) -> str:
+    return f"transaction {one.transactional_id} of checkpoint {one.checkpoint}, {one.records} records"
+
+
+def _derive_later(state: JournalState, wish: Wish) -> SourceOffsets | None:
+    """For a checkpoint of this journal: where sources were last after it, those included that it is the last to have.
+
+    A source may have been renamed or given up since. None for a savepoint, of which that is not known.
+    """
+    if not wish.retained:
+        return None
+    later: SourceOffsets = {}
+    for entry in state.retained:
+        if entry.checkpoint.id >= wish.checkpoint.id:
+            later |= _offsets(entry.checkpoint)
+    return later
+
+
+def _distance(
+    chosen: CompletedCheckpoint, newest: CompletedCheckpoint, later: SourceOffsets | None
+) -> tuple[int, list[str]]:
+    """Input records between the two cuts, and the partitions in which `chosen` lies ahead.
+
+    A partition that the chosen one does not know is read from its beginning, unless it knows it by another source's
+    name, which the newest does not have any more.
+    """
+    there, here = _offsets(newest), _offsets(chosen)
+    remaining = {source for source, _ in there}
+    known = {source for source, _ in here}
+    former = {part: offset for (source, part), offset in here.items() if source not in remaining}
+    again = 0
+    for (source, part), offset in there.items():
+        begun = here.get((source, part), 0) if source in known else former.get(part, 0)
+        again += max(0, offset - begun)
+    ahead = []
+    for (source, part), at in sorted(here.items()):
+        last = there if later is None or source in remaining else later
+        if at > last.get((source, part), 0):
+            ahead.append(f"{source} {part}")
+    return again, ahead
+
+
+def _offsets(checkpoint: CompletedCheckpoint) -> SourceOffsets:
+    merged = merge_positions(checkpoint.positions)
+    return {(source, part): offset for source, (offsets, _) in merged.items() for part, offset in offsets.items()}

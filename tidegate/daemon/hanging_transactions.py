@@ -1,0 +1,107 @@
+"""Looks for transactions that nobody will end, lets the missing markers be written, and reports what is left.
+
+Kafka can lose a marker when it crashes after a commit; then readers of committed records are blocked for ever although
+everything was committed. Looked for in every recovery, after every outage, and now and then. Decided in
+`sinks/hanging_transactions.py`, done in `sinks/hanging_resolver.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from tidegate.daemon.services import Services
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
+from tidegate.kafka.facts import OpenTransaction
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.plan.graph import Plan
+from tidegate.sinks.hanging_transactions import RIPE_S, Hanging, Left, MendReport, Verdict, tell_left, tell_mended
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 15.0
+"""Longest time between two looks."""
+UNSEEN_S: Final = 1200.0
+"""A transaction whose id this user may not see can be open for 15 minutes (`transaction.max.timeout.ms`) in order."""
+LOADING_S: Final = 10.0
+"""How long after a crash a coordinator may not name all its ids, because it is loading them: look again soon."""
+RESTLESS_S: Final = 60.0
+"""For leaders and coordinators to stay where they are: then it is reported that nothing could be done until now."""
+
+
+class HangingCheck:
+    """For one daemon; remembers what it has reported."""
+
+    def __init__(self, plan: Plan, services: Services) -> None:
+        self._pipeline = plan.pipeline
+        self._topics = sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics})
+        self._services = services
+        self._since: dict[OpenTransaction, float] = {}
+        self._told: frozenset[tuple[OpenTransaction, Verdict]] = frozenset()
+        self._looked_at: float | None = None
+        self._interruptions = 0
+        self._trouble = ""
+        self._unsettled = False
+
+    async def look_if_due(self) -> None:
+        """After an outage, and while something waits for its next look, at once; else now and then."""
+        now, interruptions = self._services.clock.monotonic(), self._services.kafka.interruptions
+        quiet = interruptions == self._interruptions and not self._unsettled
+        if quiet and self._looked_at is not None and now - self._looked_at < LOOK_S:
+            return
+        if await self.look() is not None:
+            self._interruptions = interruptions
+
+    async def look(self) -> MendReport | None:
+        """Once; None (and a warning, once) when it was not possible: nothing has to wait for that."""
+        services = self._services
+        try:
+            report = await services.kafka.mend(self._pipeline, self._topics)
+        except (BrokerUnavailable, KafkaRefused) as error:
+            if error.message != self._trouble and not services.kafka.away:
+                logger.warning("the outputs were not searched for hanging transactions: %s", error.message)
+            self._trouble = error.message
+            return None
+        self._trouble = ""
+        self._take(report)
+        return report
+
+    async def look_twice(self) -> None:
+        """Once, and once more where that may write a marker: who ends soon may not come to another look."""
+        report = await self.look()
+        if report is not None and any(each.one.decided for each in report.waiting):
+            await asyncio.sleep(RIPE_S)
+            await self.look()
+
+    def _take(self, report: MendReport) -> None:
+        services = self._services
+        now = self._looked_at = services.clock.monotonic()
+        self._since = {one: self._since.get(one, now) for one in report.opened}
+        for text in tell_mended(report.mended):
+            logger.warning("%s", text)
+        for mended in report.mended:
+            services.metrics.marker_written(mended.verdict.value)
+        restless = [each for each in report.waiting if self._age(each.one, now) > RESTLESS_S]
+        self._report([each for each in (*report.left, *restless) if self._is_sure(each.one, now)])
+        young = any(self._age(each.one, now) < LOADING_S for each in (*report.left, *report.waiting))
+        self._unsettled = young or any(each.one.decided for each in report.waiting)
+
+    def _age(self, one: Hanging, now: float) -> float:
+        return now - self._since[one.opened]
+
+    def _is_sure(self, one: Hanging, now: float) -> bool:
+        return one.verdict is not Verdict.UNSEEN or self._age(one, now) > UNSEEN_S
+
+    def _report(self, left: Sequence[Left]) -> None:
+        texts = {(each.one.opened, each.one.verdict): tell_left(each, self._services.kafka.bootstrap) for each in left}
+        for one, text in texts.items():
+            if one not in self._told:
+                logger.error("%s", text)
+        if self._told and not texts:
+            logger.info("no transaction stands in front of readers of committed records any more")
+        self._told = frozenset(texts)
+        own = sum(each.one.own for each in left)
+        self._services.metrics.hanging_transactions(own, len(left) - own)
+        self._services.metrics.degraded(next(iter(texts.values()), ""))

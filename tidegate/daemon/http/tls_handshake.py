@@ -1,0 +1,81 @@
+"""The handshake of TLS in front of a place: bounded like every stranger's request, before anything else is done.
+
+A connection takes its place before the handshake, not after it, so those who never end one are closed like others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final, cast
+
+from tidegate.daemon.http.connection_limiter import Place, Places
+
+SHUTDOWN_S: Final = 1.0
+"""For the other end's goodbye."""
+
+
+class TlsDoor(asyncio.Protocol):
+    """One connection until its handshake is done; then its place has it.
+
+    What comes with the end of the handshake is kept for the place: there may be a whole request.
+    """
+
+    def __init__(self, place: Place, places: Places, context: ssl.SSLContext, shaking: set[asyncio.Task[None]]) -> None:
+        self._place = place
+        self._places = places
+        self._context = context
+        self._shaking = shaking
+        self._early: list[bytes] = []
+        self._ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        raw = cast("asyncio.Transport", transport)
+        raw.pause_reading()
+        if self._place.enter(raw):
+            task = asyncio.get_running_loop().create_task(self._shake(raw))
+            self._shaking.add(task)
+            task.add_done_callback(self._shaken)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        self._early.append(data)
+
+    def eof_received(self) -> bool | None:
+        """See asyncio. Who ends before it was answered gets no answer."""
+        self._ended = True
+        return None
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        """See asyncio."""
+        self._ended = True
+
+    def _shaken(self, task: asyncio.Task[None]) -> None:
+        """Free the connection of a handshake that was cancelled, possibly before its first step."""
+        self._shaking.discard(task)
+        if task.cancelled():
+            self._place.close()
+
+    async def _shake(self, raw: asyncio.Transport) -> None:
+        try:
+            encrypted = await asyncio.get_running_loop().start_tls(
+                raw,
+                self,
+                self._context,
+                server_side=True,
+                ssl_handshake_timeout=self._places.head_s,
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
+        except OSError as error:  # of TLS, of the connection, or of time
+            reason = getattr(error, "reason", None) or type(error).__name__
+            self._places.complaints.report(f"a TLS handshake of HTTP failed: {reason}")
+            self._place.close()
+            return
+        if encrypted is None or self._ended:
+            self._place.close()
+            return
+        encrypted.set_protocol(self._place)
+        self._place.connection_made(encrypted)
+        for data in self._early:
+            self._place.data_received(data)

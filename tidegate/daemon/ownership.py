@@ -1,0 +1,82 @@
+"""Asks Kafka whose a pipeline is, and leaves the record there. Decided in `coordinator/ownership.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from tidegate.coordinator.ownership import Known, decide_still_owner, derive_newest_record, derive_record, encode_record
+from tidegate.ids import TopicPartition
+from tidegate.kafka.errors import KafkaRefused
+from tidegate.kafka.facts import CoordinatorState
+from tidegate.sinks.naming import derive_name
+
+if TYPE_CHECKING:
+    from tidegate.daemon.services import Services
+    from tidegate.kafka.transactions import TransactionClient
+
+logger = logging.getLogger(__name__)
+
+CLAIM_S: Final = 1.0
+"""From reading the record of another daemon to writing one's own it takes less."""
+
+
+def read_known(client: TransactionClient, pipeline: str) -> Known:
+    """What Kafka says about the pipeline's name. Raises BrokerUnavailable."""
+    listings = [(one, derive_name(one.transactional_id)) for one in client.list_transactions(f"{pipeline}.")]
+    ours = [(one, name) for one, name in listings if name is not None and name.pipeline == pipeline]
+    try:
+        texts = client.mirrored_texts(pipeline)
+    except KafkaRefused:
+        texts = {}
+    return Known(
+        record=derive_newest_record(texts.values()),
+        mirrored=bool(texts),
+        ids=tuple(sorted(one.transactional_id for one, _ in ours)),
+        open_journals=tuple(sorted({name.journal for one, name in ours if one.state is CoordinatorState.ONGOING})),
+        journals=tuple(sorted({name.journal for _, name in ours})),
+    )
+
+
+class Ownership:
+    """The record of one daemon: written when an attempt begins and with every mirroring, read before each."""
+
+    def __init__(self, pipeline: str, services: Services) -> None:
+        self._pipeline = pipeline
+        self._services = services
+        self._told = False
+
+    async def claim(self, positions: Mapping[TopicPartition, int], *, patiently: bool) -> None:
+        """Leave the record after a takeover, before anything is ended or written.
+
+        Daemons of two copies of one directory may take over at the same moment, each in its own journal: the record
+        that was written last wins. Whoever does it `patiently` looks after CLAIM_S again, so that the other one, which
+        has read the old record, has written its own by then. Raises Superseded, BrokerUnavailable.
+        """
+        await self.record(positions)
+        if patiently:
+            await asyncio.sleep(CLAIM_S)
+        await self.record({})
+
+    async def record(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Mirror positions with the record beside them, unless somebody else owns the pipeline now.
+
+        Raises Superseded, BrokerUnavailable. Without permission for the group a warning says once what is lost by that.
+        """
+        services = self._services
+        own = derive_record(services.journal.state)
+        try:
+            texts = await services.kafka.mirrored_texts(self._pipeline)
+            decide_still_owner(own, services.journal.state.replaces, derive_newest_record(texts.values()))
+            if positions:
+                await services.kafka.mirror_offsets(self._pipeline, positions, encode_record(own))
+        except KafkaRefused as refused:
+            if not self._told:
+                logger.warning(
+                    "%s: without it a copied checkpoint directory, or a second daemon of this name with another one, "
+                    "cannot be noticed, and lag tools see nothing",
+                    refused.message,
+                )
+            self._told = True

@@ -1,0 +1,222 @@
+"""What a recovery finds before it disturbs anybody: the journal, Kafka's record of the pipeline, the cluster of now.
+
+Only reads. A start that is refused here has changed nothing, whoever runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.entries import Identity
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.ownership import Known, decide_owner, refuse_repeated
+from tidegate.coordinator.recovery import (
+    RestoreFacts,
+    RestorePlan,
+    RestoreRefused,
+    decide_chosen,
+    decide_replaced,
+    decide_restore,
+    merge_positions,
+    refuse_unfit,
+)
+from tidegate.coordinator.restore_target import Wish, derive_chosen
+from tidegate.daemon.restore_point import NO_OPTIONS, Choosing, StartOptions
+from tidegate.daemon.stores import Stores
+from tidegate.errors import TidegateError
+from tidegate.ids import OperatorName
+from tidegate.journal.journal import Used
+from tidegate.journal.state_headers import read_stored
+from tidegate.kafka.facts import TopicFacts
+from tidegate.operators.builtin.kafka_sink import SinkOperator
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
+from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.task.inflight import derive_shapes
+
+logger = logging.getLogger(__name__)
+
+LOOK_TRIES: Final = 3
+"""A daemon that still runs may be quicker than a look; then the takeover, which stops it, comes before the next one."""
+
+
+class Look(msgspec.Struct, frozen=True):
+    """What was found before the takeover. Made by `look_first`."""
+
+    before: JournalState
+    facts: RestoreFacts
+    choosing: Choosing
+    replaced: tuple[str, ...]
+    """See decide_owner."""
+    used: Used
+    """Numbers that other histories of the pipeline have used."""
+    wish: Wish | None
+    """Somebody's choice, which will take the place of the newest checkpoint."""
+
+    @property
+    def goes_back(self) -> bool:
+        """The newest checkpoint will not be continued from."""
+        return self.wish is not None
+
+    def decide_restore(self) -> RestorePlan:
+        """What the start will continue from. Raises RestoreRefused."""
+        if self.wish is None:
+            return decide_restore(self.before, self.facts)
+        return decide_chosen(self.before, derive_chosen(self.wish, self.facts.identity), self.facts)
+
+
+async def look_first(plan: Plan, services: Stores, options: StartOptions, *, first: bool, verify: bool) -> Look:
+    """Refuse before disturbing anybody, but not for what a daemon that still runs has changed or cleaned up meanwhile.
+
+    `checks/survey.py` asks it, too: before Spark starts, and for `validate --connect`. `first`: what was agreed to in
+    `options` holds. `verify`: read the newest checkpoint's state. A refusal that is repeated does not come from a
+    journal that moves.
+
+    The facts are newer than the journal that they are compared with, and the journal is newer than what Kafka says
+    about the pipeline, which follows it. Raises what `recover` raises.
+    """
+    journal, said = services.journal, ""
+    tries_left = LOOK_TRIES
+    while True:
+        tries_left -= 1
+        known = await services.kafka.read_known(plan.pipeline)
+        before = await services.in_journal_thread(journal.read)
+        facts = msgspec.structs.replace(await read_facts(plan, services, before), spoken=options.spoken)
+        choosing = Choosing(services, facts, options.restore, verify=verify)
+        wish: Wish | None = None
+        replaced: tuple[str, ...] = ()
+        try:
+            wish = await _find_wish(services, before, facts, choosing, options)
+            if wish is None and options.restore is not None and first and verify:  # once: not for a check, nor later
+                target = options.restore.target
+                logger.info("--restore changes nothing: the newest checkpoint already continues from %s", target)
+            place, word = services.storage.location, options if first else NO_OPTIONS
+            replaced = _decide_owner(before, known, wish, word, place)
+        except TidegateError as refusal:
+            moved = (await services.in_journal_thread(journal.read)).next_sequence != before.next_sequence
+            last = options.restore is not None and not tries_left
+            if refusal.retriable or not moved or last or refusal.message == said:
+                raise
+            said = refusal.message
+            logger.info("the journal has moved on while it was looked at: %s", refusal.message)
+            if tries_left:
+                continue
+        newest = before.newest_checkpoint
+        if options.begin_anew and options.restore is None and newest is not None and first and verify:
+            logger.warning(
+                "--begin-anew changes nothing: %s has checkpoints, and the newest, %d, is continued from; to begin "
+                "as `start` says stop the pipeline, empty the directory, and start it so again; else remove the option",
+                services.storage.location,
+                newest.id,
+            )
+        used = choosing.used
+        if known.record is not None:  # of this journal, too, where the directory is an old copy
+            used = Used(max(used.attempt, known.record.attempt), max(used.checkpoint, known.record.checkpoint))
+        return Look(before, facts, choosing, replaced, used, wish)
+
+
+async def _find_wish(
+    services: Stores, before: JournalState, facts: RestoreFacts, choosing: Choosing, options: StartOptions
+) -> Wish | None:
+    """The choice that takes the place of the newest checkpoint; else the newest, or what is left of damage, can be
+    restored. Raises what `recover` raises.
+    """
+    wish: Wish | None = None
+    if options.restore is not None:
+        found = await choosing.look(before)
+        wish = found if isinstance(found, Wish) else None
+    try:
+        decide_newest(before, facts, replaced=wish is not None)
+        if options.restore is None:
+            await choosing.look(before)
+    except TidegateError as error:
+        raise await _look_into(services, before, facts, error) from error
+    return wish
+
+
+def decide_newest(state: JournalState, facts: RestoreFacts, *, replaced: bool) -> RestorePlan:
+    """Of the newest checkpoint; `replaced`: somebody's choice will take its place. Raises RestoreRefused."""
+    return decide_replaced(state, facts) if replaced else decide_restore(state, facts)
+
+
+async def _look_into(
+    services: Stores, before: JournalState, facts: RestoreFacts, error: TidegateError
+) -> TidegateError:
+    """The same refusal, or a more exact one by the headers of the states: which words would help."""
+    newest, identity = before.newest_checkpoint, before.identity
+    if not isinstance(error, RestoreRefused) or not error.refusals or newest is None or identity is None:
+        return error
+    stored = await services.in_journal_thread(lambda: read_stored(services.storage, newest.states))
+    try:
+        refuse_unfit(newest, identity, facts, stored)
+    except RestoreRefused as exact:
+        return exact
+    return error  # headers only add to what names and meanings have refused
+
+
+def _decide_owner(
+    before: JournalState, known: Known, wish: Wish | None, word: StartOptions, place: str
+) -> tuple[str, ...]:
+    """What somebody has said about output was said for one restore: it does not count where that is done (`wish` is
+    None), nor where the directory was lost since, or is another one. `--begin-anew` alone was said for an empty
+    directory: it opens none that is back, nor a copy. Raises PipelineKnown.
+    """
+    if wish is not None and not word.begin_anew:
+        refuse_repeated(before, known, wish, place=place)
+    consent = word.repeats_output if wish is not None else word.begin_anew and before.newest is None
+    return decide_owner(before, known, place=place, consent=consent)
+
+
+async def read_facts(plan: Plan, services: Stores, state: JournalState) -> RestoreFacts:
+    """The pipeline and the cluster as they are now. `state` has the topics that a pattern has found before."""
+    read, listed = await _find_topics(plan, services, state)
+    named = {topic for names in read.values() for topic in names}
+    named |= {topic for sink in plan.operators(SinkOperator) for topic in sink.topics}
+    cluster_id, found = await services.kafka.cluster_facts(named - listed.keys())
+    topics = {**listed, **found}
+    fingerprint = hashlib.sha256(msgspec.json.encode((plan.vertices, plan.edges))).hexdigest()[:16]
+    identity = Identity(
+        pipeline=plan.pipeline,
+        cluster_id=cluster_id,
+        topic_ids={name: topics[name].topic_id for name in sorted(named)},
+        parallelism=plan.parallelism,
+        max_parallelism=plan.max_parallelism,
+        fingerprint=fingerprint,
+        meanings=derive_meanings(plan),
+    )
+    stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
+    partitions = {source: {topic: topics[topic].partitions for topic in names} for source, names in read.items()}
+    edges = frozenset(shape.name for shape in derive_shapes(plan).values())
+    unbounded = frozenset(source.name for source in plan.operators(SourceOperator) if source.until == "never")
+    return RestoreFacts(identity, partitions, stateful, edges, plan, unbounded=unbounded)
+
+
+async def _find_topics(
+    plan: Plan, services: Stores, state: JournalState
+) -> tuple[dict[OperatorName, tuple[str, ...]], dict[str, TopicFacts]]:
+    """The topics of every source; and what is known already of those that a pattern has found.
+
+    Those that match and have positions in the newest checkpoint belong to them in any case: a broker that has just
+    started may not list all topics, and one that is gone has to be missed. A position whose topic does not match any
+    more is refused, as one of a topic that was taken out of a list.
+    """
+    sources = plan.operators(SourceOperator)
+    read = {source.name: source.topics for source in sources}
+    by_pattern = [source for source in sources if source.pattern]
+    if not by_pattern:
+        return read, {}
+    newest = state.newest_checkpoint
+    known = merge_positions(() if newest is None else newest.positions)
+    everything = await services.kafka.all_topics()
+    listed: dict[str, TopicFacts] = {}
+    for source in by_pattern:
+        was = plan.words[source.name].was if source.name in plan.words else source.name
+        nexts, _ = known.get(source.name) or known.get(was) or ({}, {})
+        matching = {name: facts for name, facts in everything.items() if source.matches(name)}
+        listed |= matching
+        read[source.name] = tuple(sorted({*matching, *(part.topic for part in nexts if source.matches(part.topic))}))
+    return read, listed

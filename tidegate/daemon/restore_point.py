@@ -1,0 +1,254 @@
+"""What a recovery restores when it is not simply the newest checkpoint: somebody's choice, or the last whole one.
+
+Looks before the takeover, so that a refused start disturbs nobody, and once more after it, when nobody else can decide
+any more. The decisions are in `coordinator/restore_target.py`; whatever is chosen is appended to the journal as the
+newest checkpoint, so that from then on there is one way to restore.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+
+from tidegate.checks.unfit_state import refuse_unfit_rows
+from tidegate.config.fields.schemas import LATEST
+from tidegate.coordinator.entries import CheckpointEntry, Savepoint
+from tidegate.coordinator.journal_state import JournalState
+from tidegate.coordinator.ledger import key_of
+from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestorePlan, decide_restore, refuse_unfit
+from tidegate.coordinator.restore_target import (
+    Fallback,
+    Fate,
+    Wish,
+    carry_positions,
+    decide_fallback,
+    decide_wish,
+    derive_asked,
+    derive_candidates,
+    derive_chosen,
+    derive_saved,
+    describe_output,
+    find_retained,
+    refuse_damaged,
+    refuse_missing_partitions,
+)
+from tidegate.coordinator.upgrade import Spoken, StoredStates
+from tidegate.daemon.recovery_stages import Decided, Ended, Owned, Whole
+from tidegate.daemon.stores import Stores
+from tidegate.ids import CheckpointId, OperatorName, is_checkpoint_number
+from tidegate.journal.journal import NOTHING_USED, Used
+from tidegate.journal.savepoint import check_whole, import_states, mark_of, read_savepoint
+from tidegate.journal.state_files import find_damage
+from tidegate.journal.state_headers import read_stored
+from tidegate.kafka.errors import BrokerUnavailable
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.storage.base import Storage, StorageError
+
+logger = logging.getLogger(__name__)
+
+
+class RestoreOption(msgspec.Struct, frozen=True):
+    """`tidegate run FILE --restore TARGET [--repeat-output]`."""
+
+    target: str
+    """Number of a retained checkpoint, or the path of a savepoint."""
+    repeat_output: bool = False
+
+
+class StartOptions(msgspec.Struct, frozen=True):
+    """What `tidegate run` was given on its command line."""
+
+    restore: RestoreOption | None = None
+    begin_anew: bool = False
+    """Take an empty checkpoint directory although Kafka knows the pipeline."""
+    accept_gone: CheckpointId | None = None
+    """What is gone from Kafka of the transactions that this checkpoint lists counts as committed."""
+    spoken: Spoken = Spoken()
+    """What becomes of state that another definition has made. It holds until it is in the journal."""
+
+    @property
+    def repeats_output(self) -> bool:
+        """Somebody has said that output after what is restored may be written again."""
+        return self.restore is not None and self.restore.repeat_output
+
+
+NO_OPTIONS: Final = StartOptions()
+
+
+class Choosing:
+    """One recovery's choice. `verify`: read the newest checkpoint's state before its transactions are touched."""
+
+    def __init__(self, services: Stores, facts: RestoreFacts, option: RestoreOption | None, *, verify: bool) -> None:
+        self._services = services
+        self._facts = facts
+        self._option = option
+        self._verify = verify
+        self._folder: Storage | None = None
+        self._savepoint: Savepoint | None = None
+        self._damages: dict[CheckpointId, str] = {}
+
+    @property
+    def used(self) -> Used:
+        """Numbers that the history of a savepoint has used."""
+        if self._savepoint is None:
+            return NOTHING_USED
+        return Used(self._savepoint.checkpoint.attempt, self._savepoint.checkpoint.id)
+
+    async def look(self, state: JournalState) -> Wish | Fallback | None:
+        """What would be done, without doing it; None: the newest checkpoint is restored.
+
+        Raises RestoreRefused, SavepointRefused, JournalVanished, ObjectCorrupt, StorageError, BrokerUnavailable.
+        """
+        wish = await self._read_wish(state)
+        if wish is not None:
+            wish = carry_positions(wish, state.newest_checkpoint, self._latest)
+            assert self._option is not None
+            await self._refuse_unfit(wish)
+            if decide_wish(state, wish, repeat_output=self._option.repeat_output):
+                refuse_missing_partitions(wish, self._facts.sources)
+                return wish
+        if self._verify and state.retained:
+            return await self._find_fallback(state)
+        return None
+
+    @property
+    def _latest(self) -> set[OperatorName]:
+        """Sources that begin at the end."""
+        plan = self._facts.plan
+        return set() if plan is None else {one.name for one in plan.operators(SourceOperator) if one.start == LATEST}
+
+    async def get_round_damage(self, owned: Owned) -> Whole:
+        """Restore the last whole checkpoint where the newest is damaged and that can be made up for.
+
+        From here on the facts are those of `owned`. Raises what `look` raises.
+        """
+        self._facts = owned.facts
+        found = await self.look(self._services.journal.state)
+        if not isinstance(found, Fallback):
+            return Whole(owned.restore, owned.facts)
+        kafka = self._services.kafka
+        await kafka.abort(found.abort)
+        fates = await kafka.find_fates(found.abort)
+        left = [one for one in found.abort if fates[key_of(one)] is not Fate.ABORTED]
+        if left:
+            raise BrokerUnavailable(
+                f"{len(left)} transactions of a damaged checkpoint are not known to be aborted (first: "
+                f"{left[0].transactional_id}, {fates[key_of(left[0])].value}); nothing is restored before they are"
+            )
+        logger.error(
+            "going back to checkpoint %d: %s. None of the output after it was committed, %d transactions are aborted; "
+            "its input is read again",
+            found.chosen.checkpoint.id,
+            "; ".join(filter(None, self._damages.values())),
+            len(found.abort),
+        )
+        return Whole(await self._append(owned.restore, found.chosen), owned.facts)
+
+    async def go_back(self, ended: Ended) -> Decided:
+        """Restore what somebody has asked for, if anybody has. Raises what `look` raises."""
+        found, plan = await self.look(self._services.journal.state), ended.restore
+        if not isinstance(found, Wish):  # where there was one, another daemon has done it meanwhile
+            return Decided(
+                plan if plan.slots else decide_restore(self._services.journal.state, self._facts), ended.facts
+            )
+        chosen = derive_chosen(found, self._facts.identity)
+        savepoint, folder, services, mark = self._savepoint, self._folder, self._services, ""
+        if savepoint is not None and folder is not None:
+            mark = mark_of(savepoint)
+            location = folder.location.encode(errors="replace")
+            await self._sweep()
+            await services.in_journal_thread(lambda: services.storage.put(mark, location))
+            states = await services.in_journal_thread(
+                lambda: import_states(savepoint, folder, services.storage, plan.first_checkpoint)
+            )
+            chosen = msgspec.structs.replace(
+                chosen, checkpoint=msgspec.structs.replace(chosen.checkpoint, states=states)
+            )
+        logger.warning("restoring %s, as requested: %s", found.title, describe_output(services.journal.state, found))
+        decided = Decided(await self._append(plan, chosen), ended.facts)
+        if mark:
+            await services.in_journal_thread(lambda: services.storage.delete(mark))
+        return decided
+
+    async def _sweep(self) -> None:
+        """What a restore that was killed has copied may take the room that this one needs."""
+        try:
+            await self._services.in_journal_thread(self._services.journal.sweep_orphans)
+        except StorageError as error:
+            logger.warning("what an earlier restore has left was not removed: %s", error.message)
+
+    async def _append(self, plan: RestorePlan, chosen: Chosen) -> RestorePlan:
+        journal = self._services.journal
+        now_ms = self._services.clock.now_ms()
+        await self._services.in_journal_thread(lambda: journal.append_restored(plan, chosen, now_ms))
+        return decide_restore(journal.state, self._facts)
+
+    # -- somebody's choice -----------------------------------------------------------------------------------------
+
+    async def _read_wish(self, state: JournalState) -> Wish | None:
+        if self._option is None:
+            return None
+        target = self._option.target
+        if is_checkpoint_number(target):
+            if state.origin == f"checkpoint {target}":  # done already; it may not be retained any more
+                return None
+            return find_retained(state, CheckpointId(int(target)))
+        if self._savepoint is None:
+            services = self._services
+            folder = await services.in_journal_thread(lambda: services.open_storage(target, create=False))
+            self._folder = folder
+            found = await services.in_journal_thread(lambda: read_savepoint(folder))
+            if derive_saved(target, found, self._facts.identity).origin == state.origin:
+                return None  # done already; it may be damaged by now, or not fit the file of today
+            await services.in_journal_thread(lambda: check_whole(found, folder))
+            self._savepoint = found
+        return derive_saved(target, self._savepoint, self._facts.identity)
+
+    async def _refuse_unfit(self, wish: Wish) -> None:
+        """Before anything is done for a wish: its states, too, are looked at."""
+        services, plan = self._services, self._facts.plan
+        storage = services.storage if self._folder is None else self._folder
+        stored: StoredStates = {}
+        if plan is not None:
+            stored = await services.in_journal_thread(lambda: read_stored(storage, wish.checkpoint.states))
+        upgrade = refuse_unfit(wish.checkpoint, wish.identity, self._facts, stored)
+        if plan is not None:
+            states = wish.checkpoint.states
+            await services.in_journal_thread(lambda: refuse_unfit_rows(storage, plan, states, upgrade))
+
+    # -- damage ----------------------------------------------------------------------------------------------------
+
+    async def _find_fallback(self, state: JournalState) -> Fallback | None:
+        if not await self._damage(state.retained[-1]):
+            return None
+        damages = [self._damages[state.retained[-1].checkpoint.id]]
+        for entry in derive_candidates(state):
+            damage = await self._damage(entry)
+            if damage:
+                damages.append(damage)
+                continue
+            fates = await self._services.kafka.find_fates(derive_asked(state, entry))
+            refuse_unfit(entry.checkpoint, entry.identity, self._facts)
+            return decide_fallback(state, entry, fates, damages)
+        raise refuse_damaged(state, damages, "no other checkpoint is whole")
+
+    async def _damage(self, entry: CheckpointEntry) -> str:
+        """What is wrong with a checkpoint's state; empty when it is whole. Each is read once, a damaged one twice.
+
+        Files that are missing together with the journal say nothing about a checkpoint: the volume was unmounted, and
+        may be back by the second time. Raises JournalVanished.
+        """
+        number, services = entry.checkpoint.id, self._services
+        if number not in self._damages:
+
+            def find() -> str:
+                return find_damage(services.storage, entry.checkpoint.states)
+
+            found = await services.in_journal_thread(find)
+            if found:
+                await services.in_journal_thread(services.journal.read)
+                found = await services.in_journal_thread(find)
+            self._damages[number] = f"checkpoint {number} is damaged: {found}" if found else ""
+        return self._damages[number]

@@ -1,0 +1,129 @@
+"""Fixes where sources begin, before an attempt reads anything: looked up once, appended to the journal, restored.
+
+The decisions are in `coordinator/start_offsets.py`, the questions in `sources/start_offsets.py`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from tidegate.coordinator.recovery import RestorePlan, decide_restore, merge_positions
+from tidegate.coordinator.start_offsets import Unplaced, derive_begun, derive_moved_starts, derive_unplaced
+from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
+from tidegate.daemon.lost_input import skip_lost_input
+from tidegate.daemon.recovery_stages import Decided, Placed
+from tidegate.daemon.services import Services
+from tidegate.errors import BEGIN_ANEW
+from tidegate.ids import OperatorName, TopicPartition
+from tidegate.operators.builtin.kafka_source import SourceOperator
+from tidegate.plan.graph import Plan
+from tidegate.sources.start_offsets import lies_ahead
+
+logger = logging.getLogger(__name__)
+
+SHOWN: Final = 8
+EARLIEST: Final = "earliest"
+
+
+async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Placed:
+    """A position for every partition, and an end for every one of a bounded source, looked up where they are missing.
+
+    Raises SourceFailed, BrokerUnavailable, and what the journal raises.
+    """
+    restore, facts = decided.restore, decided.facts
+    sources = {source.name: _for_new_topics(source, restore) for source in plan.operators(SourceOperator)}
+    starts = {name: str(source.start) for name, source in sources.items()}
+    if restore.checkpoint is not None:
+        former = restore.upgrade.former
+        written = {former(source.name): str(source.start) for source in plan.operators(SourceOperator)}
+        _tell_moved(restore.checkpoint, written)
+    _tell_ends(plan, restore)
+    unplaced = derive_unplaced(restore, _bounded(plan))
+    if not unplaced:
+        return _placed(await skip_lost_input(plan, services, restore, facts))
+    now_ms = services.clock.now_ms()
+    placed = await services.kafka.read_beginnings([(sources[one.source], one) for one in unplaced], _instant(now_ms))
+    begin = {one.source: starts[one.source] for one in unplaced if one.next_offsets is None}
+    journal = services.journal
+    begun = derive_begun(journal.state, facts.identity, placed, begin, restore.upgrade)
+    await services.in_journal_thread(lambda: journal.append_restored(restore, begun, now_ms))
+    fixed = journal.state.newest_checkpoint
+    assert fixed is not None
+    _tell_fixed(fixed, unplaced, placed, starts)
+    return _placed(await skip_lost_input(plan, services, decide_restore(journal.state, facts), facts))
+
+
+def find_ahead(plan: Plan, restore: RestorePlan, now_ms: int) -> list[SourceOperator]:
+    """Sources whose ends would be looked up, and are still to come: `fix_beginnings` would refuse them."""
+    asked = {one.source for one in derive_unplaced(restore, _bounded(plan))}
+    now = _instant(now_ms)
+    return [one for one in plan.operators(SourceOperator) if one.name in asked and lies_ahead(one.until, now)]
+
+
+def _bounded(plan: Plan) -> set[OperatorName]:
+    return {source.name for source in plan.operators(SourceOperator) if source.until != "never"}
+
+
+def _instant(now_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
+
+
+def _for_new_topics(source: SourceOperator, restore: RestorePlan) -> SourceOperator:
+    """Topics that a pattern finds after the first start are new to their first record: `start` is not for them."""
+    begun = any(one.source == source.name for one in restore.positions)
+    return msgspec.structs.replace(source, start=EARLIEST) if source.pattern and begun else source
+
+
+def _placed(restore: RestorePlan) -> Placed:
+    assert restore.checkpoint is not None, "where the sources begin is a checkpoint"
+    return Placed(restore, restore.checkpoint)
+
+
+def _tell_fixed(
+    fixed: CompletedCheckpoint,
+    unplaced: tuple[Unplaced, ...],
+    placed: list[SourcePositions],
+    starts: dict[OperatorName, str],
+) -> None:
+    for one, positions in zip(unplaced, placed, strict=True):
+        offsets, why = positions.next_offsets, f"`start: {starts[one.source]}`"
+        if one.next_offsets is not None:
+            offsets, why = positions.end_offsets, "its end, looked up again,"
+        logger.info("source %s: %s is fixed by checkpoint %d: %s", one.source, why, fixed.id, _render(offsets))
+
+
+def _tell_ends(plan: Plan, restore: RestorePlan) -> None:
+    """Which `until` they were looked up by, no checkpoint says, so a change of it since then is not seen."""
+    known = merge_positions(tuple(part for slot in restore.slots for part in slot.positions))
+    for source in plan.operators(SourceOperator):
+        _, ends = known.get(source.name, ({}, {}))
+        if source.until != "never" and ends:
+            logger.info(
+                "source %s: continues to the end that was fixed when its bounded read began, %s; a start after that "
+                "looks up `until: %s`",
+                source.name,
+                _render(sorted(ends.items())),
+                source.until,
+            )
+
+
+def _render(offsets: Sequence[tuple[TopicPartition, int]]) -> str:
+    shown = ", ".join(f"{part} {offset}" for part, offset in offsets[:SHOWN])
+    return shown + (f" and {len(offsets) - SHOWN} more" if len(offsets) > SHOWN else "")
+
+
+def _tell_moved(checkpoint: CompletedCheckpoint, starts: dict[OperatorName, str]) -> None:
+    for source, fixed, now in derive_moved_starts(checkpoint, starts):
+        logger.warning(
+            "source %s: `start` is now %s, but its positions were fixed by `start: %s` when the pipeline was first "
+            "started, and it continues from there; to begin elsewhere use %s",
+            source,
+            now,
+            fixed,
+            BEGIN_ANEW,
+        )

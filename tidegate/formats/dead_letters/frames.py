@@ -1,0 +1,104 @@
+"""Failed records as rows on their way to the dead-letter topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from tidegate.formats.columns import polars_type
+from tidegate.formats.contract import Headers
+from tidegate.formats.dead_letters import (
+    LETTER_COLUMNS,
+    MESSAGE_CHARACTERS_MAX,
+    NO_HEADERS,
+    NO_RECORD,
+    ORIGINAL,
+    WANTED,
+)
+from tidegate.formats.dead_letters.rows import render_rows, render_types
+from tidegate.formats.failures import RecordFailure
+
+LETTER_SCHEMA: Final = {name: polars_type(kind) for name, kind in LETTER_COLUMNS}
+
+
+class RawRecord(msgspec.Struct, frozen=True):
+    """A record of a source as it was read."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+    """None: they cannot be read."""
+    timestamp_ms: int | None
+
+
+def letters_of_records(step: str, found: Sequence[tuple[str, int, int, RawRecord, RecordFailure]]) -> pl.DataFrame:
+    """Of records that a source could not decode: topic, partition, offset, bytes and reason."""
+    rows = [
+        {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            **columns_of(raw),
+            "step": step,
+            "kind": failure.kind.value,
+            "message": _message_of(failure),
+        }
+        for topic, partition, offset, raw, failure in found
+    ]
+    return pl.DataFrame(rows, schema=LETTER_SCHEMA)
+
+
+def columns_of(raw: RawRecord) -> dict[str, Any]:
+    """What a letter has of the record itself."""
+    headers = [{"key": name, "value": value} for name, value in raw.headers or ()]
+    return {
+        "bytes": NO_HEADERS if raw.headers is None else ORIGINAL,
+        "key": raw.key,
+        "value": raw.value,
+        "headers": headers,
+        "timestamp": raw.timestamp_ms,
+    }
+
+
+def letters_of_rows(
+    step: str, topics: Sequence[str], frame: pl.DataFrame, failures: Sequence[RecordFailure]
+) -> pl.DataFrame:
+    """Of rows of `frame` that failed in a step or a sink; `topics` are those that its rows may come from.
+
+    Their bytes are read back by topic, partition and offset where these are known.
+    """
+    rows = frame[[failure.row for failure in failures]]
+    place = [_column(rows, name) for name in ("__tidegate_partition", "__tidegate_offset")]
+    named = list(topics) * rows.height if len(topics) == 1 else _column(rows, "__tidegate_topic")
+    texts, types = render_rows(rows), render_types(rows)
+    known = [None not in one for one in zip(named, *place, strict=True)]
+    return pl.DataFrame(
+        {
+            "topic": named,
+            "partition": place[0],
+            "offset": place[1],
+            "bytes": [WANTED if one else NO_RECORD for one in known],
+            "step": [step] * rows.height,
+            "kind": [failure.kind.value for failure in failures],
+            "message": [_message_of(failure) for failure in failures],
+            "row": [text for text, _ in texts],
+            "row_types": [None if text is None else types for text, _ in texts],
+            "row_bytes": [size for _, size in texts],
+        },
+        schema_overrides=LETTER_SCHEMA,
+    ).select([name if name in _MADE else pl.lit(None, kind).alias(name) for name, kind in LETTER_SCHEMA.items()])
+
+
+_MADE: Final = frozenset(name for name, _ in LETTER_COLUMNS) - {"key", "value", "headers", "timestamp"}
+
+
+def _message_of(failure: RecordFailure) -> str:
+    """Texts of exceptions may hold what is no UTF-8."""
+    return failure.message[:MESSAGE_CHARACTERS_MAX].encode(errors="replace").decode()
+
+
+def _column(rows: pl.DataFrame, name: str) -> list[Any]:
+    return rows[name].to_list() if name in rows.columns else [None] * rows.height

@@ -1,0 +1,101 @@
+"""The row that failed, as the step saw it: JSON from which the very same row can be made again.
+
+Numbers, booleans, texts, arrays and structs are those of JSON. A decimal is text with all digits of its scale, a
+timestamp and a date ISO 8601, binary base64, a map an array of `key` and `value`, and a double that JSON does not have
+is the text `NaN`, `Infinity` or `-Infinity`. The types are JSON beside it: `{"price": "decimal(10,2)"}`.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+import polars as pl
+
+from tidegate.datatypes import is_reserved
+from tidegate.formats.bisection import evaluate_rows
+from tidegate.formats.columns import type_instance, type_of
+from tidegate.formats.dead_letters import ROW_BYTES_MAX
+from tidegate.formats.row_kinds import ROW_KIND
+from tidegate.formats.text import json_ready
+
+CARRIED: Final = ("__tidegate_time", "__tidegate_behind", ROW_KIND)
+"""Columns of the engine that steps use and that the record alone does not give."""
+_FLOAT_DIGITS: Final = 9
+"""Enough for every float."""
+
+RowText = tuple[str | None, int | None]
+"""The JSON, and its size where it is left out; nothing of a row that not even this can be made of."""
+
+
+def render_types(rows: pl.DataFrame) -> str:
+    """The types of the columns that `render_rows` writes."""
+    types = {name: str(type_of(rows.schema[name])) for name in _names(rows)}
+    return msgspec.json.encode(types).decode()
+
+
+def render_rows(rows: pl.DataFrame) -> list[RowText]:
+    """One by one: a row may be as large as a record."""
+    if not rows.width:
+        return [(None, None)] * rows.height
+    names = _names(rows)
+    kinds = {name: type_instance(rows.schema[name]) for name in names}
+    fields = [json_ready(pl.col(name), kind).alias(name) for name, kind in kinds.items()]
+
+    def render(start: int, end: int) -> list[RowText]:
+        return [_render(rows[row : row + 1].select(fields).row(0), kinds) for row in range(start, end)]
+
+    parts, _ = evaluate_rows(rows.height, render)
+    texts: list[RowText] = [(None, None)] * rows.height
+    for start, found in parts:
+        texts[start : start + len(found)] = found
+    return texts
+
+
+def _names(rows: pl.DataFrame) -> list[str]:
+    return [name for name in rows.columns if not is_reserved(name) or name in CARRIED]
+
+
+def _render(values: Sequence[Any], kinds: dict[str, pl.DataType]) -> RowText:
+    plain = {name: _plain(value, kind) for (name, kind), value in zip(kinds.items(), values, strict=True)}
+    text = msgspec.json.encode(plain)
+    return (text.decode(), None) if len(text) <= ROW_BYTES_MAX else (None, len(text))
+
+
+def _plain(value: Any, kind: pl.DataType) -> Any:
+    """What JSON has for a value; timestamps and binary values are texts already."""
+    if value is None:
+        return None
+    if isinstance(kind, pl.List):
+        inner = type_instance(kind.inner)
+        return [_plain(item, inner) for item in value]
+    if isinstance(kind, pl.Struct):
+        return {part.name: _plain(value[part.name], type_instance(part.dtype)) for part in kind.fields}
+    if isinstance(value, float):
+        return _plain_float(value, single=isinstance(kind, pl.Float32))
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _plain_float(value: float, *, single: bool) -> float | str:
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if not single:
+        return value
+    bits = struct.pack("f", value)
+    texts = (float(f"{value:.{digits}g}") for digits in range(1, _FLOAT_DIGITS))
+    return next((text for text in texts if _pack(text) == bits), value)
+
+
+def _pack(value: float) -> bytes | None:
+    """As a float; None for what rounds to more than the largest one."""
+    try:
+        return struct.pack("f", value)
+    except OverflowError:
+        return None

@@ -1,0 +1,90 @@
+"""What the entries in storage say, damaged and missing ones included. Decides nothing, changes nothing.
+
+What entries mean together is in `journal_state.py`, what people read about damage in `advice.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, JournalRefused, decode_entry
+from tidegate.coordinator.journal_state import EntryMissing, JournalState, derive
+from tidegate.ids import CheckpointId, JournalSequence
+from tidegate.journal.advice import advise, find_problem
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
+from tidegate.storage.names import JOURNAL_PREFIX, STATE_PREFIX, journal_name, journal_sequence
+
+
+def list_entries(storage: Storage) -> list[JournalSequence]:
+    """Of all that are there, ascending. Raises StorageError."""
+    found = (journal_sequence(name) for name in storage.list(JOURNAL_PREFIX))
+    return sorted(sequence for sequence in found if sequence is not None)
+
+
+def read_entry(storage: Storage, sequence: JournalSequence) -> AnyEntry:
+    """One of them. Raises ObjectMissing, ObjectCorrupt, JournalRefused, StorageError."""
+    try:
+        return decode_entry(sequence, storage.get(journal_name(sequence)))
+    except JournalRefused as refused:
+        place = storage.location.rstrip("/")
+        raise JournalRefused(f"{place}/{refused.message}", **refused.fields) from refused
+
+
+def read_listed(
+    storage: Storage, sequences: Sequence[JournalSequence], *, may_repeat: bool, known: Sequence[JournalState] = ()
+) -> tuple[JournalState, tuple[str, ...]]:
+    """What these entries say together, and what is wrong with those that a newer checkpoint makes unnecessary.
+
+    `may_repeat`: see Journal. `known` was true, without damage: where nothing was appended since, it still is, and only
+    the newest entry is read. Raises ObjectCorrupt and JournalRefused with the choices, ObjectMissing for an entry that
+    was cleaned up since it was listed, StorageError.
+    """
+    try:
+        newest = read_entry(storage, sequences[-1])
+    except ObjectCorrupt as damage:
+        before = _checkpoint_before(storage, sequences[:-1])
+        raise ObjectCorrupt(
+            advise(storage.location, damage, before, "move this file away and "), **damage.fields
+        ) from damage
+    missing = {JournalSequence(s) for s in range(newest.floor, newest.sequence)} - set(sequences)
+    for state in known:
+        if state.newest == newest and not missing:
+            return state, ()
+    entries: list[tuple[JournalSequence, AnyEntry]] = [(newest.sequence, newest)]
+    damages: dict[JournalSequence, ObjectCorrupt] = {}
+    for sequence in sequences[:-1]:
+        if sequence >= newest.floor:
+            try:
+                entries.append((sequence, read_entry(storage, sequence)))
+            except ObjectCorrupt as damage:
+                damages[sequence] = damage
+    try:
+        state = derive(entries, damages.keys() | (missing if may_repeat else ()))
+    except EntryMissing as gap:
+        before = _checkpoint_before(storage, sequences)
+        raise EntryMissing(advise(storage.location, gap, before, ""), **gap.fields) from gap
+    except JournalRefused as refused:
+        if not damages:
+            raise JournalRefused(advise(storage.location, refused, None, ""), **refused.fields) from refused
+        worst = damages[max(damages)]
+        raise ObjectCorrupt(advise(storage.location, worst, None, ""), **worst.fields) from worst
+    return state, tuple(find_problem(damage) for damage in damages.values())
+
+
+def journal_gone(storage: Storage) -> JournalRefused:
+    """The error where no entry is left of what has written the files of checkpoints that are there."""
+    name, left = JOURNAL_PREFIX.rstrip("/"), STATE_PREFIX.rstrip("/")
+    gone = JournalRefused(f"{name} has no entries, but {left} has files of checkpoints", name=name)
+    return JournalRefused(advise(storage.location, gone, None, ""), **gone.fields)
+
+
+def _checkpoint_before(storage: Storage, sequences: Sequence[JournalSequence]) -> CheckpointId | None:
+    """The newest checkpoint that can be read, when newer entries or older ones cannot."""
+    for sequence in reversed(sequences):
+        try:
+            entry = read_entry(storage, sequence)
+        except (ObjectCorrupt, ObjectMissing, JournalRefused):
+            return None
+        if isinstance(entry, CheckpointEntry):
+            return entry.checkpoint.id
+    return None

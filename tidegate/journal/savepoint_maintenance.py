@@ -1,0 +1,205 @@
+"""Savepoints after they were written: found in a directory, examined to the last byte, removed.
+
+Everything here needs the storage only: no daemon, no Kafka, no Spark. What a savepoint is: `savepoint.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+
+from tidegate.config.fields.counts import render_count
+from tidegate.coordinator.entries import Savepoint
+from tidegate.coordinator.types import StateHandle, StateKind
+from tidegate.errors import PipelineStopped
+from tidegate.journal.savepoint import METADATA, SavepointRefused, mark_of, read_savepoint
+from tidegate.journal.state_files import refuse_broken_chains
+from tidegate.state.errors import StateUnreadable
+from tidegate.state.parts import PartDamaged, cut_part
+from tidegate.state.snapshot import read_header
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage, StorageError
+from tidegate.storage.checksum import unseal
+from tidegate.storage.names import STATE_PREFIX
+from tidegate.storage.open import StorageOpener
+
+FOLDER_PREFIX = "savepoint-"
+"""Of the names that savepoints are given; whoever moves one may give it another."""
+
+
+class SavepointNeeded(PipelineStopped):
+    """A savepoint is not removed while somebody depends on it."""
+
+    code = "savepoint-needed"
+
+
+class FoundSavepoint(msgspec.Struct, frozen=True):
+    """A folder that is a savepoint, or was to become one."""
+
+    path: str
+    savepoint: Savepoint | None
+    """None where there is no metadata that can be read."""
+    problem: str
+    """What is wrong by the names of its files and its metadata; empty if nothing is."""
+    unfinished: bool = False
+    """It has no metadata: it is being written, or was given up."""
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """All that is known about a savepoint once every byte of it was read."""
+
+    savepoint: Savepoint
+    keys: int
+    problems: tuple[str, ...]
+    """Empty when it is whole."""
+    extra: tuple[str, ...]
+    """Objects in the folder that are not of the savepoint: a restore does not look at them."""
+
+
+def find_savepoints(storage: Storage, open_storage: StorageOpener) -> tuple[list[FoundSavepoint], list[str]]:
+    """Those at any depth below a directory, and the directory itself if it is one, by path; and the folders below it
+    that may not be read.
+
+    Only metadata and names are read. Raises StorageError when the directory cannot be listed.
+    """
+    folders: dict[str, list[str]] = {}
+    root, unread = storage.location.rstrip("/"), []
+    for name in storage.list(""):
+        folder, _, file = name.rpartition("/")
+        if not file:
+            unread.append(f"{root}/{folder}")
+            continue
+        if file == METADATA:
+            folders.setdefault(folder, []).append(METADATA)
+            continue
+        above, _, part = f"/{folder}".rpartition("/")
+        if f"{part}/" == STATE_PREFIX:
+            folders.setdefault(above.removeprefix("/"), []).append(f"{STATE_PREFIX}{file}")
+    found = []
+    for folder, files in sorted(folders.items()):
+        if METADATA not in files and not folder.rpartition("/")[2].startswith(FOLDER_PREFIX):
+            continue
+        found.append(_look(f"{root}/{folder}".rstrip("/"), files, open_storage))
+    return found, unread
+
+
+def _look(path: str, files: list[str], open_storage: StorageOpener) -> FoundSavepoint:
+    """One that is being written looks like one that was given up: both have no metadata."""
+    if METADATA not in files:
+        told = f"unfinished: {render_count(len(files), 'piece')} of state and no {METADATA}"
+        return FoundSavepoint(path, None, told, unfinished=True)
+    try:
+        savepoint = read_savepoint(open_storage(path, create=False))
+    except (StorageError, SavepointRefused) as error:
+        return FoundSavepoint(path, None, error.message)
+    missing = [handle.path for handle in savepoint.checkpoint.states if handle.path not in files]
+    if missing:
+        return FoundSavepoint(path, savepoint, f"{render_count(len(missing), 'file')} missing (first: {missing[0]})")
+    return FoundSavepoint(path, savepoint, "")
+
+
+def examine_savepoint(folder: Storage) -> Examination:
+    """Read everything: the metadata, and every file of state with its checksums and its header.
+
+    Raises SavepointRefused, ObjectCorrupt when the metadata cannot be read, StorageError.
+    """
+    savepoint = read_savepoint(folder)
+    states = savepoint.checkpoint.states
+    problems, keys = _problems_of_metadata(savepoint), 0
+    for handle in states:
+        try:
+            entries = examine_state(folder, handle)
+            keys += entries if handle.kind is StateKind.OPERATOR else 0
+        except (ObjectCorrupt, ObjectMissing, StateUnreadable) as error:
+            problems.append(f"{handle.path}: {error.message}")
+    listed = {METADATA, *(handle.path for handle in states)}
+    extra = tuple(name for name in folder.list("") if name not in listed)
+    return Examination(savepoint, keys, tuple(problems), extra)
+
+
+def _problems_of_metadata(savepoint: Savepoint) -> list[str]:
+    """What a restore relies on besides the files."""
+    problems = []
+    identity, checkpoint = savepoint.identity, savepoint.checkpoint
+    known = identity.cluster_id or savepoint.from_rows  # rows may be of no cluster
+    if not (identity.pipeline and known and savepoint.token):
+        problems.append(f"{METADATA}: it does not say whose it is (pipeline, cluster and token of the journal)")
+    if checkpoint.committables:
+        problems.append(
+            f"{METADATA}: it lists {render_count(len(checkpoint.committables), 'transaction')}, a savepoint has none"
+        )
+    if len({handle.path for handle in checkpoint.states}) != len(checkpoint.states):
+        problems.append(f"{METADATA}: it lists a file twice")
+    try:
+        refuse_broken_chains(checkpoint.states)
+    except ObjectCorrupt as error:
+        problems.append(f"{METADATA}: {error.message}")
+    return problems
+
+
+def examine_state(folder: Storage, handle: StateHandle) -> int:
+    """Entries of a file of state. Raises ObjectCorrupt, ObjectMissing, StateUnreadable, StorageError."""
+    data = folder.get(handle.path)
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != handle.sha256:
+        raise ObjectCorrupt(
+            f"it has {len(data):,} bytes with sha256 {digest[:12]}, written were {handle.size_bytes:,} bytes with "
+            f"{handle.sha256[:12]}"
+        )
+    if hashlib.sha256(data[: handle.head_bytes]).hexdigest() != handle.head_sha256:
+        raise ObjectCorrupt(f"its first {handle.head_bytes:,} bytes are not those that the metadata has a checksum of")
+    body = unseal(handle.path, data)
+    if handle.in_flight:
+        return 0
+    header, start = read_header(body)
+    if header.operator != handle.operator or header.state != handle.state:
+        raise StateUnreadable(f"it is of {header.operator}.{header.state}, listed as {handle.operator}.{handle.state}")
+    end = max((part.offset + part.size_bytes for part in header.groups), default=0)
+    if start + end != len(body):
+        raise StateUnreadable(f"its header describes {end:,} bytes of entries, there are {len(body) - start:,}")
+    try:
+        cut_part(header, header.groups, body[start:])
+    except PartDamaged as damage:
+        raise StateUnreadable(str(damage)) from damage
+    return sum(part.entries for part in header.groups)
+
+
+def refuse_needed(savepoint: Savepoint, checkpoints: Storage, origin: str) -> None:
+    """Raises SavepointNeeded where the pipeline of a checkpoint directory is being, or was last, restored from it.
+
+    `origin` is that of the directory's journal. Raises StorageError.
+    """
+    if checkpoints.exists(mark_of(savepoint)):
+        raise SavepointNeeded(
+            f"a daemon is restoring it into {checkpoints.location}, or ended while it did so; wait until that pipeline "
+            "runs, or delete it with --force: the restore then ends without having changed anything"
+        )
+    if origin == f"savepoint {savepoint.token}":
+        raise SavepointNeeded(
+            f"the pipeline in {checkpoints.location} was restored from it, and a start with the same `--restore` reads "
+            "it again; start without that option from now on, then delete it with --force"
+        )
+
+
+def remove_savepoint(folder: Storage, *, unfinished: bool = False) -> int:
+    """Remove its objects, the metadata first: after a crash in between it is garbage, never a savepoint with holes.
+
+    With `unfinished` a folder is removed that has state, but no metadata. Answers how many objects it had.
+
+    Raises SavepointRefused for what is none, with nothing removed; StorageError.
+    """
+    if not (unfinished and _is_unfinished(folder)):
+        listed: Iterable[StateHandle] = read_savepoint(folder).checkpoint.states
+        names = [handle.path for handle in listed]
+        folder.delete(METADATA)
+        folder.delete_all(names)
+        return 1 + len(names)
+    names = folder.list(STATE_PREFIX)
+    folder.delete_all(names)
+    return len(names)
+
+
+def _is_unfinished(folder: Storage) -> bool:
+    own = folder.location.rstrip("/").rpartition("/")[2].startswith(FOLDER_PREFIX)
+    return own and not folder.exists(METADATA) and bool(folder.list(STATE_PREFIX))

@@ -1,0 +1,47 @@
+"""What the headers of a checkpoint's state files say, for the decision what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.coordinator.types import StateHandle
+from tidegate.coordinator.upgrade import Stored, StoredStates
+from tidegate.ids import OperatorName, StateName
+from tidegate.journal.state_files import read_head
+from tidegate.state.declaration import StateForm
+from tidegate.state.snapshot import read_header
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Storage
+
+
+def read_stored(storage: Storage, handles: Iterable[StateHandle], *, every: bool = False) -> StoredStates:
+    """What the headers of state files say, by operator and state; with `every` of all files, so that keys are
+    counted.
+
+    Else the smallest file of each state is enough: all have the shape of the definition that wrote them. Damage is
+    passed over: the recovery looks for it, and for a way around it. Raises StateUnreadable, StorageError.
+    """
+    own = [handle for handle in handles if not handle.in_flight]
+    sizes: dict[tuple[OperatorName, StateName], int] = {}
+    found: dict[tuple[OperatorName, StateName], Stored] = {}
+    for handle in own if every else _smallest(own):
+        try:
+            header, _ = read_header(read_head(storage, handle))
+        except (ObjectCorrupt, ObjectMissing):
+            continue
+        owner = (handle.operator, header.state)
+        sizes[owner] = sizes.get(owner, 0) + handle.size_bytes
+        keys = sum(group.entries for group in header.groups)
+        before = found[owner].keys or 0 if owner in found else 0
+        counted = every and header.shape.form is StateForm.KEYED
+        found[owner] = Stored(header.shape, before + keys if counted else None, sizes[owner])
+    return found
+
+
+def _smallest(handles: Iterable[StateHandle]) -> list[StateHandle]:
+    """A file of each state."""
+    smallest: dict[tuple[OperatorName, StateName], StateHandle] = {}
+    for handle in handles:
+        owner = (handle.operator, handle.state)
+        if owner not in smallest or handle.size_bytes < smallest[owner].size_bytes:
+            smallest[owner] = handle
+    return list(smallest.values())

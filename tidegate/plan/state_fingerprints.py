@@ -1,0 +1,123 @@
+"""What the state of each step means: digests of every expression between the sources and the state. Pure.
+
+The journal keeps them for each step with state and each source (or step with state) that feeds it; a start compares
+them. How they are made is in `operators/fingerprint.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from tidegate.ids import OperatorName, VertexId
+from tidegate.operators.fingerprint import EVENT_TIME, Branches, Meaning, combine_ports
+from tidegate.operators.spec import Operator
+from tidegate.plan.graph import Plan, Vertex, Way
+
+Ports = Mapping[int, Branches]
+"""What reaches an operator, by the port that it arrives on."""
+_COLUMN: Final = re.compile("(?:key )?`(.*)`", re.DOTALL)
+
+
+def derive_meanings(plan: Plan) -> dict[OperatorName, Meaning]:
+    """Of every step with state."""
+    found: dict[OperatorName, Meaning] = {}
+    arriving: defaultdict[VertexId, dict[int, Branches]] = defaultdict(dict)
+    for vertex in plan.vertices:  # topological, so that what an edge brings is known here
+        for way, branches in _outputs(vertex, arriving[vertex.id], found):
+            for edge in (plan.edges[index] for index in way.edges):
+                ports = arriving[edge.downstream]
+                ports[edge.port] = (*ports.get(edge.port, ()), *branches)
+    return found
+
+
+def derive_meaning(operator: Operator, ports: Ports) -> Meaning | None:
+    """Of the state of one operator, by what reaches each of its ports; None without state."""
+    found = {port: operator.means(branches, port) for port, branches in sorted(ports.items())}
+    return combine_ports({port: meaning for port, meaning in found.items() if meaning is not None})
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """How the meaning of a state has changed."""
+
+    other: tuple[str, ...] = ()
+    """What means something else now, for people."""
+    added: tuple[str, ...] = ()
+    """Aggregates that are new: they begin at the change."""
+    gone: tuple[str, ...] = ()
+    """Aggregates that the step has no more, and nobody has said so."""
+
+
+def compare_meanings(
+    old: Meaning, new: Meaning, columns: Mapping[str, str] = MappingProxyType({}), dropped: Collection[str] = ()
+) -> Changes:
+    """What has changed; a source that newly feeds a step, in whatever way, is not a change.
+
+    `columns` are those that were renamed (new name -> old name), `dropped` those that are given up on purpose.
+    """
+    other: dict[str, None] = {}
+    added: dict[str, None] = {}
+    gone: dict[str, None] = {}
+    names = {before: now for now, before in columns.items()}
+    for origin, parts in old.items():
+        if origin not in new:
+            other[f"it gets no records of {origin} any more"] = None
+            continue
+        now, taken = new[origin], set()
+        version = _versions(now.values())
+        for part, digest in parts.items():
+            column = _column_of(part)
+            current = part if column is None else part.replace(f"`{column}`", f"`{names.get(column, column)}`")
+            taken.add(current)
+            if column is not None and part == f"`{column}`" and current not in now:
+                if column not in dropped and _differ(digest, "", version):
+                    gone[column] = None
+            elif (current in now or part != EVENT_TIME) and _differ(digest, now.get(current, ""), version):
+                other[f"{current} of {origin}"] = None
+        if _versions(parts.values()) == version:  # another version has other parts, too
+            for part in [one for one in now if one not in taken]:
+                column = _column_of(part)
+                if column is not None and part == f"`{column}`":
+                    added[column] = None
+                elif part != EVENT_TIME:
+                    other[f"{part} of {origin}"] = None
+    return Changes(tuple(other), tuple(sorted(added)), tuple(gone))
+
+
+def columns_of(meaning: Meaning) -> set[str]:
+    """The columns that have a part of a meaning to themselves."""
+    return {column for parts in meaning.values() for part in parts if (column := _column_of(part)) is not None}
+
+
+def _column_of(part: str) -> str | None:
+    """The column that a part is of: an aggregate's is the column in backticks, a key's has a word before it."""
+    found = _COLUMN.fullmatch(part)
+    return None if found is None else found[1]
+
+
+def _differ(one: str, other: str, version: set[str]) -> bool:
+    return one != other and _versions((one, other)) == version
+
+
+def _versions(digests: Iterable[str]) -> set[str]:
+    return {digest.partition(":")[0] for digest in digests if digest}
+
+
+def _outputs(vertex: Vertex, arriving: Ports, found: dict[OperatorName, Meaning]) -> Iterator[tuple[Way, Branches]]:
+    """What leaves each node of a vertex; meanings of its steps with state are put into `found`."""
+    incoming: dict[int, Branches] = {0: tuple(chain.from_iterable(arriving.values()))}
+    for index, node in enumerate(vertex.nodes):  # children come after their parent
+        meaning = derive_meaning(node.operator, {0: incoming[index]} if index else arriving)
+        if meaning is not None:
+            found[node.operator.name] = meaning
+        ways = [(Way(node.children, node.edges), node.operator.passes(incoming[index]))]
+        ways += [(way, node.operator.passes_at(name, incoming[index])) for name, way in node.sides.items()]
+        for way, branches in ways:
+            incoming.update(dict.fromkeys(way.children, branches))
+        yield from ways

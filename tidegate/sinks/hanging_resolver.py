@@ -1,0 +1,134 @@
+"""Looks for hanging transactions in the outputs and writes the markers that are missing. Decided in `hanging_transactions.py`.
+
+The order of the questions makes the answer sure: first the coordinator, then the partition once more. What was complete
+at the first and is open at the second will be ended by nobody, unless one of those who answer is about to be replaced.
+So it is found by two looks some seconds apart, and no leader may have changed in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, Protocol
+
+from tidegate.clock import Clock
+from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, MarkerOvertaken
+from tidegate.kafka.facts import (
+    TRANSACTION_LOG,
+    Leader,
+    OpenTransaction,
+    TransactionDescription,
+    TransactionListing,
+)
+from tidegate.sinks.hanging_transactions import (
+    Hanging,
+    Left,
+    MendReport,
+    Verdict,
+    Watch,
+    decide_verdict,
+    derive_listed,
+    derive_watch,
+    find_suspects,
+)
+
+TIMEOUT_S: Final = 10.0
+NOT_TRIED: Final = "nothing was tried"
+UNRIPE: Final = "leaders or coordinators of the cluster keep changing"
+
+
+class Client(Protocol):
+    """What is used of TransactionClient."""
+
+    @property
+    def interruptions(self) -> int:
+        """Requests without a final answer so far."""
+
+    def leaders(self, topics: Iterable[str], timeout_s: float) -> dict[TopicPartition, Leader]:
+        """Who leads what, in the transaction log, too."""
+
+    def known_coordinator(self, transactional_id: TransactionalId) -> int | None:
+        """Who has described it."""
+
+    def open_transactions(self, partitions: Iterable[TopicPartition], timeout_s: float) -> list[OpenTransaction]:
+        """Ask the leaders."""
+
+    def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
+        """All ids with the prefix."""
+
+    def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
+        """Ask the coordinator."""
+
+    def write_marker(self, opened: OpenTransaction, epoch: int, commit: bool, timeout_s: float) -> None:
+        """End it in its partition."""
+
+
+class Mender:
+    """For one pipeline; remembers what earlier looks have found. Used by one thread at a time."""
+
+    def __init__(self, client: Client, pipeline: str, clock: Clock) -> None:
+        self._client = client
+        self._pipeline = pipeline
+        self._clock = clock
+        self._opened: frozenset[OpenTransaction] = frozenset()
+        self._watch: Watch | None = None
+
+    def mend(self, topics: Collection[str]) -> MendReport:
+        """Look at every partition of the topics. Raises BrokerUnavailable, KafkaRefused when that is not possible."""
+        leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
+        partitions = sorted(partition for partition in leaders if partition.topic != TRANSACTION_LOG)
+        opened = self._client.open_transactions(partitions, timeout_s=TIMEOUT_S)
+        found = self.judge(opened)
+        if found:  # after the last answer: whoever has given one has not been replaced by then
+            leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
+        now = self._clock.monotonic()
+        self._watch = derive_watch(self._watch, leaders, self._client.interruptions, found, now)
+        self._opened = frozenset(opened)
+        mended: list[Hanging] = []
+        left: list[Left] = []
+        waiting: list[Left] = []
+        for one in found:
+            if not self._watch.is_ripe(one, now):
+                waiting.append(Left(one, UNRIPE))
+            elif not one.decided:
+                left.append(Left(one, NOT_TRIED))
+            else:
+                try:
+                    self._write(one)
+                except MarkerOvertaken as overtaken:
+                    self._watch = self._watch.without(one)
+                    waiting.append(Left(one, overtaken.message))
+                except (KafkaRefused, BrokerUnavailable) as error:
+                    left.append(Left(one, error.message, forbidden=isinstance(error, KafkaRefused)))
+                else:
+                    mended.append(one)
+        return MendReport(self._opened, tuple(mended), tuple(left), tuple(waiting))
+
+    def judge(self, opened: Sequence[OpenTransaction]) -> Sequence[Hanging]:
+        """Those of the open ones that are not in order, by one look; nothing is written. Raises as `mend`."""
+        if not opened:
+            return []
+        listed = derive_listed(self._client.list_transactions("", timeout_s=TIMEOUT_S))
+        suspects = find_suspects(opened, listed, self._opened)
+        ids = {
+            one.producer.id: listed[one.producer.id].transactional_id for one in suspects if one.producer.id in listed
+        }
+        told = {producer_id: self._client.describe(known, timeout_s=TIMEOUT_S) for producer_id, known in ids.items()}
+        if not suspects:
+            return []
+        still = self._client.open_transactions(sorted({one.partition for one in suspects}), timeout_s=TIMEOUT_S)
+        found = []
+        for one in (each for each in still if each in suspects):
+            known, description = ids.get(one.producer.id), told.get(one.producer.id)
+            verdict = decide_verdict(one, known, description, self._pipeline)
+            if verdict is not Verdict.LIVE:
+                epoch = one.producer.epoch if description is None else description.producer.epoch
+                coordinator = None if known is None else self._client.known_coordinator(known)
+                found.append(Hanging(one, verdict, known, epoch, coordinator))
+        return found
+
+    def _write(self, one: Hanging) -> None:
+        """The marker, and a look whether it has helped."""
+        self._client.write_marker(one.opened, one.epoch, one.verdict is Verdict.COMMIT, timeout_s=TIMEOUT_S)
+        if one.opened in self._client.open_transactions([one.opened.partition], timeout_s=TIMEOUT_S):
+            raise BrokerUnavailable("the broker accepted the marker, but the transaction is still open")

@@ -1,0 +1,75 @@
+"""What has become of transactions that are not to be committed: looked at, and aborted. Read by going back only.
+
+The committer is never asked here: it would commit them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from tidegate.committable import Committable, WrittenRange
+from tidegate.coordinator.ledger import Key, key_of
+from tidegate.coordinator.restore_target import Fate
+from tidegate.ids import Producer, TransactionalId
+from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription
+
+TIMEOUT_S: Final = 30.0
+
+
+class Client(Protocol):
+    """What is used of TransactionClient."""
+
+    def end_transaction(self, committable: Committable, commit: bool, timeout_s: float) -> EndAnswer:
+        """Commit or abort one."""
+
+    def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float) -> Marker:
+        """Read the marker; `timeout_s` is for each piece of the log."""
+
+    def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
+        """Ask the coordinator."""
+
+
+def find_fates(client: Client, committables: Sequence[Committable]) -> dict[Key, Fate]:
+    """What the broker says; changes nothing. Raises BrokerUnavailable."""
+    return {key_of(one): _find_fate(client, one) for one in committables}
+
+
+def abort_all(client: Client, committables: Sequence[Committable]) -> None:
+    """Ask for their abort. One that was committed before stays so, and one without an answer may stay open:
+    `find_fates` shows it afterwards.
+    """
+    for one in committables:
+        client.end_transaction(one, commit=False, timeout_s=TIMEOUT_S)
+
+
+def decide_fate(
+    committable: Committable, told: TransactionDescription | None, markers: Sequence[Marker]
+) -> Fate | None:
+    """From the coordinator's view if it is about exactly this transaction, else from the markers. Pure.
+
+    None: it has to be decided from markers, and none were given. One commit marker is enough; aborted is only what
+    every partition says.
+    """
+    if told is not None and told.producer == committable.producer:
+        match told.state:
+            case CoordinatorState.ONGOING:
+                return Fate.OPEN
+            case CoordinatorState.PREPARE_COMMIT | CoordinatorState.COMPLETE_COMMIT:
+                return Fate.COMMITTED
+            case CoordinatorState.PREPARE_ABORT | CoordinatorState.COMPLETE_ABORT:
+                return Fate.ABORTED
+    if not markers:
+        return None
+    if Marker.COMMIT in markers:
+        return Fate.COMMITTED
+    return Fate.ABORTED if set(markers) == {Marker.ABORT} else Fate.UNKNOWN
+
+
+def _find_fate(client: Client, one: Committable) -> Fate:
+    told = client.describe(one.transactional_id, timeout_s=TIMEOUT_S)
+    fate = decide_fate(one, told, ())
+    if fate is None:
+        markers = [client.outcome(part, one.producer, timeout_s=TIMEOUT_S) for part in one.written]
+        fate = decide_fate(one, told, markers)
+    return fate or Fate.UNKNOWN
