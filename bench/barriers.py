@@ -26,7 +26,7 @@ import polars as pl
 from tests.operators.driven import Collected
 from tests.operators.window.feeding import make_window
 from tidegate.datatypes import BIGINT, STRING
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.operators.kinds.aggregate import AggregateOperator
@@ -48,7 +48,7 @@ COLUMNS = (("k", STRING), ("x", BIGINT))
 NAME = OperatorName("w")
 FAIL = BadRecordPolicy.FAIL
 
-X = Column("x", BIGINT)
+X = ColumnReference("x", BIGINT)
 TOTALS = (("n", AggregateCall("count", None, BIGINT)), ("total", AggregateCall("sum", X, BIGINT)))
 STEPS: dict[str, Callable[[], Any]] = {
     "tumbling": lambda: make_window(Windowing(SIZE_MS, SIZE_MS)),

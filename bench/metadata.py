@@ -25,7 +25,7 @@ from pathlib import Path
 import confluent_kafka as ck
 import msgspec
 
-from tidegate.coordinator.start_offsets import Unplaced
+from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.datatypes import BIGINT, DOUBLE, STRING
 from tidegate.dev.broker.server import DevelopmentBroker, create_topics
 from tidegate.formats.contract import WaitingForSchema
@@ -122,7 +122,9 @@ def read_all(operator: SourceOperator, made: type[KafkaSource]) -> float:
     partitions = [TopicPartition(operator.topics[0], number) for number in range(PARTITIONS)]
     client = TransactionClient(operator.kafka)
     try:
-        begin = read_beginning(client, operator, Unplaced(operator.name, tuple(partitions)), dt.datetime.now(dt.UTC))
+        begin = read_beginning(
+            client, operator, UnassignedSource(operator.name, tuple(partitions)), dt.datetime.now(dt.UTC)
+        )
     finally:
         client.close()
     woken = threading.Event()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import Attempt, CheckpointId, OperatorName, ProducerId, SlotIndex, TopicPartition, TransactionalId
 
 
 class WrittenRange(msgspec.Struct, frozen=True):
@@ -36,9 +36,9 @@ class Committable(msgspec.Struct, frozen=True):
     timeout_ms: int
 
     @property
-    def producer(self) -> Producer:
+    def producer(self) -> ProducerId:
         """Whose transaction it is: nobody else's, and this one only."""
-        return Producer(self.producer_id, self.producer_epoch)
+        return ProducerId(self.producer_id, self.producer_epoch)
 
     @property
     def records(self) -> int:

@@ -54,7 +54,7 @@ class SubtaskId(msgspec.Struct, frozen=True, order=True):
         return f"{self.vertex}[{self.index}]"
 
 
-class Producer(msgspec.Struct, frozen=True, order=True):
+class ProducerId(msgspec.Struct, frozen=True, order=True):
     """A producer as brokers know it. One (id, epoch) is one transaction: each has a producer of its own."""
 
     id: int
@@ -64,7 +64,7 @@ class Producer(msgspec.Struct, frozen=True, order=True):
         return f"producer {self.id} epoch {self.epoch}"
 
 
-NO_PRODUCER = Producer(-1, -1)
+NO_PRODUCER = ProducerId(-1, -1)
 """Who writes without a transactional id, or has not been initialised."""
 
 

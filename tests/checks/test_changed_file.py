@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.checks.shop import SPARK, Document, Shop, set_in
-from tidegate.coordinator.upgrade import Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.daemon.restore_point import StartOptions
 from tidegate.ids import OperatorName
 
@@ -32,7 +32,7 @@ def remove_step(document: Document) -> None:
     document["sinks"]["out"]["from"] = "orders"
 
 
-Word = Callable[[Document], None] | Spoken | None
+Word = Callable[[Document], None] | CommandLineDirectives | None
 CHANGES: dict[str, tuple[Callable[[Document], None], str, Word]] = {
     "max_parallelism": (set_in("max_parallelism", value=64), "max_parallelism was 128 and is now 64", None),
     "name": (set_in("name", value="another"), "belongs to pipeline", None),
@@ -49,7 +49,7 @@ CHANGES: dict[str, tuple[Callable[[Document], None], str, Word]] = {
     "a step removed": (
         remove_step,
         "state of step 'totals', which the pipeline no longer has",
-        Spoken(drop=(OperatorName("totals"),)),
+        CommandLineDirectives(drop=(OperatorName("totals"),)),
     ),
     "another key": (
         set_in("steps", 0, "key", value="id"),
@@ -64,7 +64,7 @@ CHANGES: dict[str, tuple[Callable[[Document], None], str, Word]] = {
     "another type": (
         set_in("sources", "orders", "schema", "n", value="string"),
         "state of step 'totals' cannot be read as what it is now",
-        Spoken(reset={OperatorName("totals"): "texts now"}),
+        CommandLineDirectives(reset={OperatorName("totals"): "texts now"}),
     ),
 }
 
@@ -84,8 +84,8 @@ def test_X17_a_change_that_no_checkpoint_fits_is_refused_alike_before_spark(
     assert any(place in problem for place in places), "its place in the file"
     assert shop.run() == 4
     assert words in capsys.readouterr().err
-    if isinstance(word, Spoken):
-        assert shop.run(StartOptions(spoken=word)) == SPARK
+    if isinstance(word, CommandLineDirectives):
+        assert shop.run(StartOptions(command_line=word)) == SPARK
         assert "keys (at most) of its state totals, " in capsys.readouterr().err
     elif word is not None:
         word(shop.document)
@@ -105,4 +105,4 @@ def test_a_number_that_becomes_wider_fits_the_checkpoint_and_one_that_becomes_na
     code, (problem,) = shop.validate()
     assert code == 4
     assert "least.min was bigint and is int" in problem
-    assert shop.run(StartOptions(spoken=Spoken(reset={OperatorName("totals"): ""}))) == SPARK
+    assert shop.run(StartOptions(command_line=CommandLineDirectives(reset={OperatorName("totals"): ""}))) == SPARK

@@ -11,12 +11,12 @@ from tidegate.checks.facts import Need, OtherWriter, Wait
 from tidegate.checks.findings import CHECKS, Finding, Severity
 from tidegate.checks.judge_cluster import Commands, judge_rights
 from tidegate.checks.uses import PRINCIPAL, derive_needs, derive_unattended_ms
-from tidegate.ids import Attempt, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
-from tidegate.kafka.facts import CoordinatorState, OpenTransaction, TransactionListing
+from tidegate.ids import Attempt, OperatorName, ProducerId, SlotIndex, TopicPartition, TransactionalId
+from tidegate.kafka.facts import CoordinatorState, OpenBrokerTransaction, TransactionListing
 from tidegate.kafka.inspection import ClockReading, derive_clock
 from tidegate.kafka.versions import BrokerVersion
 from tidegate.plan.build import build_plan
-from tidegate.sinks.hanging_transactions import Hanging, Verdict
+from tidegate.sinks.hanging_transactions import HangingTransaction, HangingVerdict
 from tidegate.sinks.naming import TransactionalName
 
 UNKNOWN, WARNING, PROBLEM = Severity.UNKNOWN, Severity.WARNING, Severity.PROBLEM
@@ -33,9 +33,9 @@ def own(journal: str) -> str:
     return TransactionalName("check", OperatorName("out"), SlotIndex(0), Attempt(1), journal, 0).transactional_id
 
 
-def hanging(verdict: Verdict, owner: str | None = "other") -> Hanging:
+def hanging(verdict: HangingVerdict, owner: str | None = "other") -> HangingTransaction:
     known = None if owner is None else TransactionalId(owner)
-    return Hanging(OpenTransaction(PART, Producer(7, 0), 42, 0), verdict, known, 0)
+    return HangingTransaction(OpenBrokerTransaction(PART, ProducerId(7, 0), 42, 0), verdict, known, 0)
 
 
 def test_a_sound_cluster_is_ok_in_every_check() -> None:
@@ -168,15 +168,15 @@ def test_other_writers_are_named_once_for_each_topic() -> None:
 @pytest.mark.parametrize(
     ("verdict", "owner", "level", "command"),
     [
-        (Verdict.COMMIT, own("j"), WARNING, False),
-        (Verdict.ABORT, own("j"), WARNING, False),
-        (Verdict.UNSURE, own("j"), PROBLEM, True),
-        (Verdict.FOREIGN, "other", PROBLEM, True),
-        (Verdict.UNSEEN, None, WARNING, True),
+        (HangingVerdict.COMMIT, own("j"), WARNING, False),
+        (HangingVerdict.ABORT, own("j"), WARNING, False),
+        (HangingVerdict.UNSURE, own("j"), PROBLEM, True),
+        (HangingVerdict.FOREIGN, "other", PROBLEM, True),
+        (HangingVerdict.UNSEEN, None, WARNING, True),
     ],
 )
 def test_a_hanging_transaction_is_a_problem_unless_a_start_ends_it(
-    verdict: Verdict, owner: str | None, level: Severity, command: bool
+    verdict: HangingVerdict, owner: str | None, level: Severity, command: bool
 ) -> None:
     one = only(of_cluster(hanging=(hanging(verdict, owner),)))
     assert (one.check, one.severity, one.subject) == ("open-transactions", level, "out[3]")

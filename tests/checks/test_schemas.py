@@ -21,14 +21,14 @@ from tidegate.checks.registry import open_registry
 from tidegate.checks.schemas import Ask, resolve_schemas
 from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import LoadedPipeline, parse_pipeline
-from tidegate.daemon.schema_service import SchemaDesk
+from tidegate.daemon.schema_service import SchemaService
 from tidegate.formats.schemas import FormatOptions, SchemaText
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.registry import transport
-from tidegate.registry.errors import RegistryAway
+from tidegate.registry.errors import RegistryUnavailable
 
 ORDER = json.dumps({"type": "record", "name": "shop.Order", "fields": [{"name": "id", "type": "long"}]})
 AWAY = answer_with(503, "")
@@ -88,7 +88,7 @@ def register(loaded: LoadedPipeline) -> int:
     plan, registry = build_plan(loaded), open_registry(loaded.settings.registry)
 
     async def start() -> int:
-        desk = SchemaDesk(registry)
+        desk = SchemaService(registry)
         async with registry:
             desk.write_with(await register_schemas(registry, plan))
         (sink,) = desk.complete(plan).operators(SinkOperator)
@@ -184,9 +184,9 @@ def test_a_subject_is_asked_for_at_a_start_and_looked_up_in_its_copy_otherwise(f
     assert len(fake.asked) == asked
     fake.trouble = AWAY
     assert options_of(load(Ask.EITHER, **named)).schema == at_start
-    with pytest.raises(RegistryAway):
+    with pytest.raises(RegistryUnavailable):
         load(Ask.REGISTRY, **named)
-    with pytest.raises(RegistryAway):
+    with pytest.raises(RegistryUnavailable):
         load(Ask.EITHER, schema={"registry": "another"})
 
 
@@ -272,7 +272,7 @@ def test_without_the_registry_a_start_needs_what_it_has_given_before(fake: FakeR
     fake.trouble = AWAY
     (said,) = refusals(loaded)
     assert said.startswith("1 registry.url: registry http://127.0.0.1:")
-    with pytest.raises(RegistryAway):
+    with pytest.raises(RegistryUnavailable):
         register(loaded)
     fake.trouble = None
     assert register(loaded) == 1
@@ -365,7 +365,7 @@ def test_keys_have_schemas_and_subjects_of_their_own(fake: FakeRegistry, load: L
     registry = open_registry(loaded.settings.registry)
 
     async def start() -> SinkOperator:
-        desk = SchemaDesk(registry)
+        desk = SchemaService(registry)
         async with registry:
             desk.write_with(await register_schemas(registry, plan))
         (found,) = desk.complete(plan).operators(SinkOperator)

@@ -26,7 +26,7 @@ from tidegate.journal.state_files import derive_head
 from tidegate.operators.calls.spec import IN_FLIGHT
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.state.errors import StateUnreadable
 from tidegate.state.snapshot import encode_snapshot
 from tidegate.storage.base import Storage
@@ -72,7 +72,7 @@ def text_of(*changes: tuple[str, str]) -> str:
 
 
 def identity_of(plan: Plan) -> Identity:
-    return Identity("shop", "c", {}, plan.parallelism, plan.max_parallelism, meanings=derive_meanings(plan))
+    return Identity("shop", "c", {}, plan.parallelism, plan.max_parallelism, fingerprints=derive_fingerprints(plan))
 
 
 def written(storage: Storage, **more: object) -> CompletedCheckpoint:

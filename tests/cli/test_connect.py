@@ -11,7 +11,7 @@ from tests.testing.changed_pipeline import HEAD
 from tests.testing.test_changed_pipelines import TOTALS
 from tidegate.cli.main import run_command
 from tidegate.coordinator.journal_state import EntryMissing
-from tidegate.coordinator.upgrade import Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.daemon.restore_point import RestoreOption, StartOptions
 from tidegate.daemon.start_target import StoredTarget
 from tidegate.ids import JournalSequence, OperatorName
@@ -27,7 +27,10 @@ from tidegate.storage.names import journal_name
         (["--begin-anew"], StartOptions(begin_anew=True)),
         (
             ["--restore=/saved", "--repeat-output", "--reset=sums"],
-            StartOptions(RestoreOption("/saved", repeat_output=True), spoken=Spoken(reset={OperatorName("sums"): ""})),
+            StartOptions(
+                RestoreOption("/saved", repeat_output=True),
+                command_line=CommandLineDirectives(reset={OperatorName("sums"): ""}),
+            ),
         ),
     ],
     ids=["nothing", "begin", "restore"],

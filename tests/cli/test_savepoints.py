@@ -17,7 +17,7 @@ from tests.storage.forbidden import forbid
 from tidegate.cli.main import run_command
 from tidegate.cli.streams import open_streams
 from tidegate.coordinator.recovery import decide_restore
-from tidegate.coordinator.restore_target import Wish, derive_chosen
+from tidegate.coordinator.restore_target import RestoreTarget, derive_chosen
 from tidegate.journal.journal import Journal
 from tidegate.journal.savepoint import METADATA, encode_metadata, mark_of, read_savepoint
 from tidegate.storage.local import LocalStorage
@@ -54,8 +54,8 @@ class Shop:
         """The pipeline continues from the savepoint."""
         found = read_savepoint(LocalStorage(str(self.path), create=False))
         plan = decide_restore(self.journal.state, FACTS)
-        wish = Wish("savepoint", f"savepoint {found.token}", found.checkpoint, IDENTITY, retained=False)
-        self.journal.append_restored(plan, derive_chosen(wish, IDENTITY), 2)
+        target = RestoreTarget("savepoint", f"savepoint {found.token}", found.checkpoint, IDENTITY, retained=False)
+        self.journal.append_restored(plan, derive_chosen(target, IDENTITY), 2)
 
 
 @pytest.fixture

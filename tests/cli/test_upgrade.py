@@ -16,7 +16,7 @@ from tidegate.checks.upgrade_check import check_upgrade, find_target
 from tidegate.cli.main import run_command
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.entries import Identity
-from tidegate.coordinator.upgrade import Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName
 from tidegate.journal.journal import Journal
 from tidegate.journal.savepoint import write_savepoint
@@ -198,12 +198,12 @@ def test_a_checkpoint_that_a_running_daemon_removes_meanwhile_is_not_damaged(dir
     target, storage = find_target(str(loaded.settings.checkpoints.directory), derive_opener(loaded.settings), None)
     for state in directory.checkpoint.states:
         (directory.path / "checkpoints" / state.path).unlink()
-    assert not check_upgrade(plan, target, storage, Spoken()).fits
+    assert not check_upgrade(plan, target, storage, CommandLineDirectives()).fits
     journal = Journal(directory.storage, ME, retained=1, id_reserve=5)
     journal.take_over(directory.identity, 2)
     later = {"id": CheckpointId(2), "attempt": journal.state.attempt, "states": ()}
     journal.append_checkpoint(msgspec.structs.replace(directory.checkpoint, **later))
-    assert check_upgrade(plan, target, storage, Spoken()).fits
+    assert check_upgrade(plan, target, storage, CommandLineDirectives()).fits
 
 
 def test_a_checkpoint_is_looked_at_by_its_number_though_entries_before_it_are_missing(

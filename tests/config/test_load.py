@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from tidegate.config.document import MappingNode, Mark, derive_tree
+from tidegate.config.document import MappingNode, YamlPosition, derive_tree
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
-from tidegate.config.fields.types import GiveUp
+from tidegate.config.fields.types import GiveUpLimit
 from tidegate.config.json_schema import derive_json_schema
 from tidegate.config.load import LoadedPipeline, parse_pipeline, read_pipeline
 from tidegate.config.reference import render_reference
@@ -64,7 +64,7 @@ def test_defaults() -> None:
     settings = load(SAMPLE).settings
     assert settings.http.port == 9095
     assert settings.checkpoints.transaction_timeout_ms == 15 * 60_000
-    assert settings.restart.give_up_after == GiveUp(20, 30 * 60_000)
+    assert settings.restart.give_up_after == GiveUpLimit(20, 30 * 60_000)
     assert settings.dead_letters is not None
     assert settings.dead_letters.per_minute_max == 1000
 
@@ -161,7 +161,7 @@ def test_a_file_of_the_largest_size_is_read_in_seconds() -> None:
     assert problems == []
     below = tree.entries[0][1]
     assert isinstance(below, MappingNode)
-    assert below.entries[-1][0].mark == Mark(12_001, 3, text.rindex("k11999"))
+    assert below.entries[-1][0].mark == YamlPosition(12_001, 3, text.rindex("k11999"))
 
 
 def test_a_file_that_is_not_utf_8_is_refused_at_the_first_wrong_byte(tmp_path: Path) -> None:

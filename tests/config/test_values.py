@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from tidegate.config.document import DocumentBroken, MappingNode, derive_tree
 from tidegate.config.interpolate import InterpolationFailed, derive_interpolated
-from tidegate.config.values import Reader, Value, derive_place_inside, derive_scalar
+from tidegate.config.values import Value, ValueReader, derive_place_inside, derive_scalar
 
 
 def no_file(path: str) -> str:
@@ -21,7 +21,7 @@ def no_file(path: str) -> str:
 def values_of(text: str, **environ: str) -> dict[str, Value]:
     tree, _ = derive_tree(text)
     assert isinstance(tree, MappingNode)
-    reader = Reader(environ, no_file)
+    reader = ValueReader(environ, no_file)
     result = reader.read_mapping(tree)
     assert not reader.problems
     return result
@@ -92,7 +92,7 @@ def test_an_alias_bomb_is_refused() -> None:
     tree, _ = derive_tree(bomb)
     assert isinstance(tree, MappingNode)
     with pytest.raises(DocumentBroken, match="values"):
-        Reader({}, no_file).read_mapping(tree)
+        ValueReader({}, no_file).read_mapping(tree)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_a_file_is_a_secret_without_its_last_line_end(tmp_path: Path) -> None:
 def test_a_secret_does_not_show_in_a_value() -> None:
     tree, _ = derive_tree("a: ${file:/x}")
     assert isinstance(tree, MappingNode)
-    value = Reader({}, lambda _: "hunter2").read_mapping(tree)["a"]
+    value = ValueReader({}, lambda _: "hunter2").read_mapping(tree)["a"]
     assert isinstance(value, SecretStr)
     assert "hunter2" not in f"{value!r} {value}"
 
@@ -234,7 +234,7 @@ def test_a_place_inside_a_scalar_is_the_place_of_that_character_in_the_file(text
     source = written(text, style)
     tree, _ = derive_tree(source)
     assert isinstance(tree, MappingNode)
-    reader = Reader({}, no_file)
+    reader = ValueReader({}, no_file)
     values = reader.read_mapping(tree)
     inner = values["a"]
     assert isinstance(inner, dict)

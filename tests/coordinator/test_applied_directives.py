@@ -6,26 +6,26 @@ from collections.abc import Mapping
 
 import pytest
 
-from tidegate.coordinator.applied_directives import DROPPED_MAX, WORDS_MAX, say, show_word, spend
-from tidegate.coordinator.upgrade import Definition, Spoken
+from tidegate.coordinator.applied_directives import DROPPED_MAX, WORDS_MAX, render_directive, say, spend
+from tidegate.coordinator.upgrade import CommandLineDirectives, Definition
 from tidegate.ids import OperatorName
-from tidegate.plan.graph import StepWords
+from tidegate.plan.graph import UpgradeDirective
 
 A, B, S = OperatorName("a"), OperatorName("b"), OperatorName("s")
 MANY = tuple(f"keep: {number}" for number in range(WORDS_MAX + 3))
 
 
-def definition(words: Mapping[OperatorName, StepWords] | None = None, *drop: OperatorName) -> Definition:
+def definition(words: Mapping[OperatorName, UpgradeDirective] | None = None, *drop: OperatorName) -> Definition:
     """A source `s` and a step `a`."""
-    return Definition({}, {S: {"t": 1}}, {A: ()}, frozenset(), words or {}, Spoken(drop=drop))
+    return Definition({}, {S: {"t": 1}}, {A: ()}, frozenset(), words or {}, CommandLineDirectives(drop=drop))
 
 
 def test_what_was_given_up_gives_way_to_newer_ones_and_what_is_there_stays() -> None:
     before = {S: ("was",), A: ("keep",)} | {OperatorName(f"gone{n}"): ("--drop",) for n in range(DROPPED_MAX)}
-    spent = spend(before, definition(None, B), {})
-    assert (spent[S], spent[A], spent[B]) == (("was",), ("keep",), ("--drop",))
-    assert "gone0" not in spent
-    assert len(spent) == DROPPED_MAX + 2
+    applied = spend(before, definition(None, B), {})
+    assert (applied[S], applied[A], applied[B]) == (("was",), ("keep",), ("--drop",))
+    assert "gone0" not in applied
+    assert len(applied) == DROPPED_MAX + 2
 
 
 def test_of_a_step_without_words_nothing_is_remembered() -> None:
@@ -38,7 +38,7 @@ def test_words_of_a_step_are_bounded_when_it_says_none_now(count: int) -> None:
 
 
 def test_a_word_follows_the_name_of_its_step() -> None:
-    word = {A: StepWords(verb="reset", note="again")}
+    word = {A: UpgradeDirective(verb="reset", note="again")}
     assert spend({B: ("keep", "reset: again")}, definition(word), {B: A}) == {A: ("keep", "reset: again")}
 
 
@@ -52,7 +52,7 @@ def test_a_word_follows_the_name_of_its_step() -> None:
     ],
 )
 def test_a_word_is_shown_as_a_user_writes_it(text: str, shown: str) -> None:
-    assert show_word(text) == shown
+    assert render_directive(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,5 @@ def test_a_word_is_shown_as_a_user_writes_it(text: str, shown: str) -> None:
         ),
     ],
 )
-def test_how_a_word_is_said(words: str, spent: str, said: str) -> None:
-    assert say(A, words, spent) == said
+def test_how_a_word_is_said(words: str, applied: str, said: str) -> None:
+    assert say(A, words, applied) == said

@@ -16,7 +16,7 @@ from tidegate.coordinator.entries import AnyEntry, CheckpointEntry, encode_entry
 from tidegate.coordinator.events import DiscardStates
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import Key, TransactionLedger, key_of
-from tidegate.coordinator.restore_target import Fallback, Fate
+from tidegate.coordinator.restore_target import Fallback, TransactionStatus
 from tidegate.coordinator.types import StateHandle
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence, TransactionalId
@@ -147,10 +147,15 @@ def go_back_although_the_damaged_one_was_committed(patch: pytest.MonkeyPatch) ->
     real = choice.decide_fallback
 
     def decide(
-        state: JournalState, entry: CheckpointEntry, fates: Mapping[Key, Fate], damage: Sequence[str]
+        state: JournalState, entry: CheckpointEntry, statuses: Mapping[Key, TransactionStatus], damage: Sequence[str]
     ) -> Fallback:
         own = {key_of(one) for one in entry.checkpoint.committables}
-        return real(state, entry, {key: Fate.COMMITTED if key in own else Fate.OPEN for key in fates}, damage)
+        return real(
+            state,
+            entry,
+            {key: TransactionStatus.COMMITTED if key in own else TransactionStatus.OPEN for key in statuses},
+            damage,
+        )
 
     patch.setattr("tests.coordinator.world.decide_fallback", decide)
 
@@ -159,10 +164,10 @@ def go_back_to_what_was_aborted_itself(patch: pytest.MonkeyPatch) -> None:
     real = choice.decide_fallback
 
     def decide(
-        state: JournalState, entry: CheckpointEntry, fates: Mapping[Key, Fate], damage: Sequence[str]
+        state: JournalState, entry: CheckpointEntry, statuses: Mapping[Key, TransactionStatus], damage: Sequence[str]
     ) -> Fallback:
-        own = {key_of(one): Fate.COMMITTED for one in entry.checkpoint.committables}
-        return real(state, entry, {**fates, **own}, damage)
+        own = {key_of(one): TransactionStatus.COMMITTED for one in entry.checkpoint.committables}
+        return real(state, entry, {**statuses, **own}, damage)
 
     patch.setattr("tests.coordinator.world.decide_fallback", decide)
 

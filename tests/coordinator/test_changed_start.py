@@ -14,13 +14,13 @@ from tidegate.coordinator.lost_input import derive_skipped
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused, decide_restore
 from tidegate.coordinator.start_offsets import derive_begun, derive_unplaced
 from tidegate.coordinator.types import LostRange, SourcePositions, StateKind
-from tidegate.coordinator.upgrade import Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.journal.journal import Journal
 from tidegate.plan.build import build_plan
 from tidegate.plan.names import derive_edge_names
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 
 OLD = """\
 version: 1
@@ -53,12 +53,12 @@ ORDERS, PURCHASES, RETURNS = OperatorName("orders"), OperatorName("purchases"), 
 PART, OTHER_PART = TopicPartition("orders", 0), TopicPartition("returns", 0)
 
 
-def facts(text: str, spoken: Spoken | None = None) -> RestoreFacts:
+def facts(text: str, command_line: CommandLineDirectives | None = None) -> RestoreFacts:
     plan = build_plan(parse_pipeline(text, "shop.yaml", {}))
-    identity = msgspec.structs.replace(IDENTITY, meanings=derive_meanings(plan))
+    identity = msgspec.structs.replace(IDENTITY, fingerprints=derive_fingerprints(plan))
     topics = {OperatorName(name): {str(source.topic): 1} for name, source in sources_of(text).items()}
     stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(128))
-    return RestoreFacts(identity, topics, stateful, frozenset(), plan, spoken or Spoken())
+    return RestoreFacts(identity, topics, stateful, frozenset(), plan, command_line or CommandLineDirectives())
 
 
 def sources_of(text: str) -> dict[str, SourceSettings]:
@@ -93,13 +93,13 @@ def test_what_is_fixed_before_the_first_checkpoint_keeps_the_names_and_meanings_
     )
     begun = journal.state.retained[-1]
     assert {one.source for one in begun.checkpoint.positions} == {ORDERS, RETURNS}
-    assert (begun.identity.meanings, begun.identity.words) == (old.meanings, {})
+    assert (begun.identity.fingerprints, begun.identity.words) == (old.fingerprints, {})
     again = decide_restore(journal.state, now)
     assert again.upgrade.renamed == restore.upgrade.renamed == {PURCHASES: ORDERS, "sums": "totals"}
     assert derive_unplaced(again, ()) == ()
     with pytest.raises(RestoreRefused, match=r"positions of source 'returns'.*--drop returns"):
         decide_restore(journal.state, facts(OLD))
-    back = decide_restore(journal.state, facts(OLD, Spoken(drop=(RETURNS,))))
+    back = decide_restore(journal.state, facts(OLD, CommandLineDirectives(drop=(RETURNS,))))
     assert [dict(one.next_offsets) for slot in back.slots for one in slot.positions if one.next_offsets] == [{PART: 10}]
 
 

@@ -12,22 +12,22 @@ from tests.coordinator.values import IDENTITY, completed, handle, positions
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.types import StateKind
 from tidegate.coordinator.upgrade import (
+    CommandLineDirectives,
     Definition,
-    Outcome,
-    Refusal,
-    Spoken,
     StateChange,
     StepChange,
-    Stored,
     StoredStates,
     Upgrade,
+    UpgradeOutcome,
+    UpgradeRefusal,
+    WrittenState,
 )
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.datatypes import BIGINT, STRING, DataType
 from tidegate.ids import OperatorName, StateName
 from tidegate.operators.calls.spec import IN_FLIGHT
-from tidegate.operators.fingerprint import Meaning
-from tidegate.plan.graph import StepWords
+from tidegate.operators.fingerprint import StateFingerprint
+from tidegate.plan.graph import UpgradeDirective
 from tidegate.state.declaration import Evolution, StateDeclaration, StateField, StateShape
 
 A, B, C, S = (OperatorName(name) for name in ("a", "b", "c", "s"))
@@ -50,21 +50,21 @@ def declared(*columns: str, key: str = "k", name: StateName = TOTALS, kind: Data
 
 def stored(declaration: StateDeclaration, operator: OperatorName = A) -> StoredStates:
     """Beside states of other steps, whose names sort before and after it."""
-    other = Stored(declared("other").shape, 1, 1)
+    other = WrittenState(declared("other").shape, 1, 1)
     found = {(OperatorName("0"), declaration.name): other, (OperatorName("z"), declaration.name): other}
-    return {**found, (operator, declaration.name): Stored(declaration.shape, 3, 40)}
+    return {**found, (operator, declaration.name): WrittenState(declaration.shape, 3, 40)}
 
 
-def means(origin: str = "s", **columns: str) -> Meaning:
+def means(origin: str = "s", **columns: str) -> StateFingerprint:
     return {origin: {f"`{name}`": f"2:{digest}" for name, digest in columns.items()}}
 
 
 def identity(words: Mapping[OperatorName, tuple[str, ...]] | None = None, **columns: str) -> Identity:
-    return msgspec.structs.replace(IDENTITY, meanings={A: means(**columns)}, words=words or {})
+    return msgspec.structs.replace(IDENTITY, fingerprints={A: means(**columns)}, words=words or {})
 
 
 def one_step(
-    *states: StateDeclaration, name: OperatorName = A, words: StepWords | None = None, **columns: str
+    *states: StateDeclaration, name: OperatorName = A, words: UpgradeDirective | None = None, **columns: str
 ) -> Definition:
     said = {} if words is None else {name: words}
     return Definition({name: means(**columns)}, {}, {name: states}, frozenset(), said)
@@ -78,22 +78,22 @@ def step_of(upgrade: Upgrade) -> StepChange:
 
 def test_a_step_that_begins_empty_lists_its_own_states_and_what_is_to_be_known_before() -> None:
     now = msgspec.structs.replace(declared("x"), reset_remark="calls are repeated")
-    new = one_step(now, name=B, words=StepWords(was=A, verb="reset"), x="9")
+    new = one_step(now, name=B, words=UpgradeDirective(was=A, verb="reset"), x="9")
     states = (StateChange(TOTALS, "begins empty", "", 3, 40),)
-    expected = StepChange(B, Outcome.RESET, was=A, remarks=("calls are repeated",), states=states)
+    expected = StepChange(B, UpgradeOutcome.RESET, was=A, remarks=("calls are repeated",), states=states)
     assert step_of(decide_upgrade(HELD, identity(x="1"), new, stored(declared("x")))) == expected
 
 
 def test_a_step_that_continues_lists_its_own_states_with_their_verdicts() -> None:
-    new = one_step(declared("x", "y"), name=B, words=StepWords(was=A), x="1", y="1")
+    new = one_step(declared("x", "y"), name=B, words=UpgradeDirective(was=A), x="1", y="1")
     states = (StateChange(TOTALS, "after migration", "y is new, NULL where there are entries already", 3, 40),)
     found = step_of(decide_upgrade(HELD, identity(x="1"), new, stored(declared("x"))))
     remarks = ("y begins at checkpoint 7",)
-    assert found == StepChange(B, Outcome.RENAMED, was=A, remarks=remarks, states=states)
+    assert found == StepChange(B, UpgradeOutcome.RENAMED, was=A, remarks=remarks, states=states)
 
 
 def test_a_column_that_is_given_up_and_not_there_is_told_beside_what_begins() -> None:
-    words = StepWords(drop=("x", "lost", "gone", "own"))
+    words = UpgradeDirective(drop=("x", "lost", "gone", "own"))
     states = stored(declared("y", key="own"))
     new = one_step(declared("y", key="own"), words=words, y="1")
     found = step_of(decide_upgrade(HELD, identity(x="1", gone="1"), new, states))
@@ -112,26 +112,26 @@ def test_a_column_that_is_given_up_and_not_there_is_told_beside_what_begins() ->
         (("keep",), "1", ("`state: keep` counted at an earlier change, and does nothing now",)),
     ],
 )
-def test_what_a_word_does_is_told(spent: tuple[str, ...], before: str, remarks: tuple[str, ...]) -> None:
-    new = one_step(words=StepWords(verb="keep"), x="1")
-    assert step_of(decide_upgrade(HELD, identity({A: spent}, x=before), new)).remarks == remarks
+def test_what_a_word_does_is_told(applied: tuple[str, ...], before: str, remarks: tuple[str, ...]) -> None:
+    new = one_step(words=UpgradeDirective(verb="keep"), x="1")
+    assert step_of(decide_upgrade(HELD, identity({A: applied}, x=before), new)).remarks == remarks
 
 
 def test_a_word_that_the_step_of_its_new_name_has_spent_does_not_count_again() -> None:
-    new = one_step(name=B, words=StepWords(was=A, verb="reset"), x="1")
-    assert step_of(decide_upgrade(HELD, identity({B: ("reset",)}, x="1"), new)).outcome is Outcome.RENAMED
-    assert step_of(decide_upgrade(HELD, identity({C: ("reset",)}, x="1"), new)).outcome is Outcome.RESET
+    new = one_step(name=B, words=UpgradeDirective(was=A, verb="reset"), x="1")
+    assert step_of(decide_upgrade(HELD, identity({B: ("reset",)}, x="1"), new)).outcome is UpgradeOutcome.RENAMED
+    assert step_of(decide_upgrade(HELD, identity({C: ("reset",)}, x="1"), new)).outcome is UpgradeOutcome.RESET
 
 
-def refused(upgrade: Upgrade) -> Refusal:
+def refused(upgrade: Upgrade) -> UpgradeRefusal:
     (refusal,) = upgrade.refusals
     return refusal
 
 
 def test_a_word_that_is_spent_is_not_said_to_do_nothing_where_the_step_is_refused() -> None:
-    new = one_step(words=StepWords(verb="keep"), x="2")
+    new = one_step(words=UpgradeDirective(verb="keep"), x="2")
     upgrade = decide_upgrade(HELD, identity({A: ("keep",)}, x="1"), new)
-    assert upgrade.steps == (StepChange(A, Outcome.REFUSED),)
+    assert upgrade.steps == (StepChange(A, UpgradeOutcome.REFUSED),)
     assert refused(upgrade).choices == {"keep": KEEP_DOES, "reset": RESET_DOES}
 
 
@@ -140,9 +140,9 @@ def test_state_that_cannot_be_read_is_refused_and_may_be_emptied() -> None:
     upgrade = decide_upgrade(HELD, identity(x="1"), one_step(now, x="1"), stored(declared("x")))
     reason = "key column k was string and is bigint: keys would be in other key groups"
     assert upgrade.steps == (
-        StepChange(A, Outcome.REFUSED, states=(StateChange(TOTALS, "incompatible", reason, 3, 40),)),
+        StepChange(A, UpgradeOutcome.REFUSED, states=(StateChange(TOTALS, "incompatible", reason, 3, 40),)),
     )
-    assert refused(upgrade) == Refusal(
+    assert refused(upgrade) == UpgradeRefusal(
         A,
         f"the state of step 'a' cannot be read as what it is now: state totals: {reason}",
         "To reset write `state: reset` in the file, or for once --reset a; or put the old definition back; or add the "
@@ -164,7 +164,7 @@ def test_a_state_that_the_step_no_longer_has_is_refused_with_those_that_it_has(
 
 def test_an_aggregate_that_is_gone_with_a_whole_state_is_not_given_up_by_itself() -> None:
     seen, new = declared("x", name=StateName("seen")), one_step(declared("x"), x="1")
-    assert refused(decide_upgrade(HELD, identity(x="1", y="1"), new, stored(seen))) == Refusal(
+    assert refused(decide_upgrade(HELD, identity(x="1", y="1"), new, stored(seen))) == UpgradeRefusal(
         A,
         "step 'a' has no `y` any more, and without that it does not have the whole state `seen`, which cannot be given "
         "up by itself",
@@ -177,7 +177,7 @@ def test_an_aggregate_that_is_gone_with_a_whole_state_is_not_given_up_by_itself(
 
 def test_an_aggregate_that_is_gone_from_a_state_that_is_there_is_given_up_by_name() -> None:
     old, new = declared("x", "y"), one_step(declared("x"), x="1")
-    assert refused(decide_upgrade(HELD, identity(x="1", y="1"), new, stored(old))) == Refusal(
+    assert refused(decide_upgrade(HELD, identity(x="1", y="1"), new, stored(old))) == UpgradeRefusal(
         A,
         "step 'a' has no `y` any more, which its state holds",
         "Put it back; or give it up by name, `state: {drop: [y]}` in the file, or for once --drop a.y; or say what it "
@@ -190,7 +190,7 @@ def test_of_an_aggregate_that_is_gone_and_another_that_changed_both_are_told_at_
     old, new = declared("x", "y"), one_step(declared("x"), x="2")
     gone, changed = decide_upgrade(HELD, identity(x="1", y="1"), new, stored(old)).refusals
     assert gone.changes == ("y",)
-    assert changed == Refusal(
+    assert changed == UpgradeRefusal(
         A,
         "the state of step 'a' was made by another definition; what has changed: `x` of s",
         "To reset write `state: reset` in the file, or for once --reset a; or put the old definition back, `where` and "
@@ -285,8 +285,11 @@ FROM_S = completed(7, at=[positions("s", {"t": {0: 5}})])
 
 def test_a_source_that_is_gone_is_refused_with_what_it_would_lose() -> None:
     upgrade = decide_upgrade(FROM_S, IDENTITY, msgspec.structs.replace(NOTHING, sources={B: {"t": 1}}), {})
-    assert upgrade.steps == (StepChange(S, Outcome.REFUSED, source=True), StepChange(B, Outcome.NEW, source=True))
-    assert refused(upgrade) == Refusal(
+    assert upgrade.steps == (
+        StepChange(S, UpgradeOutcome.REFUSED, source=True),
+        StepChange(B, UpgradeOutcome.NEW, source=True),
+    )
+    assert refused(upgrade) == UpgradeRefusal(
         S,
         "the checkpoint holds positions of source 's', which the pipeline no longer has as a source (it has: b)",
         "If it was renamed write `was: s` at its new name; if it was removed on purpose start once with --drop s, "
@@ -297,8 +300,8 @@ def test_a_source_that_is_gone_is_refused_with_what_it_would_lose() -> None:
 def test_a_step_that_is_gone_is_refused_with_what_it_would_lose() -> None:
     upgrade = decide_upgrade(HELD, identity(x="1"), NOTHING, stored(declared("x")))
     states = (StateChange(TOTALS, "nobody has said what becomes of it", "", 3, 40),)
-    assert upgrade.steps == (StepChange(A, Outcome.REFUSED, states=states),)
-    assert refused(upgrade) == Refusal(
+    assert upgrade.steps == (StepChange(A, UpgradeOutcome.REFUSED, states=states),)
+    assert refused(upgrade) == UpgradeRefusal(
         A,
         "the checkpoint holds state of step 'a', which the pipeline no longer has as a step with state (it has: none)",
         "If it was renamed write `was: a` at its new name; if it was removed on purpose start once with --drop a, "
@@ -308,13 +311,13 @@ def test_a_step_that_is_gone_is_refused_with_what_it_would_lose() -> None:
 
 def test_what_is_given_up_is_listed_with_its_states() -> None:
     both = msgspec.structs.replace(FROM_S, states=HELD.states)
-    now = msgspec.structs.replace(NOTHING, spoken=Spoken(drop=(A, S)))
+    now = msgspec.structs.replace(NOTHING, command_line=CommandLineDirectives(drop=(A, S)))
     upgrade = decide_upgrade(both, identity(x="1"), now, stored(declared("x")))
     assert upgrade.refusals == ()
     states = (StateChange(TOTALS, "given up", "", 3, 40),)
     assert upgrade.steps == (
-        StepChange(S, Outcome.DROPPED, source=True),
-        StepChange(A, Outcome.DROPPED, states=states),
+        StepChange(S, UpgradeOutcome.DROPPED, source=True),
+        StepChange(A, UpgradeOutcome.DROPPED, states=states),
     )
     assert upgrade.emptied == {A, S}
 
@@ -322,31 +325,31 @@ def test_what_is_given_up_is_listed_with_its_states() -> None:
 def test_only_the_step_that_waits_for_answers_loses_records() -> None:
     waiting = msgspec.structs.replace(handle(7), operator=B, kind=StateKind.LIST, state=IN_FLIGHT.name)
     both = msgspec.structs.replace(HELD, states=(*HELD.states, waiting))
-    now = msgspec.structs.replace(NOTHING, spoken=Spoken(drop=(A, B)))
+    now = msgspec.structs.replace(NOTHING, command_line=CommandLineDirectives(drop=(A, B)))
     steps = decide_upgrade(both, identity(x="1"), now).steps
     assert [bool(step.remarks) for step in steps] == [False, True]
 
 
 def test_a_source_that_is_renamed_continues_and_one_that_is_new_begins() -> None:
-    now = Definition({}, {B: {"t": 1}, C: {"t": 1}}, {A: ()}, frozenset(), {B: StepWords(was=S)})
+    now = Definition({}, {B: {"t": 1}, C: {"t": 1}}, {A: ()}, frozenset(), {B: UpgradeDirective(was=S)})
     upgrade = decide_upgrade(FROM_S, IDENTITY, now)
     assert upgrade.steps == (
-        StepChange(B, Outcome.RENAMED, source=True, was=S),
-        StepChange(A, Outcome.NEW),
-        StepChange(C, Outcome.NEW, source=True),
+        StepChange(B, UpgradeOutcome.RENAMED, source=True, was=S),
+        StepChange(A, UpgradeOutcome.NEW),
+        StepChange(C, UpgradeOutcome.NEW, source=True),
     )
     assert upgrade.renamed == {B: S}
 
 
 @pytest.mark.parametrize(
-    "meanings",
+    "fingerprints",
     [{}, {A: means(x="1")}, {A: means("elsewhere", x="1")}],
     ids=["of a step without digests", "that it feeds", "that it does not feed"],
 )
-def test_whatever_the_checkpoint_has_can_be_renamed(meanings: dict[OperatorName, Meaning]) -> None:
+def test_whatever_the_checkpoint_has_can_be_renamed(fingerprints: dict[OperatorName, StateFingerprint]) -> None:
     both = msgspec.structs.replace(FROM_S, states=HELD.states)
-    old = msgspec.structs.replace(IDENTITY, meanings=meanings)
-    now = Definition({}, {C: {"t": 1}}, {B: ()}, frozenset(), {B: StepWords(was=A), C: StepWords(was=S)})
+    old = msgspec.structs.replace(IDENTITY, fingerprints=fingerprints)
+    now = Definition({}, {C: {"t": 1}}, {B: ()}, frozenset(), {B: UpgradeDirective(was=A), C: UpgradeDirective(was=S)})
     upgrade = decide_upgrade(both, old, now)
     assert (upgrade.renamed, upgrade.refusals) == ({B: A, C: S}, ())
 
@@ -356,7 +359,11 @@ def test_what_only_rows_in_flight_name_can_be_renamed_beside_what_else_there_is(
     row = msgspec.structs.replace(handle(7), operator=A, kind=StateKind.INPUT, edges=(edge,))
     checkpoint = msgspec.structs.replace(FROM_S, states=(row,))
     now = Definition(
-        {}, {B: {}, C: {}}, {}, frozenset(), {B: StepWords(was=OperatorName("split")), C: StepWords(was=S)}
+        {},
+        {B: {}, C: {}},
+        {},
+        frozenset(),
+        {B: UpgradeDirective(was=OperatorName("split")), C: UpgradeDirective(was=S)},
     )
     assert decide_upgrade(checkpoint, IDENTITY, now).renamed == {B: "split", C: S}
 
@@ -373,14 +380,14 @@ def test_the_steps_that_a_lost_source_fed_are_asked_for_by_name(steps: tuple[Ope
     held = [msgspec.structs.replace(handle(7), operator=one) for one in (A, B, C)]
     checkpoint = msgspec.structs.replace(FROM_S, states=held)
     fed = dict.fromkeys((*steps, OperatorName("gone")), means(x="1"))
-    old = msgspec.structs.replace(IDENTITY, meanings=dict.fromkeys((A, B, C), means("r", x="1")) | fed)
-    now = Definition(dict(old.meanings), {}, dict.fromkeys((A, B, C), ()), frozenset())
+    old = msgspec.structs.replace(IDENTITY, fingerprints=dict.fromkeys((A, B, C), means("r", x="1")) | fed)
+    now = Definition(dict(old.fingerprints), {}, dict.fromkeys((A, B, C), ()), frozenset())
     assert refused(decide_upgrade(checkpoint, old, now)).remedy.endswith(f". Then say of {asked}")
 
 
 def test_a_step_that_is_still_there_and_given_up_is_said_to_be_emptied_otherwise() -> None:
-    now = msgspec.structs.replace(one_step(x="1"), spoken=Spoken(drop=(A,)))
-    assert refused(decide_upgrade(HELD, identity(x="1"), now)) == Refusal(
+    now = msgspec.structs.replace(one_step(x="1"), command_line=CommandLineDirectives(drop=(A,)))
+    assert refused(decide_upgrade(HELD, identity(x="1"), now)) == UpgradeRefusal(
         A,
         "--drop a gives up what the file still has as 'a'",
         "Remove it from the file, or use --reset a if it is to begin with empty state",
@@ -404,8 +411,14 @@ MANY: Final = [OperatorName(f"step{number}") for number in range(20)]
 def test_a_word_about_no_step_is_refused_with_those_that_there_are(
     steps: list[OperatorName], message: str, remedy: str
 ) -> None:
-    now = Definition({one: {} for one in steps}, {}, {}, frozenset(), spoken=Spoken(keep={OperatorName("xyz"): ""}))
-    assert refused(decide_upgrade(completed(7), IDENTITY, now)) == Refusal(
+    now = Definition(
+        {one: {} for one in steps},
+        {},
+        {},
+        frozenset(),
+        command_line=CommandLineDirectives(keep={OperatorName("xyz"): ""}),
+    )
+    assert refused(decide_upgrade(completed(7), IDENTITY, now)) == UpgradeRefusal(
         OperatorName("xyz"), f"--keep xyz: there is no step with state of that name (there are: {message})", remedy
     )
 
@@ -421,8 +434,8 @@ def test_a_word_about_no_step_is_refused_with_those_that_there_are(
 def test_what_was_never_there_cannot_be_given_up(sources: list[OperatorName], message: str, remedy: str) -> None:
     checkpoint = completed(7, at=[positions(one, {"t": {0: 5}}) for one in sources])
     there = {one: {"t": 1} for one in sources}
-    now = Definition({}, there, {}, frozenset(), spoken=Spoken(drop=(OperatorName("xyz"),)))
-    assert refused(decide_upgrade(checkpoint, IDENTITY, now)) == Refusal(
+    now = Definition({}, there, {}, frozenset(), command_line=CommandLineDirectives(drop=(OperatorName("xyz"),)))
+    assert refused(decide_upgrade(checkpoint, IDENTITY, now)) == UpgradeRefusal(
         OperatorName("xyz"), f"--drop xyz: checkpoint 7 holds nothing of it (it has: {message})", remedy
     )
 

@@ -41,7 +41,7 @@ from tidegate.coordinator.events import (
     TriggerRequested,
 )
 from tidegate.coordinator.story import ProtocolBroken
-from tidegate.coordinator.triggers import PHASES, Cause, Phase
+from tidegate.coordinator.triggers import PHASES, AttemptPhase, Cause
 from tidegate.coordinator.types import Decline
 from tidegate.ids import CheckpointId
 
@@ -228,7 +228,7 @@ def test_an_append_that_cannot_be_retried_stops_the_pipeline() -> None:
     acknowledge(coordinator, 1, 1001)
     out = coordinator.handle(JournalFailed(CheckpointId(1), "corrupt", 1002, retriable=False))
     assert "corrupt" in only(out, StopPipeline).reason
-    assert coordinator.phase is Phase.FAILED
+    assert coordinator.phase is AttemptPhase.FAILED
 
 
 def test_an_answer_of_the_journal_that_nobody_asked_for_is_an_error_with_its_story() -> None:
@@ -250,7 +250,7 @@ def test_the_final_checkpoint_is_forced_ends_triggers_and_finishes_the_pipeline(
     assert of(coordinator.handle(journaled(2, 5002)), FinishPipeline) == []
     out = coordinator.handle(TransactionsEnded(CheckpointId(2), (one,), 5003))
     assert out[-1] == FinishPipeline(CheckpointId(2))
-    assert coordinator.phase is Phase.FINISHED
+    assert coordinator.phase is AttemptPhase.FINISHED
     assert coordinator.next_deadline_ms() is None
 
 
@@ -266,15 +266,15 @@ def test_nothing_is_decided_after_the_attempt_was_given_up() -> None:
     coordinator.handle(Tick(1000))
     coordinator.handle(Tick(2000))
     coordinator.handle(DeclineReceived(Decline(ATTEMPT, CheckpointId(1), TOTALS, "x"), 2001))
-    assert coordinator.phase is Phase.FAILED
+    assert coordinator.phase is AttemptPhase.FAILED
     assert of(acknowledge_all(coordinator, 2, 2002), AppendCheckpoint) == []
 
 
-PAIRS = [(phase, cause) for phase in Phase for cause in Cause]
+PAIRS = [(phase, cause) for phase in AttemptPhase for cause in Cause]
 
 
 @pytest.mark.parametrize(("phase", "cause"), PAIRS, ids=[f"{p.name}-{c.name}" for p, c in PAIRS])
-def test_every_phase_and_cause_is_in_the_table_or_tells_its_story(phase: Phase, cause: Cause) -> None:
+def test_every_phase_and_cause_is_in_the_table_or_tells_its_story(phase: AttemptPhase, cause: Cause) -> None:
     coordinator = Coordinator(settings(), job())
     coordinator._phase = phase
     if (phase, cause) in PHASES:

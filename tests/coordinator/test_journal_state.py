@@ -104,15 +104,15 @@ def test_C31_the_end_of_transactions_costs_no_retained_checkpoint() -> None:
 
 def test_the_permit_for_leaving_is_of_what_the_newest_checkpoint_has_open() -> None:
     one = Journal(FakeStorage(), ME, retained=2, id_reserve=5)
-    assert one.leaving_permit() is None
+    assert one.release_permit() is None
     one.take_over(IDENTITY, 1)
-    assert one.leaving_permit() is None
+    assert one.release_permit() is None
     one.append_checkpoint(completed(1, committables=[committable(1)]))
-    permit = one.leaving_permit()
+    permit = one.release_permit()
     assert permit is not None
     assert (permit.checkpoint, permit.committables) == (1, (committable(1),))
     one.append_ended(2)
-    assert one.leaving_permit() is None
+    assert one.release_permit() is None
 
 
 def test_who_has_lost_the_journal_has_no_permit_any_more() -> None:
@@ -124,7 +124,7 @@ def test_who_has_lost_the_journal_has_no_permit_any_more() -> None:
     Journal(storage, OTHER, retained=2, id_reserve=5).take_over(IDENTITY, 2)
     with pytest.raises(Superseded):
         one.append_checkpoint(completed(2))
-    assert one.leaving_permit() is None
+    assert one.release_permit() is None
     with pytest.raises(RuntimeError, match="does not own"):
         one.recovery_permit(plan)
 

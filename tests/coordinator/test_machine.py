@@ -34,7 +34,7 @@ from tidegate.coordinator.events import (
     TriggerRequested,
 )
 from tidegate.coordinator.history import CheckpointResult
-from tidegate.coordinator.triggers import Phase
+from tidegate.coordinator.triggers import AttemptPhase
 from tidegate.coordinator.types import (
     Ack,
     CompletedCheckpoint,
@@ -100,7 +100,7 @@ class World(WorldBase):
             if not self.alive:
                 return
 
-    @precondition(lambda self: bool(self.writing) and self.coordinator.phase is not Phase.ENDED)
+    @precondition(lambda self: bool(self.writing) and self.coordinator.phase is not AttemptPhase.ENDED)
     @rule(works=st.booleans())
     def a_savepoint_is_written(self, works: bool) -> None:
         checkpoint = self.writing.pop()

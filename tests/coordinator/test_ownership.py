@@ -21,7 +21,7 @@ from tidegate.coordinator.ownership import (
     refuse_repeated,
 )
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
-from tidegate.coordinator.restore_target import Wish, derive_chosen
+from tidegate.coordinator.restore_target import RestoreTarget, derive_chosen
 from tidegate.errors import Superseded
 from tidegate.ids import Attempt, CheckpointId, TransactionalId
 from tidegate.journal.journal import NOTHING_USED, Journal, Used
@@ -165,14 +165,14 @@ def test_without_a_record_open_transactions_of_another_directory_are_a_running_d
 # A wish that a supervisor repeats at every start
 
 
-SAVED = Wish("savepoint /s", "savepoint t", completed(1), IDENTITY, retained=False)
+SAVED = RestoreTarget("savepoint /s", "savepoint t", completed(1), IDENTITY, retained=False)
 
 
-def begun_from(wish: Wish, writer: Writer = ME) -> JournalState:
+def begun_from(target: RestoreTarget, writer: Writer = ME) -> JournalState:
     """A directory whose pipeline has continued from this one."""
     journal = daemon(FakeStorage(), writer)
     restore = decide_restore(journal.state, RestoreFacts(IDENTITY, {}, frozenset()))
-    journal.append_restored(restore, derive_chosen(wish, IDENTITY), 5)
+    journal.append_restored(restore, derive_chosen(target, IDENTITY), 5)
     return journal.state
 
 

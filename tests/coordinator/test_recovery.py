@@ -23,10 +23,10 @@ from tidegate.coordinator.recovery import (
     refuse_unfit,
 )
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateKind
-from tidegate.coordinator.upgrade import Spoken, Stored
+from tidegate.coordinator.upgrade import CommandLineDirectives, WrittenState
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
 from tidegate.journal.journal import Journal
-from tidegate.operators.fingerprint import Meaning
+from tidegate.operators.fingerprint import StateFingerprint
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.storage.checksum import seal, unseal
 
@@ -237,7 +237,8 @@ def test_a_bounded_source_that_has_ended_is_not_opened_again_before_the_others_h
 def test_a_bounded_source_that_is_given_up_does_not_hold_the_ends_of_the_others() -> None:
     parts = [half_read("orders", "orders", 10, 10), half_read("returns", "returns", 4, 9)]
     now = msgspec.structs.replace(
-        facts(identity(parallelism=1), {"orders": {"orders": 1}}), spoken=Spoken(drop=(OperatorName("returns"),))
+        facts(identity(parallelism=1), {"orders": {"orders": 1}}),
+        command_line=CommandLineDirectives(drop=(OperatorName("returns"),)),
     )
     (part,) = decide_restore(state_of(completed(7, at=parts, final=True)), now).slots[0].positions
     assert part.end_offsets == ()
@@ -265,7 +266,9 @@ def test_a_step_that_is_new_begins_empty() -> None:
 
 
 def test_state_of_a_step_that_is_given_up_is_not_restored() -> None:
-    gone = msgspec.structs.replace(facts(stateful=frozenset({"other"})), spoken=Spoken(drop=(TOTALS,)))
+    gone = msgspec.structs.replace(
+        facts(stateful=frozenset({"other"})), command_line=CommandLineDirectives(drop=(TOTALS,))
+    )
     plan = decide_restore(state_of(CHECKPOINT), gone)
     assert [slot.states for slot in plan.slots] == [(), ()]
     assert plan.checkpoint == CHECKPOINT
@@ -299,9 +302,9 @@ def test_what_the_files_of_state_say_counts() -> None:
     checkpoint = completed(7, states=[msgspec.structs.replace(handle(7, step), state=declared.name)])
     now = RestoreFacts(IDENTITY, {}, frozenset({step}), frozenset(), plan)
     other = msgspec.structs.replace(declared.shape, key_hash="hash v0")
-    assert not refuse_unfit(checkpoint, IDENTITY, now, {(step, declared.name): Stored(declared.shape)}).refusals
+    assert not refuse_unfit(checkpoint, IDENTITY, now, {(step, declared.name): WrittenState(declared.shape)}).refusals
     with pytest.raises(RestoreRefused, match="keys were hashed by 'hash v0'"):
-        refuse_unfit(checkpoint, IDENTITY, now, {(step, declared.name): Stored(other)})
+        refuse_unfit(checkpoint, IDENTITY, now, {(step, declared.name): WrittenState(other)})
 
 
 REFUSALS = [
@@ -357,8 +360,8 @@ MADE = {TOTALS: {"orders": {"the choice of records": "2:aa", "`total`": "2:bb"}}
 CHANGED = {TOTALS: {"orders": {"the choice of records": "2:aa", "`total`": "2:cc"}}}
 
 
-def meaning(meanings: dict[OperatorName, Meaning]) -> Identity:
-    return msgspec.structs.replace(IDENTITY, meanings=meanings)
+def meaning(fingerprints: dict[OperatorName, StateFingerprint]) -> Identity:
+    return msgspec.structs.replace(IDENTITY, fingerprints=fingerprints)
 
 
 def test_X16_state_that_was_made_by_another_definition_is_refused_with_the_choices() -> None:

@@ -20,11 +20,10 @@ from tidegate.coordinator.recovery import (
     merge_positions,
 )
 from tidegate.coordinator.restore_target import (
-    Fate,
-    Wish,
+    RestoreTarget,
+    TransactionStatus,
     carry_positions,
     decide_fallback,
-    decide_wish,
     derive_asked,
     derive_candidates,
     derive_chosen,
@@ -33,6 +32,7 @@ from tidegate.coordinator.restore_target import (
     describe_output,
     find_retained,
     refuse_missing_partitions,
+    validate_restore_target,
 )
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.ids import Attempt, CheckpointId, OperatorName
@@ -54,8 +54,8 @@ def owned(*checkpoints: CompletedCheckpoint) -> Journal:
     return journal
 
 
-def saved(number: int, first: int, second: int) -> Wish:
-    return Wish("savepoint /s", "savepoint t", cut(number, first, second), IDENTITY, retained=False)
+def saved(number: int, first: int, second: int) -> RestoreTarget:
+    return RestoreTarget("savepoint /s", "savepoint t", cut(number, first, second), IDENTITY, retained=False)
 
 
 ONE, TWO, THREE = (committable(number, producer_id=100 + number, pool_slot=number) for number in (1, 2, 3))
@@ -75,51 +75,51 @@ def test_C32_only_retained_checkpoints_can_be_chosen_and_the_error_lists_them() 
 
 def test_going_back_is_refused_with_the_number_of_records_that_would_be_written_again() -> None:
     state = owned(cut(1, 10, 20), cut(2, 1_010, 525)).state
-    wish = find_retained(state, CheckpointId(1))
+    target = find_retained(state, CheckpointId(1))
     with pytest.raises(RestoreRefused, match="checkpoint 1 lies 1,505 input records before the newest checkpoint, 2"):
-        decide_wish(state, wish, repeat_output=False)
-    assert decide_wish(state, wish, repeat_output=True)
+        validate_restore_target(state, target, repeat_output=False)
+    assert validate_restore_target(state, target, repeat_output=True)
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_the_same_cut_is_consistent_without_being_asked_for(number: int) -> None:
     state = owned(cut(1, 10, 20), cut(2, 10, 20)).state
-    assert decide_wish(state, find_retained(state, CheckpointId(number)), repeat_output=False)
+    assert validate_restore_target(state, find_retained(state, CheckpointId(number)), repeat_output=False)
 
 
 def test_what_is_chosen_is_not_chosen_again_at_the_next_start() -> None:
     journal = owned(cut(1, 10, 20), cut(2, 10, 20))
-    wish = find_retained(journal.state, CheckpointId(1))
-    restore(journal, derive_chosen(wish, IDENTITY))
+    target = find_retained(journal.state, CheckpointId(1))
+    restore(journal, derive_chosen(target, IDENTITY))
     assert journal.state.origin == "checkpoint 1"
-    assert not decide_wish(journal.state, wish, repeat_output=True)
+    assert not validate_restore_target(journal.state, target, repeat_output=True)
     journal.append_checkpoint(cut(journal.state.reserved_to, 50, 60))
     later = journal.take_over(IDENTITY, 9)
     assert later.origin == "checkpoint 1"
-    assert not decide_wish(later, wish, repeat_output=True)
-    assert decide_wish(later, find_retained(later, CheckpointId(2)), repeat_output=True)
+    assert not validate_restore_target(later, target, repeat_output=True)
+    assert validate_restore_target(later, find_retained(later, CheckpointId(2)), repeat_output=True)
 
 
 def test_a_savepoint_in_a_new_directory_must_be_asked_for() -> None:
     with pytest.raises(RestoreRefused, match="it cannot be known what was committed after it"):
-        decide_wish(EMPTY, saved(7, 10, 20), repeat_output=False)
-    assert decide_wish(EMPTY, saved(7, 10, 20), repeat_output=True)
+        validate_restore_target(EMPTY, saved(7, 10, 20), repeat_output=False)
+    assert validate_restore_target(EMPTY, saved(7, 10, 20), repeat_output=True)
 
 
 def test_a_savepoint_that_was_made_of_rows_begins_a_pipeline_unasked_on_any_cluster() -> None:
     nowhere = msgspec.structs.replace(IDENTITY, pipeline="other", cluster_id="")
     made = Savepoint(1, "t" * 16, 0, nowhere, cut(1, 10, 20), from_rows=True)
-    wish = derive_saved("/s", made, IDENTITY)
-    assert (wish.identity, wish.origin) == (IDENTITY, f"savepoint {made.token}")
-    assert decide_wish(EMPTY, wish, repeat_output=False)
+    target = derive_saved("/s", made, IDENTITY)
+    assert (target.identity, target.origin) == (IDENTITY, f"savepoint {made.token}")
+    assert validate_restore_target(EMPTY, target, repeat_output=False)
     elsewhere = msgspec.structs.replace(made, identity=msgspec.structs.replace(nowhere, cluster_id="elsewhere"))
     assert derive_saved("/s", elsewhere, IDENTITY).identity.cluster_id == "elsewhere"
     taken = derive_saved("/s", msgspec.structs.replace(made, from_rows=False), IDENTITY)
     assert taken.identity.cluster_id == ""
     with pytest.raises(RestoreRefused, match="it cannot be known what was committed after it"):
-        decide_wish(EMPTY, taken, repeat_output=False)
+        validate_restore_target(EMPTY, taken, repeat_output=False)
     with pytest.raises(RestoreRefused, match="lies 20 input records before the newest checkpoint"):
-        decide_wish(owned(cut(2, 20, 30)).state, wish, repeat_output=False)
+        validate_restore_target(owned(cut(2, 20, 30)).state, target, repeat_output=False)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_a_savepoint_of_another_cut_than_the_newest_must_be_asked_for(
     """And says what is agreed to: output of records before the newest comes again, that of records after it never."""
     state = owned(cut(8, 10, 20)).state
     with pytest.raises(RestoreRefused, match="--repeat-output") as caught:
-        decide_wish(state, saved(7, first, second), repeat_output=False)
-    assert decide_wish(state, saved(7, first, second), repeat_output=True)
+        validate_restore_target(state, saved(7, first, second), repeat_output=False)
+    assert validate_restore_target(state, saved(7, first, second), repeat_output=True)
     told = describe_output(state, saved(7, first, second))
     assert ("a second time" in caught.value.message) == ("is written again" in told) == bool(before)
     for text in (caught.value.message, told):
@@ -150,16 +150,16 @@ def test_what_lies_behind_or_cannot_be_compared_is_called_written_again() -> Non
 
 
 def test_a_savepoint_ahead_of_the_newest_is_of_no_abandoned_history_and_may_be_asked_for() -> None:
-    wish = derive_saved("/s", Savepoint(1, "t" * 16, 0, IDENTITY, cut(9, 30, 40)), IDENTITY)
-    assert not wish.retained
-    assert decide_wish(owned(cut(1, 10, 20)).state, wish, repeat_output=True)
+    target = derive_saved("/s", Savepoint(1, "t" * 16, 0, IDENTITY, cut(9, 30, 40)), IDENTITY)
+    assert not target.retained
+    assert validate_restore_target(owned(cut(1, 10, 20)).state, target, repeat_output=True)
 
 
 def test_a_source_that_was_added_since_is_read_again_from_its_first_record() -> None:
     added = completed(2, at=[*cut(2, 10, 20).positions, positions("returns", {"returns": {0: 5}})])
     state = owned(cut(1, 10, 20), added).state
     with pytest.raises(RestoreRefused, match="lies 5 input records before"):
-        decide_wish(state, find_retained(state, CheckpointId(1)), repeat_output=False)
+        validate_restore_target(state, find_retained(state, CheckpointId(1)), repeat_output=False)
 
 
 def test_topics_that_were_added_since_and_begin_at_the_end_go_on_where_the_newest_checkpoint_is() -> None:
@@ -171,21 +171,21 @@ def test_topics_that_were_added_since_and_begin_at_the_end_go_on_where_the_newes
     assert carry_positions(old, None, {OperatorName("orders")}) == old
     assert carry_positions(old, newest, ()) == old
     for sources, added, again in (({"orders", "returns"}, ["more", "returns"], 0), ({"returns"}, ["returns"], 7)):
-        wish = carry_positions(old, newest, {OperatorName(one) for one in sources})
-        assert wish.carried == tuple(added)
+        target = carry_positions(old, newest, {OperatorName(one) for one in sources})
+        assert target.carried == tuple(added)
         assert (
             f"it does not know {', '.join(added)}, with `start: latest`: read on from checkpoint 2"
-            in describe_output(state, wish)
+            in describe_output(state, target)
         )
         if again:
             with pytest.raises(RestoreRefused, match=f"lies {again} input records before"):
-                decide_wish(state, wish, repeat_output=False)
+                validate_restore_target(state, target, repeat_output=False)
         else:
-            assert decide_wish(state, wish, repeat_output=False)
+            assert validate_restore_target(state, target, repeat_output=False)
     there = {OperatorName("orders"): {"orders": 2, "more": 1}, OperatorName("returns"): {"returns": 1}}
     facts = RestoreFacts(IDENTITY, there, frozenset({OperatorName("totals")}))
-    wish = carry_positions(old, newest, there)
-    restored = merge_positions(decide_chosen(state, derive_chosen(wish, IDENTITY), facts).positions)
+    target = carry_positions(old, newest, there)
+    restored = merge_positions(decide_chosen(state, derive_chosen(target, IDENTITY), facts).positions)
     assert restored == merge_positions(newest.positions)
 
 
@@ -201,13 +201,13 @@ def test_a_retained_checkpoint_ahead_of_the_newest_is_refused_whatever_is_asked_
     restore(journal, derive_chosen(find_retained(journal.state, CheckpointId(1)), IDENTITY))
     ahead = find_retained(journal.state, CheckpointId(2))
     with pytest.raises(RestoreRefused, match="a history that was abandoned: in orders orders\\[0\\]"):
-        decide_wish(journal.state, ahead, repeat_output=True)
+        validate_restore_target(journal.state, ahead, repeat_output=True)
 
 
 def test_what_is_chosen_keeps_its_states_and_their_parallelism_and_lists_no_transactions() -> None:
     old = msgspec.structs.replace(IDENTITY, parallelism=7, topic_ids={"orders": "id-orders"})
-    wish = msgspec.structs.replace(saved(7, 1, 2), identity=old)
-    chosen = derive_chosen(wish, IDENTITY)
+    target = msgspec.structs.replace(saved(7, 1, 2), identity=old)
+    chosen = derive_chosen(target, IDENTITY)
     assert chosen.checkpoint.states == (handle(7),)
     assert chosen.checkpoint.committables == ()
     assert chosen.identity == msgspec.structs.replace(IDENTITY, parallelism=7)
@@ -216,17 +216,17 @@ def test_what_is_chosen_keeps_its_states_and_their_parallelism_and_lists_no_tran
 
 def test_a_savepoint_of_rows_leaves_out_no_partition_of_a_topic_that_it_names() -> None:
     made = Savepoint(1, "t" * 16, 0, IDENTITY, cut(1, 10, 20), from_rows=True)
-    wish = derive_saved("/s", made, IDENTITY)
+    target = derive_saved("/s", made, IDENTITY)
     orders = OperatorName("orders")
     fine: list[dict[str, int]] = [{"orders": 2}, {"orders": 1}, {"orders": 2, "other": 3}, {}]
     for there in fine:
-        refuse_missing_partitions(wish, {orders: there})
-    refuse_missing_partitions(wish, {})
+        refuse_missing_partitions(target, {orders: there})
+    refuse_missing_partitions(target, {})
     with pytest.raises(RestoreRefused, match=r"in some partitions of orders and not in others \(2, 3\)"):
-        refuse_missing_partitions(wish, {orders: {"orders": 4}})
+        refuse_missing_partitions(target, {orders: {"orders": 4}})
     second = msgspec.structs.replace(made, checkpoint=completed(1, at=[positions("orders", {"orders": {1: 5}})]))
     refuse_missing_partitions(derive_saved("/s", second, IDENTITY), {orders: {}})  # it has no such topic now
-    taken = msgspec.structs.replace(wish, from_rows=False)
+    taken = msgspec.structs.replace(target, from_rows=False)
     refuse_missing_partitions(taken, {orders: {"orders": 4}})  # they were added later
 
 
@@ -241,9 +241,9 @@ def restore(journal: Journal, chosen: Chosen) -> None:
 def test_C32_what_is_chosen_becomes_the_newest_and_is_restored_like_any_other() -> None:
     journal = owned(cut(1, 10, 20), cut(2, 30, 40))
     old = msgspec.structs.replace(IDENTITY, parallelism=3)
-    wish = msgspec.structs.replace(find_retained(journal.state, CheckpointId(1)), identity=old)
-    looked = decide_chosen(journal.state, derive_chosen(wish, IDENTITY), FACTS)
-    restore(journal, derive_chosen(wish, IDENTITY))
+    target = msgspec.structs.replace(find_retained(journal.state, CheckpointId(1)), identity=old)
+    looked = decide_chosen(journal.state, derive_chosen(target, IDENTITY), FACTS)
+    restore(journal, derive_chosen(target, IDENTITY))
     plan = decide_restore(journal.state, FACTS)
     assert plan.checkpoint is not None
     assert journal.state.takeover is not None
@@ -282,15 +282,17 @@ def test_numbers_begin_above_those_of_the_history_that_a_savepoint_brings() -> N
 # What is left of damage
 
 
-def fates(state: JournalState, index: int, *given: Fate) -> dict[Key, Fate]:
+def statuses(state: JournalState, index: int, *given: TransactionStatus) -> dict[Key, TransactionStatus]:
     asked = derive_asked(state, state.retained[index])
     return dict(zip(map(key_of, asked), given, strict=True))
 
 
-@pytest.mark.parametrize("fate", [Fate.OPEN, Fate.ABORTED])
-def test_C32_the_checkpoint_before_a_damaged_one_is_consistent_when_nothing_behind_it_was_committed(fate: Fate) -> None:
+@pytest.mark.parametrize("fate", [TransactionStatus.OPEN, TransactionStatus.ABORTED])
+def test_C32_the_checkpoint_before_a_damaged_one_is_consistent_when_nothing_behind_it_was_committed(
+    fate: TransactionStatus,
+) -> None:
     state = owned(cut(1, 10, 20, ONE), cut(2, 30, 40, TWO)).state
-    found = decide_fallback(state, state.retained[0], fates(state, 0, fate, Fate.COMMITTED), ["broken"])
+    found = decide_fallback(state, state.retained[0], statuses(state, 0, fate, TransactionStatus.COMMITTED), ["broken"])
     assert found.abort == (TWO,)
     assert found.chosen.checkpoint.id == 1
     assert found.chosen.checkpoint.committables == ()
@@ -299,7 +301,7 @@ def test_C32_the_checkpoint_before_a_damaged_one_is_consistent_when_nothing_behi
 def test_transactions_that_both_list_are_still_committed() -> None:
     state = owned(cut(1, 10, 20, ONE), cut(2, 30, 40, ONE, TWO)).state
     assert derive_newer(state, state.retained[0]) == (TWO,)
-    found = decide_fallback(state, state.retained[0], fates(state, 0, Fate.OPEN), ["broken"])
+    found = decide_fallback(state, state.retained[0], statuses(state, 0, TransactionStatus.OPEN), ["broken"])
     assert found.chosen.checkpoint.committables == (ONE,)
 
 
@@ -308,22 +310,24 @@ def test_an_empty_checkpoint_is_always_passed_over() -> None:
     assert decide_fallback(state, state.retained[0], {}, ["broken"]).abort == ()
 
 
-@pytest.mark.parametrize("fate", [Fate.COMMITTED, Fate.UNKNOWN])
-def test_one_committed_or_unknown_transaction_behind_it_is_refused_with_the_choices(fate: Fate) -> None:
+@pytest.mark.parametrize("fate", [TransactionStatus.COMMITTED, TransactionStatus.UNKNOWN])
+def test_one_committed_or_unknown_transaction_behind_it_is_refused_with_the_choices(fate: TransactionStatus) -> None:
     state = owned(cut(1, 10, 20), cut(2, 30, 40, ONE, TWO)).state
     with pytest.raises(RestoreRefused) as caught:
-        decide_fallback(state, state.retained[0], fates(state, 0, Fate.OPEN, fate), ["checkpoint 2 is damaged: x"])
+        decide_fallback(
+            state, state.retained[0], statuses(state, 0, TransactionStatus.OPEN, fate), ["checkpoint 2 is damaged: x"]
+        )
     for words in ("checkpoint 2 is damaged: x", "1 of 2 transactions", fate.value, "--restore 1 --repeat-output"):
         assert words in caught.value.message
     assert caught.value.exit_code == 4
 
 
-@pytest.mark.parametrize("fate", [Fate.OPEN, Fate.ABORTED, Fate.UNKNOWN])
-def test_output_before_it_that_is_not_committed_is_refused(fate: Fate) -> None:
+@pytest.mark.parametrize("fate", [TransactionStatus.OPEN, TransactionStatus.ABORTED, TransactionStatus.UNKNOWN])
+def test_output_before_it_that_is_not_committed_is_refused(fate: TransactionStatus) -> None:
     """As after an earlier way back: its own transactions were aborted then."""
     state = owned(cut(1, 10, 20, ONE), cut(2, 30, 40)).state
     with pytest.raises(RestoreRefused, match="output would be lost"):
-        decide_fallback(state, state.retained[0], fates(state, 0, fate), ["broken"])
+        decide_fallback(state, state.retained[0], statuses(state, 0, fate), ["broken"])
 
 
 def test_C32_output_whose_end_is_on_record_still_lies_after_an_older_cut() -> None:
@@ -334,7 +338,12 @@ def test_C32_output_whose_end_is_on_record_still_lies_after_an_older_cut() -> No
     assert state.committables == ()
     assert derive_newer(state, state.retained[0]) == (TWO,)
     with pytest.raises(RestoreRefused, match="1 of 1 transactions after it are committed"):
-        decide_fallback(state, state.retained[0], fates(state, 0, Fate.COMMITTED, Fate.COMMITTED), ["broken"])
+        decide_fallback(
+            state,
+            state.retained[0],
+            statuses(state, 0, TransactionStatus.COMMITTED, TransactionStatus.COMMITTED),
+            ["broken"],
+        )
     journal.append_checkpoint(cut(3, 3, 3, THREE))
     assert derive_newer(journal.state, journal.state.retained[0]) == (TWO, THREE)
 
@@ -342,9 +351,13 @@ def test_C32_output_whose_end_is_on_record_still_lies_after_an_older_cut() -> No
 def test_two_damaged_ones_are_passed_over_only_when_neither_was_committed() -> None:
     state = owned(cut(1, 10, 20), cut(2, 30, 40, TWO), cut(3, 50, 60, TWO, THREE)).state
     assert derive_newer(state, state.retained[0]) == (TWO, THREE)
-    assert decide_fallback(state, state.retained[0], fates(state, 0, Fate.OPEN, Fate.OPEN), [""]).abort == (TWO, THREE)
+    assert decide_fallback(
+        state, state.retained[0], statuses(state, 0, TransactionStatus.OPEN, TransactionStatus.OPEN), [""]
+    ).abort == (TWO, THREE)
     with pytest.raises(RestoreRefused):
-        decide_fallback(state, state.retained[0], fates(state, 0, Fate.COMMITTED, Fate.OPEN), [""])
+        decide_fallback(
+            state, state.retained[0], statuses(state, 0, TransactionStatus.COMMITTED, TransactionStatus.OPEN), [""]
+        )
 
 
 def test_checkpoints_of_a_history_that_somebody_left_are_no_candidates() -> None:
@@ -356,8 +369,8 @@ def test_checkpoints_of_a_history_that_somebody_left_are_no_candidates() -> None
 
 def test_what_is_chosen_lists_no_transactions() -> None:
     """They are of another history: whether they were committed is decided, or they are gone."""
-    wish = find_retained(owned(cut(1, 1, 1, ONE), cut(2, 2, 2)).state, CheckpointId(1))
-    chosen = derive_chosen(wish, IDENTITY)
+    target = find_retained(owned(cut(1, 1, 1, ONE), cut(2, 2, 2)).state, CheckpointId(1))
+    chosen = derive_chosen(target, IDENTITY)
     assert chosen.checkpoint == cut(1, 1, 1)
     assert (chosen.identity, chosen.origin) == (IDENTITY, "checkpoint 1")
 
@@ -371,10 +384,14 @@ def test_a_partition_that_only_one_of_the_two_cuts_knows_counts_from_its_beginni
     fewer = completed(1, at=[positions("orders", {"orders": {0: 7}})])
     more = completed(2, at=[positions("orders", {"orders": {0: 7, 1: 1}})])
     with pytest.raises(RestoreRefused, match="lies 1 input records before"):
-        decide_wish(owned(fewer, more).state, find_retained(owned(fewer).state, CheckpointId(1)), repeat_output=False)
+        validate_restore_target(
+            owned(fewer, more).state, find_retained(owned(fewer).state, CheckpointId(1)), repeat_output=False
+        )
     later = completed(3, at=[positions("orders", {"orders": {0: 7}})])
     with pytest.raises(RestoreRefused, match=r"in orders orders\[1\] it lies ahead") as caught:
-        decide_wish(owned(more, later).state, find_retained(owned(more).state, CheckpointId(2)), repeat_output=True)
+        validate_restore_target(
+            owned(more, later).state, find_retained(owned(more).state, CheckpointId(2)), repeat_output=True
+        )
     assert caught.value.fields["wish"] == "checkpoint 2"
 
 
@@ -386,16 +403,16 @@ def test_the_last_checkpoint_before_a_source_was_renamed_can_be_chosen_and_count
     """A failed upgrade goes back to the old file, which has the former name."""
     old = completed(1, at=[positions("orders", {"orders": {0: 7}})])
     state = owned(old, renamed(2, 7), renamed(3, 9)).state
-    wish = find_retained(state, CheckpointId(1))
+    target = find_retained(state, CheckpointId(1))
     with pytest.raises(RestoreRefused, match="lies 2 input records before the newest"):
-        decide_wish(state, wish, repeat_output=False)
-    assert decide_wish(state, wish, repeat_output=True)
+        validate_restore_target(state, target, repeat_output=False)
+    assert validate_restore_target(state, target, repeat_output=True)
 
 
 def test_the_last_checkpoint_before_a_source_was_given_up_can_be_chosen() -> None:
     both = completed(1, at=[positions("orders", {"orders": {0: 7}}), positions("returns", {"returns": {0: 5}})])
     state = owned(both, completed(2, at=[positions("orders", {"orders": {0: 8}})])).state
-    assert decide_wish(state, find_retained(state, CheckpointId(1)), repeat_output=True)
+    assert validate_restore_target(state, find_retained(state, CheckpointId(1)), repeat_output=True)
 
 
 def test_a_checkpoint_of_an_abandoned_history_stays_refused_when_its_source_was_renamed_later() -> None:
@@ -406,11 +423,11 @@ def test_a_checkpoint_of_an_abandoned_history_stays_refused_when_its_source_was_
     for checkpoint in (one, two, back, renamed(4, 8)):
         journal.append_checkpoint(checkpoint)
     with pytest.raises(RestoreRefused, match=r"abandoned: in orders orders\[0\]"):
-        decide_wish(journal.state, find_retained(journal.state, CheckpointId(2)), repeat_output=True)
+        validate_restore_target(journal.state, find_retained(journal.state, CheckpointId(2)), repeat_output=True)
 
 
 def test_the_refusal_of_a_damaged_checkpoint_has_its_id_for_programs() -> None:
     state = owned(cut(1, 1, 1), cut(2, 2, 2, ONE), cut(3, 3, 3, ONE)).state
     with pytest.raises(RestoreRefused) as caught:
-        decide_fallback(state, state.retained[0], {key_of(ONE): Fate.COMMITTED}, ["damaged"])
+        decide_fallback(state, state.retained[0], {key_of(ONE): TransactionStatus.COMMITTED}, ["damaged"])
     assert caught.value.fields["newest"] == 3

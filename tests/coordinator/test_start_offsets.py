@@ -10,9 +10,9 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed, handle, positions
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, RestoreRefused, decide_restore
-from tidegate.coordinator.start_offsets import Unplaced, derive_begun, derive_moved_starts, derive_unplaced
+from tidegate.coordinator.start_offsets import UnassignedSource, derive_begun, derive_moved_starts, derive_unplaced
 from tidegate.coordinator.types import SourcePositions
-from tidegate.coordinator.upgrade import Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.journal.journal import Journal
 
@@ -72,7 +72,7 @@ def test_a_source_that_was_added_begins_beside_what_the_checkpoint_has() -> None
     journal.append_checkpoint(completed(1, at=(old,), states=(state,), committables=(committable(1),)))
     restore = decide_restore(journal.take_over(IDENTITY, 2), now)
     (unplaced,) = derive_unplaced(restore, ())
-    assert unplaced == Unplaced(RETURNS, (TopicPartition("returns", 0),))
+    assert unplaced == UnassignedSource(RETURNS, (TopicPartition("returns", 0),))
     new = positions("returns", {"returns": {0: 55}})
     journal.append_restored(restore, derive_begun(journal.state, IDENTITY, (new,), {RETURNS: "latest"}), 5)
     fixed = journal.state.newest_checkpoint
@@ -90,7 +90,7 @@ def test_X09_a_topic_that_is_added_to_a_source_begins_as_start_says() -> None:
     begun(journal, positions("orders", {"orders": {0: 100, 1: 200}}), facts())
     restore = decide_restore(journal.take_over(IDENTITY, 2), now)
     legacy = (TopicPartition("legacy", 0), TopicPartition("legacy", 1))
-    assert derive_unplaced(restore, ()) == (Unplaced(ORDERS, legacy, known_topics=frozenset({"orders"})),)
+    assert derive_unplaced(restore, ()) == (UnassignedSource(ORDERS, legacy, known_topics=frozenset({"orders"})),)
     looked_up = positions("orders", {"legacy": {0: 5000, 1: 6000}})
     journal.append_restored(restore, derive_begun(journal.state, IDENTITY, (looked_up,), LATEST), 5)
     plan = decide_restore(journal.state, now)
@@ -109,7 +109,9 @@ def test_X09_a_topic_that_is_added_to_a_bounded_read_gets_an_end_of_its_own() ->
     journal.append_checkpoint(completed(1, at=(SourcePositions(ORDERS, ((PARTS[0], 7), (PARTS[1], 8)), ends),)))
     restore = decide_restore(journal.take_over(IDENTITY, 2), now)
     legacy = TopicPartition("legacy", 0)
-    assert derive_unplaced(restore, {ORDERS}) == (Unplaced(ORDERS, (legacy,), known_topics=frozenset({"orders"})),)
+    assert derive_unplaced(restore, {ORDERS}) == (
+        UnassignedSource(ORDERS, (legacy,), known_topics=frozenset({"orders"})),
+    )
     looked_up = SourcePositions(ORDERS, ((legacy, 3),), ((legacy, 9),))
     journal.append_restored(restore, derive_begun(journal.state, IDENTITY, (looked_up,), {}), 5)
     plan = decide_restore(journal.state, now)
@@ -125,7 +127,7 @@ def test_a_bounded_source_behind_its_final_checkpoint_only_lacks_new_ends() -> N
     journal.append_checkpoint(completed(1, at=(done,), final=True))
     restore = decide_restore(journal.take_over(IDENTITY, 2), facts())
     (unplaced,) = derive_unplaced(restore, {ORDERS})
-    assert unplaced == Unplaced(ORDERS, PARTS, done.next_offsets, frozenset({"orders"}))
+    assert unplaced == UnassignedSource(ORDERS, PARTS, done.next_offsets, frozenset({"orders"}))
     assert derive_unplaced(restore, ()) == ()
     ends = ((PARTS[0], 70), (PARTS[1], 80))
     anew = SourcePositions(ORDERS, done.next_offsets, ends)
@@ -145,7 +147,7 @@ def test_a_bounded_source_that_was_stopped_before_its_end_lacks_nothing() -> Non
     assert derive_unplaced(restore, {ORDERS}) == ()
     added = facts({"orders": {"orders": 2}, "returns": {"returns": 1}})
     (unplaced,) = derive_unplaced(decide_restore(journal.state, added), {ORDERS, RETURNS})
-    assert unplaced == Unplaced(RETURNS, (TopicPartition("returns", 0),))
+    assert unplaced == UnassignedSource(RETURNS, (TopicPartition("returns", 0),))
 
 
 def test_a_bounded_source_that_starts_again_keeps_its_watermarks() -> None:
@@ -194,12 +196,14 @@ def test_positions_that_are_appended_again_are_still_of_the_topics_that_they_wer
     journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
     begun(journal, positions("orders", {"orders": {0: 100, 1: 200}}), facts())
     now = msgspec.structs.replace(IDENTITY, topic_ids={"returns": "id-returns", "out": "id-out"})
-    given_up = Spoken(drop=(ORDERS,))
-    without = RestoreFacts(now, {RETURNS: {"returns": 1}}, frozenset(), spoken=given_up)
+    given_up = CommandLineDirectives(drop=(ORDERS,))
+    without = RestoreFacts(now, {RETURNS: {"returns": 1}}, frozenset(), command_line=given_up)
     restore = decide_restore(journal.take_over(now, 9), without)
     placed = positions("returns", {"returns": {0: 5}})
     journal.append_restored(restore, derive_begun(journal.state, now, (placed,), {}, restore.upgrade), 10)
     made_again = msgspec.structs.replace(IDENTITY, topic_ids={"orders": "id-new", "out": "id-out"})
-    back = RestoreFacts(made_again, {ORDERS: {"orders": 2}}, frozenset(), spoken=Spoken(drop=(RETURNS,)))
+    back = RestoreFacts(
+        made_again, {ORDERS: {"orders": 2}}, frozenset(), command_line=CommandLineDirectives(drop=(RETURNS,))
+    )
     with pytest.raises(RestoreRefused, match="topic orders was deleted and created again since the checkpoint"):
         decide_restore(journal.state, back)

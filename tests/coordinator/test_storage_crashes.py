@@ -16,7 +16,7 @@ import pytest
 from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME, OTHER, completed, handle, positions
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
-from tidegate.coordinator.restore_target import Wish, derive_chosen, find_retained
+from tidegate.coordinator.restore_target import RestoreTarget, derive_chosen, find_retained
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle
 from tidegate.ids import CheckpointId, JournalSequence, OperatorName
 from tidegate.journal.journal import Journal
@@ -138,8 +138,8 @@ class Life:
         folder = _Folder(self.storage, "savepoints/s")
         found = read_savepoint(folder)
         states = import_states(found, folder, self.storage, plan.first_checkpoint)
-        wish = Wish("savepoint", "savepoint token", found.checkpoint, found.identity, retained=False)
-        chosen = derive_chosen(wish, IDENTITY)
+        target = RestoreTarget("savepoint", "savepoint token", found.checkpoint, found.identity, retained=False)
+        chosen = derive_chosen(target, IDENTITY)
         checkpoint = msgspec.structs.replace(chosen.checkpoint, states=states)
         self.journal.append_restored(plan, msgspec.structs.replace(chosen, checkpoint=checkpoint), 3)
         self.decided = plan.first_checkpoint

@@ -40,13 +40,13 @@ from tidegate.coordinator.events import (
     TriggerRefused,
     TriggerRequested,
 )
-from tidegate.coordinator.triggers import CheckpointPolicy, Phase, TriggerFacts, decide_refusal
+from tidegate.coordinator.triggers import AttemptPhase, CheckpointPolicy, TriggerFacts, decide_refusal
 from tidegate.coordinator.types import Decline
 from tidegate.ids import CheckpointId
 
 
 def facts(
-    phase: Phase = Phase.RUNNING,
+    phase: AttemptPhase = AttemptPhase.RUNNING,
     under_way: int = 0,
     unended: int = 0,
     last_completed_ms: int | None = None,
@@ -76,19 +76,19 @@ def test_C01_nothing_in_the_way_means_a_checkpoint_begins() -> None:
     assert refusal(facts()) is None
 
 
-@pytest.mark.parametrize("phase", [Phase.FINISHED, Phase.FAILED, Phase.ENDED])
+@pytest.mark.parametrize("phase", [AttemptPhase.FINISHED, AttemptPhase.FAILED, AttemptPhase.ENDED])
 @pytest.mark.parametrize("properties", [PERIODIC, ORDERED, FORCED])
-def test_C04_refused_after_shut_down(phase: Phase, properties: CheckpointProperties) -> None:
+def test_C04_refused_after_shut_down(phase: AttemptPhase, properties: CheckpointProperties) -> None:
     assert refusal(facts(phase), properties) is TriggerRefusal.SHUT_DOWN
 
 
 @pytest.mark.parametrize("properties", [ORDERED, FORCED])
 def test_C04_nothing_follows_a_final_checkpoint(properties: CheckpointProperties) -> None:
-    assert refusal(facts(Phase.FINISHING), properties) is TriggerRefusal.SHUT_DOWN
+    assert refusal(facts(AttemptPhase.FINISHING), properties) is TriggerRefusal.SHUT_DOWN
 
 
 def test_C05_periodic_triggers_are_off_during_the_final_checkpoint() -> None:
-    assert refusal(facts(Phase.FINISHING)) is TriggerRefusal.PERIODIC_OFF
+    assert refusal(facts(AttemptPhase.FINISHING)) is TriggerRefusal.PERIODIC_OFF
 
 
 def test_C06_refused_when_the_limit_is_reached_unless_forced() -> None:
@@ -299,7 +299,7 @@ def test_failures_in_a_row_beyond_the_tolerable_end_the_attempt() -> None:
     assert failed.cause == "checkpoint-failures"
     assert "2 checkpoints in a row" in failed.reason
     assert "totals[0]: snapshot failed" in failed.reason
-    assert coordinator.phase is Phase.FAILED
+    assert coordinator.phase is AttemptPhase.FAILED
     assert coordinator.next_deadline_ms() is None
 
 
@@ -312,7 +312,7 @@ def test_a_completed_checkpoint_begins_the_count_anew() -> None:
             coordinator.handle(journaled(2, 2002))
         else:
             coordinator.handle(TriggerFailed(CheckpointId(checkpoint), "x", checkpoint * 1000 + 1))
-    assert coordinator.phase is Phase.RUNNING
+    assert coordinator.phase is AttemptPhase.RUNNING
 
 
 def test_a_decline_by_a_stranger_or_for_another_attempt_changes_nothing() -> None:

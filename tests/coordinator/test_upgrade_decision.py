@@ -13,12 +13,19 @@ from tidegate.coordinator.applied_directives import WORDS_MAX
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import refuse_upgrade
 from tidegate.coordinator.types import CompletedCheckpoint, StateKind
-from tidegate.coordinator.upgrade import Definition, Outcome, Refusal, Spoken, Upgrade, derive_identity
+from tidegate.coordinator.upgrade import (
+    CommandLineDirectives,
+    Definition,
+    Upgrade,
+    UpgradeOutcome,
+    UpgradeRefusal,
+    derive_identity,
+)
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.ids import CheckpointId, OperatorName, SlotIndex
 from tidegate.operators.calls.spec import IN_FLIGHT
-from tidegate.operators.fingerprint import Meaning
-from tidegate.plan.graph import StepWords
+from tidegate.operators.fingerprint import StateFingerprint
+from tidegate.plan.graph import UpgradeDirective
 
 NAMES = [OperatorName(name) for name in ("a", "b", "c", "d")]
 SOURCES = [OperatorName(name) for name in ("s", "t")]
@@ -29,7 +36,7 @@ def name_of(one: str) -> OperatorName:
     return OperatorName(one)
 
 
-def random_meaning(dice: random.Random) -> Meaning:
+def random_meaning(dice: random.Random) -> StateFingerprint:
     """Which records, and one or two aggregates: a few digests, so that they are often the same."""
     parts = {"the choice of records": f"2:{dice.randrange(2)}"}
     for column in COLUMNS:
@@ -47,30 +54,30 @@ def random_checkpoint(dice: random.Random) -> tuple[CompletedCheckpoint, Identit
         states=[msgspec.structs.replace(handle(7, subtask=0), operator=one) for one in held],
     )
     words = {one: (dice.choice(["keep", "reset", "keep: old"]),) for one in held if dice.random() < 0.3}
-    identity = msgspec.structs.replace(IDENTITY, meanings={one: random_meaning(dice) for one in held}, words=words)
+    identity = msgspec.structs.replace(IDENTITY, fingerprints={one: random_meaning(dice) for one in held}, words=words)
     return checkpoint, identity
 
 
 def random_definition(dice: random.Random) -> Definition:
     sources: dict[OperatorName, Mapping[str, int]] = {one: {one: 1} for one in SOURCES if dice.random() < 0.8}
     steps = [one for one in NAMES if dice.random() < 0.5]
-    words: dict[OperatorName, StepWords] = {}
+    words: dict[OperatorName, UpgradeDirective] = {}
     for one in steps:
         if dice.random() < 0.6:
             was = dice.choice([name for name in NAMES if name not in steps] or [name_of("")])
             taken = {word.was for word in words.values()}
-            words[one] = StepWords(
+            words[one] = UpgradeDirective(
                 was=was if was not in taken and dice.random() < 0.6 else name_of(""),
                 verb=dice.choice(["", "keep", "reset"]),
                 note=dice.choice(["", "old", "new"]),
                 drop=tuple(column for column in COLUMNS if dice.random() < 0.3),
             )
-    spoken = Spoken(
+    command_line = CommandLineDirectives(
         keep={one: "" for one in steps if dice.random() < 0.1},
         drop=tuple(one for one in NAMES if one not in steps and dice.random() < 0.4),
     )
-    meanings = {one: random_meaning(dice) for one in steps}
-    return Definition(meanings, sources, dict.fromkeys(steps, ()), frozenset(), words, spoken)
+    fingerprints = {one: random_meaning(dice) for one in steps}
+    return Definition(fingerprints, sources, dict.fromkeys(steps, ()), frozenset(), words, command_line)
 
 
 class Model:
@@ -85,34 +92,34 @@ class Model:
             word.was: one for one, word in now.words.items() if word.was and word.was in known and one not in known
         }
 
-    def outcome(self, old: OperatorName) -> Outcome | None:
+    def outcome(self, old: OperatorName) -> UpgradeOutcome | None:
         name = self.names.get(old, old)
         here = self.now.sources if old in self.read else self.now.states
         if name not in here:
-            return Outcome.DROPPED if old in self.now.spoken.drop else None
-        if old in self.now.spoken.drop:
+            return UpgradeOutcome.DROPPED if old in self.now.command_line.drop else None
+        if old in self.now.command_line.drop:
             return None
         if old not in self.read:
             verb = self.verb(old, name)
             if verb == "reset":
-                return Outcome.RESET
+                return UpgradeOutcome.RESET
             if not self.means_the_same(old, name, kept=verb == "keep"):
                 return None
-        return Outcome.KEPT if name == old else Outcome.RENAMED
+        return UpgradeOutcome.KEPT if name == old else UpgradeOutcome.RENAMED
 
     def verb(self, old: OperatorName, name: OperatorName) -> str:
         said = []
-        if name in self.now.spoken.keep:
+        if name in self.now.command_line.keep:
             said.append(("keep", "--keep"))
         word = self.now.words.get(name)
         if word is not None and word.verb:
             said.append((word.verb, f"{word.verb}: {word.note}" if word.note else word.verb))
-        spent = {text for one in (old, name) for text in self.identity.words.get(one, ())}
-        return next((verb for verb, text in said if text not in spent), "")
+        applied = {text for one in (old, name) for text in self.identity.words.get(one, ())}
+        return next((verb for verb, text in said if text not in applied), "")
 
     def means_the_same(self, old: OperatorName, name: OperatorName, *, kept: bool) -> bool:
-        before, after = self.identity.meanings[old]["s"], self.now.meanings[name]["s"]
-        word = self.now.words.get(name, StepWords())
+        before, after = self.identity.fingerprints[old]["s"], self.now.fingerprints[name]["s"]
+        word = self.now.words.get(name, UpgradeDirective())
         for part, digest in before.items():
             if part not in after:
                 if part.strip("`") not in word.drop:
@@ -131,18 +138,22 @@ def test_the_decision_is_that_of_plain_rules(seed: int) -> None:
         model = Model(checkpoint, identity, now)
         upgrade = decide_upgrade(checkpoint, identity, now)
         expected = {old: model.outcome(old) for old in (*model.held, *model.read)}
-        misspoken = [one for one in now.spoken.drop if one not in expected and one not in identity.words]
+        misspoken = [one for one in now.command_line.drop if one not in expected and one not in identity.words]
         assert bool(upgrade.refusals) is (None in expected.values() or bool(misspoken))
         if not upgrade.refusals:
             judge_taken(checkpoint, now, model, upgrade, {old: one for old, one in expected.items() if one is not None})
 
 
 def judge_taken(
-    checkpoint: CompletedCheckpoint, now: Definition, model: Model, upgrade: Upgrade, expected: Mapping[str, Outcome]
+    checkpoint: CompletedCheckpoint,
+    now: Definition,
+    model: Model,
+    upgrade: Upgrade,
+    expected: Mapping[str, UpgradeOutcome],
 ) -> None:
-    found = {step.was or step.name: step.outcome for step in upgrade.steps if step.outcome is not Outcome.NEW}
+    found = {step.was or step.name: step.outcome for step in upgrade.steps if step.outcome is not UpgradeOutcome.NEW}
     assert found == expected
-    gone = {old for old, one in expected.items() if one in (Outcome.DROPPED, Outcome.RESET)}
+    gone = {old for old, one in expected.items() if one in (UpgradeOutcome.DROPPED, UpgradeOutcome.RESET)}
     names = {old: model.names.get(name_of(old), name_of(old)) for old in expected}
     states = upgrade.map_states(checkpoint.states)
     assert {one.operator for one in states} == {names[old] for old in model.held - gone}
@@ -150,7 +161,7 @@ def judge_taken(
         names[old] for old in model.read - gone
     }
     assert {one.operator for one in states} <= now.states.keys()
-    new = {step.name for step in upgrade.steps if step.outcome is Outcome.NEW}
+    new = {step.name for step in upgrade.steps if step.outcome is UpgradeOutcome.NEW}
     assert new == {*now.sources, *now.states} - {names[old] for old in expected}
 
 
@@ -171,49 +182,51 @@ def test_what_was_taken_once_is_taken_again_without_a_word_being_used(seed: int)
             at=[positions(one, {one: {0: 6}}) for one in now.sources],
             states=[msgspec.structs.replace(handle(8, subtask=0), operator=one) for one in now.states],
         )
-        later = msgspec.structs.replace(identity, meanings=dict(now.meanings), words=upgrade.words, begun=upgrade.begun)
+        later = msgspec.structs.replace(
+            identity, fingerprints=dict(now.fingerprints), words=upgrade.words, begun=upgrade.begun
+        )
         again = decide_upgrade(after, later, now)
         assert not again.refusals
-        assert {step.outcome for step in again.steps} <= {Outcome.KEPT}
+        assert {step.outcome for step in again.steps} <= {UpgradeOutcome.KEPT}
         assert again.words == upgrade.words
 
 
-def meaning_of(**columns: str) -> dict[OperatorName, Meaning]:
+def meaning_of(**columns: str) -> dict[OperatorName, StateFingerprint]:
     return {name_of("a"): {"s": {f"`{name}`": f"2:{digest}" for name, digest in columns.items()}}}
 
 
-def one_step(words: StepWords | None = None, **columns: str) -> Definition:
+def one_step(words: UpgradeDirective | None = None, **columns: str) -> Definition:
     said = {} if words is None else {name_of("a"): words}
     return Definition(meaning_of(**columns), {}, {name_of("a"): ()}, frozenset(), said)
 
 
 HELD = completed(7, states=[msgspec.structs.replace(handle(7, subtask=0), operator=name_of("a"))])
-MEANT = msgspec.structs.replace(IDENTITY, meanings=meaning_of(x="1"))
+MEANT = msgspec.structs.replace(IDENTITY, fingerprints=meaning_of(x="1"))
 
 
 def test_an_aggregate_that_is_added_begins_at_the_checkpoint_and_the_journal_remembers_where() -> None:
     added = decide_upgrade(HELD, MEANT, one_step(x="1", y="2"))
     assert not added.refusals
     assert added.begun == {"a": {"y": 7}}
-    later = msgspec.structs.replace(MEANT, meanings=meaning_of(x="1", y="2"), begun=added.begun)
+    later = msgspec.structs.replace(MEANT, fingerprints=meaning_of(x="1", y="2"), begun=added.begun)
     assert decide_upgrade(HELD, later, one_step(x="1", y="2")).begun == {"a": {"y": 7}}
-    renamed = decide_upgrade(HELD, later, one_step(StepWords(columns={"z": "y"}), x="1", z="2"))
+    renamed = decide_upgrade(HELD, later, one_step(UpgradeDirective(columns={"z": "y"}), x="1", z="2"))
     assert not renamed.refusals
     assert renamed.begun == {"a": {"z": 7}}
-    assert decide_upgrade(HELD, later, one_step(StepWords(verb="reset"), x="1", y="2")).begun == {"a": {"": 7}}
-    assert decide_upgrade(HELD, later, one_step(StepWords(drop=("y",)), x="1")).begun == {}
+    assert decide_upgrade(HELD, later, one_step(UpgradeDirective(verb="reset"), x="1", y="2")).begun == {"a": {"": 7}}
+    assert decide_upgrade(HELD, later, one_step(UpgradeDirective(drop=("y",)), x="1")).begun == {}
 
 
 def test_an_aggregate_that_is_gone_has_to_be_named() -> None:
-    two = msgspec.structs.replace(MEANT, meanings=meaning_of(x="1", y="2"))
+    two = msgspec.structs.replace(MEANT, fingerprints=meaning_of(x="1", y="2"))
     (refusal,) = decide_upgrade(HELD, two, one_step(x="1")).refusals
     assert "`state: {drop: [y]}`" in refusal.remedy
     assert "new_name: y" in refusal.remedy
-    assert not decide_upgrade(HELD, two, one_step(StepWords(drop=("y",)), x="1")).refusals
+    assert not decide_upgrade(HELD, two, one_step(UpgradeDirective(drop=("y",)), x="1")).refusals
 
 
 def test_a_column_under_another_name_that_also_means_something_else_is_a_change_of_meaning() -> None:
-    words = StepWords(columns={"y": "x"})
+    words = UpgradeDirective(columns={"y": "x"})
     assert not decide_upgrade(HELD, MEANT, one_step(words, y="1")).refusals
     (refusal,) = decide_upgrade(HELD, MEANT, one_step(words, y="2")).refusals
     assert refusal.changes == ("`y` of s",)
@@ -221,34 +234,39 @@ def test_a_column_under_another_name_that_also_means_something_else_is_a_change_
 
 def test_spent_words_are_bounded_and_those_of_the_file_stay() -> None:
     many = msgspec.structs.replace(MEANT, words={name_of("a"): tuple(f"keep: {n}" for n in range(WORDS_MAX))})
-    spent = decide_upgrade(HELD, many, one_step(StepWords(verb="keep", note="0"), x="1")).words[name_of("a")]
-    assert len(spent) == WORDS_MAX
-    assert spent[-1] == "keep: 0"
-    again = decide_upgrade(HELD, many, one_step(StepWords(verb="keep", note="last"), x="1")).words[name_of("a")]
+    applied = decide_upgrade(HELD, many, one_step(UpgradeDirective(verb="keep", note="0"), x="1")).words[name_of("a")]
+    assert len(applied) == WORDS_MAX
+    assert applied[-1] == "keep: 0"
+    again = decide_upgrade(HELD, many, one_step(UpgradeDirective(verb="keep", note="last"), x="1")).words[name_of("a")]
     assert (len(again), again[-1], again[0]) == (WORDS_MAX, "keep: last", "keep: 1")
 
 
 def test_the_first_start_spends_its_words_so_that_a_later_change_needs_another() -> None:
-    upgrade = decide_upgrade(None, None, one_step(StepWords(verb="reset"), x="1"))
+    upgrade = decide_upgrade(None, None, one_step(UpgradeDirective(verb="reset"), x="1"))
     assert upgrade.words == {"a": ("reset",)}
     later = msgspec.structs.replace(MEANT, words=upgrade.words)
-    assert decide_upgrade(HELD, later, one_step(StepWords(verb="reset"), x="1")).steps[0].outcome is Outcome.KEPT
-    (refusal,) = decide_upgrade(HELD, later, one_step(StepWords(verb="reset"), x="2")).refusals
+    assert (
+        decide_upgrade(HELD, later, one_step(UpgradeDirective(verb="reset"), x="1")).steps[0].outcome
+        is UpgradeOutcome.KEPT
+    )
+    (refusal,) = decide_upgrade(HELD, later, one_step(UpgradeDirective(verb="reset"), x="2")).refusals
     assert "`state: reset` was written for an earlier change" in refusal.remedy
 
 
 def test_entries_of_older_releases_say_nothing_about_meanings_and_words() -> None:
-    old = msgspec.structs.replace(IDENTITY, meanings={})
+    old = msgspec.structs.replace(IDENTITY, fingerprints={})
     assert not decide_upgrade(HELD, old, one_step(x="9")).refusals
-    changed = one_step(StepWords(verb="reset"), x="9")
-    assert decide_upgrade(HELD, old, changed).steps[0].outcome is Outcome.RESET
+    changed = one_step(UpgradeDirective(verb="reset"), x="9")
+    assert decide_upgrade(HELD, old, changed).steps[0].outcome is UpgradeOutcome.RESET
 
 
 def test_what_is_appended_again_before_the_first_checkpoint_keeps_what_its_states_mean() -> None:
-    now = msgspec.structs.replace(IDENTITY, parallelism=9, meanings=meaning_of(x="2"), words={name_of("a"): ("keep",)})
+    now = msgspec.structs.replace(
+        IDENTITY, parallelism=9, fingerprints=meaning_of(x="2"), words={name_of("a"): ("keep",)}
+    )
     old = msgspec.structs.replace(MEANT, begun={name_of("a"): {"x": CheckpointId(3)}})
     again = derive_identity(old, now)
-    assert (again.meanings, again.words, again.parallelism) == (MEANT.meanings, {}, MEANT.parallelism)
+    assert (again.fingerprints, again.words, again.parallelism) == (MEANT.fingerprints, {}, MEANT.parallelism)
     assert again.begun == old.begun
 
 
@@ -269,18 +287,20 @@ def test_records_that_wait_for_answers_are_not_given_up_without_saying_that_they
     nothing = Definition({}, {}, {}, frozenset())
     (refusal,) = decide_upgrade(checkpoint, MEANT, nothing).refusals
     assert "--drop loses them; to lose none, run the old file until none wait" in refusal.remedy
-    spoken = msgspec.structs.replace(nothing, spoken=Spoken(drop=(name_of("a"),)))
-    (step,) = decide_upgrade(checkpoint, MEANT, spoken).steps
+    command_line = msgspec.structs.replace(nothing, command_line=CommandLineDirectives(drop=(name_of("a"),)))
+    (step,) = decide_upgrade(checkpoint, MEANT, command_line).steps
     assert step.remarks == ("the records that wait for their answers are lost",)
-    kept = Definition({}, {}, {name_of("a"): (IN_FLIGHT,)}, frozenset(), spoken=Spoken(reset={name_of("a"): ""}))
+    kept = Definition(
+        {}, {}, {name_of("a"): (IN_FLIGHT,)}, frozenset(), command_line=CommandLineDirectives(reset={name_of("a"): ""})
+    )
     (refusal,) = decide_upgrade(checkpoint, MEANT, kept).refusals
     assert refusal.message.startswith("--reset a: there is no step with state of that name")
 
 
 def test_several_refusals_are_sentences() -> None:
     refusals = (
-        Refusal(name_of("a"), "the one is gone", "Put it back", {"reset": "it is empty"}),
-        Refusal(name_of("b"), "the other, too", "Put it back"),
+        UpgradeRefusal(name_of("a"), "the one is gone", "Put it back", {"reset": "it is empty"}),
+        UpgradeRefusal(name_of("b"), "the other, too", "Put it back"),
     )
     told = refuse_upgrade(Upgrade(refusals=refusals)).message
     assert told == "the one is gone. reset: it is empty. Put it back. The other, too. Put it back"
@@ -288,7 +308,13 @@ def test_several_refusals_are_sentences() -> None:
 
 def test_a_source_that_is_still_there_is_not_said_to_begin_with_empty_state() -> None:
     checkpoint = completed(7, at=[positions("s", {"t": {0: 5}})])
-    now = Definition({}, {name_of("s"): {"t": 1}}, {}, frozenset(), spoken=Spoken(drop=(name_of("s"), name_of("ss"))))
+    now = Definition(
+        {},
+        {name_of("s"): {"t": 1}},
+        {},
+        frozenset(),
+        command_line=CommandLineDirectives(drop=(name_of("s"), name_of("ss"))),
+    )
     still, unknown = decide_upgrade(checkpoint, MEANT, now).refusals
     assert still.remedy == "Remove it from the file"
     assert unknown.remedy == "Did you mean `s`?"
@@ -297,15 +323,17 @@ def test_a_source_that_is_still_there_is_not_said_to_begin_with_empty_state() ->
 def test_a_source_that_is_gone_says_which_words_the_steps_that_it_fed_will_need() -> None:
     """Else they are asked for one start later, step by step."""
     checkpoint = completed(7, at=[positions("s", {"t": {0: 5}})], states=HELD.states)
-    replaced = msgspec.structs.replace(one_step(x="1"), meanings={name_of("a"): {"new": {"`x`": "2:1"}}})
+    replaced = msgspec.structs.replace(one_step(x="1"), fingerprints={name_of("a"): {"new": {"`x`": "2:1"}}})
     replaced = msgspec.structs.replace(replaced, sources={name_of("new"): {"t": 1}})
     (refusal,) = decide_upgrade(checkpoint, MEANT, replaced).refusals
     assert "--drop s" in refusal.remedy
     assert refusal.remedy.endswith("gets no records of it any more, --keep or --reset, too: --keep a")
-    said = msgspec.structs.replace(replaced, spoken=Spoken(keep={name_of("a"): ""}))
+    said = msgspec.structs.replace(replaced, command_line=CommandLineDirectives(keep={name_of("a"): ""}))
     (refusal,) = decide_upgrade(checkpoint, MEANT, said).refusals
     assert "--keep" not in refusal.remedy
-    dropped = msgspec.structs.replace(replaced, spoken=Spoken(keep={name_of("a"): ""}, drop=(name_of("s"),)))
+    dropped = msgspec.structs.replace(
+        replaced, command_line=CommandLineDirectives(keep={name_of("a"): ""}, drop=(name_of("s"),))
+    )
     assert not decide_upgrade(checkpoint, MEANT, dropped).refusals
 
 
@@ -328,15 +356,15 @@ def test_a_name_that_the_checkpoint_has_for_something_else_is_taken_over_by_two_
     totals, second = name_of("totals"), name_of("totals_v2")
     states = [msgspec.structs.replace(handle(7, subtask=0), operator=one) for one in (totals, second)]
     checkpoint = completed(7, at=[positions("s", {"s": {0: 5}})], states=states)
-    meaning: Meaning = {"s": {"the choice of records": "2:0"}}
-    identity = msgspec.structs.replace(IDENTITY, meanings={totals: meaning, second: meaning})
+    meaning: StateFingerprint = {"s": {"the choice of records": "2:0"}}
+    identity = msgspec.structs.replace(IDENTITY, fingerprints={totals: meaning, second: meaning})
     now = Definition(
         {totals: meaning},
         {name_of("s"): {"s": 1}},
         {totals: ()},
         frozenset(),
-        {totals: StepWords(was=second)},
-        Spoken(),
+        {totals: UpgradeDirective(was=second)},
+        CommandLineDirectives(),
     )
     (refusal,) = decide_upgrade(checkpoint, identity, now).refusals
     assert (

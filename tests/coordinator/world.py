@@ -36,13 +36,13 @@ from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, RestoreRefused, decide_restore
 from tidegate.coordinator.restore_target import (
-    Fate,
+    TransactionStatus,
     decide_fallback,
-    decide_wish,
     derive_asked,
     derive_candidates,
     derive_chosen,
     find_retained,
+    validate_restore_target,
 )
 from tidegate.coordinator.triggers import ACTIVE, CheckpointPolicy
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle
@@ -172,25 +172,25 @@ class WorldBase(RuleBasedStateMachine):
                 entry = next(iter(derive_candidates(state)), None)
                 if entry is None:
                     return plan
-                fates = {key_of(one): self.fate(one) for one in derive_asked(state, entry)}
-                found = decide_fallback(state, entry, fates, ["broken"])
+                statuses = {key_of(one): self.fate(one) for one in derive_asked(state, entry)}
+                found = decide_fallback(state, entry, statuses, ["broken"])
                 self.dead |= {one.producer_id for one in found.abort}
                 chosen = found.chosen
             else:
-                wish = find_retained(state, state.retained[0].checkpoint.id)
-                if not decide_wish(state, wish, repeat_output=False):
+                target = find_retained(state, state.retained[0].checkpoint.id)
+                if not validate_restore_target(state, target, repeat_output=False):
                     return plan
                 self.commit(plan.committables)
-                chosen = derive_chosen(wish, IDENTITY)
+                chosen = derive_chosen(target, IDENTITY)
         except RestoreRefused:
             return plan
         self.journal.append_restored(plan, chosen, self.now_ms)
         return decide_restore(self.journal.state, self.facts)
 
-    def fate(self, one: Committable) -> Fate:
+    def fate(self, one: Committable) -> TransactionStatus:
         if one.producer_id in self.committed:
-            return Fate.COMMITTED
-        return Fate.ABORTED if one.producer_id in self.dead else Fate.OPEN
+            return TransactionStatus.COMMITTED
+        return TransactionStatus.ABORTED if one.producer_id in self.dead else TransactionStatus.OPEN
 
     def start_attempt(self, faults: list[Fault], another: str = "") -> None:
         self.facts = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 1}}, frozenset({OperatorName("out")}))

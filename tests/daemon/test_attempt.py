@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidegate.clock import SYSTEM_CLOCK
-from tidegate.coordinator.triggers import Phase
+from tidegate.coordinator.triggers import AttemptPhase
 from tidegate.daemon.attempt import AttemptRunner
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
@@ -61,7 +61,7 @@ class Parts:
             in_journal_thread=self._at_once,
         )  # fmt: skip
         server = nothing(port=1, admit=lambda *_: None, dismiss=lambda: None, wait_closed=self._closed)
-        coordinator = nothing(handle=lambda _event: (), next_deadline_ms=lambda: None, phase=Phase.RUNNING)
+        coordinator = nothing(handle=lambda _event: (), next_deadline_ms=lambda: None, phase=AttemptPhase.RUNNING)
         recovered = nothing(restore=nothing(attempt=Attempt(1), slots=()))
         settings = nothing(
             slots=nothing(unaligned_after_ms=None, transaction_timeout_ms=0),

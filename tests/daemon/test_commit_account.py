@@ -16,13 +16,13 @@ from tidegate.committable import Committable
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.daemon.commit_account import CommitAccount
-from tidegate.daemon.commit_listed import end_listed
+from tidegate.daemon.commit_listed import commit_listed
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.recovery_stages import Whole
+from tidegate.daemon.recovery_stages import StateVerified
 from tidegate.ids import Attempt, OperatorName
 from tidegate.journal.journal import Journal
 from tidegate.kafka.errors import TransactionLost
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 from tidegate.sinks.salvage import LostTransaction, SalvageOrder, Settlement
 
 FIRST, SECOND = (committable(number, producer_id=100 + number, records=10 * number) for number in (1, 2))
@@ -84,15 +84,17 @@ class HalfLost:
     def __init__(self) -> None:
         self.salvaged = False
 
-    async def commit(self, _permit: CommitPermit) -> list[Outcome]:
+    async def commit(self, _permit: CommitPermit) -> list[CommitOutcome]:
         if not self.salvaged:
             raise TransactionLost("aborted by the broker")
-        return [Outcome.ENDED_NOW]
+        return [CommitOutcome.ENDED_NOW]
 
     async def settle(self, permit: CommitPermit, *, hold: bool) -> Settlement:
         assert hold
         committed, lost = permit.committables
-        return Settlement((Outcome.COMMITTED, Outcome.LOST), (committed,), (LostTransaction(lost, "lost."),))
+        return Settlement(
+            (CommitOutcome.COMMITTED, CommitOutcome.LOST), (committed,), (LostTransaction(lost, "lost."),)
+        )
 
     async def salvage(self, order: SalvageOrder, _sinks: object) -> tuple[Committable, ...]:
         self.salvaged = True
@@ -106,7 +108,7 @@ def test_a_recovery_counts_what_it_finds_committed_and_what_it_writes_again(firs
     listed = [of_attempt(1), of_attempt(1, committable(1, producer_id=101, pool_slot=1))]
     journal.append_checkpoint(completed(1, at=(positions("orders", {"orders": {0: 7}}),), committables=listed))
     facts = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 1}}, frozenset())
-    whole = Whole(decide_restore(journal.take_over(IDENTITY, 2), facts), facts)
+    whole = StateVerified(decide_restore(journal.take_over(IDENTITY, 2), facts), facts)
     metrics = PipelineMetrics("shop", "1")
     metrics.attempt_started(Attempt(first))
 
@@ -120,5 +122,5 @@ def test_a_recovery_counts_what_it_finds_committed_and_what_it_writes_again(firs
         journal=journal, kafka=HalfLost(), clock=SYSTEM_CLOCK, in_journal_thread=at_once, metrics=metrics
     )
     plan = SimpleNamespace(pipeline="shop", operators=lambda _kind: [])
-    asyncio.run(end_listed(cast("Any", plan), cast("Any", services), whole, 60_000, search))
+    asyncio.run(commit_listed(cast("Any", plan), cast("Any", services), whole, 60_000, search))
     assert metrics.snapshot().records_committed == records

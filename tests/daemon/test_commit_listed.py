@@ -16,13 +16,13 @@ from tidegate.committable import Committable
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
 from tidegate.daemon import commit_listed as ending
-from tidegate.daemon.commit_listed import COMMIT_DEADLINE_S, Search, end_listed
+from tidegate.daemon.commit_listed import COMMIT_DEADLINE_S, Search, commit_listed
 from tidegate.daemon.metrics import PipelineMetrics
-from tidegate.daemon.recovery_stages import Ended, Whole
+from tidegate.daemon.recovery_stages import StateVerified, TransactionsResolved
 from tidegate.ids import OperatorName
 from tidegate.journal.journal import Journal
 from tidegate.kafka.errors import TransactionLost
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 from tidegate.sinks.salvage import LostTransaction, SalvageOrder, Settlement
 
 AT = positions("orders", {"orders": {0: 7}})
@@ -31,12 +31,12 @@ AT = positions("orders", {"orders": {0: 7}})
 class Kafka:
     """Has aborted all that was decided, and nothing is left to be written again."""
 
-    async def commit(self, _permit: CommitPermit) -> list[Outcome]:
+    async def commit(self, _permit: CommitPermit) -> list[CommitOutcome]:
         raise TransactionLost("aborted by the broker")
 
     async def settle(self, permit: CommitPermit, *, hold: bool) -> Settlement:
         assert hold
-        outcomes = (Outcome.LOST,) * len(permit.committables)
+        outcomes = (CommitOutcome.LOST,) * len(permit.committables)
         return Settlement(outcomes, (), tuple(LostTransaction(one, "lost.") for one in permit.committables))
 
     async def salvage(self, order: SalvageOrder, _sinks: object) -> tuple[Committable, ...]:
@@ -51,19 +51,21 @@ class LongLogs(Kafka):
         self.clock = clock
         self.asked: list[str] = []
 
-    async def commit(self, permit: CommitPermit) -> list[Outcome]:
+    async def commit(self, permit: CommitPermit) -> list[CommitOutcome]:
         self.asked.append("commit")
         self.clock.sleep(3 * COMMIT_DEADLINE_S)
-        return [Outcome.COMMITTED if "search" in self.asked else Outcome.STILL_OPEN for _ in permit.committables]
+        return [
+            CommitOutcome.COMMITTED if "search" in self.asked else CommitOutcome.STILL_OPEN for _ in permit.committables
+        ]
 
 
-def end(kafka: Kafka, search: Search, clock: Clock = SYSTEM_CLOCK) -> tuple[Ended, Journal]:
+def end(kafka: Kafka, search: Search, clock: Clock = SYSTEM_CLOCK) -> tuple[TransactionsResolved, Journal]:
     """A recovery from a checkpoint that lists one transaction, and the journal after it."""
     journal = Journal(FakeStorage(), ME, retained=2, id_reserve=5)
     journal.take_over(IDENTITY, 1)
     journal.append_checkpoint(completed(1, at=(AT,), committables=[committable(1)]))
     facts = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 1}}, frozenset())
-    whole = Whole(decide_restore(journal.take_over(IDENTITY, 2), facts), facts)
+    whole = StateVerified(decide_restore(journal.take_over(IDENTITY, 2), facts), facts)
 
     async def at_once(call: Any) -> Any:
         return call()
@@ -76,7 +78,7 @@ def end(kafka: Kafka, search: Search, clock: Clock = SYSTEM_CLOCK) -> tuple[Ende
         metrics=PipelineMetrics("shop", "1"),
     )
     plan = SimpleNamespace(pipeline="shop", operators=lambda _kind: [])
-    return asyncio.run(end_listed(cast("Any", plan), cast("Any", services), whole, 60_000, search)), journal
+    return asyncio.run(commit_listed(cast("Any", plan), cast("Any", services), whole, 60_000, search)), journal
 
 
 def test_where_all_records_are_gone_the_journal_says_that_nothing_is_to_be_ended() -> None:
@@ -86,7 +88,7 @@ def test_where_all_records_are_gone_the_journal_says_that_nothing_is_to_be_ended
     ended, journal = end(Kafka(), search)
     assert ended.restore.checkpoint is not None
     assert (ended.restore.checkpoint.positions, ended.restore.committables) == ((AT,), ())
-    assert journal.leaving_permit() is None
+    assert journal.release_permit() is None
     assert journal.read().committables == ()
 
 
@@ -99,4 +101,4 @@ def test_however_long_logs_are_read_what_a_search_has_mended_is_seen(monkeypatch
 
     _, journal = end(kafka, search, clock)
     assert kafka.asked == ["commit", "search", "commit"]
-    assert journal.leaving_permit() is None
+    assert journal.release_permit() is None

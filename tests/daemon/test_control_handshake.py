@@ -14,15 +14,15 @@ from tests.support.descriptors import no_descriptors_left
 from tests.waiting import PATIENCE_S, wait_until
 from tidegate import __version__
 from tidegate.daemon import control_handshake as control_door
-from tidegate.daemon.control_handshake import HELLO_BYTES_MAX, Door
+from tidegate.daemon.control_handshake import HELLO_BYTES_MAX, ControlHandshake
 from tidegate.ids import Attempt
 from tidegate.task.messages import LENGTH, Hello, Running, encode_message
 
 HELLO = Hello(Attempt(7), "right", 0, 4711, "127.0.0.1", 1, __version__, "3.11")
-Scenario = Callable[[Door, asyncio.Queue[Hello]], Awaitable[None]]
+Scenario = Callable[[ControlHandshake, asyncio.Queue[Hello]], Awaitable[None]]
 
 
-def serve(scenario: Scenario, strangers_max: int = 8) -> None:
+def serve(scenario: Scenario, unauthenticated_max: int = 8) -> None:
     """A door; those who have said hello are put into the queue and kept."""
 
     async def run() -> None:
@@ -33,7 +33,7 @@ def serve(scenario: Scenario, strangers_max: int = 8) -> None:
             writers.append(writer)
             said.put_nowait(hello)
 
-        door = Door("127.0.0.1", strangers_max, greeted)
+        door = ControlHandshake("127.0.0.1", unauthenticated_max, greeted)
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await scenario(door, said)
@@ -46,7 +46,7 @@ def serve(scenario: Scenario, strangers_max: int = 8) -> None:
     asyncio.run(run())
 
 
-async def dial(door: Door, data: bytes = b"") -> socket.socket:
+async def dial(door: ControlHandshake, data: bytes = b"") -> socket.socket:
     """A connection that has sent something."""
     sock = socket.socket()
     sock.setblocking(False)
@@ -66,7 +66,7 @@ async def is_closed(sock: socket.socket) -> bool:
 
 @pytest.mark.parametrize("length", [HELLO_BYTES_MAX + 1, 250 << 20, 0xFFFFFFFF])
 def test_X31_a_stranger_that_announces_much_is_turned_away_before_it_has_sent_it(length: int) -> None:
-    async def scenario(door: Door, said: asyncio.Queue[Hello]) -> None:
+    async def scenario(door: ControlHandshake, said: asyncio.Queue[Hello]) -> None:
         with await dial(door, LENGTH.pack(length)) as stranger:
             assert await is_closed(stranger)
         with pytest.raises(ConnectionError), await dial(door) as pushing:
@@ -86,7 +86,7 @@ def test_X31_a_stranger_that_announces_much_is_turned_away_before_it_has_sent_it
     ],
 )
 def test_X31_who_says_something_else_than_hello_is_turned_away(data: bytes) -> None:
-    async def scenario(door: Door, said: asyncio.Queue[Hello]) -> None:
+    async def scenario(door: ControlHandshake, said: asyncio.Queue[Hello]) -> None:
         with await dial(door, data) as stranger:
             assert await is_closed(stranger)
         assert said.empty()
@@ -97,7 +97,7 @@ def test_X31_who_says_something_else_than_hello_is_turned_away(data: bytes) -> N
 def test_X31_a_stranger_that_says_nothing_or_only_half_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_door, "HELLO_TIMEOUT_S", 0.05)
 
-    async def scenario(door: Door, said: asyncio.Queue[Hello]) -> None:
+    async def scenario(door: ControlHandshake, said: asyncio.Queue[Hello]) -> None:
         for data in (b"", LENGTH.pack(100) + b"x"):
             with await dial(door, data) as stranger:
                 assert await is_closed(stranger)
@@ -107,7 +107,7 @@ def test_X31_a_stranger_that_says_nothing_or_only_half_is_not_waited_for(monkeyp
 
 
 def test_X31_strangers_are_few_at_a_time_and_a_slot_comes_in_beside_them() -> None:
-    async def scenario(door: Door, said: asyncio.Queue[Hello]) -> None:
+    async def scenario(door: ControlHandshake, said: asyncio.Queue[Hello]) -> None:
         strangers = [await dial(door) for _ in range(20)]
         with await dial(door, encode_message(HELLO)):
             assert await said.get() == HELLO
@@ -116,13 +116,13 @@ def test_X31_strangers_are_few_at_a_time_and_a_slot_comes_in_beside_them() -> No
         for stranger in strangers:
             stranger.close()
 
-    serve(scenario, strangers_max=4)
+    serve(scenario, unauthenticated_max=4)
 
 
 def test_X31_a_hundred_strangers_are_a_few_lines_of_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "tidegate")
 
-    async def scenario(door: Door, _said: asyncio.Queue[Hello]) -> None:
+    async def scenario(door: ControlHandshake, _said: asyncio.Queue[Hello]) -> None:
         for _ in range(100):
             with await dial(door, LENGTH.pack(0)) as stranger:
                 assert await is_closed(stranger)
@@ -142,7 +142,7 @@ def test_X31_what_a_slot_sends_after_its_hello_is_not_lost() -> None:
             read.set_result(await reader.readexactly(5))
             writer.close()
 
-        door = Door("127.0.0.1", 8, greeted)
+        door = ControlHandshake("127.0.0.1", 8, greeted)
         with await dial(door, encode_message(HELLO) + b"after"):
             async with asyncio.timeout(PATIENCE_S):
                 assert await read == b"after"
@@ -157,7 +157,7 @@ def test_X30_no_descriptor_left_is_waited_out(
     monkeypatch.setattr(control_door, "ACCEPT_PAUSE_S", 0.01)
     caplog.set_level(logging.WARNING, "tidegate")
 
-    async def scenario(door: Door, said: asyncio.Queue[Hello]) -> None:
+    async def scenario(door: ControlHandshake, said: asyncio.Queue[Hello]) -> None:
         slot = socket.socket()
         slot.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -173,7 +173,7 @@ def test_X30_no_descriptor_left_is_waited_out(
 
 
 def test_spoilt_greetings_open_nothing_and_a_slot_comes_in_beside_them() -> None:
-    async def scenario(door: Door, said: asyncio.Queue[Hello]) -> None:
+    async def scenario(door: ControlHandshake, said: asyncio.Queue[Hello]) -> None:
         dice, whole = random.Random(20261123), encode_message(HELLO)
         for _ in range(200):
             data = bytearray(whole)

@@ -65,7 +65,7 @@ def look(
             found = Discovery(
                 plan_of(topic, until, pattern), restore, services, lambda *to: sent.append(to), _unwanted, 1.0, 0.0
             )
-            await _steps(found.look_for_topics if pattern else found.look, steps)
+            await _steps(found.discover_topics if pattern else found.look, steps)
         finally:
             await edge.close()
 
@@ -187,7 +187,7 @@ def test_topics_are_listed_seldom() -> None:
     restore = RestorePlan(ATTEMPT, None, (), CheckpointId(1))
     plan = plan_of("orders", "never", "orders.*")
     found = Discovery(plan, restore, services, lambda *_: None, _unwanted, 10.0)
-    asyncio.run(_steps(found.look_for_topics, (lambda: None,) * 11))
+    asyncio.run(_steps(found.discover_topics, (lambda: None,) * 11))
     assert len(listed) == 2
 
 

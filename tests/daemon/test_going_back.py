@@ -11,7 +11,7 @@ import pytest
 from tests.support.loopback import STEPS, Loopback, plan_of, play
 from tests.task.fakes import Row
 from tidegate.coordinator.recovery import RestoreRefused
-from tidegate.coordinator.upgrade import Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.daemon.restore_point import RestoreOption, StartOptions
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.journal.savepoint import savepoint_folder, write_savepoint
@@ -74,13 +74,18 @@ def play_refused(world: Loopback) -> RestoreRefused:
 
 
 @pytest.mark.parametrize(
-    ("plan", "spoken"), [(ADDED, Spoken()), (MEANT, Spoken(keep={TOTALS: ""})), (MEANT, Spoken(reset={TOTALS: ""}))]
+    ("plan", "spoken"),
+    [
+        (ADDED, CommandLineDirectives()),
+        (MEANT, CommandLineDirectives(keep={TOTALS: ""})),
+        (MEANT, CommandLineDirectives(reset={TOTALS: ""})),
+    ],
 )
 def test_after_checkpoints_of_the_new_file_the_old_one_goes_on_from_the_checkpoint_before(
-    plan: Plan, spoken: Spoken
+    plan: Plan, command_line: CommandLineDirectives
 ) -> None:
     old = Old()
-    new = Loopback(plan, ROWS, before=old.world, options=StartOptions(spoken=spoken))
+    new = Loopback(plan, ROWS, before=old.world, options=StartOptions(command_line=command_line))
     play(new, some_more)
     assert new.completed[-1].id > old.newest
 
@@ -141,8 +146,8 @@ def test_C29_a_start_that_repeats_the_option_takes_the_newest_checkpoint_whateve
     old = Saved(tmp_path)
     restored = Loopback(plan_of("totals"), ROWS, before=old.world, options=old.options)
     play(restored, killed)
-    spoken = StartOptions(old.options.restore, spoken=Spoken(reset={TOTALS: ""}))
-    play(Loopback(MEANT, ROWS, before=restored, options=spoken), killed)
+    command_line = StartOptions(old.options.restore, command_line=CommandLineDirectives(reset={TOTALS: ""}))
+    play(Loopback(MEANT, ROWS, before=restored, options=command_line), killed)
     for state in (old.path / "state").iterdir():
         state.write_bytes(b"")
     again = Loopback(MEANT, ROWS, before=restored, options=old.options)

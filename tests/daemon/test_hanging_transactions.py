@@ -14,26 +14,32 @@ from tidegate.daemon.hanging_transactions import LOADING_S, LOOK_S, RESTLESS_S, 
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.ids import OperatorName, Producer, TopicPartition, TransactionalId, VertexId
+from tidegate.ids import OperatorName, ProducerId, TopicPartition, TransactionalId, VertexId
 from tidegate.kafka.errors import KafkaRefused
-from tidegate.kafka.facts import OpenTransaction
+from tidegate.kafka.facts import OpenBrokerTransaction
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Node, Plan, Vertex
-from tidegate.sinks.hanging_transactions import RIPE_S, Hanging, Left, MendReport, Verdict
+from tidegate.sinks.hanging_transactions import (
+    RIPE_S,
+    HangingTransaction,
+    HangingVerdict,
+    ResolveReport,
+    UnresolvedTransaction,
+)
 
-OPENED = OpenTransaction(TopicPartition("out", 3), Producer(9, 5), 120, -1)
+OPENED = OpenBrokerTransaction(TopicPartition("out", 3), ProducerId(9, 5), 120, -1)
 OWN = TransactionalId("shop.out.0.1-j.2")
 
 
-def hanging(verdict: Verdict) -> Hanging:
-    return Hanging(OPENED, verdict, None if verdict is Verdict.UNSEEN else OWN, 5)
+def hanging(verdict: HangingVerdict) -> HangingTransaction:
+    return HangingTransaction(OPENED, verdict, None if verdict is HangingVerdict.UNSEEN else OWN, 5)
 
 
-def left(verdict: Verdict, why: str = "nothing was tried") -> MendReport:
-    return MendReport(frozenset({OPENED}), (), (Left(hanging(verdict), why),))
+def left(verdict: HangingVerdict, why: str = "nothing was tried") -> ResolveReport:
+    return ResolveReport(frozenset({OPENED}), (), (UnresolvedTransaction(hanging(verdict), why),))
 
 
-NOTHING = MendReport(frozenset())
+NOTHING = ResolveReport(frozenset())
 
 
 class Scene:
@@ -44,7 +50,7 @@ class Scene:
         self.interruptions = 0
         self.bootstrap = "b:9092"
         self.away = False
-        self.answer: MendReport | Exception = NOTHING
+        self.answer: ResolveReport | Exception = NOTHING
         self.asked: list[tuple[str, list[str]]] = []
         self.metrics = PipelineMetrics("shop", "1")
         self.metrics.state(PipelineState.RUNNING)
@@ -54,7 +60,7 @@ class Scene:
         services = SimpleNamespace(kafka=self, clock=clock, metrics=self.metrics)
         self.check = HangingCheck(plan, cast("Any", services))
 
-    async def mend(self, pipeline: str, topics: Collection[str]) -> MendReport:
+    async def resolve(self, pipeline: str, topics: Collection[str]) -> ResolveReport:
         self.asked.append((pipeline, list(topics)))
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -63,7 +69,7 @@ class Scene:
     def turn(self, seconds: float) -> int:
         """The time goes on; how many looks there were in all."""
         self.now += seconds
-        asyncio.run(self.check.look_if_due())
+        asyncio.run(self.check.check_if_due())
         return len(self.asked)
 
     def value(self, name: str, **labels: str) -> float | None:
@@ -101,7 +107,7 @@ def test_a_look_that_is_not_possible_is_told_once_and_tried_again_soon(
 
 
 def test_a_written_marker_is_a_warning_and_a_count_and_no_state(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    scene.answer = MendReport(frozenset({OPENED}), mended=(hanging(Verdict.COMMIT),))
+    scene.answer = ResolveReport(frozenset({OPENED}), resolved=(hanging(HangingVerdict.COMMIT),))
     scene.turn(0)
     assert "commit marker was missing in out[3]" in caplog.text
     assert scene.value("tidegate_missing_markers_written_total", end="commit") == 1
@@ -112,14 +118,14 @@ def test_a_written_marker_is_a_warning_and_a_count_and_no_state(scene: Scene, ca
 @pytest.mark.parametrize(
     ("verdict", "owner"),
     [
-        (Verdict.COMMIT, "own"),
-        (Verdict.ABORT, "own"),
-        (Verdict.UNSURE, "own"),
-        (Verdict.FOREIGN, "foreign"),
+        (HangingVerdict.COMMIT, "own"),
+        (HangingVerdict.ABORT, "own"),
+        (HangingVerdict.UNSURE, "own"),
+        (HangingVerdict.FOREIGN, "foreign"),
     ],
 )
 def test_what_hangs_still_is_an_error_once_and_a_degraded_pipeline_until_it_is_gone(
-    scene: Scene, caplog: pytest.LogCaptureFixture, verdict: Verdict, owner: str
+    scene: Scene, caplog: pytest.LogCaptureFixture, verdict: HangingVerdict, owner: str
 ) -> None:
     scene.answer = left(verdict)
     scene.turn(0)
@@ -137,7 +143,7 @@ def test_what_hangs_still_is_an_error_once_and_a_degraded_pipeline_until_it_is_g
 def test_only_a_running_pipeline_becomes_degraded(scene: Scene) -> None:
     for state in set(PipelineState) - {PipelineState.RUNNING, PipelineState.DEGRADED}:
         scene.metrics.state(state, "why")
-        scene.answer = left(Verdict.COMMIT)
+        scene.answer = left(HangingVerdict.COMMIT)
         scene.turn(LOOK_S)
         scene.answer = NOTHING
         scene.turn(LOOK_S)
@@ -147,7 +153,7 @@ def test_only_a_running_pipeline_becomes_degraded(scene: Scene) -> None:
 def test_a_transaction_of_an_unknown_owner_is_looked_for_again_soon_and_told_when_it_cannot_be_in_order(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scene.answer = left(Verdict.UNSEEN)
+    scene.answer = left(HangingVerdict.UNSEEN)
     assert scene.turn(0) == 1
     assert scene.turn(2) == 2, "its coordinator may have been loading"
     scene.turn(LOADING_S)
@@ -161,9 +167,13 @@ def test_a_transaction_of_an_unknown_owner_is_looked_for_again_soon_and_told_whe
     assert scene.state() is PipelineState.DEGRADED
 
 
-WAITING = MendReport(frozenset({OPENED}), waiting=(Left(hanging(Verdict.COMMIT), "leaders move"),))
-STRANGE = MendReport(frozenset({OPENED}), waiting=(Left(hanging(Verdict.UNSEEN), "leaders move"),))
-MENDED = MendReport(frozenset({OPENED}), mended=(hanging(Verdict.COMMIT),))
+WAITING = ResolveReport(
+    frozenset({OPENED}), waiting=(UnresolvedTransaction(hanging(HangingVerdict.COMMIT), "leaders move"),)
+)
+STRANGE = ResolveReport(
+    frozenset({OPENED}), waiting=(UnresolvedTransaction(hanging(HangingVerdict.UNSEEN), "leaders move"),)
+)
+MENDED = ResolveReport(frozenset({OPENED}), resolved=(hanging(HangingVerdict.COMMIT),))
 
 
 def test_X08_what_waits_for_a_second_look_is_looked_at_soon_and_reported_only_when_the_cluster_does_not_rest(
@@ -183,9 +193,11 @@ def test_X08_what_waits_for_a_second_look_is_looked_at_soon_and_reported_only_wh
     assert scene.state() is PipelineState.RUNNING
 
 
-@pytest.mark.parametrize(("answer", "looks"), [(WAITING, 2), (NOTHING, 1), (left(Verdict.UNSEEN), 1), (STRANGE, 1)])
+@pytest.mark.parametrize(
+    ("answer", "looks"), [(WAITING, 2), (NOTHING, 1), (left(HangingVerdict.UNSEEN), 1), (STRANGE, 1)]
+)
 def test_a_pipeline_that_ends_soon_looks_again_only_where_something_waits(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, answer: MendReport, looks: int
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, answer: ResolveReport, looks: int
 ) -> None:
     waited: list[float] = []
 
@@ -194,6 +206,6 @@ def test_a_pipeline_that_ends_soon_looks_again_only_where_something_waits(
 
     monkeypatch.setattr("tidegate.daemon.hanging_transactions.asyncio.sleep", wait)
     scene.answer = answer
-    asyncio.run(scene.check.look_twice())
+    asyncio.run(scene.check.check_twice())
     assert len(scene.asked) == looks
     assert waited == [RIPE_S] * (looks - 1)

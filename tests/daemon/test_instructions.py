@@ -34,7 +34,7 @@ from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence
 from tidegate.journal.journal import Appended, JournalVanished
 from tidegate.kafka.errors import KafkaRefused, TransactionGone, TransactionLost, TransactionUndecidable
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import DriverMessage, Trigger
 
@@ -143,12 +143,12 @@ def test_a_commit_asks_for_nothing_that_an_earlier_one_of_the_attempt_has_ended(
     """
     first = [committable(1, 100, pool_slot=0), committable(1, 101, pool_slot=1)]
     second = [committable(2, 102, pool_slot=2)]
-    answers = [[Outcome.ENDED_NOW, Outcome.STILL_OPEN], [Outcome.COMMITTED, Outcome.ENDED_NOW]]
+    answers = [[CommitOutcome.ENDED_NOW, CommitOutcome.STILL_OPEN], [CommitOutcome.COMMITTED, CommitOutcome.ENDED_NOW]]
     asked: list[tuple[Committable, ...]] = []
     metrics = PipelineMetrics("shop", "0")
     fed: list[Event] = []
 
-    async def commit(right: CommitPermit) -> list[Outcome]:
+    async def commit(right: CommitPermit) -> list[CommitOutcome]:
         asked.append(right.committables)
         return answers.pop(0)
 
@@ -183,7 +183,7 @@ def test_only_a_transaction_that_the_broker_has_aborted_is_counted_as_lost(error
     metrics = PipelineMetrics("shop", "0")
     failed: list[TidegateError] = []
 
-    async def commit(_right: CommitPermit) -> list[Outcome]:
+    async def commit(_right: CommitPermit) -> list[CommitOutcome]:
         raise error
 
     async def scene() -> None:

@@ -15,7 +15,7 @@ from tests.sources.kafka_topics import source_operator
 from tests.support.clocks import HandClock
 from tests.waiting import PATIENCE_S
 from tidegate.clock import SYSTEM_CLOCK
-from tidegate.coordinator.start_offsets import Unplaced
+from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.kafka_edge import AFTERMATH_S, KafkaEdge
 from tidegate.ids import Attempt, TopicPartition
@@ -88,7 +88,7 @@ class Forbidding:
 def begin(source: SourceOperator, *topics: str, known: Iterable[str] = ()) -> list[SourcePositions]:
     edge = edge_of(Forbidding("orders-a", "orders-b"))
     parts = tuple(TopicPartition(topic, 0) for topic in topics)
-    unplaced = Unplaced(source.name, parts, known_topics=frozenset(known))
+    unplaced = UnassignedSource(source.name, parts, known_topics=frozenset(known))
 
     async def scene() -> list[SourcePositions]:
         try:

@@ -12,10 +12,10 @@ from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import IDENTITY, ME
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore, merge_offsets
-from tidegate.coordinator.start_offsets import Unplaced
+from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.coordinator.types import SourcePositions
-from tidegate.daemon.recovery_stages import Decided, Placed
-from tidegate.daemon.start_offsets import fix_beginnings
+from tidegate.daemon.recovery_stages import OffsetsAssigned, RestorePointAppended
+from tidegate.daemon.start_offsets import fix_start_offsets
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.journal.journal import Journal
 from tidegate.operators.builtin.kafka_source import SourceOperator
@@ -39,7 +39,7 @@ def test_a_topic_that_is_found_later_is_read_from_its_first_record() -> None:
     journal = Journal(FakeStorage(), ME, retained=1, id_reserve=5)
 
     async def read_beginnings(
-        wanted: Sequence[tuple[SourceOperator, Unplaced]], _now: dt.datetime
+        wanted: Sequence[tuple[SourceOperator, UnassignedSource]], _now: dt.datetime
     ) -> list[SourcePositions]:
         return [
             SourcePositions(source.name, tuple((part, WHERE[str(source.start)]) for part in one.partitions))
@@ -59,11 +59,11 @@ def test_a_topic_that_is_found_later_is_read_from_its_first_record() -> None:
         ),
     )
 
-    def start(*topics: str) -> Placed:
+    def start(*topics: str) -> OffsetsAssigned:
         facts = RestoreFacts(IDENTITY, {OperatorName("orders"): dict.fromkeys(topics, 1)}, frozenset())
         journal.take_over(IDENTITY, 1)
-        decided = Decided(decide_restore(journal.state, facts), facts)
-        return asyncio.run(fix_beginnings(plan, services, decided))
+        decided = RestorePointAppended(decide_restore(journal.state, facts), facts)
+        return asyncio.run(fix_start_offsets(plan, services, decided))
 
     begun = start("orders-a")
     assert merge_offsets(begun.checkpoint.positions) == {TopicPartition("orders-a", 0): 50}

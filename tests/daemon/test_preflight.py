@@ -17,9 +17,9 @@ from tidegate.config.sample import SAMPLE
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.ownership import Known
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused
-from tidegate.daemon.preflight import decide_newest, look_first, read_facts
+from tidegate.daemon.preflight import decide_newest, read_facts, run_preflight
 from tidegate.daemon.recovery import take_over
-from tidegate.daemon.recovery_stages import Decided, Ended
+from tidegate.daemon.recovery_stages import RestorePointAppended, TransactionsResolved
 from tidegate.daemon.restore_point import RestoreOption, StartOptions
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.journal.journal import Journal
@@ -43,9 +43,9 @@ def facts_of(text: str, state: JournalState = EMPTY, *listed: str) -> RestoreFac
 def test_X16_the_meaning_of_every_state_is_part_of_the_identity() -> None:
     before = facts_of(SAMPLE).identity
     step = OperatorName("per_customer")
-    assert set(before.meanings) == {step}
+    assert set(before.fingerprints) == {step}
     after = facts_of(SAMPLE.replace("amount >= 100", "amount >= 200")).identity
-    assert after.meanings[step] != before.meanings[step]
+    assert after.fingerprints[step] != before.fingerprints[step]
     assert (after.cluster_id, after.topic_ids) == (before.cluster_id, before.topic_ids)
 
 
@@ -121,7 +121,7 @@ class Shop:
         self.services = cast("Any", services)
         facts = asyncio.run(read_facts(self.plan, self.services, EMPTY))
         old = facts.identity
-        new = msgspec.structs.replace(old, meanings={OperatorName("sums"): {"purchases": {}}})
+        new = msgspec.structs.replace(old, fingerprints={OperatorName("sums"): {"purchases": {}}})
         for identity, name, number in ((old, "orders", 1), (new, "purchases", 2)):
             self.journal.take_over(identity, number)
             at = [positions(name, {"orders": {0: number}})]
@@ -141,13 +141,13 @@ class Shop:
     async def claim(self, *_: object, **__: object) -> None:
         pass
 
-    async def start(self, option: RestoreOption | None) -> Decided:
+    async def start(self, option: RestoreOption | None) -> RestorePointAppended:
         """Up to what is restored."""
         options = StartOptions(option, begin_anew=True)
-        look = await look_first(self.plan, self.services, options, first=True, verify=True)
+        look = await run_preflight(self.plan, self.services, options, first=True, verify=True)
         owned = await take_over(self.plan, self.services, cast("Any", self), look, patiently=True)
-        whole = await look.choosing.get_round_damage(owned)
-        return await look.choosing.go_back(Ended(whole.restore, whole.facts))
+        whole = await look.restore_point.get_round_damage(owned)
+        return await look.restore_point.go_back(TransactionsResolved(whole.restore, whole.facts))
 
 
 def test_the_old_file_goes_back_to_its_own_checkpoint_although_the_newest_is_of_another_definition(
@@ -184,12 +184,12 @@ def test_what_another_daemon_has_done_after_the_look_is_not_done_again_and_is_re
     shop = Shop()
     wanted = RestoreOption(str(shop.numbers[0]), repeat_output=True)
 
-    async def late() -> Decided:
+    async def late() -> RestorePointAppended:
         options = StartOptions(wanted, begin_anew=True)
-        look = await look_first(shop.plan, shop.services, options, first=True, verify=True)
+        look = await run_preflight(shop.plan, shop.services, options, first=True, verify=True)
         await shop.start(wanted)
         owned = await take_over(shop.plan, shop.services, cast("Any", shop), look, patiently=True)
-        return await look.choosing.go_back(Ended(owned.restore, owned.facts))
+        return await look.restore_point.go_back(TransactionsResolved(owned.restore, owned.facts))
 
     assert asyncio.run(late()).restore.slots
 

@@ -14,15 +14,15 @@ from tests.task.fakes import Row
 from tidegate.committable import Committable, WrittenRange
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.permit import CommitPermit
-from tidegate.coordinator.upgrade import Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.daemon.restore_point import StartOptions
-from tidegate.ids import OperatorName, Producer, TopicPartition, TransactionalId
+from tidegate.ids import OperatorName, ProducerId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, TransactionGone
 from tidegate.kafka.facts import EndAnswer, Marker
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 
 ROWS: dict[int, list[Row]] = {partition: [(number % 3, number) for number in range(6)] for partition in range(2)}
 
@@ -99,8 +99,8 @@ def test_a_start_that_gives_a_source_up_does_not_need_its_topic(monkeypatch: pyt
     del old.kafka._topics["orders"]
     old.kafka._topics["fresh"] = 2
     mirrored.clear()
-    given_up = Spoken(drop=(OperatorName("orders"),))
-    new = Loopback(reading("fresh"), ROWS, before=old, options=StartOptions(spoken=given_up))
+    given_up = CommandLineDirectives(drop=(OperatorName("orders"),))
+    new = Loopback(reading("fresh"), ROWS, before=old, options=StartOptions(command_line=given_up))
     play(new, read_and_stop)
     assert mirrored == {"fresh"}
     assert len(new.kafka.output) == 24
@@ -115,7 +115,7 @@ class Forgetful:
     def end_transactions(self, committables: Sequence[Committable], timeout_s: float) -> list[EndAnswer]:
         return [EndAnswer.UNKNOWN_PRODUCER if one.producer_id in self.gone else EndAnswer.ENDED for one in committables]
 
-    def outcome(self, _written: WrittenRange, _producer: Producer, timeout_s: float) -> Marker:
+    def outcome(self, _written: WrittenRange, _producer: ProducerId, timeout_s: float) -> Marker:
         return Marker.GONE
 
     def describe(self, _transactional_id: TransactionalId, timeout_s: float) -> None:
@@ -128,7 +128,7 @@ def test_the_word_for_what_is_gone_of_one_checkpoint_is_none_for_what_is_gone_la
     """A supervisor repeats the option at every start: it was taken for a word about whatever was gone then."""
     client = Forgetful()
 
-    async def commit(kafka: LoopKafka, permit: CommitPermit) -> list[Outcome]:
+    async def commit(kafka: LoopKafka, permit: CommitPermit) -> list[CommitOutcome]:
         return Committer(cast("Any", client), accept_gone=kafka.accept_gone).commit(permit)
 
     async def one_more(world: Loopback) -> None:

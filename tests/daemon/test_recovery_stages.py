@@ -12,25 +12,40 @@ import pytest
 
 import tidegate
 from tidegate.daemon import commit_listed, preflight, recovery, recovery_stages, restore_point, start_offsets
-from tidegate.daemon.recovery_stages import Decided, Ended, Owned, Placed, Recovered, Whole
+from tidegate.daemon.recovery_stages import (
+    OffsetsAssigned,
+    Recovered,
+    RestorePointAppended,
+    StateVerified,
+    TakenOver,
+    TransactionsResolved,
+)
 
 ROOT = Path(tidegate.__file__).parent
-ORDER = (preflight.Look, Owned, Whole, Ended, Decided, Placed, Recovered)
+ORDER = (
+    preflight.Preflight,
+    TakenOver,
+    StateVerified,
+    TransactionsResolved,
+    RestorePointAppended,
+    OffsetsAssigned,
+    Recovered,
+)
 MAKERS: dict[type, str] = {
-    preflight.Look: "daemon/preflight.py:look_first",
-    Owned: "daemon/recovery.py:take_over",
-    Whole: "daemon/restore_point.py:get_round_damage",
-    Ended: "daemon/commit_listed.py:end_listed",
-    Decided: "daemon/restore_point.py:go_back",
-    Placed: "daemon/start_offsets.py:_placed",
+    preflight.Preflight: "daemon/preflight.py:run_preflight",
+    TakenOver: "daemon/recovery.py:take_over",
+    StateVerified: "daemon/restore_point.py:get_round_damage",
+    TransactionsResolved: "daemon/commit_listed.py:commit_listed",
+    RestorePointAppended: "daemon/restore_point.py:go_back",
+    OffsetsAssigned: "daemon/start_offsets.py:_placed",
     Recovered: "daemon/recovery.py:clear",
 }
 STEPS: tuple[Callable[..., Any], ...] = (
     recovery.take_over,
-    restore_point.Choosing.get_round_damage,
-    commit_listed.end_listed,
-    restore_point.Choosing.go_back,
-    start_offsets.fix_beginnings,
+    restore_point.RestorePointSelector.get_round_damage,
+    commit_listed.commit_listed,
+    restore_point.RestorePointSelector.go_back,
+    start_offsets.fix_start_offsets,
     recovery.clear,
 )
 

@@ -23,7 +23,7 @@ from tidegate.errors import Superseded, TidegateError
 from tidegate.ids import Attempt, TransactionalId
 from tidegate.journal.journal import Journal
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 from tidegate.storage.base import StorageError
 
 T = TypeVar("T")
@@ -64,12 +64,12 @@ class Kafka:
     away = False
     open: tuple[TransactionalId, ...] = ()
 
-    def __init__(self, outcome: Outcome | Exception = Outcome.COMMITTED) -> None:
+    def __init__(self, outcome: CommitOutcome | Exception = CommitOutcome.COMMITTED) -> None:
         self.outcome = outcome
         self.kept: Collection[TransactionalId] = ()
         self.since: Attempt | None = None
 
-    async def commit(self, permit: CommitPermit) -> list[Outcome]:
+    async def commit(self, permit: CommitPermit) -> list[CommitOutcome]:
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return [self.outcome] * len(permit.committables)
@@ -137,10 +137,15 @@ def test_what_is_committed_is_on_record_and_older_attempts_are_still_this_daemon
 
 @pytest.mark.parametrize(
     ("outcome", "records"),
-    [(Outcome.ENDED_NOW, 9), (Outcome.COMMITTED, 9), (Outcome.STILL_OPEN, 0), (TransactionLost("it has timed out"), 0)],
+    [
+        (CommitOutcome.ENDED_NOW, 9),
+        (CommitOutcome.COMMITTED, 9),
+        (CommitOutcome.STILL_OPEN, 0),
+        (TransactionLost("it has timed out"), 0),
+    ],
 )
 def test_records_that_are_committed_when_the_attempt_has_ended_are_counted(
-    outcome: Outcome | Exception, records: int
+    outcome: CommitOutcome | Exception, records: int
 ) -> None:
     """Also those that the attempt itself has committed, of a checkpoint that nobody could call completed any more."""
     journal, _ = journal_with(records=9)
@@ -155,7 +160,7 @@ def figure(metrics: PipelineMetrics, name: str, **labels: str) -> float | None:
 
 def test_transactions_that_the_end_of_an_attempt_commits_and_aborts_are_counted() -> None:
     journal, _ = journal_with()
-    kafka, metrics = Kafka(Outcome.ENDED_NOW), PipelineMetrics("shop", "0")
+    kafka, metrics = Kafka(CommitOutcome.ENDED_NOW), PipelineMetrics("shop", "0")
     kafka.open = (TransactionalId("shop.out.0.2-j.1"), TransactionalId("shop.out.0.2-j.2"))
     left_by(journal, kafka, metrics=metrics)
     assert figure(metrics, "transactions_total", result="committed") == 1
@@ -163,8 +168,8 @@ def test_transactions_that_the_end_of_an_attempt_commits_and_aborts_are_counted(
     assert figure(metrics, "transactions_total", result="aborted") == 2
 
 
-@pytest.mark.parametrize("outcome", [Outcome.ENDED_NOW, Outcome.COMMITTED])
-def test_a_transaction_that_the_attempt_has_committed_is_not_counted_again(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [CommitOutcome.ENDED_NOW, CommitOutcome.COMMITTED])
+def test_a_transaction_that_the_attempt_has_committed_is_not_counted_again(outcome: CommitOutcome) -> None:
     journal, _ = journal_with()
     metrics = PipelineMetrics("shop", "0")
     metrics.transactions_committed(journal.state.committables, 0.1)
@@ -172,8 +177,8 @@ def test_a_transaction_that_the_attempt_has_committed_is_not_counted_again(outco
     assert figure(metrics, "transactions_total", result="committed") == 1
 
 
-@pytest.mark.parametrize(("outcome", "open_s"), [(Outcome.ENDED_NOW, 0.0), (Outcome.STILL_OPEN, 600.0)])
-def test_what_is_ended_grows_no_older(outcome: Outcome, open_s: float) -> None:
+@pytest.mark.parametrize(("outcome", "open_s"), [(CommitOutcome.ENDED_NOW, 0.0), (CommitOutcome.STILL_OPEN, 600.0)])
+def test_what_is_ended_grows_no_older(outcome: CommitOutcome, open_s: float) -> None:
     """While recoveries fail no attempt begins, and an alert was raised of a transaction that was aborted long ago."""
     journal, _ = journal_with()
     metrics = PipelineMetrics("shop", "0", elapsed=lambda: 1000.0)
@@ -199,15 +204,15 @@ def test_who_is_superseded_and_does_not_know_it_yet_touches_nothing_but_its_own_
     assert (kafka.kept, kafka.since) == ({LISTED}, 2)
 
 
-@pytest.mark.parametrize("outcome", [Outcome.STILL_OPEN, BrokerUnavailable("no answer from the coordinator")])
-def test_what_is_decided_and_could_not_be_committed_is_told(outcome: Outcome | TidegateError) -> None:
+@pytest.mark.parametrize("outcome", [CommitOutcome.STILL_OPEN, BrokerUnavailable("no answer from the coordinator")])
+def test_what_is_decided_and_could_not_be_committed_is_told(outcome: CommitOutcome | TidegateError) -> None:
     """Readers wait for it, and nobody may start this pipeline again soon."""
     journal, _ = journal_with()
     kafka = Kafka(outcome)
     left = left_by(journal, kafka)
     assert kafka.kept == {LISTED}
     assert "transactions of checkpoint 1 are decided, but not committed yet" in left
-    assert isinstance(outcome, Outcome) or outcome.message in left
+    assert isinstance(outcome, CommitOutcome) or outcome.message in left
     assert "blocked in out" in left
 
 

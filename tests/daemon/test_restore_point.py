@@ -16,8 +16,8 @@ from tests.coordinator.values import IDENTITY, ME, OTHER, committable, completed
 from tidegate.committable import Committable
 from tidegate.coordinator.ledger import Key, key_of
 from tidegate.coordinator.recovery import RestoreFacts, RestoreRefused
-from tidegate.coordinator.restore_target import Fallback, Fate
-from tidegate.daemon.restore_point import Choosing
+from tidegate.coordinator.restore_target import Fallback, TransactionStatus
+from tidegate.daemon.restore_point import RestorePointSelector
 from tidegate.journal.journal import Journal, JournalVanished
 
 STATE = b"the totals of checkpoint 2"
@@ -37,7 +37,7 @@ class Directory(FakeStorage):
 class Start:
     """A daemon that starts after the death of another one between the decision of checkpoint 2 and its commit."""
 
-    def __init__(self, fate: Fate) -> None:
+    def __init__(self, fate: TransactionStatus) -> None:
         self.storage = Directory()
         before = Journal(self.storage, OTHER, retained=3, id_reserve=5)
         before.take_over(IDENTITY, 1)
@@ -56,22 +56,22 @@ class Start:
     async def _at_once(self, call: Callable[[], Any]) -> Any:
         return call()
 
-    async def find_fates(self, wanted: tuple[Committable, ...]) -> dict[Key, Fate]:
+    async def find_transaction_statuses(self, wanted: tuple[Committable, ...]) -> dict[Key, TransactionStatus]:
         self.asked += 1
         return {key_of(one): self._fate for one in wanted}
 
     def look(self) -> object:
         """What would be done in place of restoring the newest checkpoint."""
         state = self.journal.read()
-        choosing = Choosing(self._services, RestoreFacts(IDENTITY, {}, frozenset()), None, verify=True)
-        return asyncio.run(choosing.look(state))
+        restore_point = RestorePointSelector(self._services, RestoreFacts(IDENTITY, {}, frozenset()), None, verify=True)
+        return asyncio.run(restore_point.look(state))
 
 
 def test_a_file_that_is_missing_is_damage() -> None:
-    for fate in (Fate.OPEN, Fate.COMMITTED):
+    for fate in (TransactionStatus.OPEN, TransactionStatus.COMMITTED):
         start = Start(fate)
         start.storage.delete(WHOLE.path)
-        if fate is Fate.OPEN:
+        if fate is TransactionStatus.OPEN:
             assert isinstance(start.look(), Fallback)
         else:
             with pytest.raises(RestoreRefused, match=f"checkpoint 2 is damaged: memory: there is no {WHOLE.path}"):
@@ -79,9 +79,11 @@ def test_a_file_that_is_missing_is_damage() -> None:
         assert start.asked == 1
 
 
-@pytest.mark.parametrize("fate", [Fate.OPEN, Fate.COMMITTED])
+@pytest.mark.parametrize("fate", [TransactionStatus.OPEN, TransactionStatus.COMMITTED])
 @pytest.mark.parametrize("taken_over", [False, True])
-def test_X03_a_file_that_is_missing_with_the_whole_directory_is_no_damage(fate: Fate, taken_over: bool) -> None:
+def test_X03_a_file_that_is_missing_with_the_whole_directory_is_no_damage(
+    fate: TransactionStatus, taken_over: bool
+) -> None:
     """The volume was unmounted: nothing may be aborted for that, and no message may offer to repeat output."""
     start = Start(fate)
     if taken_over:
@@ -94,7 +96,7 @@ def test_X03_a_file_that_is_missing_with_the_whole_directory_is_no_damage(fate: 
 
 def test_X03_a_file_that_is_missing_only_while_the_directory_is_away_is_no_damage() -> None:
     """It is mounted again when it is looked for."""
-    start = Start(Fate.OPEN)
+    start = Start(TransactionStatus.OPEN)
     objects, shared = dict(start.storage.shared.objects), start.storage.shared
 
     def unmount() -> None:

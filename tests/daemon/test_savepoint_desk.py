@@ -20,9 +20,9 @@ from tidegate.coordinator.events import Event, SavepointFailed, SavepointWritten
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.savepoints import (
     DirectoryRefused,
-    SavepointDesk,
     SavepointDone,
     SavepointNotWritten,
+    SavepointService,
     SavepointUnavailable,
     check_directory,
 )
@@ -55,7 +55,7 @@ class Desk:
             open_storage=open_storage,
             make_token=lambda: "0123456789abcdef",
         )
-        self.desk = SavepointDesk(cast("Services", services), self.feed)
+        self.desk = SavepointService(cast("Services", services), self.feed)
 
     def feed(self, event: Event) -> None:
         self.fed.append(event)

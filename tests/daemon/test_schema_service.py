@@ -12,11 +12,11 @@ import pytest
 from tests.support.registry import FakeRegistry, answer_with
 from tests.waiting import PATIENCE_S
 from tidegate.config.fields.schemas import RegistrySettings
-from tidegate.daemon.schema_service import PAUSE_S_MAX, SchemaDesk
+from tidegate.daemon.schema_service import PAUSE_S_MAX, SchemaService
 from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.registry import transport
 from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.client import Registry
+from tidegate.registry.client import SchemaRegistry
 from tidegate.registry.transport import Transport
 from tidegate.task.messages import SchemaAnswer
 
@@ -32,13 +32,13 @@ class Desk:
         self.on_pause: Callable[[], None] = lambda: None
         self._directory = directory
 
-    def run(self, use: Callable[[SchemaDesk], Coroutine[Any, Any, None]]) -> None:
+    def run(self, use: Callable[[SchemaService], Coroutine[Any, Any, None]]) -> None:
         settings = RegistrySettings.model_validate({"url": self.fake.url})
 
         async def inside() -> None:
             self.answers = asyncio.Queue()
-            async with Registry(Transport(settings), SchemaCopies(self._directory, self.fake.url)) as registry:
-                desk = SchemaDesk(registry, self._tell, self._pause)
+            async with SchemaRegistry(Transport(settings), SchemaCopies(self._directory, self.fake.url)) as registry:
+                desk = SchemaService(registry, self._tell, self._pause)
                 await asyncio.wait_for(use(desk), PATIENCE_S)
                 await desk.close()
 
@@ -63,7 +63,7 @@ def desk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Desk]:
 def test_every_slot_that_asks_is_answered_by_one_request(desk: Desk) -> None:
     number = desk.fake.add("orders", '"int"')
 
-    async def use(one: SchemaDesk) -> None:
+    async def use(one: SchemaService) -> None:
         one.ask([number], desk.answers.put_nowait)
         one.ask([number], desk.answers.put_nowait)
         expected = SchemaAnswer(number, SchemaText(SchemaKind.AVRO, '"int"', id=number))
@@ -79,7 +79,7 @@ def test_a_guid_is_asked_for_by_its_own_name_and_copied(desk: Desk) -> None:
     desk.fake.guids[guid] = desk.fake.add("orders", '"int"')
     expected = SchemaAnswer(guid, SchemaText(SchemaKind.AVRO, '"int"'))
 
-    async def use(one: SchemaDesk) -> None:
+    async def use(one: SchemaService) -> None:
         one.ask([guid], desk.answers.put_nowait)
         assert await desk.answers.get() == expected
 
@@ -90,7 +90,7 @@ def test_a_guid_is_asked_for_by_its_own_name_and_copied(desk: Desk) -> None:
 
 
 def test_an_id_that_the_registry_does_not_have_is_looked_for_twice(desk: Desk) -> None:
-    async def use(one: SchemaDesk) -> None:
+    async def use(one: SchemaService) -> None:
         one.ask([7], desk.answers.put_nowait)
         assert await desk.answers.get() == SchemaAnswer(7, None)
 
@@ -112,7 +112,7 @@ def test_whatever_else_goes_wrong_is_waited_out(desk: Desk, status: int) -> None
 
     desk.on_pause = after_ten
 
-    async def use(one: SchemaDesk) -> None:
+    async def use(one: SchemaService) -> None:
         one.ask([number], desk.answers.put_nowait)
         assert (await desk.answers.get()).schema is not None
 
@@ -125,7 +125,7 @@ def test_whatever_else_goes_wrong_is_waited_out(desk: Desk, status: int) -> None
 def test_while_it_is_away_a_copy_from_before_is_as_good(desk: Desk) -> None:
     number = desk.fake.add("orders", '"int"')
 
-    async def use(one: SchemaDesk) -> None:
+    async def use(one: SchemaService) -> None:
         one.ask([number], desk.answers.put_nowait)
         assert (await desk.answers.get()).schema is not None
 
@@ -138,16 +138,16 @@ def test_while_it_is_away_a_copy_from_before_is_as_good(desk: Desk) -> None:
 def test_what_nobody_has_thought_of_is_waited_out_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     number = desk.fake.add("orders", '"int"')
     first = [ZeroDivisionError("a bug")]
-    read = Registry.read
+    read = SchemaRegistry.read
 
-    async def fails_once(registry: Registry, schema_id: int) -> SchemaText:
+    async def fails_once(registry: SchemaRegistry, schema_id: int) -> SchemaText:
         if first:
             raise first.pop()
         return await read(registry, schema_id)
 
-    monkeypatch.setattr(Registry, "read", fails_once)
+    monkeypatch.setattr(SchemaRegistry, "read", fails_once)
 
-    async def use(one: SchemaDesk) -> None:
+    async def use(one: SchemaService) -> None:
         one.ask([number], desk.answers.put_nowait)
         assert (await desk.answers.get()).schema is not None
 
@@ -157,7 +157,7 @@ def test_what_nobody_has_thought_of_is_waited_out_too(desk: Desk, monkeypatch: p
 
 def test_a_schema_that_no_source_can_read_is_in_the_log_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     counted: list[int] = []
-    one = SchemaDesk(count_unfit=counted.append)
+    one = SchemaService(count_unfit=counted.append)
     for number in (7, 7, 8):
         one.refuse(number, f"schema {number} cannot be read with version 2 of `orders-value`: why")
     assert counted == [0, 1, 2]

@@ -114,7 +114,7 @@ class Signalled(Closing):
     async def _beat(self) -> None:
         """Nobody looks."""
 
-    def _look_at_state(self) -> None:
+    def _check_state(self) -> None:
         """Nobody asks."""
 
     async def _open(self) -> None:

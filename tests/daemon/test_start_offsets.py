@@ -14,8 +14,8 @@ from tests.coordinator.values import IDENTITY, ME, completed, positions
 from tests.daemon.small_pipeline import TEXT
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.recovery import RestoreFacts, decide_restore
-from tidegate.daemon.recovery_stages import Decided
-from tidegate.daemon.start_offsets import fix_beginnings
+from tidegate.daemon.recovery_stages import RestorePointAppended
+from tidegate.daemon.start_offsets import fix_start_offsets
 from tidegate.ids import OperatorName
 from tidegate.journal.journal import Journal
 from tidegate.plan.build import build_plan
@@ -37,8 +37,8 @@ def test_a_bounded_read_that_goes_on_says_that_its_end_is_fixed(
     ends = positions("orders", {"orders": {0: 7, 1: 8}}).next_offsets
     journal.append_checkpoint(completed(1, at=(msgspec.structs.replace(read, end_offsets=ends),), final=stopped))
     facts = RestoreFacts(IDENTITY, {OperatorName("orders"): {"orders": 2}}, frozenset())
-    decided = Decided(decide_restore(journal.take_over(IDENTITY, 2), facts), facts)
-    placed = asyncio.run(fix_beginnings(build_plan(loaded), cast("Any", SimpleNamespace(kafka=None)), decided))
+    decided = RestorePointAppended(decide_restore(journal.take_over(IDENTITY, 2), facts), facts)
+    placed = asyncio.run(fix_start_offsets(build_plan(loaded), cast("Any", SimpleNamespace(kafka=None)), decided))
     assert placed.restore == decided.restore
     text = "continues to the end that was fixed when its bounded read began, orders[0] 7, orders[1] 8; a start after"
     wanted = f"source orders: {text} that looks up `until: {until}`"

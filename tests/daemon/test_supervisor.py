@@ -26,7 +26,7 @@ from tidegate.daemon.supervisor import JvmDied, ShutdownIncomplete, Supervisor
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
 from tidegate.journal.journal import Journal
 from tidegate.process.logs import JsonFormatter, LogContext
-from tidegate.sinks.hanging_transactions import MendReport
+from tidegate.sinks.hanging_transactions import ResolveReport
 from tidegate.storage.base import StorageError
 
 SETTINGS = RestartStrategy(initial_ms=60_000, max_ms=60_000, give_up_failures=20, give_up_window_ms=600_000)
@@ -41,7 +41,7 @@ class Planned(Supervisor):
         services = SimpleNamespace(
             clock=SYSTEM_CLOCK,
             metrics=PipelineMetrics("shop", "0"),
-            kafka=SimpleNamespace(interruptions=0, mend=self._mend, away=False, explains_failures=False),
+            kafka=SimpleNamespace(interruptions=0, resolve=self._mend, away=False, explains_failures=False),
             journal=SimpleNamespace(read_own=lambda: None, read=lambda: EMPTY, last_read=EMPTY),
             in_journal_thread=_at_once,
         )
@@ -60,9 +60,9 @@ class Planned(Supervisor):
         """What the history has of it, newest first."""
         return self._services.metrics.failures
 
-    async def _mend(self, _pipeline: str, _topics: list[str]) -> MendReport:
+    async def _mend(self, _pipeline: str, _topics: list[str]) -> ResolveReport:
         self.looks += 1
-        return MendReport(frozenset())
+        return ResolveReport(frozenset())
 
     async def _run_attempt(self) -> None:
         self.number += 1

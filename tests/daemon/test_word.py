@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.loopback import Loopback, plan_of, play
 from tidegate.coordinator.ownership import Known, OwnerRecord, PipelineKnown, derive_record
-from tidegate.coordinator.restore_target import Wish, find_retained
-from tidegate.daemon.preflight import Look, look_first
-from tidegate.daemon.restore_point import Choosing, RestoreOption, StartOptions
+from tidegate.coordinator.restore_target import RestoreTarget, find_retained
+from tidegate.daemon.preflight import Preflight, run_preflight
+from tidegate.daemon.restore_point import RestoreOption, RestorePointSelector, StartOptions
 from tidegate.ids import CheckpointId
 
 ROWS = {partition: [(number % 3, number) for number in range(6)] for partition in range(2)}
@@ -43,7 +43,7 @@ class Shop:
         await world.kill(0)
         self.record = derive_record(world.journal.state)
 
-    def start(self, world: Loopback, options: StartOptions, record: OwnerRecord | None = None) -> Look:
+    def start(self, world: Loopback, options: StartOptions, record: OwnerRecord | None = None) -> Preflight:
         """What a daemon finds that is started with a directory; `record` instead of the pipeline's own."""
 
         async def read_known(_pipeline: str) -> Known:
@@ -51,7 +51,7 @@ class Shop:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(world.kafka, "read_known", read_known)
-            return asyncio.run(look_first(PLAN, world._services, options, first=True, verify=False))
+            return asyncio.run(run_preflight(PLAN, world._services, options, first=True, verify=False))
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +103,13 @@ def test_X03_an_empty_or_old_directory_does_not_take_the_same_savepoint_again(
     before. Another word takes it all the same.
     """
     retained = find_retained(shop.copy.journal.read(), CheckpointId(shop.record.checkpoint - 1))
-    wish = Wish("savepoint /s", shop.record.origin, retained.checkpoint, retained.identity, retained=False)
+    target = RestoreTarget("savepoint /s", shop.record.origin, retained.checkpoint, retained.identity, retained=False)
     options = StartOptions(RestoreOption("/s", repeat_output=True), begin_anew=begin_anew)
 
-    async def look(_choosing: Choosing, _state: object) -> Wish:
-        return wish
+    async def look(_choosing: RestorePointSelector, _state: object) -> RestoreTarget:
+        return target
 
-    monkeypatch.setattr(Choosing, "look", look)
+    monkeypatch.setattr(RestorePointSelector, "look", look)
     directory, replaced = (shop.copy, ()) if old else (Loopback(PLAN, ROWS), (shop.record.journal,))
     if begin_anew:
         assert shop.start(directory, options).replaced == replaced
@@ -119,5 +119,5 @@ def test_X03_an_empty_or_old_directory_does_not_take_the_same_savepoint_again(
         PipelineKnown, match=rf"{what}, but the pipeline has continued from savepoint /s.*mount the volume"
     ):
         shop.start(directory, options)
-    wish = msgspec.structs.replace(wish, origin="savepoint of another moment")
+    target = msgspec.structs.replace(target, origin="savepoint of another moment")
     assert shop.start(directory, options).replaced == replaced

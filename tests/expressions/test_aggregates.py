@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, DataType
 from tidegate.expressions import aggregates
-from tidegate.expressions.expression import AggregateCall, Cast, Column, Literal
+from tidegate.expressions.expression import AggregateCall, Cast, ColumnReference, Literal
 from tidegate.expressions.parse import (
     ExpressionError,
     check_alone,
@@ -15,7 +15,7 @@ from tidegate.expressions.parse import (
     parse_aggregate,
     parse_expression,
 )
-from tidegate.operators.aggregates.contract import Use
+from tidegate.operators.aggregates.contract import AggregateUse
 from tidegate.operators.aggregates.registry import functions_for
 
 COLUMNS = {
@@ -36,15 +36,15 @@ HALF = Literal(0.5, DOUBLE)
     ("text", "expected"),
     [
         ("count(*)", AggregateCall("count", None, BIGINT)),
-        ("count(name)", AggregateCall("count", Column("name", STRING), BIGINT)),
-        ("SUM(amount)", AggregateCall("sum", Column("amount", DOUBLE), DOUBLE)),
-        ("sum(qty)", AggregateCall("sum", Cast(Column("qty", INT), BIGINT), BIGINT)),
-        ("avg(qty)", AggregateCall("avg", Cast(Column("qty", INT), DOUBLE), DOUBLE)),
-        ("min(name)", AggregateCall("min", Column("name", STRING), STRING)),
-        ("max(at)", AggregateCall("max", Column("at", TIMESTAMP), TIMESTAMP)),
-        ("first(paid)", AggregateCall("first", Column("paid", BOOLEAN), BOOLEAN)),
-        ("last(name)", AggregateCall("last", Column("name", STRING), STRING)),
-        ("every(paid)", AggregateCall("bool_and", Column("paid", BOOLEAN), BOOLEAN)),
+        ("count(name)", AggregateCall("count", ColumnReference("name", STRING), BIGINT)),
+        ("SUM(amount)", AggregateCall("sum", ColumnReference("amount", DOUBLE), DOUBLE)),
+        ("sum(qty)", AggregateCall("sum", Cast(ColumnReference("qty", INT), BIGINT), BIGINT)),
+        ("avg(qty)", AggregateCall("avg", Cast(ColumnReference("qty", INT), DOUBLE), DOUBLE)),
+        ("min(name)", AggregateCall("min", ColumnReference("name", STRING), STRING)),
+        ("max(at)", AggregateCall("max", ColumnReference("at", TIMESTAMP), TIMESTAMP)),
+        ("first(paid)", AggregateCall("first", ColumnReference("paid", BOOLEAN), BOOLEAN)),
+        ("last(name)", AggregateCall("last", ColumnReference("name", STRING), STRING)),
+        ("every(paid)", AggregateCall("bool_and", ColumnReference("paid", BOOLEAN), BOOLEAN)),
     ],
 )
 def test_an_aggregate_has_sparks_type(text: str, expected: AggregateCall) -> None:
@@ -52,7 +52,7 @@ def test_an_aggregate_has_sparks_type(text: str, expected: AggregateCall) -> Non
     assert parse_aggregate(text, COLUMNS, windowed=True) == expected
 
 
-NAME, PAID = Column("name", STRING), Column("paid", BOOLEAN)
+NAME, PAID = ColumnReference("name", STRING), ColumnReference("paid", BOOLEAN)
 LAST = AggregateCall("last", NAME, STRING)
 KNOWN = msgspec.structs.replace(LAST, ignore_nulls=True)
 
@@ -73,7 +73,10 @@ KNOWN = msgspec.structs.replace(LAST, ignore_nulls=True)
         ("any_value(name ignore nulls)", AggregateCall("first", NAME, STRING, ignore_nulls=True)),
         ("first_value(name, true)", AggregateCall("first", NAME, STRING, ignore_nulls=True)),
         ("count(*) FILTER (WHERE paid)", AggregateCall("count", None, BIGINT, condition=PAID)),
-        ("sum(amount) filter(where paid)", AggregateCall("sum", Column("amount", DOUBLE), DOUBLE, condition=PAID)),
+        (
+            "sum(amount) filter(where paid)",
+            AggregateCall("sum", ColumnReference("amount", DOUBLE), DOUBLE, condition=PAID),
+        ),
         (
             "last(name) filter (where paid) ignore nulls",
             AggregateCall("last", NAME, STRING, condition=PAID, ignore_nulls=True),
@@ -152,14 +155,17 @@ def test_only_aggregate_functions_have_clauses(clause: str) -> None:
 
 
 WINDOWED = [
-    ("count(DISTINCT name)", AggregateCall("count_distinct", Column("name", STRING), BIGINT)),
-    ("collect_set(qty)", AggregateCall("collect_set", Column("qty", INT), DataType("array", element=INT))),
-    ("array_agg(day)", AggregateCall("collect_list", Column("day", DATE), DataType("array", element=DATE))),
-    ("min_by(name, at)", AggregateCall("min_by", Column("name", STRING), STRING, (Column("at", TIMESTAMP),))),
-    ("stddev(qty)", AggregateCall("stddev_samp", Cast(Column("qty", INT), DOUBLE), DOUBLE)),
-    ("var_pop(name)", AggregateCall("var_pop", Cast(Column("name", STRING), DOUBLE), DOUBLE)),
-    ("approx_count_distinct(id)", AggregateCall("approx_count_distinct", Column("id", BIGINT), BIGINT)),
-    ("percentile_approx(qty, 0.5)", AggregateCall("percentile_approx", Column("qty", INT), INT, (HALF,))),
+    ("count(DISTINCT name)", AggregateCall("count_distinct", ColumnReference("name", STRING), BIGINT)),
+    ("collect_set(qty)", AggregateCall("collect_set", ColumnReference("qty", INT), DataType("array", element=INT))),
+    ("array_agg(day)", AggregateCall("collect_list", ColumnReference("day", DATE), DataType("array", element=DATE))),
+    (
+        "min_by(name, at)",
+        AggregateCall("min_by", ColumnReference("name", STRING), STRING, (ColumnReference("at", TIMESTAMP),)),
+    ),
+    ("stddev(qty)", AggregateCall("stddev_samp", Cast(ColumnReference("qty", INT), DOUBLE), DOUBLE)),
+    ("var_pop(name)", AggregateCall("var_pop", Cast(ColumnReference("name", STRING), DOUBLE), DOUBLE)),
+    ("approx_count_distinct(id)", AggregateCall("approx_count_distinct", ColumnReference("id", BIGINT), BIGINT)),
+    ("percentile_approx(qty, 0.5)", AggregateCall("percentile_approx", ColumnReference("qty", INT), INT, (HALF,))),
 ]
 
 
@@ -168,7 +174,9 @@ def test_an_aggregate_of_a_window_has_sparks_type(text: str, expected: Aggregate
     assert parse_aggregate(text, COLUMNS, windowed=True) == expected
 
 
-@pytest.mark.parametrize("text", [text for text, call in WINDOWED if call.function not in functions_for(Use.RUNNING)])
+@pytest.mark.parametrize(
+    "text", [text for text, call in WINDOWED if call.function not in functions_for(AggregateUse.RUNNING)]
+)
 def test_an_aggregate_without_running_totals_asks_for_a_window(text: str) -> None:
     with pytest.raises(ExpressionError, match=r"needs a window.*add `window`"):
         parse_aggregate(text, COLUMNS)
@@ -177,8 +185,8 @@ def test_an_aggregate_without_running_totals_asks_for_a_window(text: str) -> Non
 def test_what_is_typed_is_what_there_is() -> None:
     """A signature for running totals is one for which there is a function, and the other way round."""
     typed = {one.name.replace(" ", "_"): one.running for one in aggregates.AGGREGATES.values()}
-    assert typed.keys() == functions_for(Use.WINDOW)
-    assert {name for name, running in typed.items() if running} == functions_for(Use.RUNNING)
+    assert typed.keys() == functions_for(AggregateUse.WINDOW)
+    assert {name for name, running in typed.items() if running} == functions_for(AggregateUse.RUNNING)
 
 
 def test_a_function_whose_package_is_missing_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

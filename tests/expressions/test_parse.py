@@ -24,7 +24,7 @@ from tidegate.datatypes import (
 from tidegate.expressions.expression import (
     Call,
     Cast,
-    Column,
+    ColumnReference,
     Expression,
     Literal,
     can_fail,
@@ -354,7 +354,7 @@ def test_an_integer_column_is_compared_with_the_integer_beside_a_decimal_literal
 
 
 def test_an_exact_column_name_wins_over_one_of_another_case() -> None:
-    assert parse_expression("Name", {"name": INT, "Name": STRING}) == Column("Name", STRING)
+    assert parse_expression("Name", {"name": INT, "Name": STRING}) == ColumnReference("Name", STRING)
 
 
 def test_an_ambiguous_column_name_is_refused() -> None:
@@ -364,9 +364,9 @@ def test_an_ambiguous_column_name_is_refused() -> None:
 
 def test_implicit_casts_are_nodes_and_literals_are_converted() -> None:
     assert parse_expression("qty + id", COLUMNS) == Call(
-        "+", (Cast(Column("qty", INT), BIGINT), Column("id", BIGINT)), BIGINT
+        "+", (Cast(ColumnReference("qty", INT), BIGINT), ColumnReference("id", BIGINT)), BIGINT
     )
-    assert parse_expression("id + 1", COLUMNS) == Call("+", (Column("id", BIGINT), Literal(1, BIGINT)), BIGINT)
+    assert parse_expression("id + 1", COLUMNS) == Call("+", (ColumnReference("id", BIGINT), Literal(1, BIGINT)), BIGINT)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tidegate.datatypes import STRING, TIMESTAMP, DataType
 from tidegate.expressions import parse
 from tidegate.expressions.aggregates import AGGREGATES
 from tidegate.expressions.compiled import compile_projection
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.functions import REGISTRY
 from tidegate.expressions.parse import ExpressionError, parse_aggregate, parse_expression
 from tidegate.expressions.remarks import find_remarks
@@ -142,7 +142,7 @@ def test_what_is_advised_where_another_type_is_needed_is_accepted_there(place: s
 
 
 class Sites:
-    """Where refusals are made: the calls of `Refusal` in the source of the room, and those that were made."""
+    """Where refusals are made: the calls of `ExpressionRefusal` in the source of the room, and those that were made."""
 
     def __init__(self) -> None:
         self._calls = {path: [*_calls(path)] for path in sorted(ROOM.rglob("*.py"))}
@@ -171,14 +171,14 @@ def _calls(path: Path) -> Iterator[ast.Call]:
 
 def test_every_remedy_is_run_or_says_in_words_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left says in words what to change, and is listed here: so a new message is noticed."""
-    sites, make = Sites(), Refusal.__init__
+    sites, make = Sites(), ExpressionRefusal.__init__
 
-    def recording(refusal: Refusal, *arguments: Any) -> None:
+    def recording(refusal: ExpressionRefusal, *arguments: Any) -> None:
         frame = sys._getframe(1)
         sites.record(Path(frame.f_code.co_filename), frame.f_lineno)
         make(refusal, *arguments)
 
-    monkeypatch.setattr(Refusal, "__init__", recording)
+    monkeypatch.setattr(ExpressionRefusal, "__init__", recording)
     for refused in REFUSED:
         remedy_of(refused)
     assert find_remarks("regexp_replace(s, '(.)', '\\1')")

@@ -84,7 +84,7 @@ class JsonTexts:
         self._rnd = rnd
         self._oddity = oddity
         self._spaced = spaced
-        self._strangers = strangers
+        self._unauthenticated = strangers
 
     def record(self, fields: Iterable[tuple[str, DataType]]) -> bytes:
         """One record, with some of its fields missing, some in another order, and some that are not declared."""
@@ -111,7 +111,7 @@ class JsonTexts:
             chosen = [one for one in chosen if rnd.random() < 0.7]
         members: list[tuple[str, str]] = []
         for name, kind in chosen:
-            if self._strangers and rnd.random() < 0.08:
+            if self._unauthenticated and rnd.random() < 0.08:
                 members.append(self._stranger())
             escaped = rnd.random() < 0.02
             members.append((f"\\u{ord(name[0]):04x}{name[1:]}" if escaped else name, self.value(kind)))

@@ -29,7 +29,7 @@ from tidegate.storage.base import Storage
 from tidegate.storage.checksum import unseal
 from tidegate.task.inflight import derive_shapes, read_replay
 from tidegate.task.restore import restore_states
-from tidegate.testing.harness import Harness, Snapshot
+from tidegate.testing.harness import Harness, HarnessSnapshot
 from tidegate.testing.log import Log
 from tidegate.testing.parts import MemoryStorage, VirtualClock
 
@@ -199,7 +199,7 @@ def play_on(plan: Plan, checkpoint: CompletedCheckpoint, files: Storage) -> dict
     log = Log(ENDS)
     for part in range(3):
         feed(log, part)
-    snapshot = Snapshot(tuple(acks), tuple({} for _ in acks), {}, storage)
+    snapshot = HarnessSnapshot(tuple(acks), tuple({} for _ in acks), {}, storage)
     harness = Harness(plan, log, VirtualClock(BEGINS_MS), _fail, _with_sources(plan, snapshot))
     try:
         harness.settle()
@@ -210,7 +210,7 @@ def play_on(plan: Plan, checkpoint: CompletedCheckpoint, files: Storage) -> dict
         harness.close()
 
 
-def _with_sources(plan: Plan, snapshot: Snapshot) -> Snapshot:
+def _with_sources(plan: Plan, snapshot: HarnessSnapshot) -> HarnessSnapshot:
     """With what every source of every slot knows of idle partitions: nothing."""
     quiet = {source.name: frozenset[TopicPartition]() for source in plan.operators(SourceOperator)}
     return msgspec.structs.replace(snapshot, quiet=tuple(quiet for _ in snapshot.acks))

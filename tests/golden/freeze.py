@@ -24,18 +24,18 @@ from tidegate.checks.upgrade_check import derive_offline_facts
 from tidegate.coordinator.entries import Identity, Writer
 from tidegate.coordinator.recovery import RestorePlan, decide_restore
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.coordinator.upgrade import Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.ids import Attempt, CheckpointId, OperatorName, TopicPartition
 from tidegate.journal.journal import Journal
 from tidegate.journal.savepoint import write_savepoint
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.storage.base import Storage
 from tidegate.storage.local import LocalStorage
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import Completed, Deploy, Trigger
-from tidegate.testing.harness import Harness, Snapshot
+from tidegate.testing.harness import Harness, HarnessSnapshot
 from tidegate.testing.log import Log
 from tidegate.testing.parts import MemoryStorage, VirtualClock
 
@@ -57,10 +57,10 @@ class Life(Harness):
 
     def __init__(self, plan: Plan, log: Log, restored: RestorePlan, before: Life | None = None) -> None:
         self._restored = restored
-        begun: Snapshot | None = None
+        begun: HarnessSnapshot | None = None
         if before is not None:
             quiet = {source.name: frozenset[TopicPartition]() for source in plan.operators(SourceOperator)}
-            begun = Snapshot(((),) * plan.parallelism, (quiet,) * plan.parallelism, {}, before.storage)
+            begun = HarnessSnapshot(((),) * plan.parallelism, (quiet,) * plan.parallelism, {}, before.storage)
         super().__init__(plan, log, VirtualClock(BEGINS_MS), _fail, begun)
 
     @property
@@ -68,7 +68,7 @@ class Life(Harness):
         """What the slots write to."""
         return self._storage
 
-    def _deploy(self, slot: int, partitions: Any, snapshot: Snapshot | None) -> Deploy:  # as Harness
+    def _deploy(self, slot: int, partitions: Any, snapshot: HarnessSnapshot | None) -> Deploy:  # as Harness
         deploy = super()._deploy(slot, partitions, None)
         settings = msgspec.structs.replace(
             deploy.settings, state_backend=BACKENDS[slot % len(BACKENDS)], checkpoints_retained=RETAINED
@@ -156,9 +156,9 @@ def _begin(journal: Journal, plan: Plan, log: Log, before: Life | None = None) -
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
         fingerprint="print",
-        meanings=derive_meanings(plan),
+        fingerprints=derive_fingerprints(plan),
     )
-    facts = derive_offline_facts(plan, state.newest_checkpoint or nothing, identity, Spoken())
+    facts = derive_offline_facts(plan, state.newest_checkpoint or nothing, identity, CommandLineDirectives())
     restored = decide_restore(state, facts)
     life = Life(plan, log, restored, before)
     journal.take_over(identity, BEGINS_MS)

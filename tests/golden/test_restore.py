@@ -14,12 +14,12 @@ import pytest
 
 from tests.golden.bench import FILES, contents, load_plan, play_on, rows_in_flight
 from tests.golden.freeze import freeze
-from tests.plan.meanings import find_changes
+from tests.plan.fingerprints import find_changes
 from tests.support.rig import read_journal
 from tidegate.coordinator.entries import CheckpointEntry
 from tidegate.ids import OperatorName
 from tidegate.journal.savepoint import check_whole, read_savepoint
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.storage.local import LocalStorage
 
 pytestmark = pytest.mark.slow
@@ -64,8 +64,8 @@ def test_the_pipeline_continues_from_there(files: Path) -> None:
 
 
 def test_the_steps_mean_what_they_meant(files: Path) -> None:
-    now = derive_meanings(load_plan(2))
-    written = newest(files).identity.meanings
+    now = derive_fingerprints(load_plan(2))
+    written = newest(files).identity.fingerprints
     assert written.keys() == now.keys()
     assert [change for name, parts in written.items() for change in find_changes(parts, now[name])] == []
 

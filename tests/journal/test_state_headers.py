@@ -9,7 +9,7 @@ from tests.coordinator.fake_storage import FakeStorage
 from tests.coordinator.values import handle
 from tests.state.driving import declare
 from tidegate.coordinator.types import StateHandle, StateKind
-from tidegate.coordinator.upgrade import Stored
+from tidegate.coordinator.upgrade import WrittenState
 from tidegate.ids import OperatorName, StateName
 from tidegate.journal.state_files import derive_head
 from tidegate.journal.state_headers import read_stored
@@ -44,9 +44,9 @@ def test_the_smallest_file_of_each_state_is_looked_at_and_keys_are_not_counted(s
     del storage.shared.objects["f"]
     step = OperatorName("step")
     assert read_stored(storage, files) == {
-        (step, TOTALS): Stored(KEYED.shape, None, files[1].size_bytes),
-        (step, OTHERS): Stored(LISTED.shape, None, files[3].size_bytes),
-        (OperatorName("first"), TOTALS): Stored(KEYED.shape, None, files[4].size_bytes),
+        (step, TOTALS): WrittenState(KEYED.shape, None, files[1].size_bytes),
+        (step, OTHERS): WrittenState(LISTED.shape, None, files[3].size_bytes),
+        (OperatorName("first"), TOTALS): WrittenState(KEYED.shape, None, files[4].size_bytes),
     }
 
 
@@ -55,8 +55,8 @@ def test_keys_and_bytes_are_counted_over_all_files_and_lists_have_no_keys(storag
     size = sum(one.size_bytes for one in files)
     files.append(stored(storage, "c", 5, LISTED))
     assert read_stored(storage, files, every=True) == {
-        ("step", TOTALS): Stored(KEYED.shape, 60, size),
-        ("step", OTHERS): Stored(LISTED.shape, None, files[3].size_bytes),
+        ("step", TOTALS): WrittenState(KEYED.shape, 60, size),
+        ("step", OTHERS): WrittenState(LISTED.shape, None, files[3].size_bytes),
     }
 
 

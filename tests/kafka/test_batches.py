@@ -7,7 +7,7 @@ import struct
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from tidegate.ids import Producer
+from tidegate.ids import ProducerId
 from tidegate.kafka.batches import (
     BatchHeader,
     _skip_varint,
@@ -39,7 +39,7 @@ def test_headers_tell_owner_sequence_and_offsets() -> None:
     first, second = derive_headers(batch(100, 3, 0) + batch(103, 2, 3))
     assert (first.base_offset, first.last_offset, first.records, first.base_sequence) == (100, 102, 3, 0)
     assert (second.base_offset, second.last_offset, second.base_sequence) == (103, 104, 3)
-    assert (first.producer, first.transactional, first.commits) == (Producer(77, 5), True, None)
+    assert (first.producer, first.transactional, first.commits) == (ProducerId(77, 5), True, None)
 
 
 @pytest.mark.parametrize(("key", "commits"), [(COMMIT, True), (ABORT, False)])
@@ -66,11 +66,11 @@ def test_an_older_format_is_refused() -> None:
         list(derive_headers(bytes(data)))
 
 
-OURS = Producer(77, 5)
+OURS = ProducerId(77, 5)
 
 
 def header(
-    base: int, records: int = 1, owner: Producer = OURS, commits: bool | None = None, ours: bool = True
+    base: int, records: int = 1, owner: ProducerId = OURS, commits: bool | None = None, ours: bool = True
 ) -> BatchHeader:
     return BatchHeader(base, base + records - 1, owner, 10 * base, records, ours, commits)
 
@@ -108,22 +108,22 @@ def test_numbers_of_several_bytes_are_skipped() -> None:
     [
         (header(5, commits=True), Marker.COMMIT),
         (header(5, commits=False), Marker.ABORT),
-        (header(5, owner=Producer(77, 6), commits=False), Marker.ABORT),  # a time-out or a fence has raised the epoch
-        (header(5, owner=Producer(77, 4), commits=True), Marker.OPEN),  # of the transaction before
-        (header(5, owner=Producer(78, 5), commits=True), Marker.OPEN),
+        (header(5, owner=ProducerId(77, 6), commits=False), Marker.ABORT),  # a time-out or a fence has raised the epoch
+        (header(5, owner=ProducerId(77, 4), commits=True), Marker.OPEN),  # of the transaction before
+        (header(5, owner=ProducerId(78, 5), commits=True), Marker.OPEN),
         (header(5), Marker.OPEN),  # data
     ],
 )
 def test_the_first_marker_of_the_epoch_or_a_newer_one_ends_a_transaction(marker: BatchHeader, found: Marker) -> None:
-    assert derive_marker([header(3, owner=Producer(1, 1), commits=True), header(4), marker], OURS) is found
+    assert derive_marker([header(3, owner=ProducerId(1, 1), commits=True), header(4), marker], OURS) is found
     if found is not Marker.OPEN:
         assert derive_marker([marker, header(6, commits=not marker.commits)], OURS) is found
 
 
 def test_the_first_sequence_is_of_data_of_this_epoch() -> None:
     batches = [
-        header(1, owner=Producer(78, 5)),
-        header(2, owner=Producer(77, 4)),
+        header(1, owner=ProducerId(78, 5)),
+        header(2, owner=ProducerId(77, 4)),
         header(3, commits=True),
         header(4),
         header(5),
@@ -134,7 +134,7 @@ def test_the_first_sequence_is_of_data_of_this_epoch() -> None:
 
 def test_ranges_are_of_the_transactions_data_in_front_of_the_end_and_neighbours_are_joined() -> None:
     batches = [
-        header(1, owner=Producer(78, 5)), header(2, 3), header(5, 2), header(7, owner=Producer(77, 4)),
+        header(1, owner=ProducerId(78, 5)), header(2, 3), header(5, 2), header(7, owner=ProducerId(77, 4)),
         header(8, commits=True), header(9, ours=False), header(10, 4), header(14), header(20, 2),
     ]  # fmt: skip
     assert list(derive_ranges(batches, 0, 20, OURS)) == [LoggedRange(2, 7, 5), LoggedRange(10, 15, 5)]

@@ -16,7 +16,7 @@ from tidegate.ids import (
     Attempt,
     CheckpointId,
     OperatorName,
-    Producer,
+    ProducerId,
     SlotIndex,
     TopicPartition,
     TransactionalId,
@@ -467,7 +467,7 @@ def test_an_id_is_fenced_also_where_the_brokers_take_no_timeout_of_a_minute() ->
         return SimpleNamespace(error_code=0 if asked[-1] <= 1000 else 50, producer_id=7, producer_epoch=2)
 
     client, _ = scripted(answer)
-    assert client.fence(PREPARED.transactional_id) == Producer(7, 2)
+    assert client.fence(PREPARED.transactional_id) == ProducerId(7, 2)
     assert asked == [60_000, 1000]
 
 

@@ -21,7 +21,7 @@ from tests.kafka.test_connection import (
     stable_at,
 )
 from tidegate.committable import WrittenRange
-from tidegate.ids import Producer
+from tidegate.ids import ProducerId
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.kafka.facts import LoggedRange, Marker
 from tidegate.kafka.log_reader import SCAN_TIMEOUT_S
@@ -106,7 +106,7 @@ def test_an_end_is_read_once_whoever_asks_again(control: bytes, end: Marker) -> 
     client, _ = scripted(log)
     assert [client.outcome(WRITTEN, OURS), client.outcome(WRITTEN, OURS)] == [end, end]
     assert len(log.asked) == 2
-    assert client.outcome(WRITTEN, Producer(OURS.id, OURS.epoch + 1)) is Marker.OPEN
+    assert client.outcome(WRITTEN, ProducerId(OURS.id, OURS.epoch + 1)) is Marker.OPEN
 
 
 def test_what_is_open_is_asked_again_and_not_taken_for_an_end() -> None:

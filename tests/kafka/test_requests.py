@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.coordinator.values import committable
-from tidegate.ids import Producer, TopicPartition, TransactionalId
-from tidegate.kafka.facts import OpenTransaction
+from tidegate.ids import ProducerId, TopicPartition, TransactionalId
+from tidegate.kafka.facts import OpenBrokerTransaction
 from tidegate.kafka.requests import (
     broker_setting_request,
     empty_produce_request,
@@ -76,7 +76,7 @@ def test_offsets_are_asked_of_the_leader_of_an_epoch(committed: bool) -> None:
 
 @pytest.mark.parametrize(("commit", "coordinator_epoch", "sent"), [(True, 3, 3), (False, -1, 0)])
 def test_a_marker_is_of_one_transaction_in_one_partition(commit: bool, coordinator_epoch: int, sent: int) -> None:
-    request = marker_request(OpenTransaction(SECOND, Producer(9, 5), 120, coordinator_epoch), 6, commit)
+    request = marker_request(OpenBrokerTransaction(SECOND, ProducerId(9, 5), 120, coordinator_epoch), 6, commit)
     (marker,) = request.markers
     assert (marker.producer_id, marker.producer_epoch, marker.transaction_result) == (9, 6, commit)
     assert (marker.coordinator_epoch, marker.transaction_version) == (sent, 0)

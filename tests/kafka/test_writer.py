@@ -13,13 +13,13 @@ import pytest
 
 from tests.support.certificates import Authority
 from tidegate.formats.records import OutputRecords
-from tidegate.ids import Producer, TransactionalId
+from tidegate.ids import ProducerId, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, SinkFailed, SinkRefused
 from tidegate.kafka.facts import CoordinatorState, TopicLimits, TransactionDescription
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tls import RENEWAL_S
 from tidegate.kafka.tools import KafkaTools
-from tidegate.kafka.writer import CALL_TIMEOUT_S, OPEN_TIMEOUT_S, UNKNOWN_TOPIC_S, Writer, _partition
+from tidegate.kafka.writer import CALL_TIMEOUT_S, OPEN_TIMEOUT_S, UNKNOWN_TOPIC_S, TransactionWriter, _partition
 
 
 class Tools(KafkaTools):
@@ -101,18 +101,20 @@ class Coordinator:
 
 
 ID = TransactionalId("p.out.0.1-j.0")
-ONGOING = TransactionDescription(CoordinatorState.ONGOING, Producer(7, 3), 60_000, 0, frozenset())
+ONGOING = TransactionDescription(CoordinatorState.ONGOING, ProducerId(7, 3), 60_000, 0, frozenset())
 
 
 def never() -> bool:
     return False
 
 
-def make(tools: Tools, identity: TransactionalId | None = None) -> Writer:
-    return Writer("out", {"orders": TopicLimits()}, derive_producer_properties({}, identity, 60_000), tools)
+def make(tools: Tools, identity: TransactionalId | None = None) -> TransactionWriter:
+    return TransactionWriter("out", {"orders": TopicLimits()}, derive_producer_properties({}, identity, 60_000), tools)
 
 
-def begun(tools: Tools, known: TransactionDescription | BrokerUnavailable | None, **how: Any) -> tuple[Writer, Any]:
+def begun(
+    tools: Tools, known: TransactionDescription | BrokerUnavailable | None, **how: Any
+) -> tuple[TransactionWriter, Any]:
     """A writer with a transaction, and whom it asked about it."""
     coordinator: Any = Coordinator(known)
     writer = make(tools, ID)
@@ -120,7 +122,7 @@ def begun(tools: Tools, known: TransactionDescription | BrokerUnavailable | None
     return writer, coordinator
 
 
-def opened(unknown_s: float, code: int = ck.KafkaError.UNKNOWN_TOPIC_OR_PART) -> Writer:
+def opened(unknown_s: float, code: int = ck.KafkaError.UNKNOWN_TOPIC_OR_PART) -> TransactionWriter:
     writer = make(Tools(unknown_s, code))
     writer.open(None, never)
     return writer
@@ -136,7 +138,7 @@ def test_a_writer_that_was_never_opened_has_written_nothing_and_can_be_given_up(
 def test_a_transaction_begins_once_its_id_is_initialised_and_its_producer_known() -> None:
     tools = Tools()
     writer, coordinator = begun(tools, ONGOING)
-    assert (writer.producer, writer.partitions, tools.begun) == (Producer(7, 3), {"orders": 2}, 1)
+    assert (writer.producer, writer.partitions, tools.begun) == (ProducerId(7, 3), {"orders": 2}, 1)
     assert coordinator.asked == [(ID, OPEN_TIMEOUT_S)]
     assert tools.listed == [None, "orders"], "without the first one the initialisation may wait for a timer"
     (config,) = tools.made
@@ -288,7 +290,7 @@ def renewed(directory: Path, at_s: float) -> None:
     }
     tools = Renewing(at_s, key, later.key)
     properties = derive_producer_properties(user, None, 60_000)
-    Writer("out", {"orders": TopicLimits()}, properties, tools)._make_producer(lambda: False)
+    TransactionWriter("out", {"orders": TopicLimits()}, properties, tools)._make_producer(lambda: False)
 
 
 def test_files_that_are_being_replaced_are_waited_for(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tidegate.ids import TransactionalId
 from tidegate.kafka.errors import SinkFailed, SinkRefused
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.producer_properties import derive_producer_properties
-from tidegate.kafka.writer import ROOM_TIMEOUT_S, Writer
+from tidegate.kafka.writer import ROOM_TIMEOUT_S, TransactionWriter
 
 PURGED = ck.KafkaError._PURGE_QUEUE
 ROOM = 5
@@ -83,12 +83,12 @@ class Client(Tools):
             raise ck.KafkaException(self.spoilt)
 
 
-def writing(client: Client, identity: TransactionalId | None = None, **more: TopicLimits) -> Writer:
+def writing(client: Client, identity: TransactionalId | None = None, **more: TopicLimits) -> TransactionWriter:
     """Opened; the sink's one topic is `orders`, unless there are more."""
     user = {"queue.buffering.max.messages": str(ROOM), "message.max.bytes": "5000"}
     properties = derive_producer_properties(user, identity, 60_000)
     topics = {"orders": TopicLimits(batch_bytes=2000), **more}
-    writer = Writer("out", topics, properties, client)
+    writer = TransactionWriter("out", topics, properties, client)
     writer.open(None, never)
     return writer
 

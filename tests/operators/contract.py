@@ -14,10 +14,10 @@ from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.expressions.bounds import Bound, derive_identities
 from tidegate.formats.columns import make_column, polars_type
 from tidegate.formats.row_kinds import INSERT, ROW_KIND
-from tidegate.operators.async_queue import Call
+from tidegate.operators.async_queue import PendingCall
 from tidegate.operators.calls.user_code import install_modules
 from tidegate.operators.event_time import BEHIND, TIME
-from tidegate.operators.fingerprint import Branch, digest
+from tidegate.operators.fingerprint import Lineage, digest
 from tidegate.operators.runtime import END_OF_TIME, system_columns
 from tidegate.operators.spec import Columns, Requirement, Rest, StepOperator
 from tidegate.operators.step import StepKind
@@ -103,12 +103,12 @@ class AnswersAtOnce:
     """A caller whose answers are rows of NULLs."""
 
     def __init__(self, *_: object) -> None:
-        self._done: list[Call] = []
+        self._done: list[PendingCall] = []
 
     def submit(self, asked: Any) -> None:
         self._done += [call for call, _ in asked]
 
-    def take(self) -> list[Call]:
+    def take(self) -> list[PendingCall]:
         taken, self._done = self._done, []
         return taken
 
@@ -320,15 +320,17 @@ def _find_dropped(spec: StepOperator, ran: Subtasks, taken: int) -> Iterator[str
     if spec.REST is Rest.FOLDED:
         yield "drops rows, and REST is FOLDED: they would be counted as rows in its state"
     branch = _branch(spec.output_columns() or spec.pruned_columns(*spec.side_outputs()[:1]))
-    if all(spec.passes_at(output, (branch,)) == (branch,) for output in ("", *spec.side_outputs()) if output != "late"):
+    if all(
+        spec.lineage_at(output, (branch,)) == (branch,) for output in ("", *spec.side_outputs()) if output != "late"
+    ):
         yield "drops rows, and passes() changes nothing: state downstream would not know that other rows arrive"
     if spec.selects_by() is None and not spec.states(GROUPS):
         yield "drops rows by their values, and selects_by() names none"
 
 
-def _branch(columns: Columns, changed: str = "", time: str = "time") -> Branch:
+def _branch(columns: Columns, changed: str = "", time: str = "time") -> Lineage:
     names = {name: digest("other" if name == changed else "column", name) for name, _ in columns}
-    return Branch("origin", names, frozenset({digest("before")}), time)
+    return Lineage("origin", names, frozenset({digest("before")}), time)
 
 
 def _find_event_time(ran: Subtasks) -> Iterator[str]:
@@ -372,7 +374,7 @@ def _find_unremembered(spec: StepOperator, ports: Ports, batches: Batches) -> It
         arriving, keys = ports[port]
         if name in keys or _held(spec, ports, make_batches(spec, ports, (port, name))) == held:
             continue
-        if spec.means((_branch(arriving),), port) == spec.means((_branch(arriving, name),), port):
+        if spec.fingerprint((_branch(arriving),), port) == spec.fingerprint((_branch(arriving, name),), port):
             yield f"its state depends on the column `{name}`, and means() does not"
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from tests.operators.driven import Driven, drive
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, DataType
 from tidegate.expressions.decimals import derive_average_type, derive_sum_type
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
@@ -47,7 +47,7 @@ def make_aggregate(
     `condition`: the column of FILTER.
     """
     keys = {"k": BIGINT} if keys is None else keys
-    column = Column("x", argument)
+    column = ColumnReference("x", argument)
     calls = tuple(
         (
             f,
@@ -55,7 +55,7 @@ def make_aggregate(
                 f.removesuffix("(*)"),
                 None if f == "count(*)" else column,
                 result_type(f, argument),
-                condition=Column(condition, BOOLEAN) if condition else None,
+                condition=ColumnReference(condition, BOOLEAN) if condition else None,
                 ignore_nulls=ignore_nulls,
             ),
         )

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.operators.driven import Driven
 from tests.operators.rows import FUNCTIONS, make_aggregate, make_frame
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, STRING, TIMESTAMP, DataType
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.ids import CheckpointId
-from tidegate.operators.aggregates.contract import Use, Value
+from tidegate.operators.aggregates.contract import AggregateUse, Value
 from tidegate.operators.aggregates.picking import Last
 from tidegate.operators.aggregates.registry import make_aggregate as make_function
 from tidegate.operators.kinds.aggregate.runtime import OVERFLOW
@@ -273,8 +273,8 @@ DOUBLES = st.one_of(
 def test_sums_of_doubles_are_exact_after_each_row(rows: list[tuple[int, float | None]], size: int) -> None:
     functions = ["sum", "avg", "var_pop"]
     operator = make_aggregate(functions, DOUBLE)
-    calls = [AggregateCall(name, Column("x", DOUBLE), DOUBLE) for name in functions]
-    windowed = [make_function(call.function, call, Use.WINDOW) for call in calls]
+    calls = [AggregateCall(name, ColumnReference("x", DOUBLE), DOUBLE) for name in functions]
+    windowed = [make_function(call.function, call, AggregateUse.WINDOW) for call in calls]
     accumulators: dict[int, list[Value]] = {}
     expected = []
     for key, value in rows:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.operators.async_queue import (
-    Call,
     CallQueue,
     Mark,
     OrderedQueue,
+    PendingCall,
     StatusMark,
     UnorderedQueue,
     WatermarkMark,
@@ -24,8 +24,8 @@ BOTH = pytest.mark.parametrize("ordered", [True, False])
 MANY = 1000
 
 
-def add(queue: CallQueue, *rows: int) -> list[Call]:
-    calls = [Call(None, row) for row in rows]
+def add(queue: CallQueue, *rows: int) -> list[PendingCall]:
+    calls = [PendingCall(None, row) for row in rows]
     for call in calls:
         queue.put(call)
     return calls
@@ -193,7 +193,7 @@ def test_W29_W30_whatever_the_order_of_answers_the_queue_does_what_a_naive_one_d
     ordered: bool, steps: list[Step]
 ) -> None:
     queue, naive = make_queue(10, ordered=ordered), Naive(ordered=ordered)
-    waiting: list[Call] = []
+    waiting: list[PendingCall] = []
     left, expected = list[int | Mark](), list[int | Mark]()
     for number, (word, choice) in enumerate(steps):
         if word == "call":

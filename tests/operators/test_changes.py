@@ -17,7 +17,7 @@ from tests.operators.driven import Driven, drive
 from tests.operators.rows import make_frame, result_type
 from tests.operators.subtasks import Subtasks
 from tidegate.datatypes import BIGINT, BOOLEAN, DATE, DOUBLE, STRING, DataType, decimal_of, is_reserved
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.ids import OperatorName
@@ -25,7 +25,7 @@ from tidegate.operators.kinds.aggregate import ChangesOperator
 from tidegate.operators.kinds.aggregate.changes.runtime import INCOMPLETE, UNKNOWN
 from tidegate.operators.runtime import BatchTooLarge
 from tidegate.plan.evolving import evolve, state_columns
-from tidegate.plan.graph import StepWords
+from tidegate.plan.graph import UpgradeDirective
 from tidegate.state.compatibility import Fit
 from tidegate.state.verdict import judge
 
@@ -72,9 +72,9 @@ def operator_of(calls: Mapping[str, tuple[str, str | None]], keys: Sequence[str]
             name,
             AggregateCall(
                 function,
-                None if column is None else Column(column, TABLE[column]),
+                None if column is None else ColumnReference(column, TABLE[column]),
                 BIGINT if column is None else result_type(function, TABLE[column]),
-                condition=Column("b", BOOLEAN) if name in FILTERED else None,
+                condition=ColumnReference("b", BOOLEAN) if name in FILTERED else None,
             ),
         )
         for name, (function, column) in calls.items()
@@ -93,7 +93,7 @@ def frame_of(rows: Sequence[tuple[int, tuple[Any, ...]]], columns: Mapping[str, 
 def test_totals_may_be_called_as_what_is_kept_beside_them(name: str) -> None:
     more: dict[str, tuple[str, str | None]] = {"low": ("min", "i")}
     old, new = (operator_of({total: ("max", "i"), **more}) for total in (name, "other"))
-    words = StepWords(columns={"other": name})
+    words = UpgradeDirective(columns={"other": name})
     for before, now in zip(old.states(4), new.states(4), strict=True):
         assert judge(before.shape, evolve(now, words)).fit is not Fit.INCOMPATIBLE
         assert state_columns([now.shape]).keys() <= {"k", "other", "low"}

@@ -19,7 +19,7 @@ from tidegate.formats.columns import make_column, polars_type
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.keep import LastOperator, RankingOperator
-from tidegate.operators.kinds.keep.ranking import Order
+from tidegate.operators.kinds.keep.ranking import RankingOrder
 from tidegate.operators.late import REASONS
 from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import Slot
@@ -359,7 +359,7 @@ def test_what_is_kept_is_ranked_again_where_nobody_has_written_how_it_was() -> N
 
 @pytest.mark.parametrize("descending", [True, False])
 def test_texts_and_bytes_have_places_in_both_directions(descending: bool) -> None:
-    order = Order(0, descending=descending)
+    order = RankingOrder(0, descending=descending)
     for values in (["", "a", "b"], [b"", b"a"], [False, True], [-1, 0, 5]):
         rows = sorted([(value,) for value in [None, *values]], key=lambda row: (order.first(row), order.rest(row)))
         assert [row[0] for row in rows] == [*(values[::-1] if descending else values), None]

@@ -10,7 +10,7 @@ import pytest
 from tests.operators.driven import drive
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, STRING
 from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, strict
-from tidegate.expressions.expression import Call, Column, can_fail
+from tidegate.expressions.expression import Call, ColumnReference, can_fail
 from tidegate.expressions.parse import parse_expression
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName
@@ -141,7 +141,7 @@ def raises_for_four(call: Call, arguments: Sequence[Compiled]) -> Compiled:
 
 def test_X13_a_row_that_makes_an_expression_raise_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(COMPILERS, "broken", raises_for_four)
-    call = Call("broken", (Column("a", BIGINT),), BOOLEAN)
+    call = Call("broken", (ColumnReference("a", BIGINT),), BOOLEAN)
     select = drive(SelectOperator(OperatorName("s"), (("r", call),), (("r", BOOLEAN),), SKIP))
     result = select.process(FRAME)
     assert result is not None
@@ -158,7 +158,7 @@ def test_X13_a_row_that_makes_an_expression_raise_fails_alone(monkeypatch: pytes
 
 def test_X13_known_failures_keep_their_rows_when_another_row_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(COMPILERS, "broken", raises_for_four)
-    call = Call("broken", (Column("a", BIGINT),), BOOLEAN)
+    call = Call("broken", (ColumnReference("a", BIGINT),), BOOLEAN)
     quotient = parse_expression("a div b", SCHEMA)
     columns = (("r", call), ("q", quotient))
     select = drive(SelectOperator(OperatorName("s"), columns, (("r", BOOLEAN), ("q", BIGINT)), SKIP))

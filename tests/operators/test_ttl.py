@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.operators.subtasks import Subtasks
 from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import BIGINT
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.aggregate import AggregateOperator
@@ -23,7 +23,7 @@ from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import Requirement
 
 TTL = 10
-X = Column("x", BIGINT)
+X = ColumnReference("x", BIGINT)
 CALLS = (
     ("n", AggregateCall("count", None, BIGINT)),
     ("sum", AggregateCall("sum", X, BIGINT)),

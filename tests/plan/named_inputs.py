@@ -21,16 +21,16 @@ from tidegate.coordinator.recovery import RestoreRefused
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.keyed_input import KeyedInputOperator
-from tidegate.operators.fingerprint import Meaning
+from tidegate.operators.fingerprint import StateFingerprint
 from tidegate.operators.mistakes import OperatorMistake
 from tidegate.operators.registry import step_kinds
 from tidegate.operators.spec import Operator, Requirement, Slot, StepOperator
-from tidegate.plan.build import Checked, build_plan, check_pipeline
+from tidegate.plan.build import CheckedPipeline, build_plan, check_pipeline
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Edge, Plan
 from tidegate.plan.growth import derive_batch_limits
 from tidegate.plan.names import derive_edge_names
-from tidegate.plan.state_fingerprints import compare_meanings, derive_meanings
+from tidegate.plan.state_fingerprints import compare_fingerprints, derive_fingerprints
 from tidegate.state.backends import choose_backend
 from tidegate.state.declaration import StateDeclaration
 
@@ -52,7 +52,7 @@ TAKE = "take: {asked: left.amount, paid: right.amount, note: right.note}"
 COGROUP = "left: big, right: payments, " + TAKE
 
 
-def check(cogroup: str = COGROUP, order: str = "bigint", payment: str = "bigint", **changes: str) -> Checked:
+def check(cogroup: str = COGROUP, order: str = "bigint", payment: str = "bigint", **changes: str) -> CheckedPipeline:
     text = TEXT.replace("COGROUP", cogroup).replace("ORDER", order).replace("PAYMENT", payment)
     for old, new in changes.items():
         text = text.replace(old, new)
@@ -73,8 +73,8 @@ def operator(plan: Plan, name: str) -> Any:
     return next(node.operator for node in plan.nodes if node.operator.name == name)
 
 
-def meaning_of(*args: str, **changes: str) -> Meaning:
-    return derive_meanings(plan_of(*args, **changes))[OperatorName("pairs")]
+def meaning_of(*args: str, **changes: str) -> StateFingerprint:
+    return derive_fingerprints(plan_of(*args, **changes))[OperatorName("pairs")]
 
 
 def ends(edge: Edge) -> tuple[str, int, tuple[str, ...], list[str]]:
@@ -134,12 +134,12 @@ def exchanged_inputs_are_another_meaning() -> None:
     named = "take: {asked: left.amount, paid: right.amount}"
     one, other = (f"left: {a}, right: {b}, {named}" for a, b in (("orders", "payments"), ("payments", "orders")))
     assert meaning_of(one).keys() == meaning_of(other).keys() == {"orders", "payments"}
-    assert compare_meanings(meaning_of(one), meaning_of(other)).other
-    assert not compare_meanings(meaning_of(one), meaning_of(f"right: payments, left: orders, {named}")).other
+    assert compare_fingerprints(meaning_of(one), meaning_of(other)).other
+    assert not compare_fingerprints(meaning_of(one), meaning_of(f"right: payments, left: orders, {named}")).other
     # Of one source the two ways differ: what is filtered on one side is not on the other.
     self_joined = [f"left: {a}, right: {b}, {named}" for a, b in (("big", "orders"), ("orders", "big"))]
     first, second = (meaning_of(text) for text in self_joined)
-    assert compare_meanings(first, second).other
+    assert compare_fingerprints(first, second).other
 
 
 def a_step_may_read_one_upstream_twice() -> None:

@@ -14,7 +14,7 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.projection import SelectOperator
 from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.operators.spec import Operator
-from tidegate.plan.build import Checked, build_plan, check_pipeline
+from tidegate.plan.build import CheckedPipeline, build_plan, check_pipeline
 from tidegate.plan.graph import Plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ sources:
 """
 
 
-def check(text: str) -> Checked:
+def check(text: str) -> CheckedPipeline:
     loaded = parse_pipeline(HEAD + text, "p.yaml", {})
     assert loaded.problems == ()
     return check_pipeline(loaded)

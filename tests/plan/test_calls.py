@@ -12,7 +12,7 @@ from tidegate.operators.kinds.http_calls import HttpOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 
 TEXT = """
 version: 1
@@ -100,9 +100,9 @@ def test_a_single_retry_is_one(tmp_path: Path) -> None:
 
 
 def test_what_is_asked_is_part_of_what_a_state_after_it_means(tmp_path: Path) -> None:
-    meanings = [
-        derive_meanings(build_plan(load(tmp_path, **changes)))
+    fingerprints = [
+        derive_fingerprints(build_plan(load(tmp_path, **changes)))
         for changes in ({}, {"timeout": "timeout"}, {"resolve": "other"}, {"prices/{sku}": "prices/v2/{sku}"})
     ]
-    assert meanings[0] == meanings[1]
-    assert len({json.dumps(one) for one in meanings}) == 3
+    assert fingerprints[0] == fingerprints[1]
+    assert len({json.dumps(one) for one in fingerprints}) == 3

@@ -118,10 +118,10 @@ BRANCHES = """\
 @pytest.mark.parametrize("of", ["customers", "totals"])
 def test_a_tombstone_on_one_way_would_have_no_order_with_the_row_on_another(reads: str, of: str) -> None:
     totals = "  - {name: totals, from: customers, key: id, aggregate: {n: count(*)}}\n"
-    branches = f"steps:\n{totals if of == 'totals' else ''}{BRANCHES.replace('FROM', of)}"
+    lineages = f"steps:\n{totals if of == 'totals' else ''}{BRANCHES.replace('FROM', of)}"
     log = f"sinks:\n  out: {{from: {reads}, topic: out, key: id}}\n"
-    assert not check(SOURCE + branches + log).problems
-    (found,) = check(SOURCE + branches + log.replace("}", f", {ON_NULL}}}")).problems
+    assert not check(SOURCE + lineages + log).problems
+    (found,) = check(SOURCE + lineages + log.replace("}", f", {ON_NULL}}}")).problems
     assert found.path == "sinks.out.from"
     assert found.message == (
         f"rows of `{of}` come on several ways, which have no order: an update that moves a row from one to another "
@@ -226,8 +226,8 @@ steps:
 def test_totals_have_no_order_to_lose() -> None:
     totals = TOTALS.replace("FROM", "last")
     sinks = f"sinks:\n  out: {{from: totals, topic: out, key: name, {ON_NULL}}}\n"
-    branches = BRANCHES.replace("FROM", "customers")
-    assert not check(f"{SOURCE}steps:\n{branches}{totals}{sinks}").problems
+    lineages = BRANCHES.replace("FROM", "customers")
+    assert not check(f"{SOURCE}steps:\n{lineages}{totals}{sinks}").problems
 
 
 @pytest.mark.parametrize(

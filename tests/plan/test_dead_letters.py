@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tidegate.config.load import parse_pipeline
-from tidegate.formats.dead_letters import LETTER_COLUMNS
+from tidegate.formats.dead_letters import DEAD_LETTER_COLUMNS
 from tidegate.formats.registry import FORMATS
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, READ_BACK, DeadLetterOperator, ReadBackOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.spec import DEAD
-from tidegate.plan.build import Checked, check_pipeline
+from tidegate.plan.build import CheckedPipeline, check_pipeline
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 
 TEXT = """
 version: 1
@@ -30,13 +30,13 @@ dead_letters: {topic: dead}
 """
 
 
-def check(*, inputs: str = "big", others: str = "dead-letter", text: str = TEXT) -> Checked:
+def check(*, inputs: str = "big", others: str = "dead-letter", text: str = TEXT) -> CheckedPipeline:
     loaded = parse_pipeline(text.replace("FROM", inputs).replace("OTHERS", others), "p.yaml", {})
     assert not loaded.problems, loaded.problems
     return check_pipeline(loaded)
 
 
-def plan_of(checked: Checked) -> Plan:
+def plan_of(checked: CheckedPipeline) -> Plan:
     assert checked.plan is not None, checked.problems
     return checked.plan
 
@@ -52,8 +52,8 @@ def test_every_operator_feeds_them_over_one_edge_for_each_vertex_that_stays_in_t
     assert [node.operator.name for node in vertex.nodes] == [READ_BACK, DEAD_LETTERS]
     edges = plan.inputs_of(vertex.id)
     assert [(edge.upstream, edge.keys, edge.columns) for edge in edges] == [
-        ("orders", (), LETTER_COLUMNS),
-        ("totals", (), LETTER_COLUMNS),
+        ("orders", (), DEAD_LETTER_COLUMNS),
+        ("totals", (), DEAD_LETTER_COLUMNS),
     ]
     first, second = (edge.index for edge in edges)
     found = feeding(plan)
@@ -99,7 +99,7 @@ def test_the_limit_is_a_thousand_a_minute_or_what_the_file_says() -> None:
 
 def test_states_mean_the_same_with_and_without_them() -> None:
     without = TEXT.replace("dead_letters: {topic: dead}", "").replace("dead-letter", "skip")
-    assert derive_meanings(plan_of(check())) == derive_meanings(plan_of(check(text=without, others="skip")))
+    assert derive_fingerprints(plan_of(check())) == derive_fingerprints(plan_of(check(text=without, others="skip")))
 
 
 def test_what_letters_must_not_have_travels_beside_the_operators_and_only_where_there_are_letters() -> None:

@@ -147,7 +147,7 @@ def test_what_the_event_time_is_read_from_is_part_of_what_reaches_a_step_and_how
     declared = [None, EventTime("at"), EventTime("at"), EventTime("at", 5, Idle.NEVER), EventTime("id"), EventTime()]
     times = []
     for place, one in enumerate(declared):
-        (branch,) = source("a", one, Planned() if place < 2 else CARRIED).passes(())
+        (branch,) = source("a", one, Planned() if place < 2 else CARRIED).lineage(())
         times.append(branch.time)
     assert times[:2] == ["", ""]
     assert times[2] == times[3]
@@ -249,9 +249,9 @@ def test_another_expression_is_another_event_time_and_another_spelling_is_not() 
     times = []
     for text in texts:
         one = EventTime(expression=parse_expression(text, dict(COLUMNS)), written=text)
-        (branch,) = source("a", one).passes(())
+        (branch,) = source("a", one).lineage(())
         times.append(branch.time)
-    (plain,) = source("a", EventTime("at")).passes(())
+    (plain,) = source("a", EventTime("at")).lineage(())
     assert times[0] == times[1]
     assert times[3] == plain.time
     assert len(set(times)) == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plan.meanings import find_changes
+from tests.plan.fingerprints import find_changes
 from tidegate.config.load import parse_pipeline
 from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.ids import OperatorName
@@ -12,7 +12,7 @@ from tidegate.operators.kinds.explode import ExplodeOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.plan.growth import derive_batch_limits
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 
 FILE = """\
 version: 1
@@ -59,9 +59,9 @@ def test_new_columns_come_last() -> None:
     "changed", ["{items: item, outer: true}", "{more: item}"], ids=["which records have a row", "another array"]
 )
 def test_another_choice_of_rows_changes_what_a_total_means(changed: str) -> None:
-    old, new = (derive_meanings(plan_of(text))[OperatorName("totals")] for text in (PLAIN, changed))
+    old, new = (derive_fingerprints(plan_of(text))[OperatorName("totals")] for text in (PLAIN, changed))
     assert "the choice of records of orders" in find_changes(old, new)
 
 
 def test_a_position_that_nobody_reads_changes_nothing() -> None:
-    assert derive_meanings(plan_of()) == derive_meanings(plan_of("{items: item, position: n, keep: true}"))
+    assert derive_fingerprints(plan_of()) == derive_fingerprints(plan_of("{items: item, position: n, keep: true}"))

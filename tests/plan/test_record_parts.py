@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plan.meanings import find_changes
+from tests.plan.fingerprints import find_changes
 from tests.plan.test_build import HEAD, check, names, operators, plan_of, shape
 from tidegate.config.load import parse_pipeline
 from tidegate.operators.builtin.kafka_sink import SinkOperator, TopicChoice
@@ -14,7 +14,7 @@ from tidegate.operators.spec import Requirement
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 
 SOURCE = """\
 sources:
@@ -217,7 +217,7 @@ def test_the_meaning_of_a_state_goes_by_the_part_of_the_record(
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)
-    before, after = (derive_meanings(plan_of(one)) for one in (SOURCE + AGGREGATE, text))
+    before, after = (derive_fingerprints(plan_of(one)) for one in (SOURCE + AGGREGATE, text))
     assert [find_changes(before[name], after[name]) for name in before] == [changes]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plan.meanings import find_changes
+from tests.plan.fingerprints import find_changes
 from tidegate.config.load import parse_pipeline
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 
 ROUTE = "{big: amount > 100, odd: id % 2 = 1, rest: else}"
 FILE = """\
@@ -69,7 +69,7 @@ def test_an_output_that_nobody_reads_is_warned_of() -> None:
     ids=["a condition before it", "its own", "the order", "a condition after it"],
 )
 def test_what_is_asked_before_an_output_is_part_of_what_a_total_means(route: str, changed: bool) -> None:
-    old, new = (derive_meanings(plan_of(text))[OperatorName("total")] for text in (ROUTE, route))
+    old, new = (derive_fingerprints(plan_of(text))[OperatorName("total")] for text in (ROUTE, route))
     assert bool(find_changes(old, new)) is changed
 
 

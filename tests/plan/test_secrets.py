@@ -18,7 +18,7 @@ from tidegate.expressions.secrets import KeyUnusable, derive_key_bytes, put_stan
 from tidegate.plan.build import check_pipeline
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 
 KEY = "opensesame-16byt"
 HEX = "000102030405060708090a0b0c0d0e0f"
@@ -87,7 +87,7 @@ def test_the_key_is_in_nothing_that_people_or_files_see(pipeline: str, caplog: p
         json.dumps(explanation),
         render_explanation(explanation),
         msgspec.json.encode((plan.vertices, plan.edges)).decode(),
-        json.dumps(derive_meanings(plan)),
+        json.dumps(derive_fingerprints(plan)),
         repr(loaded.settings),
         repr(plan.vertices),
         caplog.text,
@@ -104,8 +104,10 @@ def test_a_new_key_is_no_other_meaning_of_the_state(pipeline: str, tmp_path: Pat
     before = plan_of(pipeline)[1]
     (tmp_path / "other").write_text(HEX[::-1])
     after = plan_of(pipeline)[1]
-    assert derive_meanings(before) == derive_meanings(after)
-    assert derive_meanings(after) == derive_meanings(reveal_keys(after)), "nor does it come in where a slot looks"
+    assert derive_fingerprints(before) == derive_fingerprints(after)
+    assert derive_fingerprints(after) == derive_fingerprints(reveal_keys(after)), (
+        "nor does it come in where a slot looks"
+    )
 
 
 def reveal_keys(plan: Plan) -> Plan:

@@ -9,7 +9,7 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.projection import SelectOperator
 from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 
 FILE = """\
 version: 1
@@ -87,8 +87,8 @@ def test_a_column_may_have_the_name_of_a_word() -> None:
 
 def test_columns_that_pass_mean_what_they_meant() -> None:
     plain = plan_of("{id: id, cust: cust, amount: amount, debug: debug}")
-    assert derive_meanings(plan_of('{"*": all, except: debug, rename: {cust: who}}')) == derive_meanings(plain)
-    assert derive_meanings(plan_of('{"*": all, add: {amount: amount * 2.0d}}')) != derive_meanings(plain)
+    assert derive_fingerprints(plan_of('{"*": all, except: debug, rename: {cust: who}}')) == derive_fingerprints(plain)
+    assert derive_fingerprints(plan_of('{"*": all, add: {amount: amount * 2.0d}}')) != derive_fingerprints(plain)
 
 
 def test_an_expression_with_the_new_name_of_a_column_is_refused_with_the_old_one() -> None:

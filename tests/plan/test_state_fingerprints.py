@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from tests.plan.meanings import find_changes
+from tests.plan.fingerprints import find_changes
 from tidegate.config.load import parse_pipeline
-from tidegate.operators.fingerprint import VERSION, Meaning
+from tidegate.operators.fingerprint import VERSION, StateFingerprint
 from tidegate.plan.build import build_plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 
 PIPELINE = """\
 version: 1
@@ -36,11 +36,13 @@ sinks:
 """
 
 
-def meanings_of(*changes: tuple[str, str], text: str = PIPELINE) -> dict[str, Meaning]:
+def meanings_of(*changes: tuple[str, str], text: str = PIPELINE) -> dict[str, StateFingerprint]:
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new)
-    return {str(name): meaning for name, meaning in derive_meanings(build_plan(parse_pipeline(text, "p", {}))).items()}
+    return {
+        str(name): meaning for name, meaning in derive_fingerprints(build_plan(parse_pipeline(text, "p", {}))).items()
+    }
 
 
 def changed(*changes: tuple[str, str]) -> dict[str, list[str]]:
@@ -144,14 +146,14 @@ def test_X16_what_changes_no_total_changes_no_meaning(changes: list[tuple[str, s
     ],
 )
 def test_X16_what_a_duplicate_is_belongs_to_the_meaning_of_what_follows(change: tuple[str, str], differs: bool) -> None:
-    def meanings(text: str) -> dict[str, Meaning]:
-        return {str(name): one for name, one in derive_meanings(build_plan(parse_pipeline(text, "p", {}))).items()}
+    def fingerprints(text: str) -> dict[str, StateFingerprint]:
+        return {str(name): one for name, one in derive_fingerprints(build_plan(parse_pipeline(text, "p", {}))).items()}
 
     text = PIPELINE.replace(
         "  - {name: priced, from: big,",
         "  - {name: once, from: big, dedup: {key: id, within: 1h}}\n  - {name: priced, from: once,",
     )
-    old, new = meanings(text), meanings(text.replace(*change))
+    old, new = fingerprints(text), fingerprints(text.replace(*change))
     assert find_changes(old["once"], new["once"]) == (["what a duplicate is of orders"] if differs else [])
     assert find_changes(old["totals"], new["totals"]) == (["the choice of records of orders"] if differs else [])
 
@@ -226,13 +228,13 @@ def test_X16_two_ways_from_one_source_are_told_apart() -> None:
 
 
 def test_digests_of_another_version_are_not_compared() -> None:
-    old: Meaning = {"orders": {"`total`": "0:1234", "key `k`": f"{VERSION}:a"}}
-    new: Meaning = {"orders": {"`total`": f"{VERSION}:5678", "key `k`": f"{VERSION}:b"}}
+    old: StateFingerprint = {"orders": {"`total`": "0:1234", "key `k`": f"{VERSION}:a"}}
+    new: StateFingerprint = {"orders": {"`total`": f"{VERSION}:5678", "key `k`": f"{VERSION}:b"}}
     assert find_changes(old, new) == ["key `k` of orders"]
 
 
 def test_a_part_that_an_older_version_did_not_have_is_no_change() -> None:
-    new: Meaning = {"orders": {"the window": f"{VERSION}:a", "the allowed lateness": f"{VERSION}:b"}}
+    new: StateFingerprint = {"orders": {"the window": f"{VERSION}:a", "the allowed lateness": f"{VERSION}:b"}}
     assert find_changes({"orders": {"the window": f"{VERSION - 1}:c"}}, new) == []
     assert find_changes({"orders": {"the window": f"{VERSION}:a"}}, new) == ["the allowed lateness of orders"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tests.plan.meanings import find_changes
+from tests.plan.fingerprints import find_changes
 from tidegate.config.errors import Problem
 from tidegate.config.load import parse_pipeline
 from tidegate.ids import OperatorName
@@ -14,7 +14,7 @@ from tidegate.operators.kinds.window import WindowOperator
 from tidegate.plan.build import build_plan, check_pipeline
 from tidegate.plan.graph import Plan
 from tidegate.plan.growth import derive_batch_limits
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.state.declaration import Serializer
 from tidegate.state.verdict import Fit, judge
 
@@ -393,7 +393,7 @@ def test_a_sink_of_late_rows_computes_with_what_arrived_and_the_reason(step: str
     headers: {add: {at: cast(_watermark AS string)}}
 """
     text = pipeline(f"{step}, late: too_late", sink).replace("key: customer, dedup", "dedup")
-    assert OperatorName("totals") in derive_meanings(build_plan(parse_pipeline(text, "p.yaml", {})))
+    assert OperatorName("totals") in derive_fingerprints(build_plan(parse_pipeline(text, "p.yaml", {})))
 
 
 def test_another_lateness_of_sessions_is_another_state() -> None:
@@ -412,7 +412,7 @@ def test_early_results_of_sessions_and_sliding_windows_are_another_state() -> No
     assert changes(plain, EARLY) == changes(sliding, early) == [["the window of orders"]]
     names = [[state.name for state in window_of(plan_of(step)).states(128)] for step in (EARLY, early)]
     assert names == [
-        ["early_sessions", "timers", "given", "early", "ahead", "laggards", "late_rows", "watermark"],
+        ["early_sessions", "timers", "emitted", "early", "ahead", "pending_late", "late_rows", "watermark"],
         ["slices", "gathered", "timers", "watermark"],
     ]
 
@@ -447,7 +447,7 @@ def test_steps_for_which_no_row_is_late_have_no_output_for_them(step: str, probl
 def changes(*ways: str) -> list[list[str]]:
     late = "  too_late: {topic: late}\n"
     plans = [plan_of(way, late if "late: too_late" in way else "") for way in ways]
-    found = [derive_meanings(plan)[OperatorName("totals")] for plan in plans]
+    found = [derive_fingerprints(plan)[OperatorName("totals")] for plan in plans]
     return [find_changes(found[0], one) for one in found[1:]]
 
 

@@ -14,8 +14,8 @@ from tidegate.config.fields.schemas import RegistrySettings
 from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.registry import transport
 from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.client import REFERENCES_MAX, Registry
-from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
+from tidegate.registry.client import REFERENCES_MAX, SchemaRegistry
+from tidegate.registry.errors import RegistryRefused, RegistryUnavailable, SchemaIncompatible, SchemaMissing
 from tidegate.registry.transport import BODY_BYTES_MAX, Transport
 
 T = TypeVar("T")
@@ -35,11 +35,11 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
 def ask(fake: FakeRegistry, tmp_path: Path) -> Callable[..., Any]:
     """Runs something with a client; settings of the registry by name."""
 
-    def run(use: Callable[[Registry], Coroutine[Any, Any, T]], **settings: Any) -> T:
+    def run(use: Callable[[SchemaRegistry], Coroutine[Any, Any, T]], **settings: Any) -> T:
         made = RegistrySettings.model_validate({"url": fake.url, **settings})
 
         async def inside() -> T:
-            async with Registry(Transport(made), SchemaCopies(tmp_path, made.url[0])) as registry:
+            async with SchemaRegistry(Transport(made), SchemaCopies(tmp_path, made.url[0])) as registry:
                 return await use(registry)
 
         return asyncio.run(inside())
@@ -50,7 +50,7 @@ def ask(fake: FakeRegistry, tmp_path: Path) -> Callable[..., Any]:
 def test_a_schema_is_read_by_its_id_once(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
     number = fake.add("orders-value", ORDER)
 
-    async def twice(registry: Registry) -> list[SchemaText]:
+    async def twice(registry: SchemaRegistry) -> list[SchemaText]:
         return [await registry.read(number), await registry.read(number)]
 
     assert ask(twice) == [SchemaText(SchemaKind.AVRO, ORDER, id=number)] * 2
@@ -167,9 +167,9 @@ def test_only_the_registrys_own_word_means_that_a_schema_is_missing(
 @pytest.mark.parametrize(
     ("trouble", "expected", "words"),
     [
-        (answer_with(500, '{"error_code": 50001, "message": "store is down"}'), RegistryAway, "store is down"),
-        (answer_with(503, ""), RegistryAway, "[0-9]: HTTP status 503$"),
-        (answer_with(429, ""), RegistryAway, "HTTP status 429"),
+        (answer_with(500, '{"error_code": 50001, "message": "store is down"}'), RegistryUnavailable, "store is down"),
+        (answer_with(503, ""), RegistryUnavailable, "[0-9]: HTTP status 503$"),
+        (answer_with(429, ""), RegistryUnavailable, "HTTP status 429"),
         (answer_with(403, ""), RegistryRefused, "[0-9]: HTTP status 403$"),
         (answer_with(401, '{"error_code": 401, "message": "Unauthorized"}'), RegistryRefused, "Unauthorized"),
         (answer_with(302, "", Location="http://elsewhere/"), RegistryRefused, "redirect to http://elsewhere/"),
@@ -187,12 +187,12 @@ def test_every_other_answer_is_waited_out_or_refused(
     with pytest.raises(expected, match=words) as found:
         ask(lambda one: one.read(1))
     assert type(found.value) is expected
-    assert len(fake.asked) == (3 if expected is RegistryAway else 1)
+    assert len(fake.asked) == (3 if expected is RegistryUnavailable else 1)
 
 
 def test_no_answer_ends_in_time(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
     fake.trouble = fake.hang
-    with pytest.raises(RegistryAway, match=r"has not answered within 0\.1 s"):
+    with pytest.raises(RegistryUnavailable, match=r"has not answered within 0\.1 s"):
         ask(lambda one: one.read(1), timeout="100ms")
     assert len(fake.asked) == 1, "who lets a request hang gets no other one at once"
 
@@ -203,10 +203,10 @@ def test_a_registry_that_hangs_is_not_waited_for_again_by_every_question(
     """A start has a question for each source and each sink."""
     fake.trouble = fake.hang
 
-    async def several(one: Registry) -> list[str]:
+    async def several(one: SchemaRegistry) -> list[str]:
         said = []
         for number in range(20):
-            with pytest.raises(RegistryAway) as found:
+            with pytest.raises(RegistryUnavailable) as found:
                 await one.read(number)
             said.append(found.value.message)
         return said
@@ -219,7 +219,9 @@ def test_a_registry_that_hangs_is_not_waited_for_again_by_every_question(
 def test_several_addresses_are_tried_in_turn(fake: FakeRegistry, ask: Callable[..., Any]) -> None:
     number = fake.add("orders", ORDER)
     assert ask(lambda one: one.read(number), url=["http://127.0.0.1:1", fake.url]).text == ORDER
-    with pytest.raises(RegistryAway, match=r"registry http://127\.0\.0\.1:1 cannot be reached: Connection refused"):
+    with pytest.raises(
+        RegistryUnavailable, match=r"registry http://127\.0\.0\.1:1 cannot be reached: Connection refused"
+    ):
         ask(lambda one: one.read(number), url="http://127.0.0.1:1")
 
 
@@ -238,7 +240,7 @@ def test_questions_at_the_same_time_leave_an_address_that_hangs_together(
 
     monkeypatch.setattr(Transport, "_ask_one", answer)
 
-    async def thrice(one: Registry) -> list[Any]:
+    async def thrice(one: SchemaRegistry) -> list[Any]:
         both = await asyncio.gather(one.read(1), one.read(2), return_exceptions=True)
         return [*both, *await asyncio.gather(one.read(3), return_exceptions=True)]
 
@@ -292,7 +294,7 @@ def test_the_copy_of_a_text_gives_another_message_its_id_and_not_its_message(
     created = SchemaText(SchemaKind.PROTOBUF, "QQ==", message="shop.Created")
     deleted = SchemaText(SchemaKind.PROTOBUF, "QQ==", message="shop.Deleted")
 
-    async def use(one: Registry) -> SchemaText | None:
+    async def use(one: SchemaRegistry) -> SchemaText | None:
         one.keep_text("events", deleted, await one.register("events", deleted))
         return one.copy_of_text("events", created)
 

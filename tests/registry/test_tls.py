@@ -17,8 +17,8 @@ from tests.support.registry import FakeRegistry
 from tidegate.config.fields.schemas import RegistrySettings
 from tidegate.registry import transport
 from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.client import Registry
-from tidegate.registry.errors import RegistryAway, RegistryRefused
+from tidegate.registry.client import SchemaRegistry
+from tidegate.registry.errors import RegistryRefused, RegistryUnavailable
 from tidegate.registry.transport import Transport
 
 
@@ -73,7 +73,7 @@ def ping(registry: FakeRegistry, tmp_path: Path, **settings: Any) -> None:
     made = RegistrySettings.model_validate({"url": registry.url, **{name: str(one) for name, one in settings.items()}})
 
     async def inside() -> None:
-        async with Registry(Transport(made), SchemaCopies(tmp_path, made.url[0])) as client:
+        async with SchemaRegistry(Transport(made), SchemaCopies(tmp_path, made.url[0])) as client:
             await client.ping()
 
     asyncio.run(inside())
@@ -159,7 +159,7 @@ def test_a_client_that_the_server_does_not_know_is_refused(
     """With TLS 1.3 the client has sent its request by then, and may hear of a broken connection alone."""
     context = mutual_context(authority)
     context.maximum_version = version
-    refused = RegistryRefused if version is ssl.TLSVersion.TLSv1_2 else (RegistryRefused, RegistryAway)
+    refused = RegistryRefused if version is ssl.TLSVersion.TLSv1_2 else (RegistryRefused, RegistryUnavailable)
     stranger = other.sign("stranger")
     with FakeRegistry(context) as mutual:
         for settings in ({}, {"certificate": stranger.certificate, "key": stranger.key}):
@@ -181,7 +181,7 @@ def test_a_refusal_that_comes_with_the_answer_is_no_outage(
         raise aiohttp.ClientOSError(1, "broken") from cause
 
     monkeypatch.setattr(transport, "_read", broken)
-    with pytest.raises(RegistryRefused if refused else RegistryAway):
+    with pytest.raises(RegistryRefused if refused else RegistryUnavailable):
         ping(trusting, tmp_path, ca=authority.file)
 
 

@@ -22,32 +22,38 @@ from tidegate.coordinator.ledger import TransactionLedger
 from tidegate.coordinator.pending import PendingCheckpoint, PendingPhase
 from tidegate.coordinator.permit import issue_permit
 from tidegate.coordinator.recovery import RestoreFacts
-from tidegate.coordinator.restore_target import Wish, decide_wish
+from tidegate.coordinator.restore_target import RestoreTarget, validate_restore_target
 from tidegate.coordinator.types import Ack, CompletedCheckpoint, StateHandle, StateKind
 from tidegate.daemon import preflight as looking
 from tidegate.daemon import recovery
 from tidegate.daemon.instructions import InstructionExecutor
-from tidegate.daemon.recovery_stages import Decided, Placed
+from tidegate.daemon.recovery_stages import OffsetsAssigned, RestorePointAppended
 from tidegate.daemon.services import Services
-from tidegate.daemon.start_offsets import fix_beginnings
+from tidegate.daemon.start_offsets import fix_start_offsets
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId, JournalSequence, TopicPartition, TransactionalId
 from tidegate.journal.journal import Appended, Journal
 from tidegate.kafka.errors import SinkFailed
-from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenTransaction, PreparedView
+from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenBrokerTransaction, PreparedView
 from tidegate.kafka.requests import end_request
 from tidegate.plan.graph import Plan
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.hanging_resolver import Mender
-from tidegate.sinks.hanging_transactions import FENCE_RAISES, MendReport, Verdict, Watch, decide_verdict
+from tidegate.sinks.hanging_resolver import HangingTransactionResolver
+from tidegate.sinks.hanging_transactions import (
+    FENCE_RAISES,
+    HangingTransactionTracker,
+    HangingVerdict,
+    ResolveReport,
+    decide_verdict,
+)
 from tidegate.sinks.kafka import KafkaSink
-from tidegate.sinks.outcome import Outcome, decide_from_answer
+from tidegate.sinks.outcome import CommitOutcome, decide_from_answer
 from tidegate.sinks.preparation import Preparation
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences
 from tidegate.slot.subtasks import Subtasks
 from tidegate.slot.uploads import Uploads, derive_handle
 from tidegate.sources.fetching import Fetcher
-from tidegate.sources.reader import Reader
+from tidegate.sources.reader import ConsumerThread
 from tidegate.sources.tools import Consumer
 from tidegate.state.base import Share
 from tidegate.state.increments import Extent, Increments, KeySet
@@ -234,20 +240,20 @@ def increments_restored_before_what_they_build_on(patch: Patch) -> None:
 
 
 def lost_markers_not_written(patch: Patch) -> None:
-    patch.setattr(Mender, "mend", lambda self, topics, seen: MendReport(frozenset()))
+    patch.setattr(HangingTransactionResolver, "mend", lambda self, topics, seen: ResolveReport(frozenset()))
 
 
 def begin_looked_up_by_every_attempt(patch: Patch) -> None:
     """An attempt without a checkpoint asks again what `start: latest` means."""
 
-    async def unfixed(plan: Plan, services: Services, decided: Decided) -> Placed:
+    async def unfixed(plan: Plan, services: Services, decided: RestorePointAppended) -> OffsetsAssigned:
         restore = decided.restore
         if restore.checkpoint is None or not restore.checkpoint.starts:
-            return await fix_beginnings(plan, services, decided)
+            return await fix_start_offsets(plan, services, decided)
         slots = tuple(msgspec.structs.replace(slot, positions=()) for slot in restore.slots)
-        return Placed(msgspec.structs.replace(restore, slots=slots), restore.checkpoint)
+        return OffsetsAssigned(msgspec.structs.replace(restore, slots=slots), restore.checkpoint)
 
-    patch.setattr(recovery, "fix_beginnings", unfixed)
+    patch.setattr(recovery, "fix_start_offsets", unfixed)
 
 
 def rows_in_flight_restored_in_the_wrong_order(patch: Patch) -> None:
@@ -337,9 +343,9 @@ def credit_never_granted(patch: Patch) -> None:
 
 
 def new_partition_read_from_its_end(patch: Patch) -> None:
-    real = Reader._assign_added
+    real = ConsumerThread._assign_added
 
-    def assign(self: Reader, consumer: Consumer, fetcher: Fetcher) -> None:
+    def assign(self: ConsumerThread, consumer: Consumer, fetcher: Fetcher) -> None:
         before = consumer.incremental_assign
 
         def at_their_ends(places: list[ck.TopicPartition]) -> None:
@@ -351,7 +357,7 @@ def new_partition_read_from_its_end(patch: Patch) -> None:
             inner.setattr(consumer, "incremental_assign", at_their_ends)
             real(self, consumer, fetcher)
 
-    patch.setattr(Reader, "_assign_added", assign)
+    patch.setattr(ConsumerThread, "_assign_added", assign)
 
 
 def snapshot_taken_when_it_is_uploaded(patch: Patch) -> None:
@@ -373,9 +379,11 @@ def newer_transactions_committed_behind_a_lost_one(patch: Patch) -> None:
 def refusal_taken_for_an_end(patch: Patch) -> None:
     """ADR 5: the answer alone is believed."""
 
-    def decide(answer: EndAnswer) -> Outcome | None:
+    def decide(answer: EndAnswer) -> CommitOutcome | None:
         return (
-            Outcome.ENDED_NOW if answer in (EndAnswer.FENCED, EndAnswer.INVALID_STATE) else decide_from_answer(answer)
+            CommitOutcome.ENDED_NOW
+            if answer in (EndAnswer.FENCED, EndAnswer.INVALID_STATE)
+            else decide_from_answer(answer)
         )
 
     patch.setattr("tidegate.sinks.committer.decide_from_answer", decide)
@@ -384,8 +392,8 @@ def refusal_taken_for_an_end(patch: Patch) -> None:
 def refusal_taken_for_a_loss(patch: Patch) -> None:
     """ADR 5, the other way round."""
 
-    def decide(answer: EndAnswer) -> Outcome | None:
-        return Outcome.LOST if answer is EndAnswer.FENCED else decide_from_answer(answer)
+    def decide(answer: EndAnswer) -> CommitOutcome | None:
+        return CommitOutcome.LOST if answer is EndAnswer.FENCED else decide_from_answer(answer)
 
     patch.setattr("tidegate.sinks.committer.decide_from_answer", decide)
 
@@ -405,10 +413,10 @@ def savepoint_written_before_its_output_is_committed(patch: Patch) -> None:
 def wish_carried_out_at_every_start(patch: Patch) -> None:
     """ADR 12."""
 
-    def decide(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool:
-        return decide_wish(msgspec.structs.replace(state, origin=""), wish, repeat_output=repeat_output)
+    def decide(state: JournalState, wish: RestoreTarget, *, repeat_output: bool) -> bool:
+        return validate_restore_target(msgspec.structs.replace(state, origin=""), wish, repeat_output=repeat_output)
 
-    patch.setattr("tidegate.daemon.restore_point.decide_wish", decide)
+    patch.setattr("tidegate.daemon.restore_point.validate_restore_target", decide)
 
 
 def barrier_overtakes_a_barrier(patch: Patch) -> None:
@@ -429,16 +437,16 @@ def open_transactions_ended_by_the_mender(patch: Patch) -> None:
     seconds later stand against that: each of them alone is nearly enough, so it takes all three.
     """
 
-    def suspect_all(opened: Iterable[OpenTransaction], *_known: object) -> list[OpenTransaction]:
+    def suspect_all(opened: Iterable[OpenBrokerTransaction], *_known: object) -> list[OpenBrokerTransaction]:
         return list(opened)
 
-    def decide(*arguments: Any) -> Verdict:
+    def decide(*arguments: Any) -> HangingVerdict:
         verdict = decide_verdict(*arguments)
-        return Verdict.ABORT if verdict is Verdict.LIVE else verdict
+        return HangingVerdict.ABORT if verdict is HangingVerdict.LIVE else verdict
 
     patch.setattr("tidegate.sinks.hanging_resolver.find_suspects", suspect_all)
     patch.setattr("tidegate.sinks.hanging_resolver.decide_verdict", decide)
-    patch.setattr(Watch, "is_ripe", lambda *_: True)
+    patch.setattr(HangingTransactionTracker, "is_ripe", lambda *_: True)
 
 
 def increments_on_an_undecided_checkpoint(patch: Patch) -> None:
@@ -457,11 +465,11 @@ def increments_on_an_undecided_checkpoint(patch: Patch) -> None:
 
 
 def fence_raises_the_epoch_just_twice(patch: Patch) -> None:
-    def decide(one: OpenTransaction, known: TransactionalId | None, told: Any, *rest: Any) -> Verdict:
+    def decide(one: OpenBrokerTransaction, known: TransactionalId | None, told: Any, *rest: Any) -> HangingVerdict:
         verdict = decide_verdict(one, known, told, *rest)
         raised = 0 if told is None else told.producer.epoch - one.producer.epoch
-        unsure = verdict is Verdict.ABORT and told.state is CoordinatorState.EMPTY and raised > FENCE_RAISES
-        return Verdict.UNSURE if unsure else verdict
+        unsure = verdict is HangingVerdict.ABORT and told.state is CoordinatorState.EMPTY and raised > FENCE_RAISES
+        return HangingVerdict.UNSURE if unsure else verdict
 
     patch.setattr("tidegate.sinks.hanging_resolver.decide_verdict", decide)
 

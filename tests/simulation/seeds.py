@@ -12,7 +12,7 @@ TESTS = DEPTH
 
 def check_seeds(first: int) -> None:
     """PER_TEST schedules from seed `first` on: no violation, and most with enough faults that happened."""
-    tally = play_seeds(first, PER_TEST)
-    print(f"seeds {first} to {first + PER_TEST - 1}: {tally.faults} faults, {tally.attempts} attempts")
-    assert not tally.failed, "\n".join(tally.stories)
-    assert tally.counted >= PER_TEST * 0.6
+    counts = play_seeds(first, PER_TEST)
+    print(f"seeds {first} to {first + PER_TEST - 1}: {counts.faults} faults, {counts.attempts} attempts")
+    assert not counts.failed, "\n".join(counts.stories)
+    assert counts.counted >= PER_TEST * 0.6

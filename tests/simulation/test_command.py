@@ -90,15 +90,15 @@ def _is_running(pid: int) -> bool:
 def test_schedules_without_windows_are_passed_over_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[int] = []
 
-    def play(schedule: world.Schedule) -> world.Result:
+    def play(schedule: world.Schedule) -> world.ScheduleResult:
         played.append(schedule.seed)
         return world.play(msgspec.structs.replace(schedule, faults=()))
 
     monkeypatch.setattr(campaign, "play", play)
     with_windows = [seed for seed in range(11, 16) if draw_schedule(seed).workload.windows is not None]
     assert 0 < len(with_windows) < 5
-    tally = play_seeds(11, 5, windows=True)
-    assert (tally.drawn, tally.played) == (5, len(with_windows))
+    counts = play_seeds(11, 5, windows=True)
+    assert (counts.drawn, counts.played) == (5, len(with_windows))
     assert played == with_windows
 
 
@@ -106,9 +106,9 @@ def test_schedules_without_windows_are_passed_over_if_asked(monkeypatch: pytest.
 def test_a_violation_is_told_with_its_story_and_the_smallest_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account, "check_output", lambda *_, **__: ["planted problem"])
     monkeypatch.setattr("tidegate.simulation.shrink.RUNS_MAX", 6)
-    tally = play_seeds(1, 1)
-    assert tally.failed == (1,)
-    story = tally.stories[0]
+    counts = play_seeds(1, 1)
+    assert counts.failed == (1,)
+    story = counts.stories[0]
     assert "planted problem" in story
     assert "faults that happened:" in story
     smallest = decode_schedule(story[story.index("\n{") :])
@@ -116,7 +116,7 @@ def test_a_violation_is_told_with_its_story_and_the_smallest_schedule(monkeypatc
 
 
 def test_a_violation_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = campaign.Tally(played=1, failed=(7,), stories=("what happened",))
+    failed = campaign.CampaignCounts(played=1, failed=(7,), stories=("what happened",))
     monkeypatch.setattr("tidegate.simulation.command.play_in_processes", lambda *_, **__: iter([(failed, 1.0)]))
     done = CliRunner().invoke(simulate, ["--seeds", "1"])
     assert done.exit_code == 1
@@ -125,7 +125,9 @@ def test_a_violation_makes_the_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_long_run_tells_how_far_it_is_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    tallies = [(campaign.Tally(played=played), seconds) for played, seconds in ((50, 10.0), (150, 30.0), (200, 40.0))]
+    tallies = [
+        (campaign.CampaignCounts(played=played), seconds) for played, seconds in ((50, 10.0), (150, 30.0), (200, 40.0))
+    ]
     monkeypatch.setattr("tidegate.simulation.command.play_in_processes", lambda *_, **__: iter(tallies))
     done = CliRunner().invoke(simulate, ["--seeds", "200"])
     assert done.stderr == "150 of 200 played, 0 violations, 5.0 schedules/s\n"
@@ -133,7 +135,7 @@ def test_a_long_run_tells_how_far_it_is_on_standard_error(monkeypatch: pytest.Mo
 
 def test_of_windows_alone_it_tells_how_many_seeds_it_has_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven in ten are passed over, so what was played never comes near the number of seeds."""
-    tallies = [(campaign.Tally(drawn=150, played=45), 30.0)]
+    tallies = [(campaign.CampaignCounts(drawn=150, played=45), 30.0)]
     monkeypatch.setattr("tidegate.simulation.command.play_in_processes", lambda *_, **__: iter(tallies))
     done = CliRunner().invoke(simulate, ["--seeds", "200", "--windows"])
     assert done.stderr == "150 of 200 seeds, 45 with windows played, 0 violations, 1.5 schedules/s\n"

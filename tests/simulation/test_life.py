@@ -10,7 +10,7 @@ from tidegate.simulation.campaign import quiet, tell
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.faults import Fault
 from tidegate.simulation.life import Life
-from tidegate.simulation.world import Result, Schedule, play
+from tidegate.simulation.world import Schedule, ScheduleResult, play
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def schedule_of(seed: int, *faults: Fault, quiet: int = 0, after: int = 1, fault
     return Schedule(seed=seed, workload=workload, life=life, faults=faults)
 
 
-def played(schedule: Schedule) -> Result:
+def played(schedule: Schedule) -> ScheduleResult:
     with quiet():
         return play(schedule)
 

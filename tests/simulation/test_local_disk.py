@@ -10,13 +10,13 @@ import pytest
 from tidegate.simulation import local_disk
 from tidegate.simulation.campaign import quiet, tell
 from tidegate.simulation.draw import draw_schedule
-from tidegate.simulation.world import Result, play
+from tidegate.simulation.world import ScheduleResult, play
 from tidegate.state.rocks import RocksState
 
 SEEDS = range(1, 4)
 
 
-def played(seed: int, *backends: str) -> Result:
+def played(seed: int, *backends: str) -> ScheduleResult:
     schedule = draw_schedule(seed)
     workload = msgspec.structs.replace(schedule.workload, topology="both", backends=backends)
     faults = tuple(fault for fault in schedule.faults if fault.kind != "damage")  # a message names the file's hash

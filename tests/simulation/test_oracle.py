@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tidegate.ids import TopicPartition
-from tidegate.simulation.oracle import History, check_committed, check_output, count_releases, has_come_out
+from tidegate.simulation.oracle import OracleHistory, check_committed, check_output, count_releases, has_come_out
 from tidegate.simulation.releases import CHANGES
 from tidegate.simulation.shapes.running import Letters
 from tidegate.simulation.workload import InputRecord, Workload, draw_workload
@@ -72,7 +72,7 @@ def later_output(number: int) -> Rows:
 
 
 def problems_of(output: Rows, workload: Workload = WORKLOAD) -> str:
-    return "; ".join(check_output(workload, RECORDS, History(frozenset(), output)))
+    return "; ".join(check_output(workload, RECORDS, OracleHistory(frozenset(), output)))
 
 
 @pytest.mark.parametrize("workload", [WORKLOAD, CHAIN, AT_LEAST_ONCE])
@@ -115,20 +115,20 @@ def test_a_key_in_two_partitions_is_seen() -> None:
 
 
 def test_behind_going_back_records_come_again_from_there_with_the_totals_of_then() -> None:
-    history = History(frozenset(range(25)), later_output(25))
+    history = OracleHistory(frozenset(range(25)), later_output(25))
     assert check_output(WORKLOAD, RECORDS, history) == []
 
 
 def test_going_back_to_another_place_than_was_asked_for_is_seen() -> None:
-    assert check_output(WORKLOAD, RECORDS, History(frozenset(range(25)), later_output(20)))
-    assert check_output(WORKLOAD, RECORDS, History(frozenset(range(20)), later_output(25)))
+    assert check_output(WORKLOAD, RECORDS, OracleHistory(frozenset(range(25)), later_output(20)))
+    assert check_output(WORKLOAD, RECORDS, OracleHistory(frozenset(range(20)), later_output(25)))
 
 
 def test_what_was_committed_before_going_back_has_no_gap() -> None:
     output = right_output(RECORDS[:30])
-    assert check_output(WORKLOAD, RECORDS, History(frozenset(), output), complete=False) == []
+    assert check_output(WORKLOAD, RECORDS, OracleHistory(frozenset(), output), complete=False) == []
     del output["sums"][0][10]
-    problems = check_output(WORKLOAD, RECORDS, History(frozenset(), output), complete=False)
+    problems = check_output(WORKLOAD, RECORDS, OracleHistory(frozenset(), output), complete=False)
     assert any("left out" in problem for problem in problems)
 
 
@@ -182,11 +182,11 @@ def test_at_least_once_the_whole_total_comes_out_in_the_end() -> None:
 
 def test_what_somebody_goes_back_behind_must_have_come_out_before() -> None:
     done = frozenset(record.id for record in RECORDS[:20])
-    before, after = History(frozenset(), right_output(RECORDS[:20])), History(done, {})
+    before, after = OracleHistory(frozenset(), right_output(RECORDS[:20])), OracleHistory(done, {})
     assert check_committed(WORKLOAD, RECORDS, [before, after]) == []
     less = right_output(RECORDS[:20])
     lost = less["sums"][0].pop()["last_id"]
-    (problem,) = check_committed(WORKLOAD, RECORDS, [History(frozenset(), less), after])
+    (problem,) = check_committed(WORKLOAD, RECORDS, [OracleHistory(frozenset(), less), after])
     assert problem == f"sums: continued after records that have never come out: [{lost}]"
 
 
@@ -211,7 +211,7 @@ def check_released(changed: str, output: Rows) -> str:
 def test_what_a_release_resets_or_adds_counts_from_its_first_row_on(changed: str) -> None:
     output = released(changed)
     assert check_released(changed, output) == ""
-    assert count_releases([History(frozenset(), output)]) == 2
+    assert count_releases([OracleHistory(frozenset(), output)]) == 2
     for row in output["sums"][0]:
         row["release"] = 1
     assert check_released(changed, output), "it has begun again although there was no other release"
@@ -260,8 +260,8 @@ def letters_of(records: list[InputRecord], letters: list[int]) -> Rows:
 def check_gone_back(before: list[int], after: list[int]) -> list[str]:
     """Back to DONE, with these letters before and after it."""
     histories = [
-        History(frozenset(), letters_of(FAILING[:13], before)),
-        History(DONE, letters_of(FAILING[13:], after)),
+        OracleHistory(frozenset(), letters_of(FAILING[:13], before)),
+        OracleHistory(DONE, letters_of(FAILING[13:], after)),
     ]
     found = check_committed(LETTERED, FAILING, histories) + check_output(LETTERED, FAILING, histories[1])
     return found + check_output(LETTERED, FAILING, histories[0], complete=False)
@@ -291,11 +291,11 @@ def test_the_end_waits_for_letters_that_waited_in_a_checkpoint() -> None:
 def test_letters_that_waited_in_another_slot_than_their_partition_come_when_they_can(late: int) -> None:
     """Those of a source and of a step; what does not come until somebody goes back comes after it."""
     letters = [number for number in (3, 5, 10, 12, 17, 19) if number != late]
-    whole = History(frozenset(), letters_of(FAILING, [*letters, late]))
+    whole = OracleHistory(frozenset(), letters_of(FAILING, [*letters, late]))
     assert check_output(LETTERED, FAILING, whole, moved=True) == []
     (problem,) = check_output(LETTERED, FAILING, whole)
     assert "comes after" in problem
-    part = History(frozenset(), letters_of(FAILING, letters))
+    part = OracleHistory(frozenset(), letters_of(FAILING, letters))
     assert check_output(LETTERED, FAILING, part, complete=False, moved=True) == []
     (problem,) = check_output(LETTERED, FAILING, part, complete=False)
     assert "left out" in problem

@@ -11,10 +11,10 @@ import pytest
 
 from tidegate.ids import TopicPartition
 from tidegate.simulation.kernel import START_S
-from tidegate.simulation.lateness import Fate, Reading, begins_of, derive_limits, passed_by, time_of
-from tidegate.simulation.oracle import History
+from tidegate.simulation.lateness import ObservedWatermark, RowOutcome, begins_of, derive_limits, passed_by, time_of
+from tidegate.simulation.oracle import OracleHistory
 from tidegate.simulation.sessions import derive_sessions
-from tidegate.simulation.timing import CHANGES_MS, DAY_MS, DAYS, PAUSE_MS, START_MS, ZONE, EventTimes, Timing
+from tidegate.simulation.timing import CHANGES_MS, DAY_MS, DAYS, PAUSE_MS, START_MS, ZONE, EventTimeModel, Timing
 from tidegate.simulation.windows import WindowOracle
 from tidegate.simulation.workload import MOST_SUBTASKS, InputRecord, Workload, draw_workload
 
@@ -104,7 +104,7 @@ def row_of(sku: str, begin: int, found: list[InputRecord], size_ms: int = 100) -
 
 def oracle_of(workload: Workload = WORKLOAD, records: list[InputRecord] = RECORDS, **settled: Any) -> WindowOracle:
     assert workload.timing is not None
-    return WindowOracle(workload, workload.timing, Reading(records, frozenset(), settled.get("settled", {})))
+    return WindowOracle(workload, workload.timing, ObservedWatermark(records, frozenset(), settled.get("settled", {})))
 
 
 def fates_of(
@@ -112,22 +112,22 @@ def fates_of(
     timing: Timing = TIMING,
     settled: dict[int, int] | None = None,
     workload: Workload = WORKLOAD,
-) -> list[Fate]:
+) -> list[RowOutcome]:
     """In tumbling windows."""
     workload = msgspec.structs.replace(workload, timing=timing)
-    limits = derive_limits(workload, timing, Reading(records, frozenset(), settled or {}), 100)
-    return [limits[record.id].fate(time_of(record) // 100 * 100 + 99) for record in records]
+    limits = derive_limits(workload, timing, ObservedWatermark(records, frozenset(), settled or {}), 100)
+    return [limits[record.id].outcome(time_of(record) // 100 * 100 + 99) for record in records]
 
 
 def problems_of(output: Rows, workload: Workload = WORKLOAD) -> str:
-    return "; ".join(oracle_of(workload).check([History(frozenset(), output)]))
+    return "; ".join(oracle_of(workload).check([OracleHistory(frozenset(), output)]))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_a_streaming_computation_writes_is_right(seed: int) -> None:
     records = records_of(60, seed)
-    assert set(fates_of(records)) == {Fate.COUNTED, Fate.LATE}
-    assert oracle_of(records=records).check([History(frozenset(), streamed(records))]) == []
+    assert set(fates_of(records)) == {RowOutcome.COUNTED, RowOutcome.LATE}
+    assert oracle_of(records=records).check([OracleHistory(frozenset(), streamed(records))]) == []
 
 
 def test_a_window_that_is_lost_is_seen_and_so_is_one_that_comes_twice() -> None:
@@ -146,7 +146,9 @@ def test_a_record_that_is_missing_and_one_too_many_are_seen() -> None:
 
 
 def test_a_late_record_that_is_counted_is_seen() -> None:
-    late = next(record for record, fate in zip(RECORDS, fates_of(RECORDS), strict=True) if fate is Fate.LATE)
+    late = next(
+        record for record, outcome in zip(RECORDS, fates_of(RECORDS), strict=True) if outcome is RowOutcome.LATE
+    )
     begin = time_of(late) // 100 * 100
     output = streamed(RECORDS)
     rows = output["windows"][0]
@@ -200,7 +202,7 @@ def test_a_record_is_late_for_the_windows_that_were_closed_and_in_time_for_the_o
     records = [record_of(0, PLACES[0], 1100), record_of(1, PLACES[0], 1020)]
     oracle = oracle_of(msgspec.structs.replace(WORKLOAD, timing=sliding), records)
     names = [(records[1].sku, str(begin)) for begin in (950, 1000)]
-    assert [oracle.fate("windows", records[1], name) for name in names] == [Fate.LATE, Fate.COUNTED]
+    assert [oracle.outcome("windows", records[1], name) for name in names] == [RowOutcome.LATE, RowOutcome.COUNTED]
 
 
 def test_with_allowed_lateness_a_window_is_corrected_and_the_last_row_is_exact() -> None:
@@ -217,7 +219,9 @@ def test_with_allowed_lateness_a_window_is_corrected_and_the_last_row_is_exact()
     )
 
     def problems(*rows: dict[str, Any]) -> str:
-        return "; ".join(oracle_of(workload, records).check([History(frozenset(), {"windows": [[*rows, *later]]})]))
+        return "; ".join(
+            oracle_of(workload, records).check([OracleHistory(frozenset(), {"windows": [[*rows, *later]]})])
+        )
 
     assert problems(first, corrected) == ""
     assert problems(corrected) == ""
@@ -235,10 +239,10 @@ def test_behind_a_pause_a_record_whose_window_others_have_passed_may_be_counted_
         record_of(1, PLACES[1], 5000, START_S + 2),
         record_of(2, PLACES[0], 1050, START_S + 2.1),
     ]
-    assert fates_of(records, CAUGHT_UP) == [Fate.COUNTED, Fate.COUNTED, Fate.EITHER]
-    assert fates_of(records)[2] is Fate.COUNTED
+    assert fates_of(records, CAUGHT_UP) == [RowOutcome.COUNTED, RowOutcome.COUNTED, RowOutcome.EITHER]
+    assert fates_of(records)[2] is RowOutcome.COUNTED
     quick = [*records[:2], msgspec.structs.replace(records[2], arrived_s=START_S + 0.5)]
-    assert fates_of(quick, CAUGHT_UP)[2] is Fate.COUNTED
+    assert fates_of(quick, CAUGHT_UP)[2] is RowOutcome.COUNTED
 
 
 def test_what_was_processed_before_others_came_is_not_late_by_them() -> None:
@@ -248,10 +252,10 @@ def test_what_was_processed_before_others_came_is_not_late_by_them() -> None:
         record_of(1, PLACES[0], 1050, START_S + 2.1),
         record_of(2, PLACES[1], 5000, START_S + 3),
     ]
-    assert fates_of(records, CAUGHT_UP, {1: 3})[1] is Fate.COUNTED
+    assert fates_of(records, CAUGHT_UP, {1: 3})[1] is RowOutcome.COUNTED
     noisy = msgspec.structs.replace(WORKLOAD, noisy=True)
-    assert fates_of(records, CAUGHT_UP, {1: 2}, noisy)[1] is Fate.COUNTED
-    assert fates_of(records, CAUGHT_UP, {1: 3}, noisy)[1] is Fate.EITHER
+    assert fates_of(records, CAUGHT_UP, {1: 2}, noisy)[1] is RowOutcome.COUNTED
+    assert fates_of(records, CAUGHT_UP, {1: 3}, noisy)[1] is RowOutcome.EITHER
 
 
 def test_a_window_with_either_is_right_with_and_without_and_wrong_in_between() -> None:
@@ -263,9 +267,9 @@ def test_a_window_with_either_is_right_with_and_without_and_wrong_in_between() -
     oracle = oracle_of(workload, records)
     others = row_of(records[1].sku, 5000, [records[1]])
     for found in ([first], [first, second]):
-        assert oracle.check([History(frozenset(), {"windows": [[row_of(first.sku, 1000, found), others]]})]) == []
+        assert oracle.check([OracleHistory(frozenset(), {"windows": [[row_of(first.sku, 1000, found), others]]})]) == []
     wrong = row_of(first.sku, 1000, [first]) | {"orders": 2}
-    assert oracle.check([History(frozenset(), {"windows": [[wrong, others]]})])
+    assert oracle.check([OracleHistory(frozenset(), {"windows": [[wrong, others]]})])
 
 
 # -- going back --------------------------------------------------------------------------------------------------------
@@ -292,7 +296,7 @@ def test_windows_that_were_closed_where_somebody_went_back_to_have_come_out_and_
     assert later
 
     def check(first: list[dict[str, Any]], second: list[dict[str, Any]], workload: Workload = AT_ONCE) -> str:
-        histories = [History(frozenset(), {"windows": [first]}), History(done, {"windows": [second]})]
+        histories = [OracleHistory(frozenset(), {"windows": [first]}), OracleHistory(done, {"windows": [second]})]
         return "; ".join(oracle_of(workload).check(histories))
 
     assert check(closed, later) == ""
@@ -367,15 +371,15 @@ def test_a_session_that_begins_where_an_older_one_did_is_another_one() -> None:
         name: [record.id for record in pane.sure] for name, pane in oracle.panes("sessions").items()
     }.items()
     rows = [row_of("s0", 1000, first, 100), row_of("s0", 1000, second, 201)]
-    assert oracle.check([History(frozenset(), {"sessions": [rows]})]) == []
+    assert oracle.check([OracleHistory(frozenset(), {"sessions": [rows]})]) == []
     rows[0]["revenue_cents"] += 1
-    assert "nobody's" in "; ".join(oracle.check([History(frozenset(), {"sessions": [rows]})]))
+    assert "nobody's" in "; ".join(oracle.check([OracleHistory(frozenset(), {"sessions": [rows]})]))
 
 
 def test_a_rest_of_days_is_a_minute_of_the_schedule_where_windows_are_days() -> None:
     timing = msgspec.structs.replace(
         TIMING, size_ms=DAY_MS, zone=ZONE, first_ms=CHANGES_MS[0], disorder_ms=0, stray=0.0
     )
-    times = EventTimes(1, timing)
+    times = EventTimeModel(1, timing)
     before, after = (times.next_ms(PLACES[0], START_MS + 40_000 + days * DAY_MS) for days in (0, 8))
     assert (before, after) == (CHANGES_MS[0] + 40_000 * DAYS, CHANGES_MS[0] + (40_000 + PAUSE_MS) * DAYS)

@@ -11,7 +11,7 @@ from tests.sinks.driving import NO_IDS, Cluster, assert_order_per_key, permit, r
 from tests.waiting import wait_until
 from tidegate.dev.broker import DevelopmentBroker
 from tidegate.ids import CheckpointId
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 
 pytestmark = pytest.mark.slow
 
@@ -41,16 +41,16 @@ def test_kills_while_writing_and_between_prepare_and_commit(
     broker.kill()
     driven.write(rows(range(1000, 1500)))
     broker.start()
-    outcomes: list[Outcome] = []
+    outcomes: list[CommitOutcome] = []
 
     def committed() -> bool:
         outcomes[:] = cluster.committer.commit(permit(first))
-        return outcomes == [Outcome.ENDED_NOW]
+        return outcomes == [CommitOutcome.ENDED_NOW]
 
     wait_until(committed, "the first checkpoint is committed")
     driven.sink.completed(CheckpointId(1), NO_IDS)
     second = driven.prepared(2).committables
-    assert cluster.committer.commit(permit(second, 2)) == [Outcome.ENDED_NOW]
+    assert cluster.committer.commit(permit(second, 2)) == [CommitOutcome.ENDED_NOW]
     visible = cluster.visible(topic)
     assert sorted(number for part in visible.values() for number in part) == list(range(1500))
     assert_order_per_key(visible)

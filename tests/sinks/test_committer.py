@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.sinks.driving import permit
 from tests.sinks.leaping import LeapingClock
 from tidegate.committable import Committable, WrittenRange
-from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import Attempt, CheckpointId, OperatorName, ProducerId, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import (
     BrokerUnavailable,
     KafkaRefused,
@@ -20,7 +20,7 @@ from tidegate.kafka.errors import (
 )
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
 from tidegate.sinks.committer import COMMIT_TIMEOUT_S, MARKER_TIMEOUT_S, Committer
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 from tidegate.sinks.salvage import Settlement
 
 
@@ -53,7 +53,7 @@ class ScriptedClient:
     def end_transactions(self, committables: Sequence[Committable], timeout_s: float) -> list[EndAnswer]:
         return [self.answers[one.producer_id] for one in committables]
 
-    def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float) -> Marker:
+    def outcome(self, written: WrittenRange, producer: ProducerId, timeout_s: float) -> Marker:
         if self.unavailable:
             raise BrokerUnavailable("no broker")
         return self.markers.pop(0)
@@ -64,15 +64,15 @@ class ScriptedClient:
     def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
         return [listing for listing in self.listed if listing.transactional_id.startswith(prefix)]
 
-    def fence(self, transactional_id: TransactionalId, timeout_s: float) -> Producer:
+    def fence(self, transactional_id: TransactionalId, timeout_s: float) -> ProducerId:
         self.fenced.append(transactional_id)
-        return Producer(0, 0)
+        return ProducerId(0, 0)
 
 
 def test_outcomes_come_in_the_order_of_the_permit() -> None:
     client = ScriptedClient({1: EndAnswer.NO_ANSWER, 2: EndAnswer.ENDED})
     outcomes = Committer(client).commit(permit([committable(1), committable(2)]))
-    assert outcomes == [Outcome.STILL_OPEN, Outcome.ENDED_NOW]
+    assert outcomes == [CommitOutcome.STILL_OPEN, CommitOutcome.ENDED_NOW]
 
 
 def test_an_empty_permit_ends_nothing() -> None:
@@ -82,7 +82,7 @@ def test_an_empty_permit_ends_nothing() -> None:
 def test_markers_that_are_still_being_written_are_waited_for() -> None:
     rounds = [[Marker.OPEN, Marker.OPEN], [Marker.OPEN, Marker.OPEN], [Marker.COMMIT, Marker.OPEN]]
     client = ScriptedClient({1: EndAnswer.FENCED}, rounds)
-    assert Committer(client).commit(permit([committable(1)])) == [Outcome.COMMITTED]
+    assert Committer(client).commit(permit([committable(1)])) == [CommitOutcome.COMMITTED]
     assert client.markers == []
 
 
@@ -92,7 +92,7 @@ def test_lost_markers_are_looked_for_soon_instead_of_waited_for() -> None:
     client = ScriptedClient({1: EndAnswer.FENCED, 2: EndAnswer.FENCED}, [[Marker.OPEN]] * 1000)
     begun = clock.monotonic()
     outcomes = Committer(client, clock=clock).commit(permit([committable(1, 1), committable(2, 1)]))
-    assert outcomes == [Outcome.STILL_OPEN, Outcome.STILL_OPEN]
+    assert outcomes == [CommitOutcome.STILL_OPEN, CommitOutcome.STILL_OPEN]
     assert MARKER_TIMEOUT_S <= clock.monotonic() - begun < 1.5 * MARKER_TIMEOUT_S
 
 
@@ -101,7 +101,7 @@ def test_a_look_into_a_long_log_does_not_take_the_time_of_those_that_are_asked_a
     clock = LeapingClock(speed=1)
 
     class LongLog(ScriptedClient):
-        def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float) -> Marker:
+        def outcome(self, written: WrittenRange, producer: ProducerId, timeout_s: float) -> Marker:
             clock.sleep(100)
             return super().outcome(written, producer, timeout_s)
 
@@ -114,14 +114,14 @@ def test_a_look_into_a_long_log_does_not_take_the_time_of_those_that_are_asked_a
     client = LongLog({1: EndAnswer.FENCED, 2: EndAnswer.ENDED}, [[Marker.ABORT, Marker.ABORT]])
     other = replace(committable(2), sink=OperatorName("other"), checkpoint=CheckpointId(5))
     settled = Committer(client, clock=clock).settle(permit([committable(1), other]))
-    assert settled.outcomes == (Outcome.LOST, Outcome.ENDED_NOW)
+    assert settled.outcomes == (CommitOutcome.LOST, CommitOutcome.ENDED_NOW)
     assert given == [COMMIT_TIMEOUT_S, COMMIT_TIMEOUT_S - 12]
 
 
 def test_an_unreachable_broker_is_not_final() -> None:
     client = ScriptedClient({1: EndAnswer.FENCED})
     client.unavailable = True
-    assert Committer(client).commit(permit([committable(1)])) == [Outcome.STILL_OPEN]
+    assert Committer(client).commit(permit([committable(1)])) == [CommitOutcome.STILL_OPEN]
 
 
 def test_a_lost_transaction_does_not_keep_the_others_from_being_committed() -> None:
@@ -230,7 +230,7 @@ def test_X02_what_is_gone_everywhere_needs_a_word() -> None:
     for accepted in (None, CheckpointId(4)):
         with pytest.raises(TransactionGone, match=r"nothing is left.*sink totals, checkpoint 4.*--accept-gone 7, "):
             Committer(client, accept_gone=accepted).commit(listing)
-    assert Committer(client, accept_gone=CheckpointId(7)).commit(listing) == [Outcome.ACCEPTED]
+    assert Committer(client, accept_gone=CheckpointId(7)).commit(listing) == [CommitOutcome.ACCEPTED]
 
 
 def test_an_end_that_is_not_permitted_is_refused_instead_of_waited_for() -> None:
@@ -246,7 +246,7 @@ def test_what_was_held_back_is_fenced_unless_its_coordinator_says_that_exactly_i
 ) -> None:
     one = committable(1)
     client = ScriptedClient({})
-    client.told[one.transactional_id] = TransactionDescription(state, Producer(1, epoch), 60_000, 1, frozenset())
-    Committer(client).abort_held(Settlement((Outcome.STILL_OPEN,), (), (), held=(one,)))
+    client.told[one.transactional_id] = TransactionDescription(state, ProducerId(1, epoch), 60_000, 1, frozenset())
+    Committer(client).abort_held(Settlement((CommitOutcome.STILL_OPEN,), (), (), held=(one,)))
     committed = state in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.COMPLETE_COMMIT) and epoch == 0
     assert client.fenced == ([] if committed else [one.transactional_id])

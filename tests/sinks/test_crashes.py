@@ -19,7 +19,7 @@ from tidegate.ids import Attempt, TransactionalId
 from tidegate.kafka.errors import SinkFailed, TransactionGone, TransactionLost
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def test_writer_killed_between_prepare_and_commit_is_committed_from_outside(
     process, committables = start_writer(cluster, topic, 300, 0)
     kill(process)
     assert cluster.values(topic, settled=False) == []
-    assert cluster.committer.commit(permit(committables)) == [Outcome.ENDED_NOW]
+    assert cluster.committer.commit(permit(committables)) == [CommitOutcome.ENDED_NOW]
     assert cluster.values(topic) == list(range(300))
 
 
@@ -68,7 +68,7 @@ def test_next_transaction_open_at_the_crash_is_not_published(cluster: Cluster, s
     topic = cluster.topic()
     process, committables = start_writer(cluster, topic, 300, 200)
     kill(process)
-    assert cluster.committer.commit(permit(committables)) == [Outcome.ENDED_NOW]
+    assert cluster.committer.commit(permit(committables)) == [CommitOutcome.ENDED_NOW]
     fenced = cluster.committer.fence_leftovers(cluster.pipeline, [], Attempt(2), "j")
     assert len(fenced) == 1
     assert fenced != [committables[0].transactional_id]
@@ -81,7 +81,7 @@ def test_committables_that_wait_are_not_fenced(cluster: Cluster, start_writer: S
     kill(process)
     keep = [committable.transactional_id for committable in committables]
     assert cluster.committer.fence_leftovers(cluster.pipeline, keep, Attempt(2), "j") == []
-    assert cluster.committer.commit(permit(committables)) == [Outcome.ENDED_NOW]
+    assert cluster.committer.commit(permit(committables)) == [CommitOutcome.ENDED_NOW]
 
 
 def test_open_transactions_of_this_attempt_and_of_other_pipelines_are_left_alone(cluster: Cluster) -> None:
@@ -93,7 +93,7 @@ def test_open_transactions_of_this_attempt_and_of_other_pipelines_are_left_alone
     assert cluster.committer.fence_leftovers(cluster.pipeline, [], Attempt(5), "j") == []
     assert cluster.committer.fence_leftovers(shorter, [], Attempt(9), "j") == []
     assert cluster.client.describe(committables[0].transactional_id) is not None
-    assert cluster.committer.commit(permit(committables)) == [Outcome.ENDED_NOW]
+    assert cluster.committer.commit(permit(committables)) == [CommitOutcome.ENDED_NOW]
 
 
 def test_timed_out_transaction_is_lost_by_its_marker(cluster: Cluster) -> None:
@@ -119,10 +119,10 @@ def test_committed_transaction_that_looks_fenced_is_committed_by_its_marker(clus
     driven = cluster.sink(topic)
     driven.write(rows(range(100)))
     (committable,) = driven.prepared(1).committables
-    assert cluster.committer.commit(permit([committable])) == [Outcome.ENDED_NOW]
+    assert cluster.committer.commit(permit([committable])) == [CommitOutcome.ENDED_NOW]
     cluster.client.fence(committable.transactional_id)
     assert cluster.client.end_transaction(committable) is EndAnswer.FENCED
-    assert cluster.committer.commit(permit([committable])) == [Outcome.COMMITTED]
+    assert cluster.committer.commit(permit([committable])) == [CommitOutcome.COMMITTED]
     assert cluster.values(topic) == list(range(100))
 
 

@@ -18,7 +18,7 @@ from tidegate.kafka.errors import TransactionGone
 from tidegate.kafka.facts import EndAnswer
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ def test_X10_an_idle_sink_opens_its_producers_anew_before_their_ids_are_forgotte
     driven.turn_until(lambda: forgetful.client.describe(unused) is None, "an unused id is forgotten")
     driven.write(rows(range(100)))
     (one,) = driven.prepared(1).committables
-    assert forgetful.committer.commit(permit([one])) == [Outcome.ENDED_NOW]
+    assert forgetful.committer.commit(permit([one])) == [CommitOutcome.ENDED_NOW]
     assert forgetful.values(topic) == list(range(100))
 
 
@@ -77,16 +77,18 @@ def test_X02_what_was_committed_is_known_as_long_as_one_partition_has_a_marker(f
     (one,) = driven.prepared(1).committables
     assert len(one.written) > 1
     driven.sink.close()
-    assert forgetful.committer.commit(permit([one])) == [Outcome.ENDED_NOW]
+    assert forgetful.committer.commit(permit([one])) == [CommitOutcome.ENDED_NOW]
     assert forgetful.values(topic) == list(range(100))
     wait_until(lambda: forgetful.client.describe(one.transactional_id) is None, "its id is forgotten")
     assert forgetful.client.end_transaction(one) is EndAnswer.UNKNOWN_PRODUCER
-    assert forgetful.committer.commit(permit([one])) == [Outcome.COMMITTED]
+    assert forgetful.committer.commit(permit([one])) == [CommitOutcome.COMMITTED]
     remove_records(forgetful, one, but=1)
     with closing(TransactionClient({"bootstrap.servers": forgetful.bootstrap})) as later:
-        assert Committer(later).commit(permit([one])) == [Outcome.COMMITTED]
+        assert Committer(later).commit(permit([one])) == [CommitOutcome.COMMITTED]
     remove_records(forgetful, one)
-    assert forgetful.committer.commit(permit([one])) == [Outcome.COMMITTED], "whoever has seen a marker knows the end"
+    assert forgetful.committer.commit(permit([one])) == [CommitOutcome.COMMITTED], (
+        "whoever has seen a marker knows the end"
+    )
     with (
         closing(TransactionClient({"bootstrap.servers": forgetful.bootstrap})) as later,
         pytest.raises(TransactionGone, match=r"--accept-gone \d+, "),

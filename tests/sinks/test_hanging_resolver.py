@@ -6,22 +6,22 @@ from collections.abc import Iterable
 
 import pytest
 
-from tidegate.ids import Producer, TopicPartition, TransactionalId
+from tidegate.ids import ProducerId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, MarkerOvertaken
 from tidegate.kafka.facts import (
     TRANSACTION_LOG,
     CoordinatorState,
     Leader,
-    OpenTransaction,
+    OpenBrokerTransaction,
     TransactionDescription,
     TransactionListing,
 )
-from tidegate.sinks.hanging_resolver import Mender
-from tidegate.sinks.hanging_transactions import RIPE_S, MendReport, Verdict
+from tidegate.sinks.hanging_resolver import HangingTransactionResolver
+from tidegate.sinks.hanging_transactions import RIPE_S, HangingVerdict, ResolveReport
 
 PART, LOG = TopicPartition("out", 0), TopicPartition(TRANSACTION_LOG, 0)
 OWN = TransactionalId("shop.out.0.1-j.2")
-OPENED = OpenTransaction(PART, Producer(9, 5), 120, -1)
+OPENED = OpenBrokerTransaction(PART, ProducerId(9, 5), 120, -1)
 
 
 class Cluster:
@@ -34,15 +34,15 @@ class Cluster:
         self.opened = [OPENED]
         self.refusal: Exception | None = None
         self.state, self.epoch = CoordinatorState.COMPLETE_COMMIT, OPENED.producer.epoch
-        self.markers: list[tuple[OpenTransaction, int, bool]] = []
+        self.markers: list[tuple[OpenBrokerTransaction, int, bool]] = []
         self.asked: list[str] = []
-        self.mender = Mender(self, "shop", self)
+        self.resolver = HangingTransactionResolver(self, "shop", self)
 
-    def after(self, seconds: float) -> MendReport:
+    def after(self, seconds: float) -> ResolveReport:
         """A look so much later."""
         self.now += seconds
         self.asked.clear()
-        return self.mender.mend(["out"])
+        return self.resolver.resolve(["out"])
 
     # -- the clock ---------------------------------------------------------------------------------------------------
 
@@ -62,7 +62,7 @@ class Cluster:
         assert list(topics) == ["out"]
         return dict(self.seats)
 
-    def open_transactions(self, partitions: Iterable[TopicPartition], timeout_s: float) -> list[OpenTransaction]:
+    def open_transactions(self, partitions: Iterable[TopicPartition], timeout_s: float) -> list[OpenBrokerTransaction]:
         self.asked.append("partition")
         wanted = list(partitions)
         return [one for one in self.opened if one.partition in wanted]
@@ -72,12 +72,12 @@ class Cluster:
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription:
         self.asked.append("coordinator")
-        return TransactionDescription(self.state, Producer(9, self.epoch), 60_000, -1, frozenset())
+        return TransactionDescription(self.state, ProducerId(9, self.epoch), 60_000, -1, frozenset())
 
     def known_coordinator(self, transactional_id: TransactionalId) -> int:
         return 2
 
-    def write_marker(self, opened: OpenTransaction, epoch: int, commit: bool, timeout_s: float) -> None:
+    def write_marker(self, opened: OpenBrokerTransaction, epoch: int, commit: bool, timeout_s: float) -> None:
         self.asked.append("marker")
         if self.refusal is not None:
             raise self.refusal
@@ -91,7 +91,7 @@ def test_X08_the_second_quiet_look_writes_the_marker_and_the_first_does_not() ->
     assert [each.one.opened for each in first.waiting] == [OPENED]
     assert "marker" not in cluster.asked
     second = cluster.after(RIPE_S)
-    assert [one.verdict for one in second.mended] == [Verdict.COMMIT]
+    assert [one.verdict for one in second.resolved] == [HangingVerdict.COMMIT]
     assert not second.waiting
     assert cluster.asked == ["leaders", "partition", "coordinator", "partition", "leaders", "marker", "partition"]
 
@@ -111,9 +111,9 @@ def test_X08_the_marker_says_how_the_coordinator_has_ended_it_with_the_coordinat
     cluster = Cluster()
     cluster.state, cluster.epoch = state, OPENED.producer.epoch + raised
     cluster.after(0)
-    (mended,) = cluster.after(RIPE_S).mended
+    (resolved,) = cluster.after(RIPE_S).resolved
     assert cluster.markers == [(OPENED, cluster.epoch, commit)]
-    assert (mended.transactional_id, mended.coordinator) == (OWN, 2)
+    assert (resolved.transactional_id, resolved.coordinator) == (OWN, 2)
 
 
 def test_where_nothing_is_open_nothing_more_is_asked() -> None:
@@ -136,7 +136,7 @@ def test_X08_a_leader_that_moves_while_it_is_looked_puts_the_marker_off() -> Non
     assert len(cluster.after(RIPE_S).waiting) == 1
     assert "marker" not in cluster.asked
     assert len(cluster.after(RIPE_S - 0.1).waiting) == 1
-    assert len(cluster.after(0.2).mended) == 1
+    assert len(cluster.after(0.2).resolved) == 1
 
 
 def test_X08_a_partition_that_knows_something_newer_is_looked_at_anew() -> None:
@@ -145,12 +145,12 @@ def test_X08_a_partition_that_knows_something_newer_is_looked_at_anew() -> None:
     cluster.refusal = MarkerOvertaken("out[0] has refused the marker: TransactionCoordinatorFencedError (52)")
     report = cluster.after(RIPE_S)
     assert "marker" in cluster.asked
-    assert (len(report.waiting), report.left, report.mended) == (1, (), ())
+    assert (len(report.waiting), report.left, report.resolved) == (1, (), ())
     cluster.refusal = None
     assert len(cluster.after(RIPE_S - 0.1).waiting) == 1
     assert "marker" not in cluster.asked, "its time started again"
     cluster.opened.clear()
-    assert cluster.after(RIPE_S) == MendReport(frozenset()), "it was a marker under way"
+    assert cluster.after(RIPE_S) == ResolveReport(frozenset()), "it was a marker under way"
 
 
 @pytest.mark.parametrize(
@@ -167,5 +167,5 @@ def test_a_marker_that_cannot_be_written_is_left_with_the_reason(refusal: Except
 def test_where_nothing_is_open_two_questions_are_enough() -> None:
     cluster = Cluster()
     cluster.opened.clear()
-    assert cluster.after(0) == MendReport(frozenset())
+    assert cluster.after(0) == ResolveReport(frozenset())
     assert cluster.asked == ["leaders", "partition"]

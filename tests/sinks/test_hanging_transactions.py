@@ -8,29 +8,29 @@ import msgspec
 import pytest
 
 from tests.coordinator.values import committable
-from tidegate.ids import Producer, TopicPartition, TransactionalId
+from tidegate.ids import ProducerId, TopicPartition, TransactionalId
 from tidegate.kafka.facts import (
     TRANSACTION_LOG,
     CoordinatorState,
     Leader,
-    OpenTransaction,
+    OpenBrokerTransaction,
     TransactionDescription,
     TransactionListing,
 )
 from tidegate.sinks.hanging_transactions import (
     RIPE_S,
-    Blocked,
-    Hanging,
-    Left,
-    Verdict,
-    Watch,
+    BlockedPartition,
+    HangingTransaction,
+    HangingTransactionTracker,
+    HangingVerdict,
+    UnresolvedTransaction,
     decide_verdict,
     derive_blocked,
     derive_watch,
     find_suspects,
     find_unended,
+    report_resolved,
     tell_left,
-    tell_mended,
 )
 
 PART = TopicPartition("out", 3)
@@ -39,14 +39,14 @@ FOREIGN = [
     TransactionalId(name) for name in ("billing-1", "shop.totals.0.7-j.2", "shop.eu2.totals.0.7-j.2", "shop.eu.totals")
 ]
 EPOCH = 5
-OPENED = OpenTransaction(PART, Producer(9, EPOCH), 120, -1)
+OPENED = OpenBrokerTransaction(PART, ProducerId(9, EPOCH), 120, -1)
 
 
 def told(state: CoordinatorState, epoch: int = EPOCH, *partitions: TopicPartition) -> TransactionDescription:
-    return TransactionDescription(state, Producer(OPENED.producer.id, epoch), 60_000, 1, frozenset(partitions))
+    return TransactionDescription(state, ProducerId(OPENED.producer.id, epoch), 60_000, 1, frozenset(partitions))
 
 
-def verdict(description: TransactionDescription | None, name: TransactionalId = OWN) -> Verdict:
+def verdict(description: TransactionDescription | None, name: TransactionalId = OWN) -> HangingVerdict:
     return decide_verdict(OPENED, name, description, "shop.eu")
 
 
@@ -56,43 +56,43 @@ def test_a_marker_is_written_only_for_the_recorded_end_of_exactly_this_transacti
     state: CoordinatorState, epoch: int
 ) -> None:
     found = verdict(told(state, epoch))
-    assert (found is Verdict.COMMIT) == (state is CoordinatorState.COMPLETE_COMMIT and epoch == EPOCH)
+    assert (found is HangingVerdict.COMMIT) == (state is CoordinatorState.COMPLETE_COMMIT and epoch == EPOCH)
     aborted = state is CoordinatorState.COMPLETE_ABORT and epoch in (EPOCH, EPOCH + 1)
     fenced = state is CoordinatorState.EMPTY and epoch >= EPOCH + 2
-    assert (found is Verdict.ABORT) == (aborted or fenced)
+    assert (found is HangingVerdict.ABORT) == (aborted or fenced)
 
 
 @pytest.mark.parametrize("epoch", [EPOCH, EPOCH + 1, EPOCH + 2])
 @pytest.mark.parametrize("name", FOREIGN)
 @pytest.mark.parametrize("state", list(CoordinatorState))
 def test_nothing_of_others_is_ever_ended(state: CoordinatorState, name: TransactionalId, epoch: int) -> None:
-    assert verdict(told(state, epoch), name) in (Verdict.FOREIGN, Verdict.LIVE)
+    assert verdict(told(state, epoch), name) in (HangingVerdict.FOREIGN, HangingVerdict.LIVE)
 
 
 def test_an_open_transaction_of_its_coordinator_is_live_only_where_it_is_known_to_have_records() -> None:
-    assert verdict(told(CoordinatorState.ONGOING, EPOCH, PART)) is Verdict.LIVE
-    assert verdict(told(CoordinatorState.ONGOING, EPOCH, TopicPartition("out", 4))) is Verdict.UNSURE
-    assert verdict(told(CoordinatorState.ONGOING, EPOCH + 1, PART)) is Verdict.UNSURE
+    assert verdict(told(CoordinatorState.ONGOING, EPOCH, PART)) is HangingVerdict.LIVE
+    assert verdict(told(CoordinatorState.ONGOING, EPOCH, TopicPartition("out", 4))) is HangingVerdict.UNSURE
+    assert verdict(told(CoordinatorState.ONGOING, EPOCH + 1, PART)) is HangingVerdict.UNSURE
 
 
 @pytest.mark.parametrize(
     "state", [CoordinatorState.PREPARE_COMMIT, CoordinatorState.PREPARE_ABORT, CoordinatorState.PREPARE_EPOCH_FENCE]
 )
 def test_markers_that_are_under_way_are_left_to_the_coordinator(state: CoordinatorState) -> None:
-    assert verdict(told(state)) is Verdict.LIVE
+    assert verdict(told(state)) is HangingVerdict.LIVE
 
 
 def test_another_producer_id_or_no_coordinator_says_nothing() -> None:
     other = TransactionDescription(
-        CoordinatorState.COMPLETE_COMMIT, Producer(OPENED.producer.id + 1, EPOCH), 1, 1, frozenset()
+        CoordinatorState.COMPLETE_COMMIT, ProducerId(OPENED.producer.id + 1, EPOCH), 1, 1, frozenset()
     )
-    assert verdict(other) is Verdict.UNSEEN
-    assert verdict(None) is Verdict.UNSEEN
-    assert decide_verdict(OPENED, None, None, "shop.eu") is Verdict.UNSEEN
+    assert verdict(other) is HangingVerdict.UNSEEN
+    assert verdict(None) is HangingVerdict.UNSEEN
+    assert decide_verdict(OPENED, None, None, "shop.eu") is HangingVerdict.UNSEEN
 
 
 def test_coordinators_are_asked_about_what_should_not_be_open_and_about_what_stays_open() -> None:
-    ones = [OpenTransaction(PART, Producer(number, 0), number, -1) for number in range(4)]
+    ones = [OpenBrokerTransaction(PART, ProducerId(number, 0), number, -1) for number in range(4)]
     states = [CoordinatorState.ONGOING, CoordinatorState.COMPLETE_COMMIT, CoordinatorState.PREPARE_COMMIT]
     listed = {i: TransactionListing(OWN, i, state) for i, state in enumerate(states)}
     assert find_suspects(ones, listed, ()) == [ones[1], ones[3]]
@@ -104,17 +104,17 @@ def test_the_last_transaction_of_an_id_is_looked_for_by_producer_id_and_epoch() 
     parts = [TopicPartition("out", index) for index in range(4)]
     owner = one.producer
     opened = [
-        OpenTransaction(parts[2], owner, 0, -1),
-        OpenTransaction(parts[0], owner, 0, -1),
-        OpenTransaction(parts[1], Producer(one.producer_id, one.producer_epoch + 1), 0, -1),
-        OpenTransaction(parts[3], Producer(one.producer_id + 1, one.producer_epoch), 0, -1),
+        OpenBrokerTransaction(parts[2], owner, 0, -1),
+        OpenBrokerTransaction(parts[0], owner, 0, -1),
+        OpenBrokerTransaction(parts[1], ProducerId(one.producer_id, one.producer_epoch + 1), 0, -1),
+        OpenBrokerTransaction(parts[3], ProducerId(one.producer_id + 1, one.producer_epoch), 0, -1),
     ]
     assert find_unended(one, opened) == [parts[0], parts[2]]
 
 
 def test_one_warning_for_each_mended_transaction_names_all_its_partitions() -> None:
-    other = OpenTransaction(TopicPartition("out", 1), Producer(9, EPOCH), 80, -1)
-    texts = tell_mended([Hanging(each, Verdict.COMMIT, OWN, EPOCH) for each in (OPENED, other)])
+    other = OpenBrokerTransaction(TopicPartition("out", 1), ProducerId(9, EPOCH), 80, -1)
+    texts = report_resolved([HangingTransaction(each, HangingVerdict.COMMIT, OWN, EPOCH) for each in (OPENED, other)])
     assert len(texts) == 1
     for part in ("shop.eu.totals.0.7-j.2", "commit marker", "out[3] (from offset 120 on), out[1] (from offset 80 on)"):
         assert part in texts[0]
@@ -123,13 +123,16 @@ def test_one_warning_for_each_mended_transaction_names_all_its_partitions() -> N
 ABORT = "kafka-transactions.sh --bootstrap-server b:9092 abort --topic out --partition 3 --start-offset 120"
 
 
-@pytest.mark.parametrize("found", [one for one in Verdict if one is not Verdict.LIVE])
-def test_what_is_left_is_told_with_place_reason_and_command(found: Verdict) -> None:
-    known = None if found is Verdict.UNSEEN else OWN
-    text = tell_left(Left(Hanging(OPENED, found, known, EPOCH), "not authorized", forbidden=True), "b:9092")
+@pytest.mark.parametrize("found", [one for one in HangingVerdict if one is not HangingVerdict.LIVE])
+def test_what_is_left_is_told_with_place_reason_and_command(found: HangingVerdict) -> None:
+    known = None if found is HangingVerdict.UNSEEN else OWN
+    text = tell_left(
+        UnresolvedTransaction(HangingTransaction(OPENED, found, known, EPOCH), "not authorized", forbidden=True),
+        "b:9092",
+    )
     assert "readers of committed records are blocked at offset 120 of out[3]" in text
     assert "producer id 9 epoch 5" in text
-    if found is Verdict.COMMIT:
+    if found is HangingVerdict.COMMIT:
         assert "not authorized" in text
         assert "kafka-acls.sh --bootstrap-server b:9092 --add" in text
         assert ABORT not in text, "that would take committed records away"
@@ -139,18 +142,18 @@ def test_what_is_left_is_told_with_place_reason_and_command(found: Verdict) -> N
 
 def test_an_id_waits_for_its_markers_from_its_first_try_or_from_the_last_outage_on() -> None:
     first = derive_blocked(None, 10.0, 2)
-    assert derive_blocked(first, 25.0, 2) == first == Blocked(10.0, 2)
-    assert derive_blocked(first, 25.0, 3) == Blocked(25.0, 3)
+    assert derive_blocked(first, 25.0, 2) == first == BlockedPartition(10.0, 2)
+    assert derive_blocked(first, 25.0, 3) == BlockedPartition(25.0, 3)
 
 
 # -- several looks: nothing is done while anything moves ---------------------------------------------------------------
 
 OUT, LOG = TopicPartition("out", 3), TopicPartition(TRANSACTION_LOG, 7)
 SEATS = {OUT: Leader(1, 4), LOG: Leader(2, 9)}
-FOUND = Hanging(OPENED, Verdict.COMMIT, OWN, EPOCH, coordinator=2)
+FOUND = HangingTransaction(OPENED, HangingVerdict.COMMIT, OWN, EPOCH, coordinator=2)
 
 
-def ripe_after(*looks: Watch | None, seconds: float = RIPE_S) -> bool:
+def ripe_after(*looks: HangingTransactionTracker | None, seconds: float = RIPE_S) -> bool:
     """Whether the marker is written at the last look; each look comes `seconds` after the one before."""
     watch, now = None, 100.0
     for look in looks:
@@ -162,9 +165,9 @@ def ripe_after(*looks: Watch | None, seconds: float = RIPE_S) -> bool:
 
 
 def look(
-    leaders: Mapping[TopicPartition, Leader] = SEATS, interruptions: int = 0, found: Hanging | None = FOUND
-) -> Watch:
-    return Watch(leaders, interruptions, {} if found is None else {found: 0.0})
+    leaders: Mapping[TopicPartition, Leader] = SEATS, interruptions: int = 0, found: HangingTransaction | None = FOUND
+) -> HangingTransactionTracker:
+    return HangingTransactionTracker(leaders, interruptions, {} if found is None else {found: 0.0})
 
 
 def test_X08_one_look_is_never_enough_and_a_second_one_comes_seconds_later() -> None:
@@ -198,9 +201,9 @@ def test_X08_a_look_at_which_it_was_not_found_or_was_another_one_begins_anew() -
     others = [
         None,
         msgspec.structs.replace(FOUND, coordinator=1),
-        msgspec.structs.replace(FOUND, verdict=Verdict.UNSURE),
+        msgspec.structs.replace(FOUND, verdict=HangingVerdict.UNSURE),
         msgspec.structs.replace(
-            FOUND, opened=msgspec.structs.replace(OPENED, producer=Producer(OPENED.producer.id, EPOCH + 1))
+            FOUND, opened=msgspec.structs.replace(OPENED, producer=ProducerId(OPENED.producer.id, EPOCH + 1))
         ),
     ]
     for other in others:
@@ -217,6 +220,8 @@ def test_X08_where_the_transaction_log_is_hidden_interrupted_requests_are_what_t
 
 
 def test_X08_a_refusal_because_of_something_newer_is_no_reason_to_grant_anything() -> None:
-    text = tell_left(Left(FOUND, "out[3] has refused the marker: TransactionCoordinatorFencedError (52)"), "b:9092")
+    text = tell_left(
+        UnresolvedTransaction(FOUND, "out[3] has refused the marker: TransactionCoordinatorFencedError (52)"), "b:9092"
+    )
     assert "CLUSTER_ACTION" not in text
     assert "tried again at every check" in text

@@ -17,9 +17,9 @@ from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed, SinkRefused
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.kafka.writer import Writer
+from tidegate.kafka.writer import TransactionWriter
 from tidegate.operators.builtin.kafka_sink import TopicChoice
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def test_prepared_records_become_visible_only_by_the_commit(cluster: Cluster) ->
     driven.write(rows(range(1000)))
     prepared = driven.prepared(1)
     assert cluster.values(topic, settled=False) == []
-    assert cluster.committer.commit(permit(prepared.committables)) == [Outcome.ENDED_NOW]
+    assert cluster.committer.commit(permit(prepared.committables)) == [CommitOutcome.ENDED_NOW]
     visible = cluster.visible(topic)
     assert sorted(n for part in visible.values() for n in part) == list(range(1000))
     assert_order_per_key(visible)
@@ -162,7 +162,7 @@ def test_close_leaves_a_prepared_transaction_committable(cluster: Cluster) -> No
     driven.write(rows(range(100)))
     prepared = driven.prepared(1)
     driven.sink.close()
-    assert cluster.committer.commit(permit(prepared.committables)) == [Outcome.ENDED_NOW]
+    assert cluster.committer.commit(permit(prepared.committables)) == [CommitOutcome.ENDED_NOW]
     assert cluster.values(topic) == list(range(100))
 
 
@@ -172,7 +172,7 @@ def test_committing_twice_changes_nothing(cluster: Cluster) -> None:
     driven.write(rows(range(100)))
     prepared = driven.prepared(1)
     for _ in range(2):
-        assert cluster.committer.commit(permit(prepared.committables)) == [Outcome.ENDED_NOW]
+        assert cluster.committer.commit(permit(prepared.committables)) == [CommitOutcome.ENDED_NOW]
     assert cluster.values(topic) == list(range(100))
 
 
@@ -335,7 +335,7 @@ def test_what_follows_a_refused_record_fails_with_the_reason_of_the_first(cluste
     topic = cluster_tv2.topic(1, {"max.message.bytes": "20000"})
     identity = TransactionalId(f"{cluster_tv2.pipeline}.out.0.1-j.0")
     properties = derive_producer_properties({"bootstrap.servers": cluster_tv2.bootstrap}, identity, 60_000)
-    writer = Writer("out", {topic: cluster_tv2.client.topic_limits(topic)}, properties)
+    writer = TransactionWriter("out", {topic: cluster_tv2.client.topic_limits(topic)}, properties)
     writer.open(cluster_tv2.client, lambda: False)
     try:
         large = rows([1], size=100_000)

@@ -13,7 +13,7 @@ import pytest
 from tests.formats.routed import encode_routed, headers_column
 from tests.sinks.driving import Cluster, DrivenSink, permit, sink_operator
 from tidegate.datatypes import BIGINT, BINARY
-from tidegate.formats.dead_letters import LETTER_BYTES_MIN
+from tidegate.formats.dead_letters import DEAD_LETTER_BYTES_MIN
 from tidegate.formats.record_limits import RecordLimits
 from tidegate.formats.record_parts import RecordParts
 from tidegate.formats.records import OutputRecords, RecordEncoder
@@ -105,8 +105,8 @@ def test_X11_a_sink_without_key_is_refused_by_a_compacted_topic_before_it_skips_
 
 def test_a_topic_that_cannot_take_every_dead_letter_is_refused() -> None:
     letters = make_sink("dead", "p", None, {})
-    refuse_keyless(letters, "dead", TopicLimits(batch_bytes=LETTER_BYTES_MIN))
-    for limits in (TopicLimits(compacted=True), TopicLimits(batch_bytes=LETTER_BYTES_MIN - 1)):
+    refuse_keyless(letters, "dead", TopicLimits(batch_bytes=DEAD_LETTER_BYTES_MIN))
+    for limits in (TopicLimits(compacted=True), TopicLimits(batch_bytes=DEAD_LETTER_BYTES_MIN - 1)):
         with pytest.raises(SinkRefused, match="dead_letters: topic dead"):
             refuse_keyless(letters, "dead", limits)
 

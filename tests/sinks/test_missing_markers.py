@@ -23,13 +23,13 @@ from tidegate.checks.details import read_details
 from tidegate.committable import Committable
 from tidegate.ids import CheckpointId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost
-from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenTransaction
+from tidegate.kafka.facts import CoordinatorState, EndAnswer, OpenBrokerTransaction
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.plan.build import build_plan
 from tidegate.sinks.committer import Committer
-from tidegate.sinks.hanging_resolver import Mender
-from tidegate.sinks.hanging_transactions import RIPE_S, MendReport, Verdict
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.hanging_resolver import HangingTransactionResolver
+from tidegate.sinks.hanging_transactions import RIPE_S, HangingVerdict, ResolveReport
+from tidegate.sinks.outcome import CommitOutcome
 
 pytestmark = pytest.mark.slow
 
@@ -53,19 +53,19 @@ class Stage(NamedTuple):
     cluster: Cluster
     cases: dict[str, Case]
 
-    def mend(self, name: str, pipeline: str | None = None) -> MendReport:
+    def resolve(self, name: str, pipeline: str | None = None) -> ResolveReport:
         """Two looks at one topic; the second one, of which nothing happens at the first."""
         clock = LeapingClock()
-        mender = Mender(self.cluster.client, pipeline or self.cluster.pipeline, clock)
-        first = mender.mend([self.cases[name].topic])
-        assert not first.mended
+        resolver = HangingTransactionResolver(self.cluster.client, pipeline or self.cluster.pipeline, clock)
+        first = resolver.resolve([self.cases[name].topic])
+        assert not first.resolved
         assert not first.left
         clock.sleep(RIPE_S)
-        second = mender.mend([self.cases[name].topic])
-        assert {each.one for each in first.waiting} == {*second.mended, *(each.one for each in second.left)}
+        second = resolver.resolve([self.cases[name].topic])
+        assert {each.one for each in first.waiting} == {*second.resolved, *(each.one for each in second.left)}
         return second
 
-    def opened(self, name: str) -> list[OpenTransaction]:
+    def opened(self, name: str) -> list[OpenBrokerTransaction]:
         """What is open in the case's topic."""
         return self.cluster.client.open_transactions([part.partition for part in self.cases[name].one.written])
 
@@ -128,23 +128,25 @@ def _prepare(cluster: Cluster, subtask: int) -> Case:
 
 def test_F01_a_lost_commit_marker_is_written_and_every_record_is_seen_once(stage: Stage) -> None:
     case = stage.cases["committed"]
-    assert stage.cluster.committer.commit(permit([case.one])) == [Outcome.ENDED_NOW], "the coordinator says all is well"
+    assert stage.cluster.committer.commit(permit([case.one])) == [CommitOutcome.ENDED_NOW], (
+        "the coordinator says all is well"
+    )
     assert stage.seen("committed") == []
-    report = stage.mend("committed")
-    assert [(each.verdict, each.opened.partition) for each in report.mended] == [
-        (Verdict.COMMIT, part.partition) for part in case.one.written
+    report = stage.resolve("committed")
+    assert [(each.verdict, each.opened.partition) for each in report.resolved] == [
+        (HangingVerdict.COMMIT, part.partition) for part in case.one.written
     ]
     assert not report.left
     assert stage.seen("committed") == list(range(COUNT))
-    assert stage.mend("committed") == MendReport(frozenset())
+    assert stage.resolve("committed") == ResolveReport(frozenset())
 
 
 def test_X20_a_lost_abort_marker_is_waited_for_until_it_is_written(stage: Stage) -> None:
     ending = Committer(stage.cluster.client, clock=LeapingClock())
     one = stage.cases["aborted"].one
-    assert ending.commit(permit([one])) == [Outcome.STILL_OPEN]
-    report = stage.mend("aborted")
-    assert [each.verdict for each in report.mended] == [Verdict.ABORT] * 2
+    assert ending.commit(permit([one])) == [CommitOutcome.STILL_OPEN]
+    report = stage.resolve("aborted")
+    assert [each.verdict for each in report.resolved] == [HangingVerdict.ABORT] * 2
     assert not stage.opened("aborted")
     with pytest.raises(TransactionLost):
         ending.commit(permit([one]))
@@ -152,7 +154,7 @@ def test_X20_a_lost_abort_marker_is_waited_for_until_it_is_written(stage: Stage)
 
 
 def test_a_lost_abort_marker_of_a_fenced_transaction_is_written(stage: Stage) -> None:
-    assert [each.verdict for each in stage.mend("fenced").mended] == [Verdict.ABORT] * 2
+    assert [each.verdict for each in stage.resolve("fenced").resolved] == [HangingVerdict.ABORT] * 2
     assert not stage.opened("fenced")
     assert stage.seen("fenced") == []
 
@@ -172,25 +174,25 @@ def test_a_marker_that_may_not_be_written_is_told_with_the_reason_and_written_on
     client = TransactionClient(login)
     try:
         clock = LeapingClock()
-        mender = Mender(client, pipeline, clock)
-        assert len(mender.mend([topic]).waiting) == 2
+        resolver = HangingTransactionResolver(client, pipeline, clock)
+        assert len(resolver.resolve([topic]).waiting) == 2
         clock.sleep(RIPE_S)
-        report = mender.mend([topic])
-        assert [each.one.verdict for each in report.left] == [Verdict.COMMIT] * 2
+        report = resolver.resolve([topic])
+        assert [each.one.verdict for each in report.left] == [HangingVerdict.COMMIT] * 2
         assert all("not authorized (ClusterAuthorizationFailedError (31))" in each.why for each in report.left)
         assert all(each.forbidden for each in report.left)
         assert stage.seen("not allowed") == []
         stage.broker.grant(USER, [Right("BROKER", "kafka-cluster", "CLUSTER_ACTION")])
-        wait_until(lambda: not mender.mend([topic]).left, "the right has arrived")
+        wait_until(lambda: not resolver.resolve([topic]).left, "the right has arrived")
     finally:
         client.close()
     assert stage.seen("not allowed") == list(range(COUNT))
 
 
 def test_another_pipelines_transaction_is_told_and_left_alone(stage: Stage) -> None:
-    report = stage.mend("foreign", pipeline="somebody-else")
-    assert [each.one.verdict for each in report.left] == [Verdict.FOREIGN] * 2
-    assert not report.mended
+    report = stage.resolve("foreign", pipeline="somebody-else")
+    assert [each.one.verdict for each in report.left] == [HangingVerdict.FOREIGN] * 2
+    assert not report.resolved
     assert len(stage.opened("foreign")) == 2
 
 
@@ -200,7 +202,9 @@ def test_doctor_finds_what_hangs_and_leaves_it_alone(stage: Stage) -> None:
     plan = build_plan(loaded)
     cluster = read_cluster(loaded, plan, PATIENCE_S)
     facts = read_details(loaded, plan, cluster, PATIENCE_S, LeapingClock())
-    assert [each.verdict for each in facts.hanging] == [Verdict.FOREIGN] * 2, "it is of another pipeline than `check`"
+    assert [each.verdict for each in facts.hanging] == [HangingVerdict.FOREIGN] * 2, (
+        "it is of another pipeline than `check`"
+    )
     assert {each.producer_id for each in facts.others} == {stage.cases["foreign"].one.producer.id}
     assert len(stage.opened("foreign")) == 2
 
@@ -210,9 +214,9 @@ def test_an_open_transaction_is_no_hanging_one(stage: Stage) -> None:
     opened = stage.opened("stays")
     assert len(opened) == 2
     clock = LeapingClock()
-    mender = Mender(client, stage.cluster.pipeline, clock)
+    resolver = HangingTransactionResolver(client, stage.cluster.pipeline, clock)
     for _ in range(2):
-        assert mender.mend([stage.cases["stays"].topic]) == MendReport(frozenset(opened))
+        assert resolver.resolve([stage.cases["stays"].topic]) == ResolveReport(frozenset(opened))
         clock.sleep(RIPE_S)
     assert client.end_transaction(stage.cases["stays"].one) is EndAnswer.ENDED
 
@@ -233,7 +237,9 @@ def test_a_marker_of_an_older_epoch_cannot_hurt_the_next_transaction(stage: Stag
     assert (joined.start_offset, joined.producer.epoch) == (old.start_offset, old.producer.epoch + 1)
     with pytest.raises(BrokerUnavailable, match="InvalidProducerEpoch"):
         stage.cluster.client.write_marker(old, old.producer.epoch, True)
-    assert Verdict.COMMIT not in {each.verdict for each in stage.mend("joined").mended}, "its coordinator has forgotten"
+    assert HangingVerdict.COMMIT not in {each.verdict for each in stage.resolve("joined").resolved}, (
+        "its coordinator has forgotten"
+    )
     producer.abort_transaction(60)
     wait_until(lambda: len(stage.opened("joined")) == 1, "the abort marker is written")
     stable = stage.cluster.client.stable_offsets([old.partition])
@@ -256,7 +262,7 @@ def test_an_id_is_used_again_only_when_its_last_transaction_is_ended_in_its_part
     assert {one.transactional_id for one in used} < {
         f"{case.one.transactional_id[:-1]}{index}" for index in range(1, 4)
     }
-    assert [each.verdict for each in stage.mend("reused").mended] == [Verdict.COMMIT] * 2
+    assert [each.verdict for each in stage.resolve("reused").resolved] == [HangingVerdict.COMMIT] * 2
     while released.transactional_id != case.one.transactional_id:
         checkpoint += 1
         assert checkpoint < 20, "the id is never used again"

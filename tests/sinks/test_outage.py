@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tidegate.kafka.errors import BrokerUnavailable, SinkFailed
-from tidegate.sinks.outage import STALL_S, SinkOutage, StallWatch
+from tidegate.sinks.outage import STALL_S, SinkOutage, SinkStallWatch
 
 
 class Scene:
@@ -17,7 +17,7 @@ class Scene:
     def __init__(self) -> None:
         self.now = 50.0
         self.answering = True
-        self.watch = StallWatch(self.answers, self)
+        self.watch = SinkStallWatch(self.answers, self)
 
     def answers(self) -> bool:
         self.now += 0.0 if self.answering else 3.0

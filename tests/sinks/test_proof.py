@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tidegate.committable import WrittenRange
-from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import Attempt, CheckpointId, OperatorName, ProducerId, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed, SinkRefused
 from tidegate.kafka.facts import CoordinatorState, PreparedView, ProducerProgress, TransactionDescription
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
@@ -18,14 +18,14 @@ FLUSHED = Flushed(
     attempt=Attempt(2),
     checkpoint=CheckpointId(9),
     transactional_id=TransactionalId("p.totals.1.2-j.0"),
-    producer=Producer(70, 3),
+    producer=ProducerId(70, 3),
     produced=30,
     undelivered=0,
     delivery_errors=0,
     first_error="",
     refused=False,
 )
-DESCRIPTION = TransactionDescription(CoordinatorState.ONGOING, Producer(70, 3), 60_000, 1_000, frozenset({P0, P1}))
+DESCRIPTION = TransactionDescription(CoordinatorState.ONGOING, ProducerId(70, 3), 60_000, 1_000, frozenset({P0, P1}))
 VIEW = PreparedView(DESCRIPTION, {P1: ProducerProgress(5, 10), P0: ProducerProgress(100, 20)}, {P0: 130, P1: 15})
 
 
@@ -54,7 +54,7 @@ def test_only_an_ongoing_transaction_is_prepared(state: CoordinatorState) -> Non
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(70, 4), (70, 2), (71, 3)])
 def test_another_producer_on_the_id_is_noticed(producer_id: int, epoch: int) -> None:
-    description = msgspec.structs.replace(DESCRIPTION, producer=Producer(producer_id, epoch))
+    description = msgspec.structs.replace(DESCRIPTION, producer=ProducerId(producer_id, epoch))
     with pytest.raises(SinkFailed, match=r"another producer has taken its id.*does another pipeline"):
         decide_committable(FLUSHED, msgspec.structs.replace(VIEW, description=description))
 

@@ -13,7 +13,7 @@ from tidegate.kafka.errors import SinkFailed, TransactionGone, TransactionLost
 from tidegate.kafka.facts import EndAnswer, LoggedRange, Marker
 from tidegate.sinks.committer import Committer
 from tidegate.sinks.naming import derive_name
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 from tidegate.sinks.pool import POOL_SIZE_MAX
 from tidegate.sinks.salvage import (
     SALVAGE_SLOT,
@@ -177,7 +177,12 @@ def test_a_settlement_tells_what_is_committed_open_and_lost() -> None:
     )
     ones = [of_checkpoint(4, number) for number in (1, 2, 3, 4)]
     settled = Committer(client).settle(permit(ones))
-    assert settled.outcomes == (Outcome.ENDED_NOW, Outcome.LOST, Outcome.COMMITTED, Outcome.STILL_OPEN)
+    assert settled.outcomes == (
+        CommitOutcome.ENDED_NOW,
+        CommitOutcome.LOST,
+        CommitOutcome.COMMITTED,
+        CommitOutcome.STILL_OPEN,
+    )
     assert settled.committed == (ones[0], ones[2])
     assert [one.committable for one in settled.lost] == [ones[1]]
     assert "5 records in out[0] offsets 10..19" in settled.lost[0].explanation
@@ -196,7 +201,7 @@ def test_one_that_is_accepted_as_gone_keeps_nobody_from_a_salvage() -> None:
     client = ScriptedClient({1: EndAnswer.FENCED, 2: EndAnswer.FENCED}, [[Marker.ABORT], [Marker.GONE]])
     older, newer = of_checkpoint(4, 1), of_checkpoint(5, 2)
     settled = Committer(client, accept_gone=LISTED_BY).settle(permit([older, newer], LISTED_BY), hold=False)
-    assert settled.outcomes == (Outcome.LOST, Outcome.ACCEPTED)
+    assert settled.outcomes == (CommitOutcome.LOST, CommitOutcome.ACCEPTED)
     assert settled.definite
     assert settled.committed == ()
     decide_order(settled.lost, settled.committed)
@@ -209,7 +214,12 @@ def test_newer_transactions_of_a_sink_are_not_committed_behind_a_lost_one() -> N
     """Permits are in any order; only producers 1 and 3 are asked."""
     client = ScriptedClient({1: EndAnswer.FENCED, 3: EndAnswer.ENDED}, [[Marker.ABORT]])
     settled = Committer(client).settle(permit(NEWER))
-    assert settled.outcomes == (Outcome.STILL_OPEN, Outcome.LOST, Outcome.ENDED_NOW, Outcome.STILL_OPEN)
+    assert settled.outcomes == (
+        CommitOutcome.STILL_OPEN,
+        CommitOutcome.LOST,
+        CommitOutcome.ENDED_NOW,
+        CommitOutcome.STILL_OPEN,
+    )
     assert settled.held == (NEWER[0], NEWER[3])
     assert settled.definite
     assert [one.committable for one in settled.losing] == [NEWER[1], NEWER[0], NEWER[3]]
@@ -223,8 +233,8 @@ def test_newer_transactions_of_a_sink_wait_in_normal_life_too(answer: EndAnswer)
         with pytest.raises(TransactionLost, match="checkpoint 4"):
             committer.commit(permit(NEWER))
         return
-    open_one = Outcome.STILL_OPEN
-    assert committer.commit(permit(NEWER)) == [open_one, open_one, Outcome.ENDED_NOW, open_one]
+    open_one = CommitOutcome.STILL_OPEN
+    assert committer.commit(permit(NEWER)) == [open_one, open_one, CommitOutcome.ENDED_NOW, open_one]
 
 
 def test_what_is_held_back_is_aborted_and_then_lost() -> None:

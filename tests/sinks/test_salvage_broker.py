@@ -24,7 +24,7 @@ from tidegate.kafka.facts import CoordinatorState, Marker
 from tidegate.kafka.topic_settings import UNLIMITED_MS
 from tidegate.sinks.committer import Committer
 from tidegate.sinks.naming import TransactionalName
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 from tidegate.sinks.proof import Flushed, decide_committable
 from tidegate.sinks.salvage import SALVAGE_SLOT, LostTransaction, SalvageOrder
 from tidegate.sinks.salvager import Salvager
@@ -107,7 +107,7 @@ def lose(cluster: Cluster, one: Committable) -> None:
 
 def salvager(cluster: Cluster, ones: Sequence[Committable], attempt: int = 2, checkpoint: int = 9) -> Salvager:
     settled = Committer(cluster.client).settle(permit(ones), hold=False)
-    assert settled.outcomes == (Outcome.LOST,) * len(ones)
+    assert settled.outcomes == (CommitOutcome.LOST,) * len(ones)
     return make_salvager(cluster, settled.lost, attempt, checkpoint)
 
 
@@ -203,7 +203,7 @@ def test_records_between_those_of_others_come_back_unchanged_in_order(cluster: C
     assert (salvaged.records, salvaged.checkpoint) == (1500, 9)
     assert salvaged.transactional_id == identity_of(cluster, 2, SALVAGE_SLOT)
     assert committed(cluster, topic) == before, "something was committed without a permit"
-    assert Committer(cluster.client).commit(permit([salvaged], 9)) == [Outcome.ENDED_NOW]
+    assert Committer(cluster.client).commit(permit([salvaged], 9)) == [CommitOutcome.ENDED_NOW]
     settled(cluster, topic, salvaged)
     after, wanted = committed(cluster, topic), by_partition(ours)
     assert after == {index: before[index] + wanted[index] for index in range(PARTITIONS)}
@@ -223,7 +223,7 @@ def test_transactions_of_several_checkpoints_and_subtasks_keep_their_order(clust
     for lost in ones:
         lose(cluster, lost)
     (salvaged,) = salvager(cluster, list(reversed(ones))).prepare()
-    assert Committer(cluster.client).commit(permit([salvaged])) == [Outcome.ENDED_NOW]
+    assert Committer(cluster.client).commit(permit([salvaged])) == [CommitOutcome.ENDED_NOW]
     visible = cluster.visible(topic)
     assert sorted(number for part in visible.values() for number in part) == sorted(
         number for base in (4000, 4500, 5000, 5500) for number in range(base, base + 200)
@@ -245,13 +245,13 @@ def test_a_newer_transaction_that_is_still_open_is_aborted_and_follows_the_lost_
     lose(cluster, ones[0])
     committer = Committer(cluster.client)
     held = committer.settle(permit(ones))
-    assert held.outcomes == (Outcome.LOST, Outcome.STILL_OPEN)
+    assert held.outcomes == (CommitOutcome.LOST, CommitOutcome.STILL_OPEN)
     make_salvager(cluster, held.losing).check()
     assert cluster.values(topic, settled=False) == []
     committer.abort_held(held)
     lost = committer.settle(permit(ones), hold=False).lost
     (salvaged,) = make_salvager(cluster, lost).prepare()
-    assert committer.commit(permit([salvaged])) == [Outcome.ENDED_NOW]
+    assert committer.commit(permit([salvaged])) == [CommitOutcome.ENDED_NOW]
     visible = cluster.visible(topic)
     assert sorted(number for part in visible.values() for number in part) == list(range(800, 1200))
     assert_order_per_key(visible)
@@ -269,7 +269,7 @@ def test_a_transaction_that_timed_out_is_salvaged_and_when_lost_again_once_more(
     (first,) = salvager(cluster, [one], attempt=one.attempt + 1, checkpoint=9).prepare()
     lose(cluster, first)
     (second,) = salvager(cluster, [first], attempt=one.attempt + 2, checkpoint=12).prepare()
-    assert Committer(cluster.client).commit(permit([second])) == [Outcome.ENDED_NOW]
+    assert Committer(cluster.client).commit(permit([second])) == [CommitOutcome.ENDED_NOW]
     assert cluster.values(topic) == list(range(500))
 
 
@@ -283,7 +283,7 @@ def test_a_salvage_that_nobody_decided_is_fenced_and_done_again(cluster_tv2: Clu
     (undecided,) = salvager(cluster, [one], attempt=2).prepare()
     (again,) = salvager(cluster, [one], attempt=3).prepare()
     committer = Committer(cluster.client)
-    assert committer.commit(permit([again])) == [Outcome.ENDED_NOW]
+    assert committer.commit(permit([again])) == [CommitOutcome.ENDED_NOW]
     assert committer.fence_leftovers(cluster.pipeline, [], Attempt(3), "j") == [undecided.transactional_id]
     assert cluster.values(topic) == list(range(300))
 
@@ -309,7 +309,7 @@ def test_deleted_records_are_missed_and_what_is_left_is_written_where_somebody_a
     (salvaged,) = make_salvager(cluster, found.lost, accept_gone=CheckpointId(4)).prepare()
     wanted = {one.partition: one.records for one in one.written} | {part.partition: left}
     assert {one.partition: one.records for one in salvaged.written} == wanted
-    assert Committer(cluster.client).commit(permit([salvaged])) == [Outcome.ENDED_NOW]
+    assert Committer(cluster.client).commit(permit([salvaged])) == [CommitOutcome.ENDED_NOW]
 
 
 def allow_age(cluster: Cluster, topic: str, before_ms: int, *, of_2020: bool) -> None:
@@ -350,7 +350,7 @@ def test_records_that_have_become_too_old_for_their_topic_are_written_once_it_le
     allow_age(cluster, topic, UNLIMITED_MS, of_2020=True)
     before = committed(cluster, topic)
     (salvaged,) = make_salvager(cluster, found.lost).prepare()
-    assert Committer(cluster.client).commit(permit([salvaged])) == [Outcome.ENDED_NOW]
+    assert Committer(cluster.client).commit(permit([salvaged])) == [CommitOutcome.ENDED_NOW]
     settled(cluster, topic, salvaged)
     after, wanted = committed(cluster, topic), by_partition(ours)
     assert after == {index: before.get(index, []) + wanted[index] for index in range(PARTITIONS)}
@@ -366,7 +366,7 @@ def test_a_transaction_of_200000_records_is_written_again_in_order(cluster_tv2: 
     lose(cluster, one)
     (salvaged,) = salvager(cluster, [one]).prepare()
     assert salvaged.records == LARGE
-    assert Committer(cluster.client).commit(permit([salvaged])) == [Outcome.ENDED_NOW]
+    assert Committer(cluster.client).commit(permit([salvaged])) == [CommitOutcome.ENDED_NOW]
     visible = cluster.visible(topic)
     assert sorted(number for part in visible.values() for number in part) == list(range(LARGE))
     assert_order_per_key(visible, 997)

@@ -13,11 +13,11 @@ import pytest
 from tests.sinks.leaping import LeapingClock
 from tests.sinks.test_salvage import committable, lost
 from tidegate.committable import Committable, WrittenRange
-from tidegate.ids import Attempt, CheckpointId, Producer, TopicPartition, TransactionalId
+from tidegate.ids import Attempt, CheckpointId, ProducerId, TopicPartition, TransactionalId
 from tidegate.kafka.errors import KafkaRefused, SinkRefused, TransactionLost
 from tidegate.kafka.facts import LoggedRange, TopicLimits
 from tidegate.kafka.tls import RENEWAL_S
-from tidegate.kafka.tools import Consumer, KafkaTools
+from tidegate.kafka.tools import KafkaConsumer, KafkaTools
 from tidegate.sinks.salvage import Group, SalvageOrder
 from tidegate.sinks.salvager import Salvager
 
@@ -31,7 +31,7 @@ class Tools(KafkaTools):
         self.clock = LeapingClock(speed=1)
         self._whole_at_s = whole_at_s
 
-    def consumer(self, config: Mapping[str, Any]) -> Consumer:
+    def consumer(self, config: Mapping[str, Any]) -> KafkaConsumer:
         if self.clock.monotonic() < self._whole_at_s:
             raise ck.KafkaException(ck.KafkaError(ck.KafkaError._INVALID_ARG, "ssl.ca.location failed"))
         return super().consumer({name: value for name, value in config.items() if not name.startswith("ssl.")})
@@ -47,7 +47,7 @@ class Logs:
     def topic_limits(self, _topic: str) -> TopicLimits:
         return self.limits
 
-    def data_ranges(self, written: WrittenRange, producer: Producer, _timeout_s: float) -> list[LoggedRange]:
+    def data_ranges(self, written: WrittenRange, producer: ProducerId, _timeout_s: float) -> list[LoggedRange]:
         return self._left.get((producer.id, written.partition.partition), [])
 
 
@@ -55,7 +55,7 @@ class RefusingWriter:
     """Its broker refuses everything, maybe for timestamps."""
 
     def __init__(self, *, stamps: bool) -> None:
-        self.transactional_id, self.producer, self.produced = TransactionalId("p.totals.0.2-j.900"), Producer(7, 0), 0
+        self.transactional_id, self.producer, self.produced = TransactionalId("p.totals.0.2-j.900"), ProducerId(7, 0), 0
         self.delivery_errors, self.first_error, self.refused = 1, "so it is (INVALID_RECORD)", True
         self.stamps_refused = stamps
         self.discarded = 0

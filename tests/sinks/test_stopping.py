@@ -17,7 +17,7 @@ from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.kafka.writer import Writer
+from tidegate.kafka.writer import TransactionWriter
 from tidegate.sinks.kafka import KafkaSink, SinkPlacement
 from tidegate.sinks.producers import WARM_AHEAD
 from tidegate.threads import HelperThread
@@ -120,7 +120,7 @@ def test_an_opening_asks_nothing_more_once_its_sink_is_closed() -> None:
             return producer
 
     properties = derive_producer_properties({"bootstrap.servers": SERVERS}, None, 60_000)
-    writer = Writer("out", {"t": TopicLimits()}, properties, OneProducer())
+    writer = TransactionWriter("out", {"t": TopicLimits()}, properties, OneProducer())
     with pytest.raises(SinkFailed, match="the sink is closed"):
         writer.open(SimpleNamespace(), lambda: bool(asked))  # type: ignore[arg-type]  # it is not asked
     assert asked == ["topics"]
@@ -134,16 +134,16 @@ def test_a_producer_that_is_opened_after_its_sink_was_closed_is_dropped(
     late: list[KafkaSink] = []
     dropped: list[object] = []
 
-    def discard(writer: Writer) -> None:
+    def discard(writer: TransactionWriter) -> None:
         dropped.append(writer)
 
-    def open_late(_writer: Writer, *_more: object) -> None:
+    def open_late(_writer: TransactionWriter, *_more: object) -> None:
         late[0].close()
         if fails:
             raise SinkFailed("it was fenced")
 
-    monkeypatch.setattr(Writer, "open", open_late)
-    monkeypatch.setattr(Writer, "discard", discard)
+    monkeypatch.setattr(TransactionWriter, "open", open_late)
+    monkeypatch.setattr(TransactionWriter, "discard", discard)
     tools = HeldTools()
     sink = sink_of(tools)
     late.append(sink)

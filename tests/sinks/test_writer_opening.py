@@ -10,7 +10,7 @@ import pytest
 from tests.sinks.driving import Cluster
 from tidegate.ids import TransactionalId
 from tidegate.kafka.producer_properties import derive_producer_properties
-from tidegate.kafka.writer import OPEN_TIMEOUT_S, Writer
+from tidegate.kafka.writer import OPEN_TIMEOUT_S, TransactionWriter
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def test_all_questions_of_an_opening_wait_as_long_as_the_opening(cluster_tv2: Cl
     properties = derive_producer_properties(
         {"bootstrap.servers": cluster_tv2.bootstrap}, TransactionalId(f"{cluster_tv2.pipeline}.opening"), 60_000
     )
-    writer = Writer("out", {topic: cluster_tv2.client.topic_limits(topic)}, properties)
+    writer = TransactionWriter("out", {topic: cluster_tv2.client.topic_limits(topic)}, properties)
     started = time.monotonic()
     writer.open(client, lambda: False)
     took_s = time.monotonic() - started

@@ -35,7 +35,7 @@ from tidegate.state.backends import choose_backend
 from tidegate.state.base import Share
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.tables.files import list_states, read_files
-from tidegate.tables.source import Snapshot
+from tidegate.tables.source import StateSnapshot
 from tidegate.tables.table import StateTable, read_frames
 from tidegate.task.loop import UploadJob
 from tidegate.task.restore import restore_states
@@ -181,7 +181,7 @@ class Life:
         """The newest checkpoint, as anybody reads it."""
         newest = self._journal.state.newest_checkpoint
         assert newest is not None
-        snapshot = Snapshot("newest", self.storage, newest, self._identity, retained=True)
+        snapshot = StateSnapshot("newest", self.storage, newest, self._identity, retained=True)
         (state,) = list_states(snapshot)
         files = read_files(snapshot, state)
         table = StateTable(files.shape)

@@ -19,20 +19,20 @@ from tests.waiting import wait_until
 from tidegate.dev.broker.ports import reserve_ports
 from tidegate.errors import AttemptFailed
 from tidegate.ids import Attempt, CheckpointId, SlotIndex
-from tidegate.slot.channel_sockets import Channel, EncryptedSockets, Listening, Sockets
+from tidegate.slot.channel_sockets import DataSocket, EncryptedSockets, Listening, Sockets
 from tidegate.slot.transport import (
     ACCEPT_PAUSE_S,
     HELLO_BYTES_MAX,
     HELLO_TIMEOUT_S,
     SOCKETS,
-    STRANGERS_MAX,
+    UNAUTHENTICATED_MAX,
     DataTransport,
     PeerLost,
 )
 from tidegate.task.channels import CREDIT_BYTES, InputChannel, RemoteOutput
 from tidegate.task.elements import Barrier, Batch, CancelMarker, Element
 from tidegate.task.messages import PeerAddress
-from tidegate.task.wire import ChannelBroken, ChannelHello, Kind, write_frame
+from tidegate.task.wire import ChannelBroken, ChannelHello, FrameKind, write_frame
 
 ATTEMPT = Attempt(3)
 TOKEN = "of this attempt"
@@ -144,10 +144,10 @@ def drain(channel: InputChannel) -> list[int | Element]:
 
 
 def hello(attempt: int = ATTEMPT, token: str = TOKEN, sender: int = 1) -> bytes:
-    return b"".join(write_frame(Kind.HELLO, 0, 0, msgspec.json.encode(ChannelHello(attempt, token, sender))))
+    return b"".join(write_frame(FrameKind.HELLO, 0, 0, msgspec.json.encode(ChannelHello(attempt, token, sender))))
 
 
-def frame_bytes(kind: Kind, channel: int, sequence: int, body: bytes = b"") -> bytes:
+def frame_bytes(kind: FrameKind, channel: int, sequence: int, body: bytes = b"") -> bytes:
     return b"".join(write_frame(kind, channel, sequence, body))
 
 
@@ -320,14 +320,14 @@ def is_closed(connection: socket.socket) -> bool:
 STRANGERS = {
     "another token": hello(token="of another pipeline"),
     "an older attempt": hello(attempt=ATTEMPT - 1),
-    "an older attempt that sends on": hello(attempt=ATTEMPT - 1) + frame_bytes(Kind.BATCH, EDGE, 0, b"rows") * 3,
+    "an older attempt that sends on": hello(attempt=ATTEMPT - 1) + frame_bytes(FrameKind.BATCH, EDGE, 0, b"rows") * 3,
     "a second hello after a wrong one": hello(token="wrong") + hello(),
-    "no hello": frame_bytes(Kind.CONTROL, EDGE, 0, b""),
-    "a hello that is none": frame_bytes(Kind.HELLO, 0, 0, b"{}"),
-    "a hello in another language": frame_bytes(Kind.HELLO, 0, 0, b"\xff\xfe"),
+    "no hello": frame_bytes(FrameKind.CONTROL, EDGE, 0, b""),
+    "a hello that is none": frame_bytes(FrameKind.HELLO, 0, 0, b"{}"),
+    "a hello in another language": frame_bytes(FrameKind.HELLO, 0, 0, b"\xff\xfe"),
     "a hello with a text that is none": hello(token="of another pipeline").replace(b"another", b"\xff" * 7),
     "a browser": b"GET / HTTP/1.1\r\nHost: slot\r\nAccept: */*\r\n\r\n",
-    "a long story": frame_bytes(Kind.HELLO, 0, 0, b"x" * (1 << 20))[: HELLO_BYTES_MAX + 1],
+    "a long story": frame_bytes(FrameKind.HELLO, 0, 0, b"x" * (1 << 20))[: HELLO_BYTES_MAX + 1],
 }
 
 
@@ -345,8 +345,8 @@ def test_C37_a_stranger_is_refused_and_the_slot_goes_on(cluster: Callable[[int],
 def test_a_stranger_that_hangs_up_without_a_word_is_forgotten(cluster: Callable[[int], Cluster]) -> None:
     slots = (both := cluster(2)).slots
     with dialled(slots[0]):
-        both.turn_until(lambda: len(slots[0].transport._strangers) == 1, "the stranger is there")
-    both.turn_until(lambda: not slots[0].transport._strangers, "the stranger is gone")
+        both.turn_until(lambda: len(slots[0].transport._unauthenticated) == 1, "the stranger is there")
+    both.turn_until(lambda: not slots[0].transport._unauthenticated, "the stranger is gone")
     assert len(slots[0].transport._connections) == 2
 
 
@@ -356,10 +356,10 @@ def test_X32_a_stranger_that_says_nothing_is_not_waited_for(caplog: pytest.LogCa
     try:
         with dialled(slot) as silent, dialled(slot) as slow:
             slow.sendall(hello()[:20])
-            slot.turn_until(lambda: len(slot.transport._strangers) == 2, "two strangers")
+            slot.turn_until(lambda: len(slot.transport._unauthenticated) == 2, "two strangers")
             now[0] = HELLO_TIMEOUT_S - 0.1
             slot.turn()
-            assert len(slot.transport._strangers) == 2
+            assert len(slot.transport._unauthenticated) == 2
             now[0] = HELLO_TIMEOUT_S
             slot.turn()
             assert is_closed(silent)
@@ -375,11 +375,11 @@ def test_X32_a_stranger_that_says_nothing_is_not_waited_for(caplog: pytest.LogCa
 def test_X32_strangers_are_few_and_slots_come_in_beside_them() -> None:
     slot = Slot(0)
     with contextlib.closing(slot), contextlib.ExitStack() as stack:
-        strangers = [stack.enter_context(dialled(slot)) for _ in range(STRANGERS_MAX + 36)]
+        strangers = [stack.enter_context(dialled(slot)) for _ in range(UNAUTHENTICATED_MAX + 36)]
         late = stack.enter_context(dialled(slot))
         late.sendall(hello())
         slot.turn_until(lambda: len(slot.transport._connections) == 1, "the hello is read")
-        assert len(slot.transport._strangers) <= STRANGERS_MAX
+        assert len(slot.transport._unauthenticated) <= UNAUTHENTICATED_MAX
         assert all(is_closed(stranger) for stranger in strangers[:36])
 
 
@@ -424,7 +424,7 @@ def test_X32_no_descriptor_left_is_waited_out_without_turning_for_nothing(caplog
 
 def test_X32_a_connection_that_is_gone_before_it_is_accepted_ends_nothing() -> None:
     class Aborted(Sockets):
-        def accept(self, listening: Listening) -> Channel:
+        def accept(self, listening: Listening) -> DataSocket:
             super().accept(listening).close()
             raise ConnectionAbortedError(errno.ECONNABORTED, "aborted")
 
@@ -438,9 +438,9 @@ def test_X32_a_connection_that_is_gone_before_it_is_accepted_ends_nothing() -> N
 
 
 BROKEN = {
-    "a gap": (frame_bytes(Kind.CONTROL, EDGE, 1), "gap on edge 0"),
-    "an edge that leads elsewhere": (frame_bytes(Kind.CONTROL, 9, 0), "slot 1 sends on edge 9"),
-    "a spoilt body": (frame_bytes(Kind.CONTROL, EDGE, 0, b"\xc1"), "cannot be decoded"),
+    "a gap": (frame_bytes(FrameKind.CONTROL, EDGE, 1), "gap on edge 0"),
+    "an edge that leads elsewhere": (frame_bytes(FrameKind.CONTROL, 9, 0), "slot 1 sends on edge 9"),
+    "a spoilt body": (frame_bytes(FrameKind.CONTROL, EDGE, 0, b"\xc1"), "cannot be decoded"),
     "an impossible header": (b"\xff" * 17, "impossible frame header"),
 }
 
@@ -465,7 +465,7 @@ def test_a_receiver_that_answers_with_anything_but_credit_breaks_the_channel() -
             slot.open([slot.address, PeerAddress(LOOPBACK, server.getsockname()[1])], [1])
             peer, _ = server.accept()
             with peer, pytest.raises(ChannelBroken, match="slot 1 answered with CONTROL"):
-                peer.sendall(frame_bytes(Kind.CONTROL, EDGE, 0))
+                peer.sendall(frame_bytes(FrameKind.CONTROL, EDGE, 0))
                 turn_until_error(slot)
     finally:
         slot.close()

@@ -12,7 +12,7 @@ import polars as pl
 
 from tests.support import clients
 from tests.waiting import wait_until
-from tidegate.coordinator.start_offsets import Unplaced
+from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, STRING
 from tidegate.formats.failures import BadRecordPolicy
@@ -73,7 +73,9 @@ def begin(operator: SourceOperator, partitions: Iterable[TopicPartition]) -> Sou
     """What the daemon fixes before anybody reads."""
     client = TransactionClient(operator.kafka)
     try:
-        return read_beginning(client, operator, Unplaced(operator.name, tuple(partitions)), dt.datetime.now(dt.UTC))
+        return read_beginning(
+            client, operator, UnassignedSource(operator.name, tuple(partitions)), dt.datetime.now(dt.UTC)
+        )
     finally:
         client.close()
 

@@ -18,13 +18,13 @@ from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import SKIP, EventTime
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.operators.spec import DEAD, Requirement
-from tidegate.sources.reader import Reader
+from tidegate.sources.reader import ConsumerThread
 
 AT = EventTime("at", 0)
 OTHER = TopicPartition("returns", 0)
 
 
-def reader_of(one: Scripted) -> Reader:
+def reader_of(one: Scripted) -> ConsumerThread:
     reader = one.source._reader
     assert reader is not None
     return reader

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 from tidegate.ids import TopicPartition
 from tidegate.native.library import Address
 from tidegate.native.librdkafka import Librdkafka, find_librdkafka
-from tidegate.sources.fetching import Event, Fetcher
+from tidegate.sources.fetching import Fetcher, FetchEvent
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ class Reading:
         self.client = clients.consumer(settings, error_cb=self.errors.append)
         self.fetcher: Fetcher = Way(way).fetcher(self.client, self.errors.append)
         self.values: list[bytes | None] = []
-        self.events: list[Event] = []
+        self.events: list[FetchEvent] = []
 
     def assign(self, offset: int, leader_epoch: int = -1) -> None:
         self.fetcher.expect([P0])
@@ -117,7 +117,7 @@ class Reading:
 
         wait_until(has_them, f"records: {values}")
 
-    def wait_event(self) -> Event:
+    def wait_event(self) -> FetchEvent:
         def has_one() -> bool:
             self.look()
             return bool(self.events)

@@ -15,7 +15,7 @@ from tidegate.ids import TopicPartition
 from tidegate.native.library import Library
 from tidegate.native.librdkafka import Librdkafka
 from tidegate.sources import fetching
-from tidegate.sources.fetching import NO_OFFSET, Event, Fetched, MessageFetcher, open_fetcher
+from tidegate.sources.fetching import NO_OFFSET, Fetched, FetchEvent, MessageFetcher, open_fetcher
 
 
 class Client(ScriptedClient):
@@ -148,5 +148,5 @@ def test_records_before_events_are_none_that_an_event_may_have_passed_over(
     for part, value in ((P0, b"a"), (P1, b"x"), (P0, b"b"), (P1, b"y"), (P0, b"c")):
         client.put(part, value)
     error = ck.KafkaError(ck.KafkaError._NOT_IMPLEMENTED)
-    fetched = Fetched(MessageFetcher(client).take(10).records, [Event(*place, error) for place in events])
+    fetched = Fetched(MessageFetcher(client).take(10).records, [FetchEvent(*place, error) for place in events])
     assert fetched.before_events().values == wanted

@@ -13,7 +13,7 @@ from tests.sources.kafka_topics import NEW, Reading, orders, produce, produce_tr
 from tests.sources.ways import WAYS, Way
 from tests.support import clients
 from tests.waiting import wait_until
-from tidegate.cli.dead_letters.topic import Marks, letter_of
+from tidegate.cli.dead_letters.topic import Marks, dead_letter_of
 from tidegate.coordinator.types import SourcePositions
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP
 from tidegate.formats.contract import Decoded, Messages
@@ -23,7 +23,7 @@ from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.connecting import connect
 from tidegate.operators.builtin.kafka_source import PARTS, MetadataColumn
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
-from tidegate.sources.reader import Reader
+from tidegate.sources.reader import ConsumerThread
 from tidegate.sources.tools import SourceTools
 
 pytestmark = pytest.mark.slow
@@ -317,7 +317,7 @@ def test_a_failure_that_nobody_foresaw_reaches_the_loop(
     topic = topics()
     with Reading(source_operator(broker.bootstrap, topic, until="never")) as reading:
         reading.source.wait_ready(60)
-        monkeypatch.setattr(Reader, "_wait_for_room", fail)
+        monkeypatch.setattr(ConsumerThread, "_wait_for_room", fail)
         with pytest.raises(SourceUnavailable, match="RuntimeError: a mistake of ours"):
             reading.read(1)
 
@@ -366,4 +366,4 @@ def test_a_record_with_a_name_that_is_not_utf8_among_dead_letters_is_none(
     messages = consumer.consume(200, 60)
     consumer.close()
     marks = Marks()
-    assert [letter_of(message) for message in messages if not marks.note(message)] == [None] * 200
+    assert [dead_letter_of(message) for message in messages if not marks.note(message)] == [None] * 200

@@ -20,7 +20,7 @@ from tests.sources.ways import NATIVE, WAYS, Way, consumer_of
 from tests.support import clients
 from tests.waiting import wait_until
 from tidegate.ids import TopicPartition
-from tidegate.sources.fetching import Event, Fetcher, NativeFetcher
+from tidegate.sources.fetching import Fetcher, FetchEvent, NativeFetcher
 from tidegate.sources.messages import NO_RECORDS, OutOfOrder, Records
 from tidegate.sources.native_messages import NativeMessages
 
@@ -46,10 +46,10 @@ def fetching(bootstrap: str, way: str, parts: list[TopicPartition], offset: int 
         consumer.close()
 
 
-def fetch(fetcher: Fetcher, count: int, room: int = 100) -> tuple[Records, list[Event]]:
+def fetch(fetcher: Fetcher, count: int, room: int = 100) -> tuple[Records, list[FetchEvent]]:
     """So many records at least, and the events among them."""
     found: list[Records] = [NO_RECORDS]
-    events: list[Event] = []
+    events: list[FetchEvent] = []
 
     def enough() -> bool:
         while fetcher.wait(0.0):
@@ -236,7 +236,7 @@ def test_ends_of_partitions_and_errors_come_beside_the_records(
     produce(broker.bootstrap, topic, [b"a", b"b"])
     parts = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
     with fetching(broker.bootstrap, way, parts) as fetcher:
-        events: list[Event] = []
+        events: list[FetchEvent] = []
 
         def both_ended() -> bool:
             if fetcher.wait(0.0):
@@ -253,8 +253,8 @@ def test_ends_of_partitions_and_errors_come_beside_the_records(
         )
 
 
-def fetch_event(fetcher: Fetcher) -> tuple[Records, list[Event]]:
-    events: list[Event] = []
+def fetch_event(fetcher: Fetcher) -> tuple[Records, list[FetchEvent]]:
+    events: list[FetchEvent] = []
 
     def any_event() -> bool:
         if fetcher.wait(0.0):

@@ -15,7 +15,7 @@ from tidegate.coordinator.types import SourcePositions
 from tidegate.dev.broker.server import create_topics
 from tidegate.ids import TopicPartition
 from tidegate.sources.errors import SourceUnavailable
-from tidegate.sources.reader import Reader
+from tidegate.sources.reader import ConsumerThread
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def test_a_login_that_is_refused_while_the_source_runs_ends_its_attempt(
         }
         operator = source_operator(broker.secured, "orders", until="never", kafka=login)
         part = TopicPartition("orders", 0)
-        reader = Reader(operator, (part,), SourcePositions(operator.name, ((part, 0),)), "tests", lambda: None)
+        reader = ConsumerThread(operator, (part,), SourcePositions(operator.name, ((part, 0),)), "tests", lambda: None)
         reader.start()
         try:
             reader.wait_initial(60)

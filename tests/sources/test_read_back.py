@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 from tidegate.formats.dead_letters import GONE, UNREAD
 from tidegate.formats.dead_letters.frames import RawRecord
 from tidegate.kafka.tls import RENEWAL_S
-from tidegate.operators.async_queue import Call
+from tidegate.operators.async_queue import PendingCall
 from tidegate.operators.builtin.dead_letters import Origin
 from tidegate.operators.calls.caller import CallsFailed
 from tidegate.sources import read_back
@@ -92,8 +92,8 @@ class Tools(SourceTools):
 def read(consumer: FakeConsumer, *requests: tuple[str, int, int]) -> list[object]:
     """The answers, in the order of the requests."""
     reader = RecordReader(ORIGINS, "letters", lambda: None, Tools(consumer))
-    calls = [Call(None, row) for row in range(len(requests))]
-    done: list[Call] = []
+    calls = [PendingCall(None, row) for row in range(len(requests))]
+    done: list[PendingCall] = []
     try:
         reader.submit(list(zip(calls, requests, strict=True)))
 
@@ -169,7 +169,7 @@ def test_a_broker_that_does_not_answer_costs_the_bytes_and_not_the_letter(monkey
 
 def test_the_end_does_not_wait_for_what_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     reader = RecordReader(ORIGINS, "letters", lambda: None, Tools(silent := FakeConsumer({})))
-    reader.submit([(Call(None, row), ("orders", 0, row)) for row in range(3)])
+    reader.submit([(PendingCall(None, row), ("orders", 0, row)) for row in range(3)])
     wait_until(lambda: bool(silent.assigned), "it is looked for")
     reader.close()
     assert silent.closed.is_set()
@@ -202,7 +202,7 @@ def test_what_is_asked_for_is_answered_whenever_it_comes() -> None:
     reader = RecordReader(ORIGINS, "letters", lambda: None, tools)
 
     def ask(row: int) -> None:
-        reader.submit([(Call(None, row), ("orders", 0, row))])
+        reader.submit([(PendingCall(None, row), ("orders", 0, row))])
 
     def answers() -> list[object]:
         tools.jobs.run()
@@ -230,7 +230,7 @@ def test_an_error_of_ours_ends_the_attempt() -> None:
             raise ValueError("no such setting")
 
     reader = RecordReader(ORIGINS, "letters", lambda: None, Broken(FakeConsumer({})))
-    reader.submit([(Call(None, 0), ("orders", 0, 1))])
+    reader.submit([(PendingCall(None, 0), ("orders", 0, 1))])
 
     def failed() -> bool:
         try:
@@ -267,7 +267,7 @@ def test_what_a_source_is_told_about_fetching_many_records_does_not_make_single_
 
     kafka = {"fetch.min.bytes": "1000000", "fetch.wait.max.ms": "500", "fetch.queue.backoff.ms": "1000"}
     reader = RecordReader((Origin(("orders",), kafka),), "letters", lambda: None, Seeing(FakeConsumer({})))
-    reader.submit([(Call(None, 0), ("orders", 0, 1))])
+    reader.submit([(PendingCall(None, 0), ("orders", 0, 1))])
     wait_until(lambda: bool(seen), "a consumer is made")
     reader.close()
     assert {name: int(seen[0][name]) for name in kafka} == {
@@ -296,7 +296,7 @@ class Renewing(Tools):
         return self.jobs
 
     def answers(self, reader: RecordReader, offset: int) -> list[object]:
-        reader.submit([(Call(None, 0), ("orders", 0, offset))])
+        reader.submit([(PendingCall(None, 0), ("orders", 0, offset))])
         self.jobs.run()
         return [call.answer for call in reader.take()]
 

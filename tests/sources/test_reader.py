@@ -24,7 +24,7 @@ from tidegate.sources.caught_up import Due
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.outage import Outage
-from tidegate.sources.reader import FEW_RECORDS, LINGER_SECONDS, Pending, Reader, derive_linger_seconds
+from tidegate.sources.reader import FEW_RECORDS, LINGER_SECONDS, ConsumerThread, Pending, derive_linger_seconds
 from tidegate.sources.tools import Consumer, SourceTools
 
 DOWN = ck.KafkaError(ck.KafkaError._ALL_BROKERS_DOWN)
@@ -178,13 +178,13 @@ def test_a_source_that_is_refused_while_it_runs_ends_its_attempt_with_the_reason
 
     client: Any = SimpleNamespace(list_topics=list_topics)
     tools = ObstructedTools(clock)
-    source = Reader(source_operator("127.0.0.1:9", "orders"), (), NEW, "tests", lambda: None, tools)
+    source = ConsumerThread(source_operator("127.0.0.1:9", "orders"), (), NEW, "tests", lambda: None, tools)
     tools.obstacle = Obstacle("127.0.0.1:9: Connection refused", "start the broker", "bootstrap.servers", final=False)
     with caplog.at_level(logging.WARNING, "tidegate.sources"):
         source._outage.on_error(DOWN)
         for second in range(1, 34):
             clock.now = 100.0 + second
-            source._look_for_brokers(client)
+            source._check_brokers(client)
     assert tools.looked == [4.0], "connections are dear"
     assert told(caplog) == [
         "source orders: no answer from its brokers for at least 4 s: 127.0.0.1:9: Connection refused; start the broker"
@@ -192,7 +192,7 @@ def test_a_source_that_is_refused_while_it_runs_ends_its_attempt_with_the_reason
     tools.obstacle = Obstacle("127.0.0.1:9: it refuses the user `bob`", "correct it", "sasl.username", final=True)
     clock.now = 134.0
     with pytest.raises(SourceUnavailable, match=r"source orders: .*it refuses the user `bob`; correct it"):
-        source._look_for_brokers(client)
+        source._check_brokers(client)
 
 
 def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second(
@@ -212,15 +212,15 @@ def test_a_client_that_falls_silent_behind_its_first_error_is_asked_every_second
     client: Any = SimpleNamespace(list_topics=list_topics)
     tools = SourceTools()
     tools.clock = clock
-    source = Reader(source_operator("127.0.0.1:9", "orders"), (), NEW, "tests", lambda: None, tools)
+    source = ConsumerThread(source_operator("127.0.0.1:9", "orders"), (), NEW, "tests", lambda: None, tools)
     with caplog.at_level(logging.WARNING, "tidegate.sources"):
-        source._look_for_brokers(client)
+        source._check_brokers(client)
         assert asked == [], "there was no error"
         source._outage.on_error(DOWN)
         for quarter in range(1, 22):
             clock.now = 100.0 + quarter / 4
             away = quarter < 20
-            source._look_for_brokers(client)
+            source._check_brokers(client)
     assert asked == [0.25, 1.25, 2.25, 3.25, 4.25, 5.25]
     assert [line.split(": ", 2)[:2] for line in told(caplog)] == [
         ["source orders", "no answer from its brokers for at least 4 s"],
@@ -269,8 +269,10 @@ def client() -> ScriptedClient:
 
 
 @pytest.fixture
-def reading(client: ScriptedClient, caplog: pytest.LogCaptureFixture) -> Iterator[Reader]:
-    made = Reader(source_operator("127.0.0.1:9", "orders"), (P0,), NEW, "tests", lambda: None, ScriptedTools(client))
+def reading(client: ScriptedClient, caplog: pytest.LogCaptureFixture) -> Iterator[ConsumerThread]:
+    made = ConsumerThread(
+        source_operator("127.0.0.1:9", "orders"), (P0,), NEW, "tests", lambda: None, ScriptedTools(client)
+    )
     made.start()
     yield made
     made.close(5.0)
@@ -286,7 +288,7 @@ def test_a_reader_in_trouble_whose_certificates_were_replaced_ends_its_attempt(
     operator = source_operator("127.0.0.1:9", "orders")
     named = msgspec.structs.replace(operator, kafka={**operator.kafka, "ssl.ca.location": str(authorities)})
     tools = ScriptedTools(client)
-    reading = Reader(named, (P0,), NEW, "tests", lambda: None, tools)
+    reading = ConsumerThread(named, (P0,), NEW, "tests", lambda: None, tools)
     reading.start()
     try:
         authorities.write_text("the later ones")
@@ -323,7 +325,7 @@ def test_files_that_are_being_replaced_are_waited_for(
     operator = source_operator("127.0.0.1:9", "orders")
     if files:
         operator = msgspec.structs.replace(operator, kafka={**operator.kafka, "ssl.key.location": "/no/key.pem"})
-    reading = Reader(operator, (P0,), NEW, "tests", lambda: None, RefusingTools(client, refuses_s))
+    reading = ConsumerThread(operator, (P0,), NEW, "tests", lambda: None, RefusingTools(client, refuses_s))
     reading.start()
     try:
         with (
@@ -336,7 +338,7 @@ def test_files_that_are_being_replaced_are_waited_for(
         reading.close(5.0)
 
 
-def failing(reading: Reader, client: ScriptedClient) -> BaseException:
+def failing(reading: ConsumerThread, client: ScriptedClient) -> BaseException:
     """Why it has ended, after a record; its client must live: what is pending may lie in its memory."""
     wait_until(lambda: reading._failure is not None, "the reader has failed")
     assert not client.closed
@@ -348,7 +350,9 @@ def failing(reading: Reader, client: ScriptedClient) -> BaseException:
     return failure.value
 
 
-def test_where_a_log_begins_that_nobody_says_is_for_the_next_attempt(reading: Reader, client: ScriptedClient) -> None:
+def test_where_a_log_begins_that_nobody_says_is_for_the_next_attempt(
+    reading: ConsumerThread, client: ScriptedClient
+) -> None:
     client.put(P0, b"first")
     wait_until(lambda: len(reading._pending.records) == 1, "the record is pending")
     client.away = True
@@ -357,7 +361,7 @@ def test_where_a_log_begins_that_nobody_says_is_for_the_next_attempt(reading: Re
 
 
 def test_a_client_lives_until_the_loop_is_done_with_its_records_whatever_the_failure_is(
-    reading: Reader, client: ScriptedClient, monkeypatch: pytest.MonkeyPatch
+    reading: ConsumerThread, client: ScriptedClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def pause(_: object) -> None:
         raise ck.KafkaException(DOWN)

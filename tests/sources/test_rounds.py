@@ -21,9 +21,9 @@ from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE
 from tidegate.sources import reader as module
 from tidegate.sources.caught_up import AGAIN_SECONDS, STAYS_SECONDS, Due
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
-from tidegate.sources.fetching import NO_OFFSET, Event, MessageFetcher
+from tidegate.sources.fetching import NO_OFFSET, FetchEvent, MessageFetcher
 from tidegate.sources.messages import NO_RECORDS, KafkaMessages
-from tidegate.sources.reader import LINGER_SECONDS, MAX_PENDING_BYTES, MAX_RECORDS, Pending, Reader
+from tidegate.sources.reader import LINGER_SECONDS, MAX_PENDING_BYTES, MAX_RECORDS, ConsumerThread, Pending
 from tidegate.threads import HelperThread
 
 UNKNOWN = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -82,7 +82,7 @@ class Rounds:
         self.tools = Tools(self.client)
         self.woken = 0
         operator = source_operator("127.0.0.1:9", "orders", **changes)
-        self.reader = Reader(operator, list(parts), restored, "group", self._wake, self.tools)
+        self.reader = ConsumerThread(operator, list(parts), restored, "group", self._wake, self.tools)
         self.fetcher = MessageFetcher(self.client)
 
     def _wake(self) -> None:
@@ -315,7 +315,7 @@ def test_the_loop_is_woken_for_a_partition_that_is_caught_up() -> None:
     one = Rounds()
     one.reader.watch({P0: 9})
     one.pass_time(STAYS_SECONDS)
-    one.reader._look_for_caught_up(one.client)
+    one.reader._find_caught_up(one.client)
     assert one.reader._pending.caught_up == {P0: Due(9)}
     assert one.woken == 1
 
@@ -325,12 +325,12 @@ def test_brokers_that_are_away_are_asked_again_whether_a_partition_is_caught_up(
     one.reader.watch({P0: 9})
     one.client.away = True
     one.pass_time(STAYS_SECONDS)
-    one.reader._look_for_caught_up(one.client)
+    one.reader._find_caught_up(one.client)
     assert (one.reader._pending.caught_up, one.woken) == ({}, 0)
     assert "away" in one.reader._outage.last
     one.client.away = False
     one.pass_time(AGAIN_SECONDS)
-    one.reader._look_for_caught_up(one.client)
+    one.reader._find_caught_up(one.client)
     assert one.reader._pending.caught_up == {P0: Due(9)}
 
 
@@ -401,7 +401,7 @@ def test_a_topic_that_one_broker_does_not_know_is_waited_for() -> None:
     one = Rounds()
     one.client.put(P0, b"a")
     for _ in range(100):
-        assert one.reader._take_events(one.client, [Event(P0, 0, UNKNOWN)]) == {}
+        assert one.reader._take_events(one.client, [FetchEvent(P0, 0, UNKNOWN)]) == {}
         one.pass_time(1.0)
     assert one.reader._outage.last == UNKNOWN.str()
     assert one.read() == [b"a"]
@@ -437,7 +437,7 @@ def test_what_came_before_a_batch_that_would_be_passed_over_is_handed_over() -> 
 def test_an_error_of_no_partition_is_of_no_place(caplog: pytest.LogCaptureFixture) -> None:
     one = Rounds()
     for _ in range(100):
-        one.reader._take_events(one.client, [Event(TopicPartition("", 0), NO_OFFSET, BAD_BATCH)])
+        one.reader._take_events(one.client, [FetchEvent(TopicPartition("", 0), NO_OFFSET, BAD_BATCH)])
         one.pass_time(0.5)
     assert " read " not in caplog.text
 
@@ -475,7 +475,7 @@ def test_lost_input_stops_the_source_unless_the_file_says_to_continue(
 ) -> None:
     one = Rounds(on_lost_input=on_lost_input)
     one.client.first[P0] = 6
-    lost = Event(P0, offset, ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET))
+    lost = FetchEvent(P0, offset, ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET))
     with pytest.raises(error, match=rf"^source orders: orders\[0\]: {words}"):
         one.reader._take_events(one.client, [lost])
 
@@ -493,7 +493,7 @@ def test_a_log_that_was_cut_off_stops_the_source_and_is_no_lost_input(
     one = Rounds(on_lost_input=on_lost_input)
     one.client.first[P0] = 6
     words += ck.KafkaError(ck.KafkaError._LOG_TRUNCATION).str()
-    cut = Event(P0, offset, ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET, words))
+    cut = FetchEvent(P0, offset, ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET, words))
     told = re.escape("source orders: orders[0]: its log was cut off before the position of this source: ")
     with pytest.raises(SourceFailed, match=f"^{told}.*{re.escape(words)}"):
         one.reader._take_events(one.client, [cut])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.sources.kafka_topics import source_operator
-from tidegate.coordinator.start_offsets import Unplaced
+from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.sources.errors import SourceFailed
@@ -40,7 +40,7 @@ class Brokers:
 def begin(start: Any = "earliest", until: str = "never", goes_on: bool = False) -> SourcePositions:
     operator = source_operator("model", "orders", start=start, until=until)
     known = ((ONE, 12), (TWO, 3)) if goes_on else None
-    return read_beginning(Brokers(), operator, Unplaced(OperatorName("orders"), (ONE, TWO), known), NOW)
+    return read_beginning(Brokers(), operator, UnassignedSource(OperatorName("orders"), (ONE, TWO), known), NOW)
 
 
 @pytest.mark.parametrize(

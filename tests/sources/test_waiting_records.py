@@ -11,14 +11,14 @@ from tidegate.formats.contract import WaitingForSchema
 from tidegate.ids import TopicPartition
 from tidegate.sources.caught_up import Due
 from tidegate.sources.messages import KafkaMessages, Records
-from tidegate.sources.reader import Pending, Reader
+from tidegate.sources.reader import ConsumerThread, Pending
 from tidegate.sources.waiting_records import AGAIN_S, HeldRecords
 
 FIRST, SECOND, THIRD = (TopicPartition("t", number) for number in range(3))
 PARTITIONS: dict[Hashable, TopicPartition] = {0: FIRST, 1: SECOND, 2: THIRD}
 
 
-class FlowReader(Reader):
+class FlowReader(ConsumerThread):
     """Notes what is paused."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import confluent_kafka as ck
 from tests.support import clients
 from tidegate.native.library import Library, find_library
 from tidegate.native.librdkafka import Librdkafka, find_librdkafka
-from tidegate.sources.fetching import Client, Fetcher, MessageFetcher, NativeFetcher, open_fetcher
+from tidegate.sources.fetching import FetchClient, Fetcher, MessageFetcher, NativeFetcher, open_fetcher
 from tidegate.sources.tools import SourceTools
 
 NATIVE: Final = "in place"
@@ -32,7 +32,7 @@ class Way(SourceTools):
             raise SkipTest(f"records are not read in place here: {find_library()}, {find_librdkafka()}")
         self._name = name
 
-    def fetcher(self, consumer: Client, on_error: Callable[[ck.KafkaError], None] = lambda _: None) -> Fetcher:
+    def fetcher(self, consumer: FetchClient, on_error: Callable[[ck.KafkaError], None] = lambda _: None) -> Fetcher:
         fetcher = MessageFetcher(consumer) if self._name == MESSAGES else open_fetcher(consumer, on_error)
         assert isinstance(fetcher, NativeFetcher) == (self._name == NATIVE)
         return fetcher

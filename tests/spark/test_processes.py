@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.spark.processes import FORK_SERVER, Process, choose_slots
+from tidegate.spark.processes import FORK_SERVER, OsProcess, choose_slots
 
-DRIVER = Process(10, 9, "S", f"java -cp jars org.SparkSubmit --conf spark.python.daemon.module={FORK_SERVER} shell ")
+DRIVER = OsProcess(10, 9, "S", f"java -cp jars org.SparkSubmit --conf spark.python.daemon.module={FORK_SERVER} shell ")
 """Its command has the module's name; with no executors it is the parent of the fork server."""
-EXECUTOR = Process(20, 10, "S", "java -cp jars CoarseGrainedExecutorBackend ")
+EXECUTOR = OsProcess(20, 10, "S", "java -cp jars CoarseGrainedExecutorBackend ")
 
 
 @pytest.mark.parametrize("parent", [DRIVER, EXECUTOR], ids=["local", "executors"])
 @pytest.mark.parametrize("command", [f"python -m {FORK_SERVER} pyspark.worker ", "python -m pyspark.daemon "])
-def test_slots_are_the_forks_of_a_fork_server_and_nothing_above_or_below_them(parent: Process, command: str) -> None:
-    server = Process(30, parent.pid, "S", command)
-    slots = [Process(31, 30, "S", command), Process(32, 30, "R", command)]
-    starting = Process(40, 31, "R", command)  # a process that a slot starts, before its exec
-    below = [DRIVER, EXECUTOR, server, *slots, starting, Process(50, 30, "S", "python -m another ")]
+def test_slots_are_the_forks_of_a_fork_server_and_nothing_above_or_below_them(parent: OsProcess, command: str) -> None:
+    server = OsProcess(30, parent.pid, "S", command)
+    slots = [OsProcess(31, 30, "S", command), OsProcess(32, 30, "R", command)]
+    starting = OsProcess(40, 31, "R", command)  # a process that a slot starts, before its exec
+    below = [DRIVER, EXECUTOR, server, *slots, starting, OsProcess(50, 30, "S", "python -m another ")]
     assert choose_slots(below) == [31, 32]

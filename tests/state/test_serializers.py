@@ -27,9 +27,9 @@ from tidegate.state.declaration import Evolution, Serializer, StateField, total_
 from tidegate.state.errors import StateUnreadable
 from tidegate.state.migration import derive_migration
 from tidegate.state.serializers.composite import ArraySnapshot, CompositeSnapshot, MapSnapshot, StructSnapshot
-from tidegate.state.serializers.contract import Place, Snapshot, SnapshotUnreadable, ValueSerializer
+from tidegate.state.serializers.contract import FieldPath, SerializerSnapshot, SnapshotUnreadable, ValueSerializer
 from tidegate.state.serializers.numbers import BigintSnapshot, IntSnapshot
-from tidegate.state.serializers.registry import SERIALIZERS, Registry
+from tidegate.state.serializers.registry import SERIALIZERS, SerializerRegistry
 from tidegate.state.serializers.simple import BooleanSnapshot, StringSnapshot
 from tidegate.state.snapshot import encode_snapshot, read_entries, read_header
 from tidegate.state.verdict import judge
@@ -42,7 +42,7 @@ N = StateField("n", INT)
 
 
 def fit(old: DataType, new: DataType) -> Judged:
-    return SERIALIZERS.read(old).judge(SERIALIZERS.serializer_of(new), Place(path="x"))
+    return SERIALIZERS.read(old).judge(SERIALIZERS.serializer_of(new), FieldPath(path="x"))
 
 
 @pytest.mark.parametrize("kind", EVERY, ids=str)
@@ -52,10 +52,10 @@ def test_S04_a_snapshot_is_written_read_and_rebuilds_its_serializer(kind: DataTy
     snapshot = SERIALIZERS.read(msgspec.json.decode(written, type=DataType))
     assert snapshot.version == 1
     assert snapshot.restore() == serializer
-    assert snapshot.judge(serializer, Place()) == AS_IS
+    assert snapshot.judge(serializer, FieldPath()) == AS_IS
 
 
-class Scaled(Snapshot):
+class Scaled(SerializerSnapshot):
     """A number in units of which version 2 says how large they are; in version 1 they were hundredths."""
 
     kind = "scaled"
@@ -73,7 +73,7 @@ class Scaled(Snapshot):
     def read(self, version: int, written: DataType) -> None:
         self.scale = 2 if version == 1 else written.scale
 
-    def judge(self, new: ValueSerializer, place: Place) -> Judged:
+    def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
         return AS_IS if new == self.restore() else Judged(((Fit.INCOMPATIBLE, place.path),))
 
     def restore(self) -> ValueSerializer:
@@ -81,7 +81,7 @@ class Scaled(Snapshot):
 
 
 def test_S04_S05_what_was_written_in_an_older_version_is_read_as_that() -> None:
-    registry = Registry(Scaled, ArraySnapshot, StructSnapshot, IntSnapshot)
+    registry = SerializerRegistry(Scaled, ArraySnapshot, StructSnapshot, IntSnapshot)
     old, new = DataType("scaled"), DataType("scaled", scale=4)
     assert registry.read(old).restore().type.scale == 2
     assert registry.read(new, {"scaled": 2}).restore().type.scale == 4
@@ -102,12 +102,12 @@ class Tagged(StructSnapshot):
     def read_outer(self, version: int, written: DataType) -> None:
         self._names = tuple(name[version - 1 :] for name, _ in written.fields)
 
-    def judge_outer(self, new: ValueSerializer, place: Place) -> Judged:
+    def judge_outer(self, new: ValueSerializer, place: FieldPath) -> Judged:
         return super().judge_outer(new, place)
 
 
 def test_S17_the_outer_version_and_those_of_the_parts_are_apart() -> None:
-    registry = Registry(Tagged, Scaled)
+    registry = SerializerRegistry(Tagged, Scaled)
     written = DataType("struct", fields=(("#a", DataType("scaled", scale=4)),))
     for versions, name, scale in (
         ({"struct": 2}, "a", 2),
@@ -184,20 +184,20 @@ def test_S19_snapshots_are_public_classes_at_the_top_of_a_module() -> None:
 
     for one in (Hidden, _Private):
         with pytest.raises(ValueError, match="must be a public class at the top of its module"):
-            Registry(one)
+            SerializerRegistry(one)
 
 
 def test_S20_each_serializer_has_a_snapshot_of_its_own() -> None:
     with pytest.raises(ValueError, match="has a snapshot already"):
-        Registry(BooleanSnapshot, BooleanSnapshot)
+        SerializerRegistry(BooleanSnapshot, BooleanSnapshot)
     with pytest.raises(ValueError, match="has a snapshot already"):
-        Registry(StructSnapshot, Tagged)
+        SerializerRegistry(StructSnapshot, Tagged)
     assert SERIALIZERS.read(INT).__class__ is IntSnapshot
     assert SERIALIZERS.read(BIGINT).__class__ is BigintSnapshot
 
 
 def test_S21_names_of_files_are_looked_up_and_never_imported() -> None:
-    assert issubclass(StringSnapshot, Snapshot)
+    assert issubclass(StringSnapshot, SerializerSnapshot)
     assert issubclass(ArraySnapshot, CompositeSnapshot)
     for name in ("tidegate.state.serializers.simple.StringSnapshot", "builtins.eval", "String", "void"):
         with pytest.raises(SnapshotUnreadable, match="no serializer is named"):

@@ -12,7 +12,7 @@ from tidegate.ids import StateName
 from tidegate.state import snapshot as file_format
 from tidegate.state.declaration import Serializer, StateDeclaration, StateField, StateShape
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.serializers.contract import Snapshot
+from tidegate.state.serializers.contract import SerializerSnapshot
 from tidegate.state.serializers.registry import FIRST, SERIALIZERS
 from tidegate.state.snapshot import Entry, encode_snapshot, read_encoded, read_entries, read_header
 
@@ -72,7 +72,7 @@ def test_S05_keys_and_values_are_read_in_the_versions_that_the_file_names(monkey
     asked: list[Mapping[str, int]] = []
 
     class Asked:
-        def read(self, written: DataType, versions: Mapping[str, int] = FIRST) -> Snapshot:
+        def read(self, written: DataType, versions: Mapping[str, int] = FIRST) -> SerializerSnapshot:
             asked.append(versions)
             return SERIALIZERS.read(written, versions)
 

@@ -19,14 +19,14 @@ from tidegate.journal.journal import AppendUnsettled, Journal
 from tidegate.storage.base import ObjectMissing, StorageError
 from tidegate.storage.kinds.s3 import STORE
 from tidegate.storage.objects.storage import LARGE_BYTES, RACERS, ObjectStorage
-from tidegate.storage.objects.tries import Limits
+from tidegate.storage.objects.tries import RetryLimits
 from tidegate.storage.options import StorageOptions
 from tidegate.storage.problems import is_lasting
 
-LIMITS = Limits(request_s=1, deadline_s=30, large_request_s=4, bulk_request_s=1, first_pause_s=0.01)
-PATIENT = Limits(request_s=60, deadline_s=120, large_request_s=60, bulk_request_s=60)
+LIMITS = RetryLimits(request_s=1, deadline_s=30, large_request_s=4, bulk_request_s=1, first_pause_s=0.01)
+PATIENT = RetryLimits(request_s=60, deadline_s=120, large_request_s=60, bulk_request_s=60)
 """A machine that is busy for a second makes no request twice."""
-HASTY = Limits(request_s=0.2, deadline_s=0.5, large_request_s=0.4, large_deadline_s=1, first_pause_s=0.01)
+HASTY = RetryLimits(request_s=0.2, deadline_s=0.5, large_request_s=0.4, large_deadline_s=1, first_pause_s=0.01)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ Connect = Callable[..., ObjectStorage]
 def connect(proxy: StoreProxy, tmp_path: Path) -> Connect:
     options = StorageOptions(proxy.endpoint, credentials_file=str(write_credentials(tmp_path / "file")))
 
-    def connected(limits: Limits = LIMITS, bucket: str = BUCKET) -> ObjectStorage:
+    def connected(limits: RetryLimits = LIMITS, bucket: str = BUCKET) -> ObjectStorage:
         return STORE.connect(f"s3://{bucket}/a", options, limits, look=False)
 
     return connected

@@ -19,15 +19,15 @@ from tidegate.storage.kinds.azure import STORE as AZURE
 from tidegate.storage.kinds.gcs import STORE as GOOGLE
 from tidegate.storage.kinds.s3 import STORE as S3
 from tidegate.storage.objects.credentials import ConnectionString, CredentialsUnreadable, SharedFile
-from tidegate.storage.objects.failures import Kind, judge
+from tidegate.storage.objects.failures import FailureKindOfStore, judge
 from tidegate.storage.objects.storage import ObjectStorage
-from tidegate.storage.objects.tries import Limits
+from tidegate.storage.objects.tries import RetryLimits
 from tidegate.storage.open import STORES, Opener, open_storage
 from tidegate.storage.options import StorageOptions
 from tidegate.storage.problems import is_lasting
 
 KEY, SECRET = "THE-ACCESS-KEY", "THE-SECRET-KEY"
-HASTY = Limits(request_s=0.2, deadline_s=0.3, bulk_deadline_s=0.3, first_pause_s=0.01)
+HASTY = RetryLimits(request_s=0.2, deadline_s=0.3, bulk_deadline_s=0.3, first_pause_s=0.01)
 
 
 @pytest.fixture
@@ -284,24 +284,24 @@ ANSWER = "<Error><Code>{}</Code><Message>{}.</Message><AWSAccessKeyId>" + KEY + 
 @pytest.mark.parametrize(
     ("status", "code", "kind", "remedy"),
     [
-        ("403 Forbidden", "SignatureDoesNotMatch", Kind.LASTING, "check the credentials"),
-        ("403 Forbidden", "RequestTimeTooSkewed", Kind.LASTING, "set the clock"),
-        ("403 Forbidden", "AccessDenied", Kind.LASTING, "read, write, delete and list"),
-        ("301 Moved Permanently", "PermanentRedirect", Kind.LASTING, "checkpoints.storage.region"),
-        ("400 Bad Request", "AuthorizationHeaderMalformed", Kind.LASTING, "checkpoints.storage.region"),
-        ("400 Bad Request", "RequestTimeout", Kind.PASSING, "starting again is safe"),
-        ("400 Bad Request", "InvalidRequest", Kind.LASTING, "check the address"),
-        ("404 Not Found", "NoSuchBucket", Kind.LASTING, "create it"),
-        ("404 Not Found", "ContainerNotFound", Kind.LASTING, "create it"),
-        ("404 Not Found", "NoSuchKey", Kind.ABSENT, ""),
-        ("409 Conflict", "OperationAborted", Kind.PASSING, "starting again is safe"),
-        ("429 Too Many Requests", "", Kind.PASSING, "starting again is safe"),
-        ("500 Internal Server Error", "InternalError", Kind.PASSING, "starting again is safe"),
-        ("501 Not Implemented", "NotImplemented", Kind.LASTING, "choose another one"),
-        ("503 Slow Down", "SlowDown", Kind.PASSING, "starting again is safe"),
+        ("403 Forbidden", "SignatureDoesNotMatch", FailureKindOfStore.LASTING, "check the credentials"),
+        ("403 Forbidden", "RequestTimeTooSkewed", FailureKindOfStore.LASTING, "set the clock"),
+        ("403 Forbidden", "AccessDenied", FailureKindOfStore.LASTING, "read, write, delete and list"),
+        ("301 Moved Permanently", "PermanentRedirect", FailureKindOfStore.LASTING, "checkpoints.storage.region"),
+        ("400 Bad Request", "AuthorizationHeaderMalformed", FailureKindOfStore.LASTING, "checkpoints.storage.region"),
+        ("400 Bad Request", "RequestTimeout", FailureKindOfStore.PASSING, "starting again is safe"),
+        ("400 Bad Request", "InvalidRequest", FailureKindOfStore.LASTING, "check the address"),
+        ("404 Not Found", "NoSuchBucket", FailureKindOfStore.LASTING, "create it"),
+        ("404 Not Found", "ContainerNotFound", FailureKindOfStore.LASTING, "create it"),
+        ("404 Not Found", "NoSuchKey", FailureKindOfStore.ABSENT, ""),
+        ("409 Conflict", "OperationAborted", FailureKindOfStore.PASSING, "starting again is safe"),
+        ("429 Too Many Requests", "", FailureKindOfStore.PASSING, "starting again is safe"),
+        ("500 Internal Server Error", "InternalError", FailureKindOfStore.PASSING, "starting again is safe"),
+        ("501 Not Implemented", "NotImplemented", FailureKindOfStore.LASTING, "choose another one"),
+        ("503 Slow Down", "SlowDown", FailureKindOfStore.PASSING, "starting again is safe"),
     ],
 )
-def test_what_an_answer_means(status: str, code: str, kind: Kind, remedy: str) -> None:
+def test_what_an_answer_means(status: str, code: str, kind: FailureKindOfStore, remedy: str) -> None:
     found = judge(Exception(STATUS.format(status, ANSWER.format(code, "in words") if code else "")))
     assert (found.kind, found.reason.split()[0]) == (kind, status.split(maxsplit=1)[0])
     assert remedy in found.remedy
@@ -318,5 +318,5 @@ def test_a_machine_without_a_role_has_no_credentials() -> None:
 
 def test_an_address_of_azure_without_an_account_says_where_one_is_named() -> None:
     found = judge(Exception("Generic MicrosoftAzure error: Account must be specified"))
-    assert (found.kind, found.reason) == (Kind.LASTING, "no storage account is named")
+    assert (found.kind, found.reason) == (FailureKindOfStore.LASTING, "no storage account is named")
     assert all(word in found.remedy for word in ("`account`", "AZURE_STORAGE_ACCOUNT_NAME", "`--of FILE`"))

@@ -35,7 +35,7 @@ from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.kafka.writer import Writer
+from tidegate.kafka.writer import TransactionWriter
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Node, Plan, Vertex
@@ -145,8 +145,8 @@ class _Tools(KafkaTools):
     def connect(self, kafka: Mapping[str, str], timeout_s: float) -> TransactionClient:
         return cast("TransactionClient", _Hooked("client", super().connect(kafka, timeout_s), self._points))
 
-    def writer(self, sink: str, topics: Mapping[str, TopicLimits], properties: Mapping[str, str]) -> Writer:
-        return cast("Writer", _Hooked("writer", super().writer(sink, topics, properties), self._points))
+    def writer(self, sink: str, topics: Mapping[str, TopicLimits], properties: Mapping[str, str]) -> TransactionWriter:
+        return cast("TransactionWriter", _Hooked("writer", super().writer(sink, topics, properties), self._points))
 
     def consumer(self, config: Mapping[str, Any]) -> ck.Consumer:
         return cast("ck.Consumer", _Hooked("consumer", super().consumer(config), self._points))

@@ -24,7 +24,7 @@ from tests.support.processes import is_alive, kill
 from tests.support.rig import Rig
 from tests.waiting import wait_until
 from tidegate.dev.broker import DevelopmentBroker
-from tidegate.dev.demo.verify import Verdict
+from tidegate.dev.demo.verify import DemoVerdict
 
 KINDS = ("worker", "executor", "daemon", "broker")
 
@@ -46,9 +46,9 @@ class Outcome(msgspec.Struct):
     orders: int
     kills: dict[str, int]
     recoveries: list[Recovery]
-    paid: Verdict
-    totals: Verdict
-    halves: tuple[Verdict, ...] = ()
+    paid: DemoVerdict
+    totals: DemoVerdict
+    halves: tuple[DemoVerdict, ...] = ()
 
     @property
     def exact(self) -> bool:

@@ -66,7 +66,7 @@ def _give_own_disk() -> None:
 
 def _install(point: str, nth: int) -> None:
     from tidegate.kafka.transactions import TransactionClient
-    from tidegate.kafka.writer import Writer
+    from tidegate.kafka.writer import TransactionWriter
     from tidegate.storage.local import LocalStorage
     from tidegate.storage.names import STATE_PREFIX
     from tidegate.task.loop import SlotLoop
@@ -96,7 +96,7 @@ def _install(point: str, nth: int) -> None:
     around(
         LocalStorage, "put", "before-upload", "after-upload", lambda _storage, name, *_: name.startswith(STATE_PREFIX)
     )
-    around(Writer, "flush", "before-flush", "after-flush", lambda writer, *_: writer.produced > 0)
+    around(TransactionWriter, "flush", "before-flush", "after-flush", lambda writer, *_: writer.produced > 0)
     around(TransactionClient, "prepared_view", "", "after-proof")
     around(SlotLoop, "_acknowledge", "", "after-ack", lambda _loop, _subtask, pending: pending.done)
     around(SlotLoop, "on_completed", "", "after-completed")

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tidegate.dev.broker.ports import reserved
-from tidegate.spark.processes import Process, read_processes
+from tidegate.spark.processes import OsProcess, read_processes
 
 MARK: Final = "PYTEST_STARTED_BY"
 """The environment variable that identifies the processes of a run after their parent has ended."""
@@ -159,14 +159,14 @@ def without_those_of(owners: Holdings, holdings: Holdings) -> Holdings:
     return frozenset(one for one in holdings if not is_theirs(one))
 
 
-def find_children(table: Mapping[int, Process], own: int, is_marked: Callable[[int], bool]) -> Iterator[int]:
+def find_children(table: Mapping[int, OsProcess], own: int, is_marked: Callable[[int], bool]) -> Iterator[int]:
     """The children of process `own`, and the marked processes that are not below it: their parent has ended."""
     for pid, process in table.items():
         if process.parent == own or (own not in _walk_up(table, pid) and is_marked(pid)):
             yield pid
 
 
-def _walk_up(table: Mapping[int, Process], pid: int) -> Iterator[int]:
+def _walk_up(table: Mapping[int, OsProcess], pid: int) -> Iterator[int]:
     """The process, its parent and so on. A table that was read while processes ended may have circles."""
     seen: set[int] = set()
     while pid in table and pid not in seen:

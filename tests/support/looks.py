@@ -9,8 +9,8 @@ from contextlib import closing
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.errors import TidegateError
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.sinks.hanging_resolver import Mender
-from tidegate.sinks.hanging_transactions import tell_mended
+from tidegate.sinks.hanging_resolver import HangingTransactionResolver
+from tidegate.sinks.hanging_transactions import report_resolved
 
 
 class Looks(threading.Thread):
@@ -26,16 +26,16 @@ class Looks(threading.Thread):
     def run(self) -> None:
         """Until `stop`."""
         with closing(TransactionClient({"bootstrap.servers": self._address})) as client:
-            mender = Mender(client, self._pipeline, SYSTEM_CLOCK)
+            resolver = HangingTransactionResolver(client, self._pipeline, SYSTEM_CLOCK)
             while not self._ended.is_set():
                 try:
-                    report = mender.mend(self._topics)
+                    report = resolver.resolve(self._topics)
                 except TidegateError as error:
                     print(f"  no look: {error.message[:150]}", flush=True)
                     continue
                 self.count += 1
                 self.waits += len(report.waiting)
-                self.wrong += [*tell_mended(report.mended), *(str(left) for left in report.left)]
+                self.wrong += [*report_resolved(report.resolved), *(str(left) for left in report.left)]
 
     def stop(self) -> None:
         """End the thread."""

@@ -8,15 +8,15 @@ from collections.abc import Collection, Mapping, Sequence
 from tests.task.fakes import FakeSink, Row, Trace
 from tidegate.coordinator.ownership import Known
 from tidegate.coordinator.permit import CommitPermit
-from tidegate.coordinator.start_offsets import Unplaced
+from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import CheckpointId, TopicPartition
 from tidegate.kafka.facts import TopicFacts
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.sinks.hanging_transactions import MendReport
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.hanging_transactions import ResolveReport
+from tidegate.sinks.outcome import CommitOutcome
 
 
 class LoopKafka:
@@ -56,7 +56,7 @@ class LoopKafka:
         return Known()
 
     async def read_beginnings(
-        self, wanted: Sequence[tuple[SourceOperator, Unplaced]], _now: dt.datetime
+        self, wanted: Sequence[tuple[SourceOperator, UnassignedSource]], _now: dt.datetime
     ) -> list[SourcePositions]:
         return [
             SourcePositions(source.name, tuple((place, self.begin[place.partition]) for place in one.partitions))
@@ -66,14 +66,14 @@ class LoopKafka:
     async def first_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {place: self.removed.get(place.partition, 0) for place in partitions}
 
-    async def commit(self, permit: CommitPermit) -> list[Outcome]:
+    async def commit(self, permit: CommitPermit) -> list[CommitOutcome]:
         outcomes = []
         for one in permit.committables:
             new = one.producer_id not in self._committed
             if new:
                 self._committed.add(one.producer_id)
                 self.output += self._rows_of(one.producer_id)
-            outcomes.append(Outcome.ENDED_NOW if new else Outcome.COMMITTED)
+            outcomes.append(CommitOutcome.ENDED_NOW if new else CommitOutcome.COMMITTED)
         return outcomes
 
     async def fence_leftovers(self, *_what: object, **_more: object) -> list[str]:
@@ -85,8 +85,8 @@ class LoopKafka:
     async def mirror_offsets(self, *_what: object) -> None:
         return
 
-    async def mend(self, *_what: object) -> MendReport:
-        return MendReport(frozenset())
+    async def resolve(self, *_what: object) -> ResolveReport:
+        return ResolveReport(frozenset())
 
     async def stable_offsets(self, _partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return {}

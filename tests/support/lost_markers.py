@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.support.rig import PARTITIONS, Rig
 from tests.waiting import wait_until
 from tidegate.dev.broker import DevelopmentBroker
-from tidegate.ids import Producer, TopicPartition
+from tidegate.ids import ProducerId, TopicPartition
 from tidegate.kafka.batches import BatchHeader, derive_headers
 from tidegate.kafka.facts import CoordinatorState, TransactionListing
 from tidegate.kafka.transactions import TransactionClient
@@ -40,7 +40,7 @@ def _ending(rig: Rig) -> list[TransactionListing]:
     return [one for one in listed if one.state in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.PREPARE_ABORT)]
 
 
-def _newest(rig: Rig) -> set[Producer]:
+def _newest(rig: Rig) -> set[ProducerId]:
     """Owners of committed transactions whose ids were not used again: only their markers a crash can lose."""
     with closing(TransactionClient({"bootstrap.servers": rig.broker.bootstrap})) as client:
         told = [client.describe(one.transactional_id) for one in client.list_transactions(f"{rig.pipeline.name}.")]
@@ -49,7 +49,7 @@ def _newest(rig: Rig) -> set[Producer]:
 
 
 def lose_markers(
-    broker: DevelopmentBroker, partitions: Iterable[TopicPartition], owners: Collection[Producer] | None = None
+    broker: DevelopmentBroker, partitions: Iterable[TopicPartition], owners: Collection[ProducerId] | None = None
 ) -> int:
     """Cut the control batches at the end of each partition off; how many partitions had any. Pid must be None.
 
@@ -61,7 +61,7 @@ def lose_markers(
     )
 
 
-def _cut(directory: Path, owners: Collection[Producer] | None) -> bool:
+def _cut(directory: Path, owners: Collection[ProducerId] | None) -> bool:
     segment = max(directory.glob("*.log"))
     data = segment.read_bytes()
     headers = list(derive_headers(data))
@@ -77,14 +77,14 @@ def _cut(directory: Path, owners: Collection[Producer] | None) -> bool:
     return True
 
 
-def _kept(headers: list[BatchHeader], owners: Collection[Producer] | None) -> int:
+def _kept(headers: list[BatchHeader], owners: Collection[ProducerId] | None) -> int:
     count = len(headers)
     while count and _may_go(headers[count - 1], owners):
         count -= 1
     return count
 
 
-def _may_go(header: BatchHeader, owners: Collection[Producer] | None) -> bool:
+def _may_go(header: BatchHeader, owners: Collection[ProducerId] | None) -> bool:
     owner = header.producer
     return header.commits is not None and (owners is None or owner in owners)
 

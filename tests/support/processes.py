@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tidegate.spark.processes import (
-    Process,
+    OsProcess,
     find_descendants,
     find_slots,
     is_alive,
@@ -16,7 +16,7 @@ from tidegate.spark.processes import (
 )
 
 __all__ = [
-    "Process",
+    "OsProcess",
     "find_descendants",
     "find_executors",
     "find_slots",

@@ -19,7 +19,7 @@ from tests.waiting import PATIENCE_S, wait_until
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.dev.demo.orders import Order
-from tidegate.dev.demo.verify import Verdict, read_topic, verify_paid, verify_totals
+from tidegate.dev.demo.verify import DemoVerdict, read_topic, verify_paid, verify_totals
 from tidegate.journal.journal import Journal
 from tidegate.slot.copies import PREFIX
 from tidegate.storage.local import LocalStorage
@@ -144,7 +144,7 @@ class Rig:
         left = sorted(path.name for path in self.scratch.iterdir() if not path.name.startswith(PREFIX))
         assert left == [], left
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[DemoVerdict]:
         """What the independent check says about the outputs; ends the load unless it is paused."""
         orders = self.writer.orders if self.writer.paused else self.writer.stop()
         found = [verify_paid(orders, read_topic(self.broker.bootstrap, self.topic["paid"]))]

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests.support.holdings import find_children
-from tidegate.spark.processes import Process
+from tidegate.spark.processes import OsProcess
 
 CONFTEST: Final = """
 import json
@@ -241,5 +241,5 @@ def test_no_other_test_fails(failures: dict[tuple[str, str], str]) -> None:
 
 def test_children_are_those_of_this_process_and_what_it_started_whose_parent_has_ended() -> None:
     parents = {1: 0, 10: 1, 11: 10, 12: 11, 20: 1, 21: 20, 30: 1, 40: 41, 41: 40}
-    table = {pid: Process(pid, parent, "S", "") for pid, parent in parents.items()}
+    table = {pid: OsProcess(pid, parent, "S", "") for pid, parent in parents.items()}
     assert list(find_children(table, 10, {11, 12, 20}.__contains__)) == [11, 20]

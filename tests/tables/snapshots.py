@@ -13,7 +13,7 @@ from tidegate.coordinator.types import CompletedCheckpoint, StateHandle, StateKi
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, StateName
 from tidegate.journal.state_files import derive_head
 from tidegate.storage.checksum import seal
-from tidegate.tables.source import Snapshot
+from tidegate.tables.source import StateSnapshot
 
 
 class Written(NamedTuple):
@@ -47,7 +47,7 @@ class CountingStorage(FakeStorage):
 
 def make_snapshot(
     files: Iterable[Written], groups: int, parallelism: int = 1, *, storage: FakeStorage | None = None
-) -> Snapshot:
+) -> StateSnapshot:
     """A savepoint that holds these files, in this order."""
     held = CountingStorage() if storage is None else storage
     handles = []
@@ -72,4 +72,4 @@ def make_snapshot(
         )
     checkpoint = CompletedCheckpoint(CheckpointId(7), Attempt(1), 0, 0, (), tuple(handles), ())
     identity = Identity("shop", "cluster", {}, parallelism, groups)
-    return Snapshot("savepoint memory", held, checkpoint, identity, retained=False)
+    return StateSnapshot("savepoint memory", held, checkpoint, identity, retained=False)

@@ -13,14 +13,16 @@ from tidegate.datatypes import BIGINT, DOUBLE, STRING, DataType
 from tidegate.ids import StateName
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.snapshot import encode_snapshot
-from tidegate.tables.diff import Change, StateDiff, compare_snapshots
-from tidegate.tables.source import Snapshot
+from tidegate.tables.diff import RowDifference, StateDiff, compare_snapshots
+from tidegate.tables.source import StateSnapshot
 from tidegate.tables.table import StateTable
 
 GROUPS = 8
 
 
-def snapshot(held: dict[str, Any], *, groups: int = GROUPS, kind: DataType = DOUBLE, step: str = "step") -> Snapshot:
+def snapshot(
+    held: dict[str, Any], *, groups: int = GROUPS, kind: DataType = DOUBLE, step: str = "step"
+) -> StateSnapshot:
     shape = StateShape((StateField("k", STRING),), (StateField("v", kind),), "length", groups)
     entries: dict[int, list[Any]] = {}
     for key, value in held.items():
@@ -35,18 +37,22 @@ def test_counts_and_rows_are_those_of_two_dicts(seed: int) -> None:
     one, other = (
         {"x" * draw.randint(0, 40): draw.choice((None, 1.0, float("nan"))) for _ in range(30)} for _ in range(2)
     )
-    rows: dict[Change, dict[str, Any]] = {change: {} for change in Change}
+    rows: dict[RowDifference, dict[str, Any]] = {change: {} for change in RowDifference}
 
-    def note(diff: StateDiff, change: Change, table: StateTable, frame: pl.DataFrame) -> None:
+    def note(diff: StateDiff, change: RowDifference, table: StateTable, frame: pl.DataFrame) -> None:
         rows[change] |= dict(frame.select("k", "v").rows())
 
     (found,) = compare_snapshots(snapshot(one), snapshot(other), None, note)
     changed = {key for key in one.keys() & other if repr(one[key]) != repr(other[key])}
-    assert rows[Change.ADDED].keys() == other.keys() - one
-    assert rows[Change.REMOVED].keys() == one.keys() - other
-    assert list(rows[Change.BEFORE]) == list(rows[Change.AFTER])
-    assert {key: repr(value) for key, value in rows[Change.BEFORE].items()} == {key: repr(one[key]) for key in changed}
-    assert {key: repr(value) for key, value in rows[Change.AFTER].items()} == {key: repr(other[key]) for key in changed}
+    assert rows[RowDifference.ADDED].keys() == other.keys() - one
+    assert rows[RowDifference.REMOVED].keys() == one.keys() - other
+    assert list(rows[RowDifference.BEFORE]) == list(rows[RowDifference.AFTER])
+    assert {key: repr(value) for key, value in rows[RowDifference.BEFORE].items()} == {
+        key: repr(one[key]) for key in changed
+    }
+    assert {key: repr(value) for key, value in rows[RowDifference.AFTER].items()} == {
+        key: repr(other[key]) for key in changed
+    }
     counts = (found.added, found.removed, found.changed)
     assert counts == (len(other.keys() - one), len(one.keys() - other), len(changed))
     assert found.same + found.changed == len(one.keys() & other)
@@ -66,7 +72,7 @@ def test_a_state_that_only_one_has_is_empty_in_the_other() -> None:
         (snapshot({}, kind=BIGINT), "the columns of one are k string, v double"),
     ],
 )
-def test_what_cannot_be_compared_says_why(other: Snapshot, words: str) -> None:
+def test_what_cannot_be_compared_says_why(other: StateSnapshot, words: str) -> None:
     (diff,) = compare_snapshots(snapshot({"a": 1.0}), other)
     assert words in diff.refused
     assert (diff.added, diff.removed, diff.changed, diff.same) == (0, 0, 0, 0)

@@ -9,13 +9,13 @@ from tests.golden.bench import FILES, plain
 from tidegate.formats.columns import plain_values
 from tidegate.state.declaration import StateShape
 from tidegate.tables.files import StateFiles, list_states, read_files
-from tidegate.tables.source import Snapshot, open_snapshot
+from tidegate.tables.source import StateSnapshot, open_snapshot
 from tidegate.tables.table import StateTable, read_frames
 
 EXPECTED = json.loads((FILES / "expected.json").read_text(encoding="utf-8"))["state"]
 
 
-def content(snapshot: Snapshot, files: StateFiles) -> list[Any]:
+def content(snapshot: StateSnapshot, files: StateFiles) -> list[Any]:
     """As `expected.json` has it; columns of the engine at the end are left out."""
     shape = files.shape
     table = StateTable(shape, raw=True)

@@ -13,7 +13,7 @@ from tidegate.state.keygroups import KEY_HASH, key_groups_of_keys
 from tidegate.state.snapshot import Entry, encode_snapshot
 from tidegate.tables.files import choose_state, read_shape
 from tidegate.tables.query import Query, QueryRefused
-from tidegate.tables.source import Snapshot
+from tidegate.tables.source import StateSnapshot
 from tidegate.tables.table import StateTable
 
 GROUPS, PARALLELISM = 16, 4
@@ -23,7 +23,7 @@ DECLARATION = StateDeclaration(
 )
 
 
-def snapshot() -> Snapshot:
+def snapshot() -> StateSnapshot:
     """Keys (a, 0) to (a, 99), each with its number times ten; a file per subtask and one increment each."""
     keys = [("a", number) for number in range(100)]
     groups = key_groups_of_keys(keys, [STRING, BIGINT], GROUPS)
@@ -39,7 +39,7 @@ def snapshot() -> Snapshot:
     return make_snapshot(files, GROUPS, PARALLELISM)
 
 
-def ask(of: Snapshot, where: str | None = None, **keys: str) -> list[tuple[object, ...]]:
+def ask(of: StateSnapshot, where: str | None = None, **keys: str) -> list[tuple[object, ...]]:
     state = choose_state(of, "step", None)
     shape = read_shape(of, state)
     query = Query(shape, StateTable(shape), keys, where)

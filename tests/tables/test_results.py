@@ -11,10 +11,10 @@ import pytest
 
 from tidegate.datatypes import BIGINT, DOUBLE, DataType, decimal_of
 from tidegate.expressions.compiled import compile_projection
-from tidegate.expressions.expression import Column
+from tidegate.expressions.expression import ColumnReference
 from tidegate.expressions.parse import parse_aggregate
 from tidegate.formats.columns import make_column, plain_values
-from tidegate.operators.aggregates.contract import Aggregate, Use, derive_columns
+from tidegate.operators.aggregates.contract import Aggregate, AggregateUse, derive_columns
 from tidegate.operators.aggregates.filtering import derive_choice
 from tidegate.operators.aggregates.registry import make_aggregate
 from tidegate.operators.kinds.aggregate.runtime import run_counted
@@ -51,8 +51,8 @@ def test_of_running_totals(text: str) -> None:
     rows = pl.DataFrame([make_column(name, kind, ROWS[name]) for name, kind in COLUMNS.items()])
     if call.condition is not None:  # a plain column, as in a plan
         (rows, _) = compile_projection([("c", call.condition)]).apply(rows, keep=rows.columns)
-        call = msgspec.structs.replace(call, condition=Column("c", DataType("boolean")))
-    aggregate = make_aggregate("x", call, Use.RUNNING)
+        call = msgspec.structs.replace(call, condition=ColumnReference("c", DataType("boolean")))
+    aggregate = make_aggregate("x", call, AggregateUse.RUNNING)
     accumulators = [[value] for value in aggregate.zero]
     choice = derive_choice(call)
     mask = [True] * 4 if choice is None else choice.derive_mask(rows).to_list()
@@ -74,7 +74,7 @@ def test_of_running_totals(text: str) -> None:
 @pytest.mark.parametrize("text", WINDOWED)
 def test_of_windows(text: str) -> None:
     call = parse_aggregate(text, COLUMNS, windowed=True)
-    aggregate = make_aggregate("x", call, Use.WINDOW)
+    aggregate = make_aggregate("x", call, AggregateUse.WINDOW)
     rows = pl.DataFrame([make_column(name, kind, ROWS[name]) for name, kind in COLUMNS.items()])
     rows = rows.with_columns(pl.Series("__tidegate_time", [4, 3, 2, 1]), pl.Series("key", [1, 1, 1, 2]))
     reduction = aggregate.from_rows(rows)
@@ -91,12 +91,12 @@ def test_of_windows(text: str) -> None:
 @pytest.mark.parametrize("text", UNKNOWN)
 def test_what_accumulators_do_not_say_stays_as_it_is(text: str) -> None:
     call = parse_aggregate(text, COLUMNS, windowed=True)
-    assert derive_result("x", fields(make_aggregate("x", call, Use.WINDOW))) is None
+    assert derive_result("x", fields(make_aggregate("x", call, AggregateUse.WINDOW))) is None
 
 
 def test_an_average_of_decimals_whose_digits_are_cut_off_stays_as_it_is() -> None:
     call = parse_aggregate("avg(wide)", COLUMNS)
-    assert derive_result("x", fields(make_aggregate("x", call, Use.RUNNING))) is None
+    assert derive_result("x", fields(make_aggregate("x", call, AggregateUse.RUNNING))) is None
 
 
 def test_a_sum_that_leaves_its_range_is_null() -> None:

@@ -24,7 +24,7 @@ from tidegate.state.memory import MemoryState
 from tidegate.state.rocks import RocksLimits, RocksState
 from tidegate.state.snapshot import encode_snapshot
 from tidegate.tables.files import choose_state, read_files
-from tidegate.tables.source import Snapshot
+from tidegate.tables.source import StateSnapshot
 from tidegate.tables.table import EXPIRES, KEY_GROUP, SUBTASK, StateTable, read_frames
 
 GROUPS = 8
@@ -76,7 +76,7 @@ def capture(state: KeyedState[Written], subtask: int, checkpoint: int) -> list[W
     return [*taken.builds_on, *own]
 
 
-def read_rows(snapshot: Snapshot, key_groups: range | None = None) -> tuple[StateTable, list[Row]]:
+def read_rows(snapshot: StateSnapshot, key_groups: range | None = None) -> tuple[StateTable, list[Row]]:
     """The columns of the table, and its rows as plain values."""
     files = read_files(snapshot, choose_state(snapshot, "step", None), key_groups)
     table = StateTable(files.shape, raw=True)

@@ -14,10 +14,10 @@ from tests.coordinator.fake_storage import FakeStorage
 from tidegate.config.load import parse_pipeline
 from tidegate.coordinator.recovery import RestoreFacts
 from tidegate.coordinator.types import StateHandle
-from tidegate.coordinator.upgrade import Outcome
+from tidegate.coordinator.upgrade import UpgradeOutcome
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.datatypes import BIGINT, DOUBLE, STRING
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, SlotIndex, StateName
 from tidegate.journal.savepoint import METADATA, check_whole, read_savepoint
@@ -28,7 +28,7 @@ from tidegate.operators.kinds.aggregate import AggregateOperator
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.state.backends import choose_backend
 from tidegate.state.base import Share
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
@@ -129,7 +129,7 @@ def test_what_is_reported_is_why_it_failed_and_not_that_it_could_not_be_removed(
 
 
 def test_a_sum_of_doubles_is_made_of_its_result_alone() -> None:
-    call = AggregateCall("sum", Column("x", DOUBLE), DOUBLE)
+    call = AggregateCall("sum", ColumnReference("x", DOUBLE), DOUBLE)
     output = (("k", STRING), ("net", DOUBLE))
     spec = AggregateOperator(OperatorName("t"), ("k",), (("net", call),), "each", output, BadRecordPolicy.FAIL)
     (declaration,) = spec.states(8)
@@ -147,7 +147,7 @@ def test_a_word_that_the_file_still_has_does_not_throw_the_rows_away(tmp_path: P
     facts = RestoreFacts(savepoint.identity, {}, frozenset(worded.words), plan=worded)
     stored = read_stored(folder, savepoint.checkpoint.states)
     upgrade = decide_upgrade(savepoint.checkpoint, savepoint.identity, facts.definition, stored)
-    assert [(step.name, step.outcome) for step in upgrade.steps] == [("sums", Outcome.KEPT)]
+    assert [(step.name, step.outcome) for step in upgrade.steps] == [("sums", UpgradeOutcome.KEPT)]
 
 
 def test_what_was_written_is_read_again_and_restored_by_every_subtask(plan: Plan, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_what_was_written_is_read_again_and_restored_by_every_subtask(plan: Plan
     examined = examine_savepoint(folder)
     assert (examined.problems, examined.keys) == ((), 503)
     assert savepoint.from_rows
-    assert savepoint.identity.meanings == derive_meanings(plan)
+    assert savepoint.identity.fingerprints == derive_fingerprints(plan)
     declaration = choose_declaration(plan, "sums")
     for slot in map(SlotIndex, range(2)):
         own = key_group_range(slot, 2, plan.max_parallelism)

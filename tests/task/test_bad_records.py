@@ -12,13 +12,13 @@ import pytest
 from tests.task.fakes import FakeFilter, Row, frame_of, overflow
 from tests.task.rig import Rig
 from tests.task.topologies import filter_node, plan_of, sink_node, source_node, vertex
-from tidegate.formats.dead_letters import LETTER_COLUMNS
+from tidegate.formats.dead_letters import DEAD_LETTER_COLUMNS
 from tidegate.formats.failures import BadRecordPolicy, FailureKind, RecordPlace
 from tidegate.ids import VertexId
 from tidegate.operators.spec import DEAD, Operator
-from tidegate.plan.graph import Edge, Way
+from tidegate.plan.graph import Edge, OutputPath
 from tidegate.task.bad_records import BadRecord, FatalRecords
-from tidegate.task.dead_letter_limit import LetterCount, TooManyDeadLetters
+from tidegate.task.dead_letter_limit import DeadLetterCount, TooManyDeadLetters
 from tidegate.task.elements import Batch
 
 
@@ -109,9 +109,9 @@ def test_a_window_end_that_is_no_time_any_more_is_told_as_it_is() -> None:
 def with_letters(*batches: list[Row]) -> Rig:
     """1 and 3 fail; letters about them go to a subtask of their own."""
     plain = filter_node("check", BadRecordPolicy.DEAD_LETTER, children=(2,))
-    check = msgspec.structs.replace(plain, sides={DEAD: Way(edges=(0,))})
+    check = msgspec.structs.replace(plain, sides={DEAD: OutputPath(edges=(0,))})
     reader = vertex(source_node("read", children=(1,)), check, sink_node("write"))
-    way = Edge(0, reader.id, VertexId("letters"), (), LETTER_COLUMNS)
+    way = Edge(0, reader.id, VertexId("letters"), (), DEAD_LETTER_COLUMNS)
     return Rig(
         plan_of(1, [reader, vertex(filter_node("letters"))], [way]),
         batches=lambda name, slot: batches,
@@ -144,10 +144,10 @@ def test_bad_records_skip_make_no_letters() -> None:
 
 def test_more_letters_of_a_slot_than_the_limit_stop_the_pipeline_and_records_that_are_skipped_do_not() -> None:
     rig = with_bad_records(BadRecordPolicy.SKIP)
-    rig.slots[0].loop.letters = LetterCount(1)
+    rig.slots[0].loop.letters = DeadLetterCount(1)
     rig.settle()
     rig = with_letters([(1, 1)], [(1, 3)])
-    rig.slots[0].loop.letters = LetterCount(1)
+    rig.slots[0].loop.letters = DeadLetterCount(1)
     task = rig.slots[0].loop.tasks[0]
     task.turn()
     with pytest.raises(TooManyDeadLetters, match="2 ARITHMETIC_OVERFLOW in check"):

@@ -12,7 +12,7 @@ from tests.task.frames import batch_of, ipc_bytes, numbers
 from tidegate.ids import CheckpointId
 from tidegate.task.channels import CREDIT_BYTES, QUEUE_BYTES_MAX, InputChannel, LocalOutput, OutputChannel, RemoteOutput
 from tidegate.task.elements import Barrier, Batch, CancelMarker, Element
-from tidegate.task.wire import Frame, Kind, SequenceCheck, decode_element
+from tidegate.task.wire import Frame, FrameKind, SequenceCheck, decode_element
 
 BARRIER = Barrier(CheckpointId(1), 0)
 ROWS_OF_300_KB = 37_500
@@ -39,7 +39,7 @@ class Link:
         if taken is None:
             return False
         kind, sequence, body = taken
-        if kind is Kind.BATCH:
+        if kind is FrameKind.BATCH:
             assert self.sent_bytes < self.granted_bytes, "sent without credit"
             self.sent_bytes += len(body)
         self.in_flight.append(Frame(kind, 0, sequence, body))
@@ -132,9 +132,9 @@ def test_frames_of_an_output_are_numbered_from_zero() -> None:
         output.emit(element)
     taken = [output.take() for _ in range(4)]
     assert [item and (item[0], item[1]) for item in taken] == [
-        (Kind.BATCH, 0),
-        (Kind.CONTROL, 1),
-        (Kind.BATCH, 2),
+        (FrameKind.BATCH, 0),
+        (FrameKind.CONTROL, 1),
+        (FrameKind.BATCH, 2),
         None,
     ]
 
@@ -193,13 +193,13 @@ def test_control_elements_cost_no_credit_but_keep_their_place() -> None:
     link.output.emit(BARRIER)
     while link.send():
         pass
-    assert all(frame.kind is Kind.BATCH for frame in link.in_flight), "the barrier overtook data"
+    assert all(frame.kind is FrameKind.BATCH for frame in link.in_flight), "the barrier overtook data"
     spent = RemoteOutput(0)
     spent.emit(batch_of(numbers(*range(CREDIT_BYTES // 4))))
     spent.emit(BARRIER)
     spent.emit(batch_of(numbers(1)))
     taken = [spent.take() for _ in range(3)]
-    assert [item and item[0] for item in taken] == [Kind.BATCH, Kind.CONTROL, None]
+    assert [item and item[0] for item in taken] == [FrameKind.BATCH, FrameKind.CONTROL, None]
 
 
 def emitted_until_full(output: OutputChannel) -> int:

@@ -18,11 +18,11 @@ from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.runtime import ROWS_MAX, Out, Runtime
 from tidegate.plan.chain import derive_vertices
-from tidegate.plan.graph import Edge, Node, Way
+from tidegate.plan.graph import Edge, Node, OutputPath
 from tidegate.plan.growth import BatchLimits
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode
 from tidegate.task.elements import BYTES_MAX, Batch
-from tidegate.task.pace import CALL_MS, TRIAL, Pace
+from tidegate.task.pace import CALL_MS, TRIAL, BatchPacer
 
 
 class Splitter(Runtime):
@@ -36,7 +36,7 @@ class Splitter(Runtime):
 
 
 def test_rows_of_a_side_output_go_where_it_leads() -> None:
-    split = Node(filter_node("split").operator, children=(2,), sides={"odd": Way(children=(3,))})
+    split = Node(filter_node("split").operator, children=(2,), sides={"odd": OutputPath(children=(3,))})
     nodes = (source_node("read", children=(1,)), split, sink_node("even"), sink_node("odd"))
     rows: list[Row] = [(1, 1), (1, 2), (1, 100), (1, 3), (1, 4)]
     rig = Rig(plan_of(1, [vertex(*nodes)]), batches=lambda name, slot: [rows], operators={"split": Splitter})
@@ -67,7 +67,7 @@ def test_side_outputs_are_cut_into_vertices_like_main_ones() -> None:
     assert [node.operator.name for node in head.nodes] == ["read", "sided", "out", "again"]
     assert head.nodes[1].children == (2,)
     assert head.nodes[1].edges == ()
-    assert head.nodes[1].sides == {"late": Way(children=(3,), edges=(0,))}
+    assert head.nodes[1].sides == {"late": OutputPath(children=(3,), edges=(0,))}
     assert (edges[0].upstream, edges[0].downstream, edges[0].keys) == (VertexId("read"), VertexId("keyed"), ("k",))
 
 
@@ -262,7 +262,7 @@ def test_an_operator_that_never_emits_by_itself_is_not_asked_each_turn(monkeypat
 
 
 def test_calls_that_last_too_long_get_fewer_rows_and_short_ones_more_again() -> None:
-    pace = Pace()
+    pace = BatchPacer()
     pace.observe(4000, 4 * CALL_MS)
     assert pace.rows == ROWS_MAX, "once may be chance"
     pace.observe(4000, 4 * CALL_MS)
@@ -284,7 +284,7 @@ def test_calls_that_last_too_long_get_fewer_rows_and_short_ones_more_again() -> 
 @pytest.mark.parametrize("waiting", [(3000,), (300,), (10, 3000, 50)])
 def test_what_a_call_takes_without_its_rows_is_no_reason_for_fewer_rows(waiting: tuple[int, ...]) -> None:
     """A machine with too little CPU: each call lasts longer than it may, whatever its rows are."""
-    pace, taken, whole = Pace(), 0, 0
+    pace, taken, whole = BatchPacer(), 0, 0
     for call in range(600):
         rows = min(pace.rows, waiting[call % len(waiting)])
         pace.observe(rows, 1.2 * CALL_MS + 0.01 * rows)
@@ -295,7 +295,7 @@ def test_what_a_call_takes_without_its_rows_is_no_reason_for_fewer_rows(waiting:
 @pytest.mark.parametrize("fixed_ms", [0.6 * CALL_MS, 1.2 * CALL_MS])
 def test_after_a_stall_a_limit_of_one_row_does_not_stay(fixed_ms: float) -> None:
     """Calls of one row alone say nothing about what one more row takes."""
-    pace = Pace()
+    pace = BatchPacer()
     for _ in range(10):
         pace.observe(min(pace.rows, 3000), 14 * CALL_MS)
     assert pace.rows <= 2
@@ -308,7 +308,7 @@ def test_after_a_stall_a_limit_of_one_row_does_not_stay(fixed_ms: float) -> None
 
 
 def test_a_limit_of_one_row_is_tried_again_with_two_now_and_then() -> None:
-    pace, limits = Pace(), []
+    pace, limits = BatchPacer(), []
     for _ in range(2):
         pace.observe(1, 10 * CALL_MS)
     for _ in range(3 * (TRIAL + 1)):
@@ -319,7 +319,7 @@ def test_a_limit_of_one_row_is_tried_again_with_two_now_and_then() -> None:
 
 def test_what_rows_take_is_told_from_what_a_call_takes_without_them() -> None:
     """Batches differ by a sixth only: 60 ms for 1000 rows, and 40 ms for each call."""
-    pace = Pace()
+    pace = BatchPacer()
     for rows in (850, 1150) * 5:
         pace.observe(rows, 40 + 0.06 * rows)
     assert 500 < pace.rows < 833

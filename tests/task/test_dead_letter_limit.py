@@ -6,14 +6,14 @@ import pytest
 
 from tidegate.formats.failures import FailureKind
 from tidegate.ids import OperatorName
-from tidegate.task.dead_letter_limit import LetterCount, LetterWatch, TooManyDeadLetters
+from tidegate.task.dead_letter_limit import DeadLetterCount, DeadLetterRateLimit, TooManyDeadLetters
 
 ONE, OTHER = OperatorName("one"), OperatorName("other")
 KIND, ELSE = FailureKind.WRONG_TYPE, FailureKind.DIVIDE_BY_ZERO
 
 
 def test_more_than_the_limit_within_a_minute_stop_with_the_counts_by_kind() -> None:
-    count = LetterCount(3)
+    count = DeadLetterCount(3)
     count.add(ONE, KIND, 0.0)
     count.add(ONE, KIND, 30_000.0)
     count.add(OTHER, ELSE, 59_000.0)
@@ -26,13 +26,13 @@ def test_more_than_the_limit_within_a_minute_stop_with_the_counts_by_kind() -> N
 
 
 def test_what_is_a_minute_old_does_not_count() -> None:
-    count = LetterCount(2)
+    count = DeadLetterCount(2)
     for second in range(0, 600, 31):
         count.add(ONE, KIND, second * 1000.0)
 
 
 def test_a_letter_counts_for_60_seconds() -> None:
-    count = LetterCount(1)
+    count = DeadLetterCount(1)
     count.add(ONE, KIND, 500.0)
     count.add(ONE, KIND, 60_000.0)
     with pytest.raises(TooManyDeadLetters):
@@ -40,7 +40,7 @@ def test_a_letter_counts_for_60_seconds() -> None:
 
 
 def test_what_is_a_minute_old_takes_nothing_else_with_it() -> None:
-    count = LetterCount(5)
+    count = DeadLetterCount(5)
     count.add(ONE, KIND, 0.0, 4)
     count.add(ONE, KIND, 59_000.0)
     count.add(ONE, KIND, 60_000.0, 4)
@@ -49,7 +49,7 @@ def test_what_is_a_minute_old_takes_nothing_else_with_it() -> None:
 
 
 def test_what_is_remembered_of_a_minute_does_not_grow_with_its_letters() -> None:
-    count = LetterCount(5000)
+    count = DeadLetterCount(5000)
     for number in range(1000):
         count.add(ONE, KIND, 2.0 * number)
     assert len(count._found) == 2
@@ -57,7 +57,7 @@ def test_what_is_remembered_of_a_minute_does_not_grow_with_its_letters() -> None
 
 @pytest.mark.parametrize(("kinds", "rest"), [(10, ""), (11, ", and others")])
 def test_the_error_names_ten_kinds_of_letters(kinds: int, rest: str) -> None:
-    count = LetterCount(kinds - 1)
+    count = DeadLetterCount(kinds - 1)
     with pytest.raises(TooManyDeadLetters) as stop:
         for number in range(kinds):
             count.add(OperatorName(f"step{number}"), KIND, 0.0)
@@ -66,13 +66,13 @@ def test_the_error_names_ten_kinds_of_letters(kinds: int, rest: str) -> None:
 
 
 def test_without_a_limit_nothing_stops() -> None:
-    count = LetterCount(None)
+    count = DeadLetterCount(None)
     for _ in range(5000):
         count.add(ONE, KIND, 0.0)
 
 
 def test_slots_are_counted_together_by_what_is_new_in_their_reports() -> None:
-    watch = LetterWatch(10)
+    watch = DeadLetterRateLimit(10)
     for now_ms in (0.0, 1000.0, 2000.0):
         watch.on_report(0, {ONE: {KIND: 4}}, now_ms)
         watch.on_report(1, {ONE: {KIND: 6}}, now_ms)

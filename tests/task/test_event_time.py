@@ -17,7 +17,7 @@ from tests.task.small_rigs import barrier, batch, turn
 from tests.task.topologies import edge, filter_node, plan_of, shuffle_plan, sink_node, source_node, vertex
 from tidegate.ids import CheckpointId, VertexId
 from tidegate.operators.runtime import END_OF_TIME, LOWEST, OperatorRuntime, Out, Runtime
-from tidegate.plan.graph import Edge, Node, Way
+from tidegate.plan.graph import Edge, Node, OutputPath
 from tidegate.task.channels import InputChannel, RemoteOutput
 from tidegate.task.elements import Barrier, Batch, Element, StillIdle, StreamStatus, TimeControl, Watermark
 from tidegate.task.valve import Valve
@@ -230,7 +230,7 @@ def settled(controls: Sequence[TimeControl]) -> tuple[int, bool]:
 
 
 def test_W04_a_watermark_goes_to_every_channel_of_every_way_out() -> None:
-    sides = {"odd": Way(children=(3,), edges=(1,))}
+    sides = {"odd": OutputPath(children=(3,), edges=(1,))}
     split = Node(filter_node("split").operator, children=(2,), edges=(0,), sides=sides)
     head = vertex(source_node("read", children=(1,)), split, sink_node("even"), filter_node("odd"))
     edges = [edge(0, "read", "left", "k"), edge(1, "read", "right", "k")]

@@ -20,7 +20,7 @@ from tests.task.topologies import (
 )
 from tidegate.coordinator.types import StateKind
 from tidegate.datatypes import STRING
-from tidegate.plan.graph import Way
+from tidegate.plan.graph import OutputPath
 from tidegate.plan.names import derive_edge_names
 from tidegate.state.keygroups import key_group_of
 from tidegate.task.elements import Batch
@@ -124,7 +124,7 @@ def test_only_edges_by_key_have_rows_in_flight() -> None:
 
 def test_an_edge_of_a_side_output_is_named_after_it() -> None:
     node = filter_node("split", edges=(0,))
-    split = msgspec.structs.replace(node, sides={"late": Way(edges=(1,))})
+    split = msgspec.structs.replace(node, sides={"late": OutputPath(edges=(1,))})
     head = vertex(source_node("read", children=(1,)), split)
     edges = [edge(0, "read", "total", "k"), edge(1, "read", "again", "k")]
     plan = plan_of(1, [head, vertex(totals_node("total")), vertex(totals_node("again"))], edges)

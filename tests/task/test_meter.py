@@ -9,7 +9,7 @@ from tests.task.fakes import FakeSource
 from tests.task.rig import Rig, RigSlot
 from tests.task.topologies import KEYED, edge, plan_of, sink_node, source_node, vertex
 from tidegate.datatypes import BIGINT
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.expressions.parse import parse_expression
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
@@ -18,11 +18,11 @@ from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.spec import Rest, Slot
 from tidegate.plan.graph import Node
 from tidegate.state.backends import choose_backend
-from tidegate.task.meter import Meter
+from tidegate.task.meter import OperatorMeter
 from tidegate.task.report import OperatorCounts
 
 KEEP = FilterOperator(OperatorName("keep"), parse_expression("10 / n > 2", dict(KEYED)), KEYED, BadRecordPolicy.SKIP)
-SUM = AggregateCall("sum", Column("n", BIGINT), BIGINT)
+SUM = AggregateCall("sum", ColumnReference("n", BIGINT), BIGINT)
 TOTAL = AggregateOperator(OperatorName("total"), ("k",), (("n", SUM),), "latest", KEYED, BadRecordPolicy.FAIL)
 SLOT = Slot(128, choose_backend("memory", retained=1))
 
@@ -66,7 +66,7 @@ def test_rows_in_out_filtered_and_failed_of_every_operator(rig: Rig) -> None:
 
 
 def test_rows_that_a_sink_refuses_have_failed_and_do_not_leave() -> None:
-    meter = Meter([Rest.WRITTEN], HandClock())
+    meter = OperatorMeter([Rest.WRITTEN], HandClock())
     meter.failed(0, 2)
     meter.took(0, 5)
     meter.failed(0, 1)
@@ -123,7 +123,7 @@ def slow(rig: Rig, owner: object, method: str, ms: int, answers: list[bool] | No
 
 def test_a_piece_of_time_belongs_to_whose_work_ends_it_and_the_time_between_two_calls_to_nobody() -> None:
     clock = HandClock()
-    meter = Meter([Rest.FOLDED, Rest.FOLDED], clock)
+    meter = OperatorMeter([Rest.FOLDED, Rest.FOLDED], clock)
     for _ in range(2):
         clock.now += 1000
         meter.begin()

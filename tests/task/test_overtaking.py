@@ -7,7 +7,7 @@ from tidegate.ids import CheckpointId
 from tidegate.task import channels
 from tidegate.task.channels import InputChannel, LocalOutput, RemoteOutput
 from tidegate.task.elements import Barrier, Batch, CancelMarker, Element, StillIdle, StreamStatus, Watermark
-from tidegate.task.wire import Frame, Kind, decode_element
+from tidegate.task.wire import Frame, FrameKind, decode_element
 
 ALIGNED, UNALIGNED = None, 0
 
@@ -55,7 +55,7 @@ def overtaken(output: RemoteOutput, checkpoint: int) -> list[object] | None:
     if batches is None:
         return None
     assert all(batch.rows == 1 for batch in batches)
-    return [named(decode_element(Frame(Kind.BATCH, 0, 0, batch.body))) for batch in batches]
+    return [named(decode_element(Frame(FrameKind.BATCH, 0, 0, batch.body))) for batch in batches]
 
 
 def test_F05_an_aligned_barrier_overtakes_nothing() -> None:

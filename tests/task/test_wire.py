@@ -16,8 +16,8 @@ from tidegate.task.wire import (
     HEADER,
     ChannelBroken,
     Frame,
+    FrameKind,
     FrameReader,
-    Kind,
     SequenceCheck,
     decode_element,
     encode_element,
@@ -80,15 +80,15 @@ def test_a_received_batch_weighs_what_its_body_weighed() -> None:
     assert received.size_bytes == len(body)
 
 
-@pytest.mark.parametrize("kind", [Kind.HELLO, Kind.CREDIT])
-def test_a_frame_that_is_no_element_is_refused(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FrameKind.HELLO, FrameKind.CREDIT])
+def test_a_frame_that_is_no_element_is_refused(kind: FrameKind) -> None:
     with pytest.raises(ChannelBroken, match=f"kind {kind.name}"):
         decode_element(Frame(kind, 0, 0, b""))
 
 
-@pytest.mark.parametrize("kind", [Kind.BATCH, Kind.CONTROL])
+@pytest.mark.parametrize("kind", [FrameKind.BATCH, FrameKind.CONTROL])
 @pytest.mark.parametrize("body", [b"", b"\xc1", b"\x81\xa4type\xa5other", b"ARROW1\x00\x00"])
-def test_a_body_that_cannot_be_decoded_breaks_the_channel(kind: Kind, body: bytes) -> None:
+def test_a_body_that_cannot_be_decoded_breaks_the_channel(kind: FrameKind, body: bytes) -> None:
     with pytest.raises(ChannelBroken, match=f"edge 5: a {kind.name} frame"):
         decode_element(Frame(kind, 5, 0, body))
 
@@ -97,14 +97,14 @@ def test_a_body_that_cannot_be_decoded_breaks_the_channel(kind: Kind, body: byte
 
 
 def test_a_frame_is_a_header_of_17_bytes_and_its_body() -> None:
-    header, body = write_frame(Kind.CONTROL, 258, 3, b"abc")
+    header, body = write_frame(FrameKind.CONTROL, 258, 3, b"abc")
     assert header.hex(" ") == "00 00 00 03 02 00 00 01 02 00 00 00 00 00 00 00 03"
     assert body == b"abc"
 
 
 FRAMES = st.lists(
     st.builds(
-        Frame, st.sampled_from(Kind), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=300)
+        Frame, st.sampled_from(FrameKind), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=300)
     ),
     max_size=8,
 )
@@ -123,14 +123,14 @@ def test_frames_come_out_whole_and_in_order_however_the_bytes_are_cut(frames: li
     assert received == frames
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_frames_of_every_kind_are_read(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", FrameKind)
+def test_frames_of_every_kind_are_read(kind: FrameKind) -> None:
     (frame,) = FrameReader().feed(b"".join(write_frame(kind, 3, 4, b"body")))
     assert (frame.kind, frame.channel, frame.sequence, frame.body) == (kind, 3, 4, b"body")
 
 
 def test_an_unfinished_frame_yields_nothing() -> None:
-    stream = b"".join(write_frame(Kind.BATCH, 0, 0, b"body"))
+    stream = b"".join(write_frame(FrameKind.BATCH, 0, 0, b"body"))
     reader = FrameReader()
     assert [list(reader.feed(stream[i : i + 1])) for i in range(len(stream) - 1)] == [[]] * (len(stream) - 1)
     assert [frame.body for frame in reader.feed(stream[-1:])] == [b"body"]
@@ -139,8 +139,8 @@ def test_an_unfinished_frame_yields_nothing() -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        HEADER.pack(0, max(Kind) + 1, 0, 0),
-        HEADER.pack(BODY_BYTES_MAX + 1, Kind.BATCH, 0, 0),
+        HEADER.pack(0, max(FrameKind) + 1, 0, 0),
+        HEADER.pack(BODY_BYTES_MAX + 1, FrameKind.BATCH, 0, 0),
         b"GET / HTTP/1.1\r\nHost: slot\r\n",
     ],
     ids=["kind", "length", "http"],
@@ -151,7 +151,7 @@ def test_an_impossible_header_breaks_the_channel(header: bytes) -> None:
 
 
 def test_an_impossible_header_is_found_behind_good_frames() -> None:
-    good = b"".join(write_frame(Kind.BATCH, 0, 0, b"x"))
+    good = b"".join(write_frame(FrameKind.BATCH, 0, 0, b"x"))
     frames = FrameReader().feed(good + HEADER.pack(0, 200, 0, 0))
     assert next(frames).body == b"x"
     with pytest.raises(ChannelBroken, match="kind 200"):
@@ -167,7 +167,7 @@ def test_a_broken_channel_ends_the_attempt_and_another_may_be_tried() -> None:
 
 
 def numbered(sequence: int, channel: int = 0) -> Frame:
-    return Frame(Kind.CONTROL, channel, sequence, b"")
+    return Frame(FrameKind.CONTROL, channel, sequence, b"")
 
 
 def test_every_channel_of_a_connection_counts_from_zero() -> None:
@@ -201,10 +201,10 @@ GOLDEN_BARRIER = (
 @pytest.mark.parametrize(("after_ms", "ending"), [(None, b"\xc0"), (0, b"\x00"), (5000, b"\xcd\x13\x88")])
 def test_B48_a_barrier_says_on_the_wire_whether_and_when_it_overtakes(after_ms: int | None, ending: bytes) -> None:
     barrier = Barrier(CheckpointId(7), 1000, unaligned_after_ms=after_ms)
-    assert encode_element(barrier) == (Kind.CONTROL, GOLDEN_BARRIER + ending + b"\xa9savepoint\xc2")
+    assert encode_element(barrier) == (FrameKind.CONTROL, GOLDEN_BARRIER + ending + b"\xa9savepoint\xc2")
     assert round_trip(barrier) == barrier
 
 
 def test_a_barrier_without_the_field_is_aligned() -> None:
     body = GOLDEN_BARRIER.replace(b"\x86", b"\x84").removesuffix(b"\xb2unaligned_after_ms")
-    assert decode_element(Frame(Kind.CONTROL, 0, 0, body)) == Barrier(CheckpointId(7), 1000)
+    assert decode_element(Frame(FrameKind.CONTROL, 0, 0, body)) == Barrier(CheckpointId(7), 1000)

@@ -19,16 +19,16 @@ from tidegate.coordinator.entries import CheckpointEntry, Identity
 from tidegate.coordinator.journal_state import EMPTY, JournalState
 from tidegate.coordinator.recovery import RestorePlan, decide_restore, refuse_unfit
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.coordinator.upgrade import Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName, TopicPartition
 from tidegate.journal.state_headers import read_stored
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.plan.upgrade_directives import give_up_columns
 from tidegate.task.messages import Deploy
-from tidegate.testing.harness import Harness, Snapshot
+from tidegate.testing.harness import Harness, HarnessSnapshot
 from tidegate.testing.log import Log
 from tidegate.testing.parts import MemoryStorage, VirtualClock
 
@@ -38,7 +38,7 @@ name: shop
 kafka: {bootstrap.servers: localhost:9092}
 checkpoints: {directory: file:///nowhere/shop}
 """
-NOTHING = Spoken()
+NOTHING = CommandLineDirectives()
 RECORDS_MAX = 500
 """Of a topic, in all lives."""
 
@@ -50,10 +50,10 @@ class Restored(Harness):
         self._restore = restore
         self._backend = backend
         quiet = {source.name: frozenset[TopicPartition]() for source in plan.operators(SourceOperator)}
-        begun = Snapshot(((),) * plan.parallelism, (quiet,) * plan.parallelism, {}, storage)
+        begun = HarnessSnapshot(((),) * plan.parallelism, (quiet,) * plan.parallelism, {}, storage)
         super().__init__(plan, log, VirtualClock(1_000), lambda text: None, begun)
 
-    def _deploy(self, slot: int, partitions: Any, snapshot: Snapshot | None) -> Deploy:
+    def _deploy(self, slot: int, partitions: Any, snapshot: HarnessSnapshot | None) -> Deploy:
         deploy = super()._deploy(slot, partitions, None)
         settings = msgspec.structs.replace(deploy.settings, state_backend=self._backend)
         deploy = msgspec.structs.replace(deploy, settings=settings)
@@ -75,13 +75,13 @@ class Life:
         self,
         text: str,
         before: Life | None = None,
-        spoken: Spoken = NOTHING,
+        command_line: CommandLineDirectives = NOTHING,
         *,
         backend: str = "memory",
         size: int = 500,
     ) -> None:
         """Raises RestoreRefused and others, as a start."""
-        self.plan = give_up_columns(build_plan(parse_pipeline(HEAD + text, "shop.yaml", {})), spoken.columns)
+        self.plan = give_up_columns(build_plan(parse_pipeline(HEAD + text, "shop.yaml", {})), command_line.columns)
         self.state: JournalState = EMPTY if before is None else before.state
         self.storage = MemoryStorage()
         topics = {topic for source in self.plan.operators(SourceOperator) for topic in source.topics}
@@ -92,7 +92,7 @@ class Life:
                 self.storage.put(name, before.storage.get(name))
             self._log.partitions |= {part: list(records) for part, records in before._log.partitions.items()}
             self._log.ends = {**before._log.ends, **ends}
-        self.restore = self._decide(spoken)
+        self.restore = self._decide(command_line)
         words, begun = self.restore.upgrade.words, self.restore.upgrade.begun
         self.identity = Identity(
             "shop",
@@ -101,17 +101,17 @@ class Life:
             self.plan.parallelism,
             self.plan.max_parallelism,
             "",
-            derive_meanings(self.plan),
+            derive_fingerprints(self.plan),
             words,
             begun,
         )
         self._harness = Restored(self.plan, self._log, self.storage, self.restore, backend)
 
-    def _decide(self, spoken: Spoken) -> RestorePlan:
+    def _decide(self, command_line: CommandLineDirectives) -> RestorePlan:
         checkpoint, identity = self.state.newest_checkpoint, self.state.identity
         empty = CompletedCheckpoint(CheckpointId(0), Attempt(0), 0, 0, (), (), ())
         old = Identity("shop", "c", {}, self.plan.parallelism, self.plan.max_parallelism)
-        facts = derive_offline_facts(self.plan, checkpoint or empty, identity or old, spoken)
+        facts = derive_offline_facts(self.plan, checkpoint or empty, identity or old, command_line)
         if checkpoint is not None and identity is not None:
             upgrade = refuse_unfit(checkpoint, identity, facts, read_stored(self.storage, checkpoint.states))
             refuse_unfit_rows(self.storage, self.plan, checkpoint.states, upgrade)
@@ -171,14 +171,14 @@ class Life:
         """What a sink has written in this life before its checkpoint."""
         return self.written.get(OperatorName(sink), [])
 
-    def check(self, text: str, spoken: Spoken = NOTHING, *, migrate: str = "") -> Report:
+    def check(self, text: str, command_line: CommandLineDirectives = NOTHING, *, migrate: str = "") -> Report:
         """What `upgrade` says of another file."""
         plan = build_plan(parse_pipeline(HEAD + text, "shop.yaml", {}))
         newest, identity = self.state.newest_checkpoint, self.state.identity
         assert newest is not None
         assert identity is not None
         target = Target(f"checkpoint {newest.id}", newest, identity)
-        return check_upgrade(plan, target, self.storage, spoken, migrate=migrate)
+        return check_upgrade(plan, target, self.storage, command_line, migrate=migrate)
 
 
 def _plain(value: bytes | None) -> object:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.coordinator.upgrade import Outcome, Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives, UpgradeOutcome
 from tidegate.ids import OperatorName
 
 Row = Mapping[str, object]
@@ -56,13 +56,15 @@ sinks:
 FILES: Final = (SHOP, VISITS, STOCK)
 
 
-def spoken(keep: str = "", reset: str = "", drop: str = "") -> Spoken:
+def command_line(keep: str = "", reset: str = "", drop: str = "") -> CommandLineDirectives:
     """Words of the command line."""
     name = OperatorName
-    return Spoken({name(keep): ""} if keep else {}, {name(reset): ""} if reset else {}, (name(drop),) if drop else ())
+    return CommandLineDirectives(
+        {name(keep): ""} if keep else {}, {name(reset): ""} if reset else {}, (name(drop),) if drop else ()
+    )
 
 
-NOTHING: Final = Spoken()
+NOTHING: Final = CommandLineDirectives()
 (
     SETTINGS,
     INNER,
@@ -110,10 +112,10 @@ class Case(msgspec.Struct, frozen=True):
     told: tuple[str, ...] = ()
     """What the refusal without a word reports; nothing for a change that needs no word."""
     word: Edits = ()
-    said: Spoken = NOTHING
+    said: CommandLineDirectives = NOTHING
     never: bool = False
     """There is no word for it."""
-    outcomes: Mapping[str, Outcome] = {}
+    outcomes: Mapping[str, UpgradeOutcome] = {}
     """Of the steps that are not plainly kept."""
     after: Mapping[str, Row] = {}
     """The newest row of c0 in a sink, after one order more of 10.0."""
@@ -173,7 +175,7 @@ CASES: Final = (
                 "  more: {topic: more, schema: {id: int, customer: string, amount: double, city: string}}\nsteps:",
             ),
         ),
-        outcomes={"more": Outcome.NEW},
+        outcomes={"more": UpgradeOutcome.NEW},
         after={"out": SUMS},
     ),
     Case(PARALLEL, "parallelism", (("parallelism: 2", "parallelism: 3"),), after={"out": SUMS, "new": NEWEST}),
@@ -197,7 +199,7 @@ CASES: Final = (
                 ),
             ),
         ),
-        outcomes={"more": Outcome.NEW, "counts": Outcome.NEW},
+        outcomes={"more": UpgradeOutcome.NEW, "counts": UpgradeOutcome.NEW},
         after={"out": SUMS},
     ),
     Case(
@@ -213,7 +215,7 @@ CASES: Final = (
         (("net: sum(value)}", "net: sum(value), first: first(number)}"),),
         told=("cannot be read as what it is now", "--reset sums"),
         word=(("first: first(number)}", "first: first(number)}, state: reset"),),
-        outcomes={"sums": Outcome.RESET},
+        outcomes={"sums": UpgradeOutcome.RESET},
         after={"out": ONE | {"first": 99}},
     ),
     Case(
@@ -223,7 +225,7 @@ CASES: Final = (
         file=STOCK,
         told=("step 'stock'", "state: reset"),
         word=(("most: max(price)}", "most: max(price)}, state: reset"),),
-        outcomes={"stock": Outcome.RESET},
+        outcomes={"stock": UpgradeOutcome.RESET},
     ),
     Case(
         NAME,
@@ -231,7 +233,7 @@ CASES: Final = (
         (("name: sums,", "name: totals,"), ("from: sums", "from: totals")),
         told=("the checkpoint holds state of step 'sums'", "`was: sums`", "--drop sums"),
         word=(("name: totals,", "name: totals, was: sums,"),),
-        outcomes={"totals": Outcome.RENAMED},
+        outcomes={"totals": UpgradeOutcome.RENAMED},
         after={"out": SUMS},
     ),
     Case(
@@ -240,7 +242,7 @@ CASES: Final = (
         (("  orders: {topic", "  purchases: {topic"), ("from: orders", "from: purchases")),
         told=("positions of source 'orders'", "`was: orders`"),
         word=(("{topic: orders", "{was: orders, topic: orders"),),
-        outcomes={"purchases": Outcome.RENAMED},
+        outcomes={"purchases": UpgradeOutcome.RENAMED},
         after={"out": SUMS},
     ),
     Case(
@@ -290,7 +292,7 @@ CASES: Final = (
         file=STOCK,
         told=("step 'stock' has no `least` any more", "state: reset"),
         word=(("n: count(*)}", "n: count(*)}, state: reset"),),
-        outcomes={"stock": Outcome.RESET},
+        outcomes={"stock": UpgradeOutcome.RESET},
     ),
     Case(
         OTHER,
@@ -305,8 +307,8 @@ CASES: Final = (
         "an expression, reset",
         (("sum(value)", "sum(value * 2)"),),
         told=("`net` of orders", *KEEP_OR_RESET),
-        said=spoken(reset="sums"),
-        outcomes={"sums": Outcome.RESET},
+        said=command_line(reset="sums"),
+        outcomes={"sums": UpgradeOutcome.RESET},
         after={"out": ONE | {"net": 20.0}},
     ),
     Case(
@@ -394,7 +396,7 @@ CASES: Final = (
         (("id: int, customer: string", "id: int, customer: bigint"),),
         told=("key column customer was string and is bigint", "--reset sums"),
         word=(("n: 1}", "n: 1}, state: reset"), *sums("state: reset")),
-        outcomes={"sums": Outcome.RESET, "newest": Outcome.RESET},
+        outcomes={"sums": UpgradeOutcome.RESET, "newest": UpgradeOutcome.RESET},
     ),
     Case(
         UNLIKE,
@@ -408,7 +410,7 @@ CASES: Final = (
                 ),
             ),
         ),
-        outcomes={"doubles": Outcome.NEW},
+        outcomes={"doubles": UpgradeOutcome.NEW},
         after={"out": SUMS, "double": {"customer": "c0", "n": 20.0}},
     ),
     Case(
@@ -423,7 +425,7 @@ CASES: Final = (
         file=VISITS,
         told=("its window was tumbling 1m and is tumbling 2m", "state: reset"),
         word=visit("minutes", "state: reset"),
-        outcomes={"minutes": Outcome.RESET},
+        outcomes={"minutes": UpgradeOutcome.RESET},
     ),
     Case(
         UNLIKE,
@@ -432,7 +434,7 @@ CASES: Final = (
         file=VISITS,
         told=("step 'visits'", "state: reset"),
         word=visit("visits", "state: reset"),
-        outcomes={"visits": Outcome.RESET},
+        outcomes={"visits": UpgradeOutcome.RESET},
     ),
     Case(
         UNLIKE,
@@ -441,7 +443,7 @@ CASES: Final = (
         file=VISITS,
         told=("step 'minutes'", "state: reset"),
         word=visit("minutes", "state: reset"),
-        outcomes={"minutes": Outcome.RESET},
+        outcomes={"minutes": UpgradeOutcome.RESET},
     ),
     Case(
         UNLIKE,
@@ -455,7 +457,7 @@ CASES: Final = (
             *visit("late", "state: keep"),
             *visit("visits", "state: keep"),
         ),
-        outcomes={"once": Outcome.RESET},
+        outcomes={"once": UpgradeOutcome.RESET},
     ),
     Case(
         REMOVED,
@@ -465,8 +467,8 @@ CASES: Final = (
             ("  new: {from: newest, topic: new, key: customer}\n", ""),
         ),
         told=("state of step 'newest'", "--drop newest"),
-        said=spoken(drop="newest"),
-        outcomes={"newest": Outcome.DROPPED},
+        said=command_line(drop="newest"),
+        outcomes={"newest": UpgradeOutcome.DROPPED},
         after={"out": SUMS},
     ),
     Case(
@@ -480,8 +482,8 @@ CASES: Final = (
             ("n: 1}", "n: 1}, state: keep"),
             *sums("state: keep"),
         ),
-        said=spoken(drop="orders"),
-        outcomes={"purchases": Outcome.NEW, "orders": Outcome.DROPPED},
+        said=command_line(drop="orders"),
+        outcomes={"purchases": UpgradeOutcome.NEW, "orders": UpgradeOutcome.DROPPED},
     ),
     Case(
         FIXED,

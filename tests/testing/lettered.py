@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from tests.testing.pipelines import load
-from tidegate.formats.dead_letters.letter import Letter, read_letter
+from tidegate.formats.dead_letters.letter import DeadLetter, read_dead_letter
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
-from tidegate.testing.parts import VirtualClock, Written
+from tidegate.testing.parts import VirtualClock, WrittenRecord
 
 PIPELINE = """\
 version: 1
@@ -51,15 +51,15 @@ def order(number: int, **fields: object) -> bytes:
     ).encode()
 
 
-def letter_of(record: Written) -> Letter:
-    found = read_letter(0, 0, None, record.key, record.value, record.headers)
+def dead_letter_of(record: WrittenRecord) -> DeadLetter:
+    found = read_dead_letter(0, 0, None, record.key, record.value, record.headers)
     assert found is not None
     return found
 
 
 def play(
     history: dict[TopicPartition, list[Record]], pipeline: str = PIPELINE, *, lives: int = 0, seed: int = 0
-) -> tuple[dict[OperatorName, list[Written]], int]:
+) -> tuple[dict[OperatorName, list[WrittenRecord]], int]:
     """What all sinks have written, over lives that end without a word after their checkpoint; and how many rows the
     last life has filtered.
     """
@@ -69,7 +69,7 @@ def play(
     for part, records in history.items():
         for key, value, headers in records:
             log.append(part, key, value, BEGIN_MS, headers)
-    written: dict[OperatorName, list[Written]] = {}
+    written: dict[OperatorName, list[WrittenRecord]] = {}
     snapshot, filtered = None, 0
     for life in range(lives + 1):
         harness = Harness(plan, log, clock, lambda _: None, snapshot)
@@ -89,7 +89,7 @@ def play(
     return written, filtered
 
 
-def record_at(history: dict[TopicPartition, list[Record]], letter: Letter) -> Record:
+def record_at(history: dict[TopicPartition, list[Record]], letter: DeadLetter) -> Record:
     assert letter.source_partition is not None
     assert letter.source_offset is not None
     return history[TopicPartition(letter.topic, letter.source_partition)][letter.source_offset]
@@ -134,7 +134,7 @@ def check_fuzzed(seed: int, records: int) -> Counter[str]:
     for index, value in enumerate(fuzzed(seed, records)):
         history[PARTS[index % len(PARTS)]].append((None, value, ()))
     written, filtered = play(history, pipeline)
-    found = [letter_of(record) for record in written[DEAD_LETTERS]]
+    found = [dead_letter_of(record) for record in written[DEAD_LETTERS]]
     out = len(written[OperatorName("out")])
     assert out + len(found) + filtered == records, f"seed {seed}: {out} + {len(found)} + {filtered}"
     assert len({one.place for one in found}) == len(found), f"seed {seed}: a record has two letters"

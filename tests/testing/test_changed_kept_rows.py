@@ -7,7 +7,7 @@ import pytest
 from tests.testing.changed_pipeline import Life
 from tests.testing.test_changed_pipelines import MANY, TOTALS, changed, outcomes, timed
 from tidegate.coordinator.recovery import RestoreRefused
-from tidegate.coordinator.upgrade import Outcome
+from tidegate.coordinator.upgrade import UpgradeOutcome
 from tidegate.coordinator.upgrade_decision import UNSAID
 from tidegate.ids import OperatorName
 
@@ -23,13 +23,13 @@ def test_a_column_of_kept_rows_that_is_gone_can_be_renamed_or_given_up() -> None
     with pytest.raises(RestoreRefused, match=r"drop: \[id\].*columns: \{new_name: id\}"):
         Life(changed(MANY, (best[0], best[1] % "number")), begun)
     renamed = ("n: 2}}", "n: 2}, was: {columns: {number: id}}}")
-    assert outcomes(Life(changed(MANY, (best[0], best[1] % "number"), renamed), begun))["best"] is Outcome.KEPT
+    assert outcomes(Life(changed(MANY, (best[0], best[1] % "number"), renamed), begun))["best"] is UpgradeOutcome.KEPT
     fewer = changed(MANY, (best[0], (best[1] % "id").replace("id: id, ", "")))
     with pytest.raises(RestoreRefused, match=r"step 'best' has no `id` any more, which its state holds"):
         Life(fewer, begun)
     given_up = changed(fewer, ("n: 2}}", "n: 2}, state: {drop: [id]}}"))
-    assert outcomes(Life(given_up, begun))["best"] is Outcome.KEPT
-    assert outcomes(Life(given_up, Life(given_up, begun).checkpoint()))["best"] is Outcome.KEPT
+    assert outcomes(Life(given_up, begun))["best"] is UpgradeOutcome.KEPT
+    assert outcomes(Life(given_up, Life(given_up, begun).checkpoint()))["best"] is UpgradeOutcome.KEPT
 
 
 @pytest.mark.parametrize(("word", "default"), [("", None), (", state: {defaults: {size: 7}}", 7)])
@@ -43,7 +43,7 @@ def test_a_column_that_is_new_in_kept_rows_begins_at_the_checkpoint(word: str, d
     )
     text = changed(MANY, ("  - {name: best, from: once,", wide), ("n: 2}}", f"n: 2}}{word}}}"))
     (step,) = [step for step in begun.check(text).upgrade.steps if step.name == "best"]
-    assert (step.outcome, step.remarks) == (Outcome.KEPT, ("size begins at checkpoint 1",))
+    assert (step.outcome, step.remarks) == (UpgradeOutcome.KEPT, ("size begins at checkpoint 1",))
     life = Life(text, begun)
     life.produce("orders", {"id": 900, "customer": "c0", "amount": 1000.0, "at": 1_100_000})
     rows = life.checkpoint().output("top")
@@ -64,14 +64,14 @@ def test_columns_with_a_dot_in_their_names_are_new_renamed_and_given_up_as_other
         return changed(MANY, ("  - {name: best, from: once,", step), ("n: 2}}", f"n: 2}}{words}}}"))
 
     with_size = Life(wide("own.size"), begun)
-    assert outcomes(with_size)["best"] is Outcome.KEPT
+    assert outcomes(with_size)["best"] is UpgradeOutcome.KEPT
     with_size.checkpoint()
     renamed = wide("own.width", ", was: {columns: {own.width: own.size}}")
-    assert outcomes(Life(renamed, with_size))["best"] is Outcome.KEPT
+    assert outcomes(Life(renamed, with_size))["best"] is UpgradeOutcome.KEPT
     with pytest.raises(RestoreRefused, match=r"step 'best' has no `own\.size` any more"):
         Life(MANY, with_size)
     given_up = changed(MANY, ("n: 2}}", "n: 2}, state: {drop: [own.size]}}"))
-    assert outcomes(Life(given_up, with_size))["best"] is Outcome.KEPT
+    assert outcomes(Life(given_up, with_size))["best"] is UpgradeOutcome.KEPT
 
 
 def test_another_origin_of_a_column_of_kept_rows_needs_a_word() -> None:
@@ -112,7 +112,7 @@ def test_a_step_that_is_gone_is_in_the_table_with_its_keys() -> None:
     begun.checkpoint()
     lines = [line for line in MANY.splitlines(keepends=True) if "newest" not in line]
     (step,) = [one for one in begun.check("".join(lines)).upgrade.steps if one.name == "newest"]
-    assert step.outcome is Outcome.REFUSED
+    assert step.outcome is UpgradeOutcome.REFUSED
     assert [(one.verdict, one.keys) for one in step.states] == [(UNSAID, 2)]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.testing.changed_pipeline import Life, last
 from tidegate.coordinator.recovery import RestoreRefused
-from tidegate.coordinator.upgrade import Outcome, Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives, UpgradeOutcome
 from tidegate.ids import OperatorName
 from tidegate.task.inflight import InflightUnreadable
 
@@ -53,7 +53,7 @@ def went_on(life: Life, sink: str = "out") -> dict[str, object]:
 RENAMED = changed(TOTALS, ("name: sums,", "name: totals, was: sums,"), ("from: sums", "from: totals"))
 
 
-def outcomes(life: Life) -> dict[str, Outcome]:
+def outcomes(life: Life) -> dict[str, UpgradeOutcome]:
     return {str(step.name): step.outcome for step in life.restore.upgrade.steps}
 
 
@@ -62,12 +62,12 @@ def test_a_renamed_step_goes_on_with_its_state_and_was_may_be_removed_after_a_ch
     begun: Life, backend: str
 ) -> None:
     life = Life(RENAMED, begun, backend=backend)
-    assert outcomes(life) == {"orders": Outcome.KEPT, "totals": Outcome.RENAMED}
+    assert outcomes(life) == {"orders": UpgradeOutcome.KEPT, "totals": UpgradeOutcome.RENAMED}
     assert went_on(life) == {"customer": "c0", "n": N_OF_C0 + 1, "net": NET_OF_C0 + 10.0}
     assert {handle.operator for handle in life.state.retained[-1].checkpoint.states} == {"totals"}
     for text in (RENAMED, RENAMED.replace(" was: sums,", "")):
         again = Life(text, life)
-        assert outcomes(again) == {"orders": Outcome.KEPT, "totals": Outcome.KEPT}
+        assert outcomes(again) == {"orders": UpgradeOutcome.KEPT, "totals": UpgradeOutcome.KEPT}
         assert went_on(again)["n"] == N_OF_C0 + 2
 
 
@@ -81,9 +81,12 @@ def test_a_renamed_source_goes_on_where_it_was_and_so_does_what_it_feeds(begun: 
         TOTALS, ("  orders: {topic", "  purchases: {was: orders, topic"), ("from: orders", "from: purchases")
     )
     life = Life(text, begun)
-    assert outcomes(life) == {"purchases": Outcome.RENAMED, "sums": Outcome.KEPT}
+    assert outcomes(life) == {"purchases": UpgradeOutcome.RENAMED, "sums": UpgradeOutcome.KEPT}
     assert went_on(life)["n"] == N_OF_C0 + 1
-    assert outcomes(Life(text.replace("was: orders, ", ""), life)) == {"purchases": Outcome.KEPT, "sums": Outcome.KEPT}
+    assert outcomes(Life(text.replace("was: orders, ", ""), life)) == {
+        "purchases": UpgradeOutcome.KEPT,
+        "sums": UpgradeOutcome.KEPT,
+    }
 
 
 def test_source_filter_and_step_can_be_renamed_at_once_with_rows_in_flight(begun: Life) -> None:
@@ -106,11 +109,11 @@ def test_rows_in_flight_to_a_step_that_is_gone_are_refused_until_nothing_is_in_f
     before.hurry("orders", *({"id": i, "customer": "c0", "amount": 2.0} for i in range(40)))
     before.checkpoint()
     text = changed(TOTALS, ("name: sums,", "name: fresh,"), ("from: sums", "from: fresh"))
-    spoken = Spoken(drop=(OperatorName("sums"),))
+    command_line = CommandLineDirectives(drop=(OperatorName("sums"),))
     with pytest.raises(RestoreRefused, match=r"rows in flight on sums.input -> sums.*SIGTERM"):
-        Life(text, before, spoken)
-    life = Life(text, begun, spoken)
-    assert outcomes(life)["sums"] is Outcome.DROPPED
+        Life(text, before, command_line)
+    life = Life(text, begun, command_line)
+    assert outcomes(life)["sums"] is UpgradeOutcome.DROPPED
     assert went_on(life)["n"] == 1
 
 
@@ -143,7 +146,7 @@ def test_rows_in_flight_without_event_time_are_refused_where_a_step_needs_it_now
     text = changed(TOTALS, change)
     with pytest.raises(InflightUnreadable, match=r"sums.input -> sums without event time.*SIGTERM"):
         Life(text, before)
-    assert outcomes(Life(text, begun))["sums"] is Outcome.KEPT
+    assert outcomes(Life(text, begun))["sums"] is UpgradeOutcome.KEPT
 
 
 MEANT = changed(TOTALS, ("sum(amount)", "sum(amount * 2)"))
@@ -159,31 +162,37 @@ def test_another_meaning_without_a_word_is_refused_with_what_each_word_does(begu
 @pytest.mark.parametrize(
     ("word", "spoken"),
     [
-        (", state: keep", Spoken()),
-        (', state: {keep: "2026-11: gross"}', Spoken()),
-        ("", Spoken(keep={OperatorName("sums"): ""})),
+        (", state: keep", CommandLineDirectives()),
+        (', state: {keep: "2026-11: gross"}', CommandLineDirectives()),
+        ("", CommandLineDirectives(keep={OperatorName("sums"): ""})),
     ],
 )
-def test_kept_state_goes_on_with_the_new_definition(begun: Life, word: str, spoken: Spoken) -> None:
+def test_kept_state_goes_on_with_the_new_definition(
+    begun: Life, word: str, command_line: CommandLineDirectives
+) -> None:
     text = changed(MEANT, ("* 2)}", f"* 2)}}{word}"))
-    life = Life(text, begun, spoken)
+    life = Life(text, begun, command_line)
     assert went_on(life) == {"customer": "c0", "n": N_OF_C0 + 1, "net": NET_OF_C0 + 20.0}
-    assert outcomes(Life(text, life)) == {"orders": Outcome.KEPT, "sums": Outcome.KEPT}
+    assert outcomes(Life(text, life)) == {"orders": UpgradeOutcome.KEPT, "sums": UpgradeOutcome.KEPT}
 
 
 @pytest.mark.parametrize(
     ("word", "spoken"),
-    [(", state: reset", Spoken()), ("", Spoken(reset={OperatorName("sums"): "why"}))],
+    [(", state: reset", CommandLineDirectives()), ("", CommandLineDirectives(reset={OperatorName("sums"): "why"}))],
 )
-def test_reset_state_begins_empty_once_and_goes_on_after_that(begun: Life, word: str, spoken: Spoken) -> None:
+def test_reset_state_begins_empty_once_and_goes_on_after_that(
+    begun: Life, word: str, command_line: CommandLineDirectives
+) -> None:
     text = changed(MEANT, ("* 2)}", f"* 2)}}{word}"))
-    first = Life(text, begun, spoken)  # fails before its first checkpoint: the word holds for the next attempt, too
-    assert outcomes(first)["sums"] is Outcome.RESET
-    life = Life(text, begun, spoken)
+    first = Life(
+        text, begun, command_line
+    )  # fails before its first checkpoint: the word holds for the next attempt, too
+    assert outcomes(first)["sums"] is UpgradeOutcome.RESET
+    life = Life(text, begun, command_line)
     assert went_on(life) == {"customer": "c0", "n": 1, "net": 20.0}
     assert life.identity.begun == {"sums": {"": 1}}
-    again = Life(text, life, spoken)
-    assert outcomes(again)["sums"] is Outcome.KEPT
+    again = Life(text, life, command_line)
+    assert outcomes(again)["sums"] is UpgradeOutcome.KEPT
     assert went_on(again)["n"] == 2
 
 
@@ -193,13 +202,16 @@ def test_a_word_counts_once_for_each_note(begun: Life) -> None:
     later = kept.replace("amount * 2", "amount * 3")
     with pytest.raises(RestoreRefused, match=r'`state: \{keep: "2026-11"\}` was written for an earlier change'):
         Life(later, life)
-    assert outcomes(Life(later.replace("2026-11", "2026-12"), life))["sums"] is Outcome.KEPT
-    once = Spoken(keep={OperatorName("sums"): ""})
-    spoken = Life(MEANT, begun, once).checkpoint()
+    assert outcomes(Life(later.replace("2026-11", "2026-12"), life))["sums"] is UpgradeOutcome.KEPT
+    once = CommandLineDirectives(keep={OperatorName("sums"): ""})
+    command_line = Life(MEANT, begun, once).checkpoint()
     third = MEANT.replace("amount * 2", "amount * 3")
     with pytest.raises(RestoreRefused, match=r"`--keep` was written for an earlier change.*--keep sums=.why"):
-        Life(third, spoken, once)
-    assert outcomes(Life(third, spoken, Spoken(keep={OperatorName("sums"): "again"})))["sums"] is Outcome.KEPT
+        Life(third, command_line, once)
+    assert (
+        outcomes(Life(third, command_line, CommandLineDirectives(keep={OperatorName("sums"): "again"})))["sums"]
+        is UpgradeOutcome.KEPT
+    )
 
 
 def test_until_the_first_checkpoint_of_the_new_file_the_old_file_goes_on_as_if_nothing_had_been(begun: Life) -> None:
@@ -210,11 +222,11 @@ def test_until_the_first_checkpoint_of_the_new_file_the_old_file_goes_on_as_if_n
 
 def test_a_step_that_is_gone_is_given_up_by_name_and_the_command_may_be_repeated(begun: Life) -> None:
     text = changed(TOTALS, ("name: sums,", "name: fresh,"), ("from: sums", "from: fresh"))
-    spoken = Spoken(drop=(OperatorName("sums"),))
-    life = Life(text, begun, spoken)
+    command_line = CommandLineDirectives(drop=(OperatorName("sums"),))
+    life = Life(text, begun, command_line)
     assert went_on(life) == {"customer": "c0", "n": 1, "net": 10.0}
     assert {handle.operator for handle in life.state.retained[-1].checkpoint.states} == {"fresh"}
-    assert outcomes(Life(text, life, spoken)) == {"orders": Outcome.KEPT, "fresh": Outcome.KEPT}
+    assert outcomes(Life(text, life, command_line)) == {"orders": UpgradeOutcome.KEPT, "fresh": UpgradeOutcome.KEPT}
 
 
 def test_a_source_that_is_gone_is_given_up_by_name() -> None:
@@ -229,10 +241,10 @@ def test_a_source_that_is_gone_is_given_up_by_name() -> None:
     life.checkpoint()
     with pytest.raises(RestoreRefused, match=r"positions of source 'returns'.*--drop returns"):
         Life(TOTALS, life)
-    spoken = Spoken(drop=(OperatorName("returns"),), keep={OperatorName("sums"): ""})
+    command_line = CommandLineDirectives(drop=(OperatorName("returns"),), keep={OperatorName("sums"): ""})
     with pytest.raises(RestoreRefused, match=r"it gets no records of returns any more"):
-        Life(TOTALS, life, Spoken(drop=spoken.drop))
-    after = Life(TOTALS, life, spoken)
+        Life(TOTALS, life, CommandLineDirectives(drop=command_line.drop))
+    after = Life(TOTALS, life, command_line)
     assert went_on(after)["n"] == N_OF_C0 + 2
     assert {one.source for one in after.state.retained[-1].checkpoint.positions} == {"orders"}
 
@@ -297,8 +309,8 @@ def test_another_window_needs_a_word() -> None:
         Life(text, begun)
     visits = "aggregate: {n: count(*)}%s}\n  - {name: visits"
     life = Life(changed(text, (visits % "", visits % ", state: reset")), begun)
-    assert outcomes(life)["minutes"] is Outcome.RESET
-    assert outcomes(life)["visits"] is Outcome.KEPT
+    assert outcomes(life)["minutes"] is UpgradeOutcome.RESET
+    assert outcomes(life)["visits"] is UpgradeOutcome.KEPT
 
 
 @pytest.mark.parametrize("window", ["{tumbling: 1m}", "{sliding: 1m, every: 30s}", "{session: 1m}"])
@@ -313,7 +325,7 @@ def test_of_windows_that_are_not_there_any_more_no_late_record_makes_new_ones_un
     with pytest.raises(RestoreRefused, match=r"what has changed: the allowed lateness of orders"):
         Life(long, begun)
     kept = changed(long, ("allowed_lateness: 1h", "allowed_lateness: 1h, state: keep"))
-    assert outcomes(Life(kept, begun))["minutes"] is Outcome.KEPT
+    assert outcomes(Life(kept, begun))["minutes"] is UpgradeOutcome.KEPT
 
 
 @pytest.mark.parametrize(
@@ -334,7 +346,7 @@ def test_open_windows_cannot_go_on_as_windows_of_another_kind(now: str) -> None:
     kept = changed(MANY, (visits % "", visits % ", state: keep"), ("window: {tumbling: 1m}", now))
     with pytest.raises(RestoreRefused, match=r"step 'minutes' cannot be read as what it is now.*`state: reset`"):
         Life(kept, begun)
-    assert outcomes(Life(kept.replace("state: keep", "state: reset"), begun))["minutes"] is Outcome.RESET
+    assert outcomes(Life(kept.replace("state: keep", "state: reset"), begun))["minutes"] is UpgradeOutcome.RESET
 
 
 def test_a_word_that_is_spent_is_reported_where_it_does_nothing(begun: Life) -> None:
@@ -342,7 +354,7 @@ def test_a_word_that_is_spent_is_reported_where_it_does_nothing(begun: Life) -> 
     first = Life(reset, begun).checkpoint()
     (step,) = (one for one in first.check(reset).upgrade.steps if one.name == "sums")
     assert (step.outcome, step.remarks) == (
-        Outcome.KEPT,
+        UpgradeOutcome.KEPT,
         ("`state: reset` counted at an earlier change, and does nothing now",),
     )
 
@@ -359,16 +371,25 @@ def test_a_key_of_another_type_can_only_be_reset(begun: Life) -> None:
 
 
 def test_words_about_what_is_not_there_are_refused(begun: Life) -> None:
-    for spoken, told in (
-        (Spoken(keep={OperatorName("sum"): ""}), r"--keep sum: there is no step.*[Dd]id you mean `sums`"),
-        (Spoken(drop=(OperatorName("sum"),)), r"--drop sum: checkpoint 1 holds nothing of it"),
-        (Spoken(drop=(OperatorName("sums"),)), r"--drop sums gives up what the file still has"),
-        (Spoken(columns=((OperatorName("sums"), "net"),)), r"--drop sums.net: there is still a `net` in that step"),
-        (Spoken(columns=((OperatorName("sum"), "net"),)), r"--drop sum.net: there is no step with state of that name"),
-        (Spoken(drop=(OperatorName("orders"),)), r"--drop orders gives up what the file still has"),
+    for command_line, told in (
+        (
+            CommandLineDirectives(keep={OperatorName("sum"): ""}),
+            r"--keep sum: there is no step.*[Dd]id you mean `sums`",
+        ),
+        (CommandLineDirectives(drop=(OperatorName("sum"),)), r"--drop sum: checkpoint 1 holds nothing of it"),
+        (CommandLineDirectives(drop=(OperatorName("sums"),)), r"--drop sums gives up what the file still has"),
+        (
+            CommandLineDirectives(columns=((OperatorName("sums"), "net"),)),
+            r"--drop sums.net: there is still a `net` in that step",
+        ),
+        (
+            CommandLineDirectives(columns=((OperatorName("sum"), "net"),)),
+            r"--drop sum.net: there is no step with state of that name",
+        ),
+        (CommandLineDirectives(drop=(OperatorName("orders"),)), r"--drop orders gives up what the file still has"),
     ):
         with pytest.raises(RestoreRefused, match=told):
-            Life(TOTALS, begun, spoken)
+            Life(TOTALS, begun, command_line)
 
 
 def test_the_check_reads_every_file_as_a_start_would_and_changes_nothing(
@@ -484,9 +505,9 @@ def test_an_aggregate_is_given_up_once_by_the_command_line(begun: Life) -> None:
     text = changed(TOTALS, (", net: sum(amount)", ""))
     with pytest.raises(RestoreRefused, match=r"`state: \{drop: \[net\]\}` in the file, or for once --drop sums.net;"):
         Life(text, begun)
-    spoken = Spoken(columns=((OperatorName("sums"), "net"),))
-    life = Life(text, begun, spoken)
+    command_line = CommandLineDirectives(columns=((OperatorName("sums"), "net"),))
+    life = Life(text, begun, command_line)
     assert went_on(life) == {"customer": "c0", "n": N_OF_C0 + 1}
     life = life.checkpoint()
     assert went_on(Life(text, life)) == {"customer": "c0", "n": N_OF_C0 + 2}
-    assert went_on(Life(text, life, spoken)) == {"customer": "c0", "n": N_OF_C0 + 2}, "commands are repeated"
+    assert went_on(Life(text, life, command_line)) == {"customer": "c0", "n": N_OF_C0 + 2}, "commands are repeated"

@@ -20,7 +20,7 @@ from tests.testing.changing_cases import CASES, FIXED, NOTHING, ONE, SHOP, STOCK
 from tests.testing.test_changed_pipelines import changed
 from tidegate.cli.main import run_command
 from tidegate.coordinator.recovery import RestoreRefused
-from tidegate.coordinator.upgrade import Outcome, Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives, UpgradeOutcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations" / "upgrades.md"
 ORDERS = [{"id": i, "customer": f"c{i % 3}", "amount": float(i), "city": "Bern"} for i in range(2, 20)]
@@ -43,7 +43,7 @@ def begun(file: str) -> Life:
     return life.checkpoint()
 
 
-def ask(directory: Directory, case: Case, text: str, said: Spoken = NOTHING) -> int:
+def ask(directory: Directory, case: Case, text: str, said: CommandLineDirectives = NOTHING) -> int:
     """The exit code of `upgrade`, which is that of `validate`."""
     words: dict[str, Iterable[str]] = {"keep": said.keep, "reset": said.reset, "drop": said.drop}
     options: list[str] = [f"--{word}={name}" for word, names in words.items() for name in names]
@@ -74,7 +74,9 @@ def test_a_change_needs_what_the_table_says(tmp_path: Path, capsys: pytest.Captu
     shown = capsys.readouterr().out
     assert [remark for remark in case.remarks if remark not in shown] == [], shown
     life = Life(text, before, case.said, backend=case.backend)
-    unlike = {str(one.name): one.outcome for one in life.restore.upgrade.steps if one.outcome is not Outcome.KEPT}
+    unlike = {
+        str(one.name): one.outcome for one in life.restore.upgrade.steps if one.outcome is not UpgradeOutcome.KEPT
+    }
     assert unlike == case.outcomes
     if case.after:
         life.produce("orders", ONE_MORE)

@@ -15,7 +15,7 @@ from tests.testing.lettered import (
     PIPELINE,
     Record,
     check_fuzzed,
-    letter_of,
+    dead_letter_of,
     order,
     play,
     record_at,
@@ -24,7 +24,7 @@ from tests.testing.pipelines import load, messages, run_one
 from tidegate.formats import dead_letters as letters
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.dead_letters import DEAD_LETTERS, DeadLetterOperator
-from tidegate.task.dead_letter_limit import LetterCount, TooManyDeadLetters
+from tidegate.task.dead_letter_limit import DeadLetterCount, TooManyDeadLetters
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
@@ -68,7 +68,7 @@ def test_letters_are_exact_however_often_the_pipeline_dies(seed: int) -> None:
     """Bytes, order and count; with one record in four bad, barriers that overtake, and calls under way."""
     history, bad = mixed(300, seed, 0.25)
     written, _ = play(history, lives=6, seed=seed)
-    found = [letter_of(record) for record in written[DEAD_LETTERS]]
+    found = [dead_letter_of(record) for record in written[DEAD_LETTERS]]
     assert sorted((f"{one.step} {one.kind}", one.place) for one in found) == sorted(bad)
     for one in found:
         assert (one.key, one.value, one.headers) == record_at(history, one)
@@ -85,7 +85,7 @@ def test_rows_that_fail_in_a_step_are_in_their_letters_as_they_were_there() -> N
     history: dict[TopicPartition, list[Record]] = {part: [] for part in PARTS}
     history[PARTS[0]] = [(None, BAD[place](7), ()) for place in BAD]
     written, _ = play(history)
-    rows = {one.kind: one.row for one in map(letter_of, written[DEAD_LETTERS])}
+    rows = {one.kind: one.row for one in map(dead_letter_of, written[DEAD_LETTERS])}
     assert json.loads(rows["DIVIDE_BY_ZERO"] or "") == {"id": 7, "n": 0, "customer": "c2", "at": "2026-01-01T00:00:00Z"}
     assert json.loads(rows["TIMESTAMP_NOT_STORABLE"] or "")["at"] == "1969-01-01T00:00:00Z"
     assert rows["MALFORMED_JSON"] is None
@@ -104,7 +104,7 @@ def test_a_result_of_several_records_that_fails_has_a_letter_without_bytes() -> 
     history: dict[TopicPartition, list[Record]] = {part: [] for part in PARTS}
     history[PARTS[0]] = [(None, order(1, n=0), ())]
     written, _ = play(history, pipeline)
-    (found,) = [one for one in map(letter_of, written[DEAD_LETTERS]) if one.step == "ratio"]
+    (found,) = [one for one in map(dead_letter_of, written[DEAD_LETTERS]) if one.step == "ratio"]
     assert (found.bytes, found.value, found.source_offset) == (letters.NO_RECORD, None, None)
     assert json.loads(found.row or "")["window_end"] == "2026-01-01T00:01:00Z"
 
@@ -129,7 +129,7 @@ sinks:
         for topic in ("orders", "more-1", "more-2")
     }
     written, _ = play(history, pipeline)
-    found = [letter_of(record) for record in written[DEAD_LETTERS]]
+    found = [dead_letter_of(record) for record in written[DEAD_LETTERS]]
     assert sorted(one.place for one in found) == sorted(f"{part} offset 0" for part in history)
     assert all(record_at(history, one) == (one.key, one.value, one.headers) for one in found)
 
@@ -146,7 +146,7 @@ def test_too_many_in_a_minute_stop_the_slot_with_the_counts_and_none_of_them_is_
     for number in range(20):
         log.append(PARTS[0], None, BAD["orders WRONG_TYPE"](number), BEGIN_MS)
     harness = Harness(plan, log, VirtualClock(BEGIN_MS), lambda _: None)
-    harness._slots[0].loop.letters = LetterCount(19)
+    harness._slots[0].loop.letters = DeadLetterCount(19)
     try:
         with pytest.raises(TooManyDeadLetters, match="20 WRONG_TYPE in orders"):
             harness.settle()
@@ -176,7 +176,7 @@ def test_a_letter_has_the_typed_row_and_no_secret_of_the_file() -> None:
     pipeline = PIPELINE.replace('"127.0.0.1:9092"', f'"127.0.0.1:9092", {login}')
     value = order(1, n=0, customer="says opensesame")
     written, _ = play({PARTS[0]: [(None, value, ())]}, pipeline)
-    (letter,) = map(letter_of, written[DEAD_LETTERS])
+    (letter,) = map(dead_letter_of, written[DEAD_LETTERS])
     assert (letter.step, letter.value, letter.row_masked) == ("shares", value, 1)
     assert json.loads(letter.row or "") == {"id": 1, "n": 0, "customer": "says ***", "at": "2026-01-01T00:00:00Z"}
     assert json.loads(letter.row_types or "") == {"id": "bigint", "n": "int", "customer": "string", "at": "timestamp"}

@@ -14,7 +14,7 @@ import pytest
 from tests.testing.pipelines import HEAD, load
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.state.errors import StateUnreadable
-from tidegate.testing.harness import Harness, Snapshot
+from tidegate.testing.harness import Harness, HarnessSnapshot
 from tidegate.testing.log import Log
 from tidegate.testing.parts import VirtualClock
 
@@ -55,7 +55,7 @@ def record(number: int) -> bytes:
     return json.dumps(value).encode()
 
 
-def play(step: str, numbers: Sequence[int], before: Snapshot | None = None, log: Log | None = None) -> Any:
+def play(step: str, numbers: Sequence[int], before: HarnessSnapshot | None = None, log: Log | None = None) -> Any:
     """What comes out of the step, and a checkpoint before event time moves on."""
     _, plan = load("", HEAD + SOURCE + f"steps:\n  - {step}\nsinks:\n  out: {{from: it, topic: out, key: customer}}\n")
     own = log or Log({PART: 1000})

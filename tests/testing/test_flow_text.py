@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.config.document import MappingNode, derive_tree
-from tidegate.config.values import Reader
+from tidegate.config.values import ValueReader
 from tidegate.testing.flow_text import render_flow, render_moment, render_record
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
@@ -46,7 +46,7 @@ def read(text: str) -> Any:
     root, problems = derive_tree(f"value: {text}\n")
     assert isinstance(root, MappingNode)
     assert problems == []
-    reader = Reader({}, str)
+    reader = ValueReader({}, str)
     value = reader.read_mapping(root)["value"]
     assert reader.problems == []
     return value

@@ -15,7 +15,7 @@ from tests.testing.nexmark import QUERIES, UPDATED, Row, load, milliseconds, que
 from tidegate.config.load import read_pipeline
 from tidegate.ids import TopicPartition
 from tidegate.plan.build import build_plan
-from tidegate.testing.feed import Produced
+from tidegate.testing.feed import ProducedRecord
 from tidegate.testing.preview import Preview
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "nexmark"
@@ -29,9 +29,9 @@ def bids() -> list[Event]:
 
 
 @pytest.fixture(scope="module")
-def produced(bids: Sequence[Event]) -> list[Produced]:
+def produced(bids: Sequence[Event]) -> list[ProducedRecord]:
     return [
-        Produced(
+        ProducedRecord(
             TopicPartition("nexmark-bids", event.partition),
             str(event.key).encode(),
             json.dumps(event.value).encode(),
@@ -51,7 +51,7 @@ def plain(column: str, value: Any) -> Any:
     return milliseconds(value) if column in TIMES else value
 
 
-def run(name: str, records: Sequence[Produced], columns: Sequence[str]) -> list[Row]:
+def run(name: str, records: Sequence[ProducedRecord], columns: Sequence[str]) -> list[Row]:
     """What the pipeline of a query writes; of updates the last ones."""
     loaded = read_pipeline(FOLDER / f"{name}.yaml", {})
     assert not loaded.problems
@@ -68,7 +68,7 @@ def run(name: str, records: Sequence[Produced], columns: Sequence[str]) -> list[
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_pipeline_gives_what_sqlite_gives(
-    name: str, produced: Sequence[Produced], database: sqlite3.Connection
+    name: str, produced: Sequence[ProducedRecord], database: sqlite3.Connection
 ) -> None:
     columns, expected = query(database, name)
     assert len(expected) > 1

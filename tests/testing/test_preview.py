@@ -14,7 +14,7 @@ from tidegate.dev.topics.records import SeenRecord, render_json
 from tidegate.formats.schemas import SchemaKind, SchemaText
 from tidegate.ids import TopicPartition
 from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
-from tidegate.testing.feed import Produced, plain_options
+from tidegate.testing.feed import ProducedRecord, plain_options
 from tidegate.testing.preview import (
     CHUNK,
     LineParser,
@@ -44,7 +44,7 @@ checkpoints: {directory: /checkpoints}
 """
 
 
-def parse(lines: Iterable[bytes], source: str = "orders", *, whole: bool = False) -> list[Produced]:
+def parse(lines: Iterable[bytes], source: str = "orders", *, whole: bool = False) -> list[ProducedRecord]:
     """The records of lines."""
     return list(
         LineParser(load("", ORDERS.replace("tests:\n", ""))[0].settings.sources[source], whole=whole).parse(lines)
@@ -100,14 +100,16 @@ def test_a_line_may_be_a_whole_record_as_topic_read_prints_it() -> None:
         b'"value": "x", "headers": [["h", "v"], ["n", null], ["b", {"base64": "/w=="}]]}'
     )
     assert parse([line], "lines", whole=True) == [
-        Produced(TopicPartition("more", 3), b"a", b"x", 1_767_225_600_000, (("h", b"v"), ("n", None), ("b", b"\xff")))
+        ProducedRecord(
+            TopicPartition("more", 3), b"a", b"x", 1_767_225_600_000, (("h", b"v"), ("n", None), ("b", b"\xff"))
+        )
     ]
     others = parse(
         [b'{"value_base64": "AA==", "key_base64": "AQ=="}', b'{"value": null, "topic": "other"}'], "lines", whole=True
     )
     assert others == [
-        Produced(TopicPartition("lines", 0), b"\x01", b"\x00"),
-        Produced(TopicPartition("lines", 0), None, None),
+        ProducedRecord(TopicPartition("lines", 0), b"\x01", b"\x00"),
+        ProducedRecord(TopicPartition("lines", 0), None, None),
     ]
     assert parse([b'{"value": {"id": 1}}'], whole=True)[0].value == b'{"id":1}'
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.testing.pipelines import ORDERS, load
 from tidegate.testing.cases import CaseRunner
-from tidegate.testing.command import Outcome, choose_cases, run_cases
+from tidegate.testing.command import RunOutcome, choose_cases, run_cases
 from tidegate.testing.compare import Line
 from tidegate.testing.render import ResultPrinter, render_json, shorten, write_junit
 
@@ -27,7 +27,7 @@ CASES = """\
 NAME = "a total [of] <customers> & \\x01more"
 
 
-def outcome(cases: str = CASES, *, terminal: bool = False) -> tuple[str, Outcome]:
+def outcome(cases: str = CASES, *, terminal: bool = False) -> tuple[str, RunOutcome]:
     """What is printed, and the results."""
     loaded, plan = load(cases.replace("\\x01", ""))
     stream = io.StringIO()

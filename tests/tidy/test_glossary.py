@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.tidy.tree import ROOT
+from tests.tidy.tree import PACKAGE, ROOT, python_files, report
 
 ROW: Final = re.compile(r"^\| ([^|]+) \| ([^|]+) \| `([\w.]+)` \| ([^|]*)\|$")
 WORD: Final = re.compile(r"[a-z]+(_[a-z]+)*")
@@ -59,3 +61,50 @@ def test_what_is_not_used_are_words_of_identifiers_and_no_terms() -> None:
     words = {word for entry in entries for word in entry.not_used}
     assert sorted(word for word in words if WORD.fullmatch(word) is None) == []
     assert words & {entry.term for entry in entries} == set()
+
+
+def find_identifiers(tree: ast.AST) -> Iterator[str]:
+    """Names that a module defines: classes, functions, parameters, fields, constants and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def words_of(identifier: str) -> str:
+    """Lower-case words joined by underscores, with one at either end: `RestoreTarget` -> `_restore_target_`."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", identifier)
+    return f"_{'_'.join(words).lower()}_"
+
+
+def test_no_identifier_has_a_word_that_is_not_used() -> None:
+    instead = {word: entry.term for entry in read_glossary() for word in entry.not_used}
+    found = []
+    for file in python_files(PACKAGE):
+        names = {*find_identifiers(ast.parse(file.read_text(encoding="utf-8"))), file.stem}
+        for name in sorted(names):
+            words = words_of(name)
+            found += [
+                f"{file.relative_to(ROOT)}: {name}: write `{term}` for `{word}`"
+                for word, term in instead.items()
+                if f"_{word}_" in words
+            ]
+    report(found)
+
+
+def test_the_search_for_words_finds_them_in_every_form() -> None:
+    text = "class StepWords: pass\nself.step_words = 1\ndef read(step_words): pass\nSTEP_WORDS = 2\n"
+    assert all("_step_words_" in words_of(name) for name in {*find_identifiers(ast.parse(text))} - {"read"})
+    assert "_step_words_" not in words_of("stepwords")
+
+
+def test_names_of_public_classes_are_unique() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for file in python_files(PACKAGE):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(file.relative_to(ROOT)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -96,7 +96,7 @@ LARGE_CLASSES = {
     "coordinator/coordinator.py Coordinator": "the whole state of one machine, as its table of transitions has it",
     "dev/broker/server.py DevelopmentBroker": "nine settings of a process that is only started",
     "simulation/model_broker/producer.py ModelProducer": "a model keeps what a broker's client keeps",
-    "sources/reader.py Reader": "to be split: polling, positions, held partitions",
+    "sources/reader.py ConsumerThread": "to be split: polling, positions, held partitions",
 }
 """Classes over the limit, each with a reason. The test fails for one that keeps it: take it out."""
 

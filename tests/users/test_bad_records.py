@@ -19,12 +19,12 @@ from tests.support.daemon_process import DaemonProcess
 from tests.users.user import User, log_lines, numbers
 from tests.waiting import wait_until
 from tidegate.cli.dead_letters import replay
-from tidegate.cli.dead_letters.topic import LetterTopic
+from tidegate.cli.dead_letters.topic import DeadLetterTopic
 from tidegate.cli.main import run_command
 from tidegate.config.load import read_pipeline
 from tidegate.dev.demo.verify import read_topic
 from tidegate.formats.dead_letters import REPLAYED_FROM
-from tidegate.formats.dead_letters.letter import Letter
+from tidegate.formats.dead_letters.letter import DeadLetter
 
 pytestmark = pytest.mark.slow
 
@@ -119,9 +119,9 @@ def ids_of(produced: Produced) -> list[int]:
     return [json.loads(value or b"")["id"] for kind, value in produced if not kind]
 
 
-def letters_of(user: User) -> list[Letter]:
+def letters_of(user: User) -> list[DeadLetter]:
     """Partition by partition."""
-    with LetterTopic(read_pipeline(user.write(), {}).settings) as topic:
+    with DeadLetterTopic(read_pipeline(user.write(), {}).settings) as topic:
         return list(topic.letters(topic.bounds()))
 
 
@@ -153,7 +153,7 @@ def check_replay(user: User, capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert run_command(["dead-letters", "list", file, "--limit", "0"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "MALFORMED_JSON" in line]
     assert line.split()[:5] == ["numbers", "MALFORMED_JSON", f"{user.name}-in", "21", "21"]
-    monkeypatch.setattr(replay, "LETTERS_MAX", 8)
+    monkeypatch.setattr(replay, "DEAD_LETTERS_MAX", 8)
     for commits in (0, 2):
         with monkeypatch.context() as dying:
             left = iter(range(commits))

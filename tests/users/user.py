@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE_S
 from tidegate.dev.broker.server import create_topics
 from tidegate.dev.demo.verify import read_topic
 from tidegate.ids import TopicPartition
-from tidegate.kafka.facts import OpenTransaction
+from tidegate.kafka.facts import OpenBrokerTransaction
 from tidegate.kafka.transactions import TransactionClient
 
 Document = dict[str, Any]
@@ -114,7 +114,7 @@ class User:
         """Committed values of a topic, decoded, partition by partition."""
         return [msgspec.json.decode(value) for rows in read_topic(self.bootstrap, topic) for _, value in rows]
 
-    def open_transactions(self, *topics: str) -> list[OpenTransaction]:
+    def open_transactions(self, *topics: str) -> list[OpenBrokerTransaction]:
         """What stands in front of read-committed readers."""
         client = TransactionClient({"bootstrap.servers": self.bootstrap})
         try:

@@ -20,14 +20,14 @@ from tidegate.config.load import LoadedPipeline
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.client_properties import derive_login
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
-from tidegate.kafka.facts import OpenTransaction, TransactionListing
+from tidegate.kafka.facts import OpenBrokerTransaction, TransactionListing
 from tidegate.kafka.inspection import ActiveProducer, Inspector
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.sinks.hanging_resolver import Mender
-from tidegate.sinks.hanging_transactions import RIPE_S, Hanging
+from tidegate.sinks.hanging_resolver import HangingTransactionResolver
+from tidegate.sinks.hanging_transactions import RIPE_S, HangingTransaction
 from tidegate.sinks.naming import derive_name, replay_id
 
 ANSWER_S: Final = 15.0
@@ -155,15 +155,15 @@ def _partitions(plan: Plan, facts: ClusterFacts) -> list[TopicPartition]:
 
 
 def _find_hanging(
-    client: TransactionClient, pipeline: str, opened: Sequence[OpenTransaction], clock: Clock
-) -> list[Hanging]:
+    client: TransactionClient, pipeline: str, opened: Sequence[OpenBrokerTransaction], clock: Clock
+) -> list[HangingTransaction]:
     """Find hanging transactions by asking twice, some seconds apart: a marker may be on its way."""
-    mender = Mender(client, pipeline, clock)
-    first = mender.judge(opened)
+    resolver = HangingTransactionResolver(client, pipeline, clock)
+    first = resolver.judge(opened)
     if not first:
         return []
     clock.sleep(RIPE_S)
-    again = {one.opened for one in mender.judge(opened)}
+    again = {one.opened for one in resolver.judge(opened)}
     return [one for one in first if one.opened in again]
 
 
@@ -188,8 +188,8 @@ def _waits(
     client: TransactionClient,
     pipeline: str,
     listings: Sequence[TransactionListing],
-    opened: Sequence[OpenTransaction],
-    hanging: Sequence[Hanging],
+    opened: Sequence[OpenBrokerTransaction],
+    hanging: Sequence[HangingTransaction],
 ) -> Iterable[Wait]:
     names = {one.producer_id: one.transactional_id for one in listings}
     stuck = {one.opened for one in hanging}

@@ -68,8 +68,8 @@ def judge_executors(slots: list[SeenSlot], version: str) -> list[Finding]:
 
 
 def _problem(text: str) -> Finding:
-    found, _, mend = text.replace(f": {REMEDY}", f"; {REMEDY}").partition("; ")
-    return Finding("executors", Severity.PROBLEM, found, _WANTED, mend, ("spark",))
+    found, _, resolve = text.replace(f": {REMEDY}", f"; {REMEDY}").partition("; ")
+    return Finding("executors", Severity.PROBLEM, found, _WANTED, resolve, ("spark",))
 
 
 def _make_host(settings: PipelineSettings, work: WorkDirectory) -> SparkHost:

@@ -21,7 +21,7 @@ from tidegate.kafka.topic_settings import AFTER, BEFORE, DIFFERENCE
 from tidegate.kafka.versions import BrokerVersion
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.sinks.hanging_transactions import Hanging
+from tidegate.sinks.hanging_transactions import HangingTransaction
 from tidegate.storage.base import StorageError
 
 SERVERS: Final[Path] = ("kafka", "bootstrap.servers")
@@ -149,7 +149,7 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     listings: tuple[TransactionListing, ...] = ()
     """Transactional ids that begin with the pipeline's name and a dot."""
     others: tuple[OtherWriter, ...] = ()
-    hanging: tuple[Hanging, ...] = ()
+    hanging: tuple[HangingTransaction, ...] = ()
     waits: tuple[Wait, ...] = ()
 
 

@@ -16,7 +16,7 @@ from tidegate.config.fields.counts import render_seconds
 from tidegate.config.fields.units import render_duration
 from tidegate.config.models import PipelineSettings
 from tidegate.kafka.facts import CoordinatorState
-from tidegate.sinks.hanging_transactions import Hanging, Verdict
+from tidegate.sinks.hanging_transactions import HangingTransaction, HangingVerdict
 from tidegate.sinks.naming import derive_name, is_replay
 
 SKEW_MS_MAX: Final = 5_000
@@ -169,25 +169,25 @@ def judge_rights(rights: Sequence[tuple[Need, bool]], commands: Commands) -> Ite
 
 
 def _ids(pipeline: str, facts: ClusterFacts, journal: str) -> Iterator[Finding]:
-    strangers, open_elsewhere = [], set()
+    others, open_elsewhere = [], set()
     for one in facts.listings:
         if is_replay(one.transactional_id):
             continue
         name = derive_name(one.transactional_id)
         if name is None:
-            strangers.append(one.transactional_id)
+            others.append(one.transactional_id)
         elif name.pipeline == pipeline and name.journal != journal and one.state is CoordinatorState.ONGOING:
             open_elsewhere.add(name.journal)
     if open_elsewhere and journal:
         value = f"another checkpoint directory (journal {', '.join(sorted(open_elsewhere))}) has open transactions"
         remedy = f"stop the other daemon of pipeline {pipeline}, or give this one another name"
         yield Finding("other-ids", Severity.PROBLEM, value, "one daemon and one directory for a name", remedy, _NAME)
-    if strangers:
-        shown = ", ".join(sorted(strangers)[:NAMES_MAX])
-        value = f"{len(strangers)} transactional ids of another program begin with `{pipeline}.`, for instance {shown}"
+    if others:
+        shown = ", ".join(sorted(others)[:NAMES_MAX])
+        value = f"{len(others)} transactional ids of another program begin with `{pipeline}.`, for instance {shown}"
         remedy = "give one of the two another name: grants by prefix hold for both"
         yield Finding("other-ids", Severity.WARNING, value, "none", remedy, _NAME)
-    if not (open_elsewhere and journal) and not strangers:
+    if not (open_elsewhere and journal) and not others:
         yield Finding("other-ids", Severity.OK, f"no other program's begin with `{pipeline}.`", "none", place=_NAME)
 
 
@@ -221,7 +221,7 @@ def _transactions(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
         yield Finding("open-transactions", Severity.OK, value, "none", place=("sinks",))
 
 
-def _hanging(one: Hanging, commands: Commands) -> Finding:
+def _hanging(one: HangingTransaction, commands: Commands) -> Finding:
     opened, subject = one.opened, str(one.opened.partition)
     owner = one.transactional_id or f"producer id {opened.producer.id}"
     value = f"{owner} is open from offset {opened.start_offset} on: readers of committed records stop there"
@@ -232,7 +232,7 @@ def _hanging(one: Hanging, commands: Commands) -> Finding:
         f"abort --topic {opened.partition.topic} --partition {opened.partition.partition} "
         f"--start-offset {opened.start_offset}"
     )
-    seen = one.verdict is not Verdict.UNSEEN
+    seen = one.verdict is not HangingVerdict.UNSEEN
     remedy = f"ask its owner whether it was committed; only if not: {end}"
     expected = "ended by its owner" if seen else "an owner that this user may see, or the end"
     return Finding(

@@ -15,7 +15,7 @@ from tidegate.config.fields.base import Path
 from tidegate.config.load import LoadedPipeline
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreRefused, merge_positions
-from tidegate.coordinator.upgrade import Refusal
+from tidegate.coordinator.upgrade import UpgradeRefusal
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
@@ -146,7 +146,7 @@ def judge_broker_error(loaded: LoadedPipeline, error: BrokerUnavailable | KafkaR
     return prevent_start(place, message, remedy, error.exit_code, error)
 
 
-def place_refusal(loaded: LoadedPipeline, refusal: Refusal) -> Problem:
+def place_refusal(loaded: LoadedPipeline, refusal: UpgradeRefusal) -> Problem:
     """Place a refusal at its source or step, or at the checkpoint directory where the file has no such name."""
     return loaded.problem(_find_place(loaded, refusal.name), refusal.told, refusal.remedy)
 

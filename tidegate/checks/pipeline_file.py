@@ -23,7 +23,7 @@ from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.expressions.expression import Expression
 from tidegate.operators.calls.probe import ProbeFinding, ProbeRequest
 from tidegate.operators.calls.user_code import UserCodeProblem, read_modules
-from tidegate.plan.build import Checked, check_pipeline
+from tidegate.plan.build import CheckedPipeline, check_pipeline
 from tidegate.plan.graph import Plan
 
 PROBE: Final = "tidegate.expressions.compiled.probe"
@@ -53,7 +53,7 @@ class ExpressionCheck:
         with self._child:
             self._child.kill()
 
-    def check(self, loaded: LoadedPipeline) -> Checked:
+    def check(self, loaded: LoadedPipeline) -> CheckedPipeline:
         """Check the pipeline, and try its expressions and user code. It may be called once."""
         checked = _check_user_code(loaded, check_pipeline(loaded))
         tried = self._try([one.expression for one in checked.expressions])
@@ -81,7 +81,7 @@ class ExpressionCheck:
         return msgspec.json.decode(answer, type=list[str])
 
 
-def _check_user_code(loaded: LoadedPipeline, checked: Checked) -> Checked:
+def _check_user_code(loaded: LoadedPipeline, checked: CheckedPipeline) -> CheckedPipeline:
     """Add the modules that the user's functions need to the plan, or the problems that they have."""
     plan = checked.plan
     references = () if plan is None else tuple(one for node in plan.nodes for one in node.operator.user_code())
@@ -119,7 +119,7 @@ def _fail_all(references: Iterable[str], message: str, remedy: str) -> dict[str,
     return dict.fromkeys(references, ProbeFinding(message, remedy))
 
 
-def _refuse_code(loaded: LoadedPipeline, checked: Checked, found: dict[str, ProbeFinding]) -> Checked:
+def _refuse_code(loaded: LoadedPipeline, checked: CheckedPipeline, found: dict[str, ProbeFinding]) -> CheckedPipeline:
     problems: set[Problem] = set()
     for index, step in zip(loaded.step_indices, loaded.settings.steps, strict=True):
         finding = found.get(getattr(step, "async"))
@@ -143,7 +143,7 @@ def check_file(
 ) -> tuple[LoadedPipeline | None, tuple[Problem, ...]]:
     """Find every problem and warning of a file without asking a broker. Returns the file as well, if it could be read.
 
-    Raises RegistryAway where the registry is asked.
+    Raises RegistryUnavailable where the registry is asked.
     """
     with ExpressionCheck() as expressions:
         try:

@@ -21,8 +21,8 @@ from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.registry.client import Registry
-from tidegate.registry.errors import RegistryAway, RegistryRefused, SchemaMissing
+from tidegate.registry.client import SchemaRegistry
+from tidegate.registry.errors import RegistryRefused, RegistryUnavailable, SchemaMissing
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ async def check_registrations(loaded: LoadedPipeline, plan: Plan, patience_s: fl
                     findings.append(_refused(one, error))
             if away is not None:
                 findings.append(_away(away))
-    except (RegistryAway, RegistryRefused) as error:
+    except (RegistryUnavailable, RegistryRefused) as error:
         path: Path = ("registry", str(error.fields.get("setting", "")) or "url")
         remedy = error.remedy if isinstance(error, RegistryRefused) else "is it running, and is this its address?"
         findings.append(prevent_start(path, error.message, remedy, error.exit_code, error))
@@ -95,21 +95,21 @@ def _names_schemas(plan: Plan) -> bool:
     )
 
 
-async def _wait(registry: Registry, patience_s: float) -> RegistryAway | None:
+async def _wait(registry: SchemaRegistry, patience_s: float) -> RegistryUnavailable | None:
     """Wait until the registry answers; returns why it did not. Raises RegistryRefused."""
     try:
         await patiently(registry.ping, patience_s)
-    except RegistryAway as away:
+    except RegistryUnavailable as away:
         return away
     return None
 
 
-def _away(away: RegistryAway) -> Finding:
+def _away(away: RegistryUnavailable) -> Finding:
     return warn_of_start(("registry", "url"), away.message, "records whose schema has no copy here wait for it")
 
 
-async def register_schemas(registry: Registry, plan: Plan) -> WrittenSchemas:
-    """Register the schemas of all sinks. Raises RegistryAway, RegistryRefused."""
+async def register_schemas(registry: SchemaRegistry, plan: Plan) -> WrittenSchemas:
+    """Register the schemas of all sinks. Raises RegistryUnavailable, RegistryRefused."""
     found = {}
     for one in registering(plan):
         schema = found[one.sink, one.word] = await _register(registry, one)
@@ -118,8 +118,10 @@ async def register_schemas(registry: Registry, plan: Plan) -> WrittenSchemas:
     return found
 
 
-async def _check(registry: Registry, one: Registering) -> bool:
-    """Check that the subject has or takes a schema; returns whether it is new. Raises RegistryAway, RegistryRefused."""
+async def _check(registry: SchemaRegistry, one: Registering) -> bool:
+    """Check that the subject has or takes a schema; returns whether it is new. Raises RegistryUnavailable,
+    RegistryRefused.
+    """
     try:
         await registry.look_up(one.schema.subject, one.schema)
     except SchemaMissing:
@@ -130,7 +132,7 @@ async def _check(registry: Registry, one: Registering) -> bool:
     return False
 
 
-async def _register(registry: Registry, one: Registering) -> SchemaText:
+async def _register(registry: SchemaRegistry, one: Registering) -> SchemaText:
     schema = one.schema
     try:
         found = await registry.look_up(schema.subject, schema)
@@ -138,7 +140,7 @@ async def _register(registry: Registry, one: Registering) -> SchemaText:
         if one.how is Registration.EXISTING:
             raise
         found = await registry.register(schema.subject, schema)
-    except RegistryAway as away:
+    except RegistryUnavailable as away:
         copy = registry.copy_of_text(schema.subject, schema)
         if copy is None:
             raise

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 from tidegate.config.fields.schemas import RegistrySettings
 from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.client import Registry
-from tidegate.registry.errors import RegistryAway
+from tidegate.registry.client import SchemaRegistry
+from tidegate.registry.errors import RegistryUnavailable
 from tidegate.spark.cache import cache_directory
 
 logger = logging.getLogger(__name__)
@@ -28,20 +28,20 @@ def copies_of(settings: RegistrySettings) -> SchemaCopies:
     return SchemaCopies(cache_directory() / "schemas", settings.url[0])
 
 
-def open_registry(settings: RegistrySettings) -> Registry:
+def open_registry(settings: RegistrySettings) -> SchemaRegistry:
     """Make a client, to be entered in the event loop that uses it. Raises RegistryRefused for unusable certificates."""
     from tidegate.registry.transport import Transport  # loads aiohttp, which most commands do without
 
-    return Registry(Transport(settings), copies_of(settings))
+    return SchemaRegistry(Transport(settings), copies_of(settings))
 
 
 async def patiently(ask: Callable[[], Awaitable[T]], patience_s: float) -> T:
-    """Ask until there is an answer. A warning is logged once. Raises RegistryAway when the time is over."""
+    """Ask until there is an answer. A warning is logged once. Raises RegistryUnavailable when the time is over."""
     deadline, told = time.monotonic() + patience_s, False
     while True:
         try:
             return await ask()
-        except RegistryAway as away:
+        except RegistryUnavailable as away:
             if time.monotonic() >= deadline:
                 raise
             if not told:

@@ -16,8 +16,8 @@ from tidegate.config.schemas import SchemaReference, derive_references
 from tidegate.formats.contract import FormatRefusal
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import SchemaText
-from tidegate.registry.client import SCHEMA_BYTES_MAX, Registry
-from tidegate.registry.errors import RegistryAway, RegistryRefused
+from tidegate.registry.client import SCHEMA_BYTES_MAX, SchemaRegistry
+from tidegate.registry.errors import RegistryRefused, RegistryUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ Found = SchemaText | SchemaUnavailable
 def resolve_schemas(loaded: LoadedPipeline, ask: Ask) -> LoadedPipeline:
     """Add `schemas` to a pipeline file; those that are unavailable are among its `problems`.
 
-    Raises RegistryAway where the registry is asked, does not answer, and no copy may be taken.
+    Raises RegistryUnavailable where the registry is asked, does not answer, and no copy may be taken.
     """
     references = derive_references(loaded.settings)
     directory, registry = Path(loaded.file).parent, loaded.settings.registry
@@ -101,13 +101,13 @@ async def _read_all(
         return {one: SchemaUnavailable(error.message, error.remedy) for one in references}
 
 
-async def _read_one(registry: Registry, one: SchemaReference, *, may_copy: bool) -> Found:
+async def _read_one(registry: SchemaRegistry, one: SchemaReference, *, may_copy: bool) -> Found:
     """Read a schema, or its copy while the registry is unavailable. Without a copy the registry is waited for."""
 
     async def ask() -> SchemaText:
         try:
             return await registry.read_version(one.subject, one.version)
-        except RegistryAway as away:
+        except RegistryUnavailable as away:
             copy = registry.copy_of_version(one.subject, one.version) if may_copy else None
             if copy is None:
                 raise

@@ -21,7 +21,7 @@ from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.recovery import RestoreFacts, refuse_other_identity, refuse_unfit
 from tidegate.coordinator.restore_target import find_retained
 from tidegate.coordinator.types import CompletedCheckpoint, StateHandle
-from tidegate.coordinator.upgrade import Refusal, Spoken, StoredStates, Upgrade
+from tidegate.coordinator.upgrade import CommandLineDirectives, StoredStates, Upgrade, UpgradeRefusal
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.errors import BEGIN_ANEW, TidegateError
 from tidegate.ids import CheckpointId, OperatorName, StateName, is_checkpoint_number
@@ -31,7 +31,7 @@ from tidegate.journal.state_headers import read_stored
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.evolving import evolve
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.snapshot import read_entries, read_header
 from tidegate.storage.base import Storage
@@ -71,7 +71,7 @@ class Report(msgspec.Struct, frozen=True):
     pipeline: str
     target: str
     upgrade: Upgrade
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[UpgradeRefusal, ...]
     forecast: Forecast | None = None
     migrated: tuple[Migrated, ...] = ()
     repair: str = ""
@@ -107,7 +107,13 @@ def find_target(directory: str, open_storage: StorageOpener, wanted: str | None)
 
 
 def check_upgrade(
-    plan: Plan, target: Target | None, storage: Storage, spoken: Spoken, *, migrate: str = "", headers: bool = True
+    plan: Plan,
+    target: Target | None,
+    storage: Storage,
+    command_line: CommandLineDirectives,
+    *,
+    migrate: str = "",
+    headers: bool = True,
 ) -> Report:
     """See the module. `migrate`: the backend into which every state is restored, for a dry run; empty for none. Without
     `headers` one file of each state is enough.
@@ -120,7 +126,7 @@ def check_upgrade(
         identity = msgspec.structs.replace(target.identity, pipeline=plan.pipeline)
         target = msgspec.structs.replace(target, identity=identity)
     checkpoint, identity = target.checkpoint, target.identity
-    facts = derive_offline_facts(plan, checkpoint, identity, spoken)
+    facts = derive_offline_facts(plan, checkpoint, identity, command_line)
     stored = read_stored(storage, checkpoint.states, every=headers)
     upgrade = decide_upgrade(checkpoint, identity, facts.definition, stored)
     refusals = _all_refusals(plan, storage, target, facts, upgrade, stored)
@@ -128,7 +134,7 @@ def check_upgrade(
     cut = find_cut(storage, checkpoint.states) if headers and not refusals else ""
     if cut and not _has_gone(storage, target):
         refusals = (
-            Refusal(OperatorName(""), f"{target.title} is damaged: {cut}", f"{repair[:1].upper()}{repair[1:]}"),
+            UpgradeRefusal(OperatorName(""), f"{target.title} is damaged: {cut}", f"{repair[:1].upper()}{repair[1:]}"),
         )
     if refusals or not headers:
         return Report(plan.pipeline, target.title, upgrade, refusals)
@@ -148,7 +154,7 @@ def _has_gone(storage: Storage, target: Target) -> bool:
 
 def _all_refusals(
     plan: Plan, storage: Storage, target: Target, facts: RestoreFacts, upgrade: Upgrade, stored: StoredStates
-) -> tuple[Refusal, ...]:
+) -> tuple[UpgradeRefusal, ...]:
     try:
         refuse_other_identity(target.identity, facts.identity)
         if upgrade.refusals:
@@ -158,11 +164,13 @@ def _all_refusals(
     except TidegateError as error:  # another pipeline, other key groups, rows in flight of another shape
         message, _, remedy = error.message.partition("; ")
         remedy = remedy[:1].upper() + remedy[1:]
-        return (Refusal(OperatorName(str(error.fields.get("operator", ""))), message, remedy),)
+        return (UpgradeRefusal(OperatorName(str(error.fields.get("operator", ""))), message, remedy),)
     return ()
 
 
-def derive_offline_facts(plan: Plan, checkpoint: CompletedCheckpoint, old: Identity, spoken: Spoken) -> RestoreFacts:
+def derive_offline_facts(
+    plan: Plan, checkpoint: CompletedCheckpoint, old: Identity, command_line: CommandLineDirectives
+) -> RestoreFacts:
     """Derive the facts of the present pipeline on the cluster as it was at the checkpoint."""
     counts: dict[str, int] = {}
     topics: dict[OperatorName, set[str]] = {}
@@ -182,11 +190,11 @@ def derive_offline_facts(plan: Plan, checkpoint: CompletedCheckpoint, old: Ident
         topic_ids=old.topic_ids,
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
-        meanings=derive_meanings(plan),
+        fingerprints=derive_fingerprints(plan),
     )
     stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
     edges = frozenset(shape.name for shape in derive_shapes(plan).values())
-    return RestoreFacts(identity, sources, stateful, edges, plan, spoken)
+    return RestoreFacts(identity, sources, stateful, edges, plan, command_line)
 
 
 # -- reading as a start would ------------------------------------------------------------------------------------------
@@ -245,8 +253,13 @@ def _read(
 
 
 def find_upgrade(
-    settings: PipelineSettings, plan: Plan, wanted: str | None, spoken: Spoken, *, migrate: bool = False
+    settings: PipelineSettings,
+    plan: Plan,
+    wanted: str | None,
+    command_line: CommandLineDirectives,
+    *,
+    migrate: bool = False,
 ) -> Report:
     """Find the target and check the upgrade. Raises what `find_target` raises."""
     target, states = find_target(settings.checkpoints.directory, derive_opener(settings), wanted)
-    return check_upgrade(plan, target, states, spoken, migrate=settings.state.backend if migrate else "")
+    return check_upgrade(plan, target, states, command_line, migrate=settings.state.backend if migrate else "")

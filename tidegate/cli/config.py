@@ -12,14 +12,14 @@ import click
 from tidegate.checks.pipeline_file import check_file, plan_file
 from tidegate.checks.schemas import Ask
 from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.start_options import add_place, add_words, read_start, read_words
+from tidegate.cli.start_options import add_place, add_start_options, read_directives, read_start
 from tidegate.config.errors import render_problems
 from tidegate.config.load import LoadedPipeline, read_pipeline
 from tidegate.plan.build import build_plan
 from tidegate.plan.explain import derive_explanation, render_explanation
 from tidegate.plan.graph import Plan
 from tidegate.plan.upgrade_directives import give_up_columns
-from tidegate.registry.errors import RegistryAway
+from tidegate.registry.errors import RegistryUnavailable
 
 if TYPE_CHECKING:
     from tidegate.daemon.restore_point import StartOptions
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 )
 @click.option("--connect", is_flag=True, help="Also check the brokers, the registry and the checkpoint directory.")
 @add_place
-@add_words
+@add_start_options
 def validate(
     file: Path,
     style: str,
@@ -51,11 +51,11 @@ def validate(
     is started. The options of a start, from --restore to --drop, are what that run would be given. Nothing is changed,
     and a running daemon is not disturbed.
     """
-    options = read_start(restore, repeat_output, begin_anew, read_words(keep, reset, drop))
+    options = read_start(restore, repeat_output, begin_anew, read_directives(keep, reset, drop))
     try:
         loaded, problems = check_file(file, os.environ, Ask.REGISTRY if connect else Ask.COPY)
         code = 2 if any(problem.severity == "error" for problem in problems) else 0
-    except RegistryAway as away:
+    except RegistryUnavailable as away:
         loaded, code = read_pipeline(file, os.environ), away.exit_code
         problems = (loaded.problem(("registry", "url"), away.message, "is it running, and is this its address?"),)
     if connect and not code and loaded is not None:
@@ -80,7 +80,7 @@ def validate(
 
 
 def _plan(loaded: LoadedPipeline, options: StartOptions) -> Plan:
-    return give_up_columns(build_plan(loaded), options.spoken.columns)
+    return give_up_columns(build_plan(loaded), options.command_line.columns)
 
 
 @click.command()

@@ -15,7 +15,7 @@ from tidegate.checks.facts import StartTarget
 from tidegate.checks.findings import Finding, derive_exit_code, derive_problems, find_preventing, prevent_by
 from tidegate.checks.survey import survey
 from tidegate.cli.control_client import ask_daemon, find_read_token
-from tidegate.cli.daemon_address import Given, derive_reach
+from tidegate.cli.daemon_address import ConnectOptions, derive_reach
 from tidegate.config.errors import Problem
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.load import LoadedPipeline
@@ -111,7 +111,7 @@ def _port_trouble(loaded: LoadedPipeline) -> HttpUnavailable | None:
 
 def _is_own_daemon(loaded: LoadedPipeline) -> bool:
     try:
-        reach = derive_reach(loaded.settings, Given())
+        reach = derive_reach(loaded.settings, ConnectOptions())
         token = find_read_token(loaded.settings, reach)
         about = json.loads(ask_daemon(reach, "GET", "/", None, NEIGHBOUR_S, token))
     except (TidegateError, ValueError):

@@ -10,11 +10,11 @@ from typing import Final, TypeVar
 import click
 import msgspec
 
-from tidegate.cli.daemon_address import Reach
+from tidegate.cli.daemon_address import DaemonAddress
 from tidegate.config.models import PipelineSettings
 from tidegate.daemon.control_token import TokenFileRefused, find_token, read_token
 from tidegate.daemon.http.admission import SCHEME
-from tidegate.daemon.http.commands import JSON, Order, OrderRefused
+from tidegate.daemon.http.commands import JSON, ControlRequest, OrderRefused
 from tidegate.daemon.status import Status
 from tidegate.errors import UNDECODABLE, TidegateError
 from tidegate.spark.work_directory import temporary_directory
@@ -73,7 +73,7 @@ class OrderFailed(TidegateError):
     retriable = False
 
 
-def find_order_token(settings: PipelineSettings, reach: Reach, given: Path | None) -> str | None:
+def find_order_token(settings: PipelineSettings, reach: DaemonAddress, given: Path | None) -> str | None:
     """None when there is none to be found: then the daemon, if there is one, says what is missing."""
     if given is not None:
         return read_token(given)
@@ -82,7 +82,7 @@ def find_order_token(settings: PipelineSettings, reach: Reach, given: Path | Non
     return find_token(temporary_directory(), reach.port)
 
 
-def _read_named(file: str, reach: Reach) -> str | None:
+def _read_named(file: str, reach: DaemonAddress) -> str | None:
     """The token of a file that the pipeline file names, which is on the daemon's machine, and for its user.
 
     None where it cannot be read and a certificate does instead. Raises TokenFileRefused.
@@ -96,7 +96,12 @@ def _read_named(file: str, reach: Reach) -> str | None:
 
 
 def ask_daemon(
-    reach: Reach, method: str, path: str, order: Order | None, timeout_s: float, token: str | None = None
+    reach: DaemonAddress,
+    method: str,
+    path: str,
+    order: ControlRequest | None,
+    timeout_s: float,
+    token: str | None = None,
 ) -> bytes:
     """Raises OrderFailed with the daemon's own words, DaemonUnreachable, and of orders that may have been taken
     AnswerLate (nothing came in time) and DaemonGone (it hung up).
@@ -148,12 +153,12 @@ def _tls_remedy(error: Exception) -> str:
     return "does it speak TLS (http.tls of its pipeline file)?"
 
 
-def ask_status(reach: Reach, token: str | None) -> Status:
+def ask_status(reach: DaemonAddress, token: str | None) -> Status:
     """With a token for reading, or one for orders. Raises as ask_daemon and decode_answer."""
     return decode_answer(ask_daemon(reach, "GET", "/status", None, ANSWER_S, token), Status, reach)
 
 
-def find_read_token(settings: PipelineSettings, reach: Reach) -> str | None:
+def find_read_token(settings: PipelineSettings, reach: DaemonAddress) -> str | None:
     """None where none is needed, or none is there. Raises TokenFileRefused."""
     named, tls = settings.http.read_token_file, settings.http.tls
     if named is not None:
@@ -161,7 +166,7 @@ def find_read_token(settings: PipelineSettings, reach: Reach) -> str | None:
     return find_order_token(settings, reach, None) if tls is not None and tls.client_ca is not None else None
 
 
-def decode_answer(answer: bytes, kind: type[Answer], reach: Reach) -> Answer:
+def decode_answer(answer: bytes, kind: type[Answer], reach: DaemonAddress) -> Answer:
     """Raises OrderFailed when something else than a daemon of this release answers."""
     try:
         return msgspec.json.decode(answer, type=kind)

@@ -31,7 +31,7 @@ class CertificateUnusable(TidegateError):
     retriable = False
 
 
-class Given(NamedTuple):
+class ConnectOptions(NamedTuple):
     """The options of a command."""
 
     address: str | None = None
@@ -40,7 +40,7 @@ class Given(NamedTuple):
     key: Path | None = None
 
 
-class Reach(NamedTuple):
+class DaemonAddress(NamedTuple):
     """`base` is `http://host:port` or `https://host:port`."""
 
     base: str
@@ -94,22 +94,22 @@ def http_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(
         *arguments: Any, address: str | None, ca: Path | None, certificate: Path | None, key: Path | None, **more: Any
     ) -> Any:
-        return command(*arguments, given=Given(address, ca, certificate, key), **more)
+        return command(*arguments, given=ConnectOptions(address, ca, certificate, key), **more)
 
     return wrapped
 
 
-def derive_reach(settings: PipelineSettings, given: Given) -> Reach:
+def derive_reach(settings: PipelineSettings, given: ConnectOptions) -> DaemonAddress:
     """Where the daemon of a pipeline file listens, as seen from its own machine, or where the options say.
 
     Reads certificates. Raises CertificateUnusable.
     """
     base = _derive_base(settings) if given.address is None else given.address.rstrip("/")
     if base.startswith("https://"):
-        return Reach(base, _make_context(settings, given), given.certificate is not None)
+        return DaemonAddress(base, _make_context(settings, given), given.certificate is not None)
     if given.ca is not None or given.certificate is not None:
         raise click.UsageError(f"--ca and --certificate are for https://: {base} is not encrypted")
-    return Reach(base)
+    return DaemonAddress(base)
 
 
 def _derive_base(settings: PipelineSettings) -> str:
@@ -120,7 +120,7 @@ def _derive_base(settings: PipelineSettings) -> str:
     return f"{scheme}://[{host}]:{settings.http.port}" if ":" in host else f"{scheme}://{host}:{settings.http.port}"
 
 
-def _make_context(settings: PipelineSettings, given: Given) -> ssl.SSLContext:
+def _make_context(settings: PipelineSettings, given: ConnectOptions) -> ssl.SSLContext:
     """Trusts `--ca`, by the name that is called; without it the daemon's own certificate, under any name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -26,7 +26,7 @@ from tidegate.cli.control_client import (
     find_order_token,
     find_read_token,
 )
-from tidegate.cli.daemon_address import Given, Reach, derive_reach, http_options
+from tidegate.cli.daemon_address import ConnectOptions, DaemonAddress, derive_reach, http_options
 from tidegate.cli.operator_table import find_early, find_stalled, render_operators
 from tidegate.cli.output import echo_json, render_moment
 from tidegate.cli.pipeline_file import PIPELINE_FILE
@@ -40,7 +40,7 @@ from tidegate.coordinator.entries import CheckpointEntry, JournalRefused
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.ledger import key_of
 from tidegate.daemon.checkpoint_requests import CheckpointDone
-from tidegate.daemon.http.commands import Order
+from tidegate.daemon.http.commands import ControlRequest
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
 from tidegate.journal.savepoint_maintenance import FoundSavepoint, find_savepoints
@@ -67,7 +67,7 @@ class StopFailed(TidegateError):
 @PIPELINE_FILE
 @http_options
 @FORM
-def status(file: Path, given: Given, style: str) -> int:
+def status(file: Path, given: ConnectOptions, style: str) -> int:
     """Show how the running pipeline of FILE is doing: its state and why, flow, lag, its newest checkpoint, operators.
 
     One line per operator shows its rows and the part of its slots' time that it takes: a slow step is the busiest.
@@ -110,7 +110,7 @@ def _print_whole(console: Console, table: Table) -> None:
 @PIPELINE_FILE
 @http_options
 @TOKEN
-def checkpoint(file: Path, given: Given, token_file: Path | None) -> None:
+def checkpoint(file: Path, given: ConnectOptions, token_file: Path | None) -> None:
     """Take a checkpoint of the running pipeline of FILE now, and print its number when its output is committed.
 
     It does not wait for the interval or the minimum pause. When as many checkpoints as allowed are in progress it is
@@ -120,7 +120,12 @@ def checkpoint(file: Path, given: Given, token_file: Path | None) -> None:
     timeout_s = settings.checkpoints.timeout_ms / 1000 + COMMIT_S
     reach = derive_reach(settings, given)
     answer = ask_daemon(
-        reach, "POST", "/checkpoints", Order(settings.name), timeout_s, find_order_token(settings, reach, token_file)
+        reach,
+        "POST",
+        "/checkpoints",
+        ControlRequest(settings.name),
+        timeout_s,
+        find_order_token(settings, reach, token_file),
     )
     click.echo(decode_answer(answer, CheckpointDone, reach).checkpoint)
 
@@ -131,7 +136,7 @@ def checkpoint(file: Path, given: Given, token_file: Path | None) -> None:
 @TOKEN
 @click.option("--savepoint", is_flag=True, help="Take a savepoint first, and print its path.")
 @click.option("--directory", metavar="DIRECTORY", help="Of the savepoint, as of `tidegate savepoint FILE DIRECTORY`.")
-def stop(file: Path, given: Given, token_file: Path | None, savepoint: bool, directory: str | None) -> int:
+def stop(file: Path, given: ConnectOptions, token_file: Path | None, savepoint: bool, directory: str | None) -> int:
     """Stop the running pipeline of FILE: final checkpoint, commit, exit. Waits until the daemon has ended.
 
     A savepoint is complete when its path is printed, whatever becomes of the stop. What is read between it and the
@@ -162,10 +167,10 @@ def stop(file: Path, given: Given, token_file: Path | None, savepoint: bool, dir
     return 0
 
 
-def _stop(settings: PipelineSettings, reach: Reach, token: str | None) -> None:
+def _stop(settings: PipelineSettings, reach: DaemonAddress, token: str | None) -> None:
     """Raises StopFailed, and what ask_daemon raises. What a daemon that hangs up has done is in its journal."""
     try:
-        ask_daemon(reach, "POST", "/stop", Order(settings.name), ANSWER_S, token)
+        ask_daemon(reach, "POST", "/stop", ControlRequest(settings.name), ANSWER_S, token)
     except DaemonGone:
         _refuse_unfinished(settings)
         return
@@ -218,13 +223,13 @@ def checkpoints(file: Path, style: str) -> None:
         click.echo(_line(row))
 
 
-def _line(row: Row) -> str:
+def _line(row: StatusRow) -> str:
     if row.id is None or row.completed_at_ms is None or row.size_bytes is None:
         return f"{'-':>10}  {'-':<19}  {'-':>15}  {row.kind:<10}  {row.output}"
     return f"{row.id:>10}  {render_moment(row.completed_at_ms)}  {row.size_bytes:>15,}  {row.kind:<10}  {row.output}"
 
 
-class Row(msgspec.Struct, frozen=True):
+class StatusRow(msgspec.Struct, frozen=True):
     """One line of the list."""
 
     id: int | None
@@ -237,7 +242,7 @@ class Row(msgspec.Struct, frozen=True):
     """`committed`; for the newest what is known; a savepoint's path, and what is wrong with it."""
 
 
-def read_rows(directory: str, open_storage: StorageOpener) -> list[Row]:
+def read_rows(directory: str, open_storage: StorageOpener) -> list[StatusRow]:
     """Checkpoints of the journal, oldest first, then savepoints, a damaged one with its problem.
 
     Raises StorageError, JournalRefused, ObjectCorrupt of the journal.
@@ -247,25 +252,25 @@ def read_rows(directory: str, open_storage: StorageOpener) -> list[Row]:
     rows = [_row(state, entry) for entry in state.retained]
     found, unread = find_savepoints(storage, open_storage)
     rows += map(_savepoint_row, found)
-    return rows + [Row(None, None, None, "damaged", f"{folder}: no permission to read it") for folder in unread]
+    return rows + [StatusRow(None, None, None, "damaged", f"{folder}: no permission to read it") for folder in unread]
 
 
-def _savepoint_row(found: FoundSavepoint) -> Row:
+def _savepoint_row(found: FoundSavepoint) -> StatusRow:
     if found.unfinished:
         told = f"{found.path} (can be deleted, unless it is being written now)"
-        return Row(None, None, None, "unfinished", told)
+        return StatusRow(None, None, None, "unfinished", told)
     kind, told = ("damaged", f"{found.path}: {found.problem}") if found.problem else ("savepoint", found.path)
     if found.savepoint is None:
-        return Row(None, None, None, kind, told)
+        return StatusRow(None, None, None, kind, told)
     one = found.savepoint.checkpoint
-    return Row(one.id, one.completed_at_ms, one.size_bytes, kind, told)
+    return StatusRow(one.id, one.completed_at_ms, one.size_bytes, kind, told)
 
 
-def _row(state: JournalState, entry: CheckpointEntry) -> Row:
+def _row(state: JournalState, entry: CheckpointEntry) -> StatusRow:
     """What the newest lists is decided, but only a later entry can show that it has been committed."""
     one = entry.checkpoint
     listed = {key_of(committable) for committable in state.committables}
     waiting = sum(key_of(committable) in listed for committable in one.committables)
     output = f"decided, {render_count(waiting, 'transaction')} not confirmed yet" if waiting else "committed"
     kind = "final" if one.final else "begin" if one.starts else "checkpoint"
-    return Row(one.id, one.completed_at_ms, one.size_bytes, kind, output)
+    return StatusRow(one.id, one.completed_at_ms, one.size_bytes, kind, output)

@@ -15,7 +15,7 @@ import click
 
 from tidegate import __version__
 from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.start_options import add_place, add_words, read_start, read_words
+from tidegate.cli.start_options import add_place, add_start_options, read_directives, read_start
 from tidegate.cli.streams import reporting
 from tidegate.errors import TidegateError
 
@@ -34,7 +34,7 @@ _ACCEPT_GONE = "Count output of this checkpoint that is gone from Kafka as commi
 @PIPELINE_FILE
 @add_place
 @click.option("--accept-gone", metavar="CHECKPOINT", type=click.IntRange(min=1), help=_ACCEPT_GONE)
-@add_words
+@add_start_options
 def run(
     file: Path,
     restore: str | None,
@@ -49,8 +49,8 @@ def run(
 
     The run continues from the newest checkpoint. Exit codes: see `tidegate docs operations/running`.
     """
-    spoken = read_words(keep, reset, drop)
-    options = read_start(restore, repeat_output, begin_anew, spoken, accept_gone=accept_gone)
+    command_line = read_directives(keep, reset, drop)
+    options = read_start(restore, repeat_output, begin_anew, command_line, accept_gone=accept_gone)
     sys.exit(run_pipeline(file, options, _keep_exit_code))
 
 
@@ -100,7 +100,7 @@ def run_pipeline(file: Path, options: StartOptions | None = None, on_ended: Call
         loaded, plan = plan_file(file, os.environ, Ask.EITHER)
     except ConfigErrors as errors:
         return _report_problems([str(problem) for problem in errors.problems], errors.exit_code)
-    plan = give_up_columns(plan, options.spoken.columns if options is not None else ())
+    plan = give_up_columns(plan, options.command_line.columns if options is not None else ())
     settings = loaded.settings
     set_secrets([*loaded.secrets.values, *find_header_secrets(os.environ)])
     console = open_console()

@@ -22,7 +22,7 @@ from tidegate.cli.control_client import (
     decode_answer,
     find_order_token,
 )
-from tidegate.cli.daemon_address import Given, Reach, derive_reach, http_options
+from tidegate.cli.daemon_address import ConnectOptions, DaemonAddress, derive_reach, http_options
 from tidegate.cli.output import echo_json, render_moment, render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.start_options import require_utf8
@@ -32,7 +32,7 @@ from tidegate.config.load import read_sections
 from tidegate.config.models import PipelineSettings
 from tidegate.config.storages import derive_opener, opener_of_file
 from tidegate.coordinator.entries import JournalRefused
-from tidegate.daemon.http.commands import Order
+from tidegate.daemon.http.commands import ControlRequest
 from tidegate.daemon.savepoints import SavepointDone
 from tidegate.journal.reading import list_entries
 from tidegate.journal.savepoint import COPY_AGAIN, SavepointRefused, read_savepoint
@@ -48,7 +48,7 @@ from tidegate.journal.savepoint_maintenance import (
 from tidegate.storage.base import ObjectCorrupt, Storage, StorageError
 from tidegate.storage.local import remove_empty
 from tidegate.storage.open import StorageOpener, open_storage, scheme_of
-from tidegate.tables.source import Kind, kind_of, read_journal
+from tidegate.tables.source import SnapshotKind, kind_of, read_journal
 
 COPY_S: Final = 3600.0
 """On top of the checkpoint timeout: time to copy the state into the directory."""
@@ -105,7 +105,7 @@ class _Duration(click.ParamType[float]):
 def take(
     file: Path,
     directory: str | None,
-    given: Given,
+    given: ConnectOptions,
     token_file: Path | None,
     wait: bool,
     timeout_s: float | None,
@@ -132,7 +132,7 @@ def describe_directory(given: str | None) -> str | None:
 
 def take_savepoint(
     settings: PipelineSettings,
-    reach: Reach,
+    reach: DaemonAddress,
     directory: str | None,
     token_file: Path | None,
     *,
@@ -150,7 +150,7 @@ def take_savepoint(
         left_s = max(ANSWER_MIN_S, deadline - time.monotonic())
         try:
             token = find_order_token(settings, reach, token_file)
-            answer = ask_daemon(reach, "POST", "/savepoints", Order(settings.name, directory), left_s, token)
+            answer = ask_daemon(reach, "POST", "/savepoints", ControlRequest(settings.name, directory), left_s, token)
             return decode_answer(answer, SavepointDone, reach)
         except AnswerLate as late:
             raise AnswerLate(
@@ -213,9 +213,11 @@ def list_savepoints(place: str, verified: bool, file: Path | None, style: str) -
 
 def _directories(place: str, of: Path | None) -> tuple[list[str], StorageOpener]:
     """And what opens them: an address alone is reached as the environment says, or that file."""
-    kind = Kind.DIRECTORY if "://" in place else kind_of(place)
-    named = kind is Kind.NOTHING and place.endswith((".yaml", ".yml"))  # a directory may be made by the first savepoint
-    if kind is not Kind.FILE and not named:
+    kind = SnapshotKind.DIRECTORY if "://" in place else kind_of(place)
+    named = kind is SnapshotKind.NOTHING and place.endswith(
+        (".yaml", ".yml")
+    )  # a directory may be made by the first savepoint
+    if kind is not SnapshotKind.FILE and not named:
         return [place if "://" in place else str(Path(place).absolute())], opener_of_file(of)
     settings = read_sections(Path(place), os.environ, "checkpoints", "savepoints")
     return [str(settings.checkpoints.directory), *settings.savepoints.roots], derive_opener(settings)
@@ -284,7 +286,7 @@ def verify(path: str, file: Path | None, style: str) -> int:
     return DAMAGED if examined.problems else 0
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class SavepointVerdict(msgspec.Struct, frozen=True):
     """What `verify --format json` prints."""
 
     path: str
@@ -301,9 +303,9 @@ class Verdict(msgspec.Struct, frozen=True):
     keys: int
 
 
-def _verdict(path: str, examined: Examination) -> Verdict:
+def _verdict(path: str, examined: Examination) -> SavepointVerdict:
     identity, checkpoint = examined.savepoint.identity, examined.savepoint.checkpoint
-    return Verdict(
+    return SavepointVerdict(
         path=path,
         whole=not examined.problems,
         problems=examined.problems,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tidegate.config.interpolate import is_utf8
-from tidegate.coordinator.upgrade import Spoken
+from tidegate.coordinator.upgrade import CommandLineDirectives
 from tidegate.ids import CheckpointId, OperatorName
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def require_utf8(what: str, text: str) -> str:
     return text
 
 
-def add_words(command: Command) -> Command:
+def add_start_options(command: Command) -> Command:
     """The three options, each as often as there are steps."""
     for word, shown, text in (
         ("drop", "NAME[.COLUMN]", _DROP),
@@ -55,7 +55,12 @@ def add_place(command: Command) -> Command:
 
 
 def read_start(
-    restore: str | None, repeat_output: bool, begin_anew: bool, spoken: Spoken, *, accept_gone: int | None = None
+    restore: str | None,
+    repeat_output: bool,
+    begin_anew: bool,
+    command_line: CommandLineDirectives,
+    *,
+    accept_gone: int | None = None,
 ) -> StartOptions:
     """Raises UsageError for what contradicts itself."""
     if restore is not None and not restore.strip():
@@ -71,15 +76,15 @@ def read_start(
 
     option = None if restore is None else RestoreOption(restore, repeat_output)
     accepted = None if accept_gone is None else CheckpointId(accept_gone)
-    return StartOptions(option, begin_anew, accepted, spoken)
+    return StartOptions(option, begin_anew, accepted, command_line)
 
 
-def read_words(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, ...]) -> Spoken:
+def read_directives(keep: tuple[str, ...], reset: tuple[str, ...], drop: tuple[str, ...]) -> CommandLineDirectives:
     """What was said, `STEP` or `STEP=NOTE`. Raises UsageError for what contradicts itself."""
     whole = tuple(OperatorName(text) for text in drop if "." not in text)
     parts = [text.partition(".") for text in drop if "." in text]
     columns = tuple((OperatorName(name), column) for name, _, column in parts)
-    said = Spoken(_with_notes("keep", keep), _with_notes("reset", reset), whole, columns)
+    said = CommandLineDirectives(_with_notes("keep", keep), _with_notes("reset", reset), whole, columns)
     for name in said.keep.keys() & said.reset.keys():
         raise click.UsageError(f"--keep {name} and --reset {name}: a state continues or begins empty, choose one")
     for name in {*said.keep, *said.reset} & {*said.drop}:

@@ -17,7 +17,7 @@ from tidegate.formats.schemas import NO_OPTIONS
 
 if TYPE_CHECKING:
     from tidegate.plan.graph import Plan
-    from tidegate.testing.command import Outcome
+    from tidegate.testing.command import RunOutcome
     from tidegate.testing.preview import Previewed
 
 
@@ -66,7 +66,7 @@ def _run(
     pattern: str | None,
     parallelism: int | None,
     style: str,
-) -> Outcome:
+) -> RunOutcome:
     """The chosen cases, printed as they end."""
     cases = loaded.settings.tests
     if not cases:
@@ -94,7 +94,7 @@ def _run(
     return outcome
 
 
-def _update(file: Path, loaded: LoadedPipeline, outcome: Outcome) -> None:
+def _update(file: Path, loaded: LoadedPipeline, outcome: RunOutcome) -> None:
     from tidegate.testing.command import write_output
     from tidegate.testing.update import UpdateRefused
 

@@ -16,13 +16,13 @@ from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.upgrade_check import Report, Target, check_upgrade, find_target, find_upgrade
 from tidegate.cli.output import render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
-from tidegate.cli.start_options import add_words, read_words
+from tidegate.cli.start_options import add_start_options, read_directives
 from tidegate.config.errors import ConfigErrors, Problem, render_problems
 from tidegate.config.fields.counts import render_count
 from tidegate.config.fields.upgrade_directives import KEEP
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
-from tidegate.coordinator.upgrade import Outcome, Refusal, StateChange, StepChange
+from tidegate.coordinator.upgrade import StateChange, StepChange, UpgradeOutcome, UpgradeRefusal
 from tidegate.coordinator.upgrade_decision import UNSAID
 from tidegate.daemon.restore_point import StartOptions
 from tidegate.errors import TidegateError
@@ -48,7 +48,7 @@ REFUSED = 4
     is_flag=True,
     help="Restore all state into a scratch directory (TMPDIR), and remove it.",
 )
-@add_words
+@add_start_options
 def upgrade(
     file: Path,
     target: str | None,
@@ -65,14 +65,14 @@ def upgrade(
     run would be refused, also because no checkpoint of the --from number is retained; 2 the file or the command line is
     wrong, or --from names a path that is no savepoint; 1 the storage, or the disk of a dry run, does not serve.
     """
-    spoken = read_words(keep, reset, drop)
+    command_line = read_directives(keep, reset, drop)
     try:
         loaded, plan = plan_file(file, os.environ)
     except ConfigErrors as errors:
         click.echo(render_problems(errors.problems, style), err=style == "text")
         return errors.exit_code
-    plan = give_up_columns(plan, spoken.columns)
-    report = find_upgrade(loaded.settings, plan, target, spoken, migrate=migrate)
+    plan = give_up_columns(plan, command_line.columns)
+    report = find_upgrade(loaded.settings, plan, target, command_line, migrate=migrate)
     problems = derive_problems(loaded, report)
     if style == "json":
         click.echo(json.dumps(_as_json(report, problems), indent=2, ensure_ascii=False))
@@ -110,7 +110,7 @@ def find_state_problems(loaded: LoadedPipeline, plan: Plan, options: StartOption
     if found is None:
         return []
     try:
-        return derive_problems(loaded, check_upgrade(plan, *found, options.spoken, headers=False))
+        return derive_problems(loaded, check_upgrade(plan, *found, options.command_line, headers=False))
     except TidegateError:
         return []
 
@@ -137,7 +137,7 @@ def derive_notices(loaded: LoadedPipeline, report: Report) -> list[Problem]:
     found = []
     for step in report.upgrade.steps:
         told = _say_change(step)
-        if told and step.outcome is not Outcome.REFUSED:
+        if told and step.outcome is not UpgradeOutcome.REFUSED:
             kind = "source" if step.source else "step"
             found.append(_notice(loaded, step.name, f"{kind} {step.name}: {told}"))
     summary = f"pipeline {report.pipeline}, from {report.target}: {_say_verdict(report)}"
@@ -145,13 +145,13 @@ def derive_notices(loaded: LoadedPipeline, report: Report) -> list[Problem]:
 
 
 def _notice(loaded: LoadedPipeline, name: OperatorName, told: str) -> Problem:
-    return msgspec.structs.replace(place_refusal(loaded, Refusal(name, told, "")), severity="notice")
+    return msgspec.structs.replace(place_refusal(loaded, UpgradeRefusal(name, told, "")), severity="notice")
 
 
 def _say_change(step: StepChange) -> str:
     """Empty for what is kept as it is."""
     unlike = [one for one in step.states if one.verdict != Fit.AS_IS]
-    if step.outcome is Outcome.KEPT and not unlike and not step.remarks:
+    if step.outcome is UpgradeOutcome.KEPT and not unlike and not step.remarks:
         return ""
     states = [f"state {one.name} {_say_verdict_of(one)}{_count_keys(one)}" for one in unlike]
     return "; ".join((_say_outcome(step), *states, *step.remarks))
@@ -221,7 +221,7 @@ def _table(report: Report) -> list[str]:
     meant = {one.name for one in report.refusals if KEEP in one.choices}
     rows: list[tuple[str, ...]] = []
     for step in sorted(report.upgrade.steps, key=lambda one: (not one.source, one.name)):
-        refused = step.outcome is Outcome.REFUSED
+        refused = step.outcome is UpgradeOutcome.REFUSED
         what = "refused: its state would mean something else" if refused and step.name in meant else _say_outcome(step)
         rows.append(("source" if step.source else "step", step.name, "", "", what))
         for state in step.states:

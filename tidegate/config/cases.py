@@ -11,9 +11,9 @@ from pydantic import Discriminator, Field, SecretStr, Tag
 
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.types import (
-    Check,
     StepName,
     Topic,
+    ValueCheck,
     derive_timestamp,
     describe_value,
     duration,
@@ -125,12 +125,14 @@ _COUNTS: Final = {
 _BYTES: Final = {"type": "object", "properties": {"base64": {"type": "string"}}, "required": ["base64"]}
 _HEADER: Final = {"type": "array", "minItems": 2, "maxItems": 2, "items": {"anyOf": [_TEXT_OR_NUMBER, _BYTES]}}
 
-Moment = Annotated[int, Check(_moment, {"type": ["string", "integer"]})]
-PlainValue = Annotated[Any, Check(_plain, {})]
-KeyText = Annotated[str | None, Check(_key, _TEXT_OR_NUMBER)]
-Base64 = Annotated[bytes, Check(_base64, {"type": "string"})]
-RecordHeaders = Annotated[tuple[tuple[str, bytes | None], ...], Check(_headers, {"type": "array", "items": _HEADER})]
-Counts = Annotated[int | dict[str, int], Check(_counts, _COUNTS)]
+Moment = Annotated[int, ValueCheck(_moment, {"type": ["string", "integer"]})]
+PlainValue = Annotated[Any, ValueCheck(_plain, {})]
+KeyText = Annotated[str | None, ValueCheck(_key, _TEXT_OR_NUMBER)]
+Base64 = Annotated[bytes, ValueCheck(_base64, {"type": "string"})]
+RecordHeaders = Annotated[
+    tuple[tuple[str, bytes | None], ...], ValueCheck(_headers, {"type": "array", "items": _HEADER})
+]
+Counts = Annotated[int | dict[str, int], ValueCheck(_counts, _COUNTS)]
 
 
 class RecordSettings(Settings):
@@ -165,7 +167,7 @@ class GivenSettings(RecordSettings):
 
     text: Annotated[
         str | None,
-        Check(_text, {"type": "string"}),
+        ValueCheck(_text, {"type": "string"}),
         Field(description="The value's bytes as text, whatever the format: for records that cannot be read."),
     ] = None
     partition: Annotated[int, integer(0, PARTITION_MAX), Field(description="Partition of the record.")] = 0
@@ -232,7 +234,7 @@ class CaseSettings(Settings):
 
     name: Annotated[
         str,
-        Check(lambda value: require_text(value, "a name"), {"type": "string"}),
+        ValueCheck(lambda value: require_text(value, "a name"), {"type": "string"}),
         Field(description="What the case shows, in words; names are unique."),
     ]
     now: Annotated[Moment | None, Field(description=f"What the clock shows at the beginning, by default {NOW}.")] = None
@@ -257,7 +259,7 @@ class CaseSettings(Settings):
     ] = None
     fails: Annotated[
         str | None,
-        Check(lambda value: require_text(value, "a part of the message"), {"type": "string"}),
+        ValueCheck(lambda value: require_text(value, "a part of the message"), {"type": "string"}),
         Field(description="The pipeline stops with a message that contains this text."),
     ] = None
 

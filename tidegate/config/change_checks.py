@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tidegate.config.errors import PathProblem
 from tidegate.config.fields.base import Path
-from tidegate.config.fields.upgrade_directives import StateWord
+from tidegate.config.fields.upgrade_directives import DirectiveVerb
 from tidegate.config.models import PipelineSettings
 from tidegate.config.values import Value
 
@@ -53,7 +53,7 @@ def _names(values: dict[str, Value]) -> dict[str, str]:
     return found | (dict.fromkeys(sources, "source") if isinstance(sources, dict) else {})
 
 
-def _columns(path: Path, word: StateWord | None, renamed: dict[str, str]) -> Iterator[PathProblem]:
+def _columns(path: Path, word: DirectiveVerb | None, renamed: dict[str, str]) -> Iterator[PathProblem]:
     """What is said twice about one column."""
     if word is None:
         return

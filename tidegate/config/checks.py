@@ -41,7 +41,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schemas import UnknownFields
 from tidegate.operators.builtin.kafka_source import TOMBSTONE
-from tidegate.operators.registry import given_kinds, keys_of, step_kinds
+from tidegate.operators.registry import keys_of, kinds_in, step_kinds
 
 _LOCAL = re.compile(r"local\[([0-9]{1,6}|\*)(?:, *[0-9]+)?\]", re.ASCII)
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[ *([0-9]{1,6}) *, *([0-9]{1,6}) *, *[0-9]+ *\]", re.ASCII)
@@ -397,7 +397,7 @@ def _chosen_columns(path: Path, word: str, fixed: Schema, chosen: Schema) -> Ite
 
 def _step(path: Path, step: StepSettings) -> Iterator[PathProblem]:
     kinds = step_kinds()
-    given = given_kinds(step)
+    given = kinds_in(step)
     words = [kind.word for kind in given]
     if len(given) > 1:
         message = f"a step does one thing, this one has `{'` and `'.join(words)}`"

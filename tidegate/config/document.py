@@ -21,7 +21,7 @@ MAX_NODES = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class YamlPosition:
     """A place in the text: line and column from 1, `index` in characters from 0; `file` if it is not the pipeline's."""
 
     line: int
@@ -34,7 +34,7 @@ class Mark:
 class ScalarNode:
     """A scalar as written. `style` is libyaml's: empty for plain, `'`, `"`, `|`, `>`."""
 
-    mark: Mark
+    mark: YamlPosition
     end: int
     text: str
     style: str
@@ -45,7 +45,7 @@ class ScalarNode:
 class SequenceNode:
     """A list."""
 
-    mark: Mark
+    mark: YamlPosition
     items: list[Node] = field(default_factory=list)
 
 
@@ -53,7 +53,7 @@ class SequenceNode:
 class MappingNode:
     """A mapping in file order; keys are scalars and differ."""
 
-    mark: Mark
+    mark: YamlPosition
     entries: list[tuple[ScalarNode, Node]] = field(default_factory=list)
 
 
@@ -69,7 +69,7 @@ Node = ScalarNode | SequenceNode | MappingNode
 class TextProblem:
     """Something wrong with the text as YAML. `section`: the key at the top of the file that it is below."""
 
-    mark: Mark
+    mark: YamlPosition
     message: str
     remedy: str
     section: str = ""
@@ -94,19 +94,19 @@ def derive_tree(text: str, file: str = "") -> tuple[Node | None, list[TextProble
             builder.take(event)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = _Lines(text).place(mark) if mark else Mark(1, 1, 0)
+        place = _Lines(text).place(mark) if mark else YamlPosition(1, 1, 0)
         what = ", ".join(part for part in (error.context, error.problem) if part)
         remedy = _flow_remedy(text, place) if "flow" in what else _YAML_REMEDY
         raise DocumentBroken(TextProblem(place, f"not valid YAML: {what}", remedy)) from error
     except yaml.YAMLError as error:
         position = int(getattr(error, "position", 0) or 0)
-        place = Mark(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position), position)
+        place = YamlPosition(text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position), position)
         reason = str(getattr(error, "reason", "") or "unreadable")
         raise DocumentBroken(TextProblem(place, f"not valid YAML: {reason}", "save the file as UTF-8 text")) from error
     return builder.root, builder.problems
 
 
-def _flow_remedy(text: str, place: Mark) -> str:
+def _flow_remedy(text: str, place: YamlPosition) -> str:
     """For what YAML could not read within braces or brackets."""
     line = "".join(text.split("\n")[place.line - 1 : place.line]).rstrip("\r")
     if "${" in line[: place.column]:  # YAML has taken the braces of `${NAME}` for its own, and stopped after them
@@ -122,10 +122,10 @@ class _Lines:
         self._file = file
         self._starts = [0, *(found.end() for found in re.finditer("[\r\n]", text))]
 
-    def place(self, mark: Any) -> Mark:
+    def place(self, mark: Any) -> YamlPosition:
         """Of a mark of libyaml's."""
         line = bisect.bisect_right(self._starts, mark.index)
-        return Mark(line, mark.index - self._starts[line - 1] + 1, mark.index, self._file)
+        return YamlPosition(line, mark.index - self._starts[line - 1] + 1, mark.index, self._file)
 
 
 class _Builder:
@@ -145,7 +145,7 @@ class _Builder:
         self._aliases = 0
         self._nodes = 0
 
-    def _mark(self, event: yaml.Event) -> Mark:
+    def _mark(self, event: yaml.Event) -> YamlPosition:
         return self._places.place(event.start_mark)  # libyaml always sets it; the stubs allow None
 
     def take(self, event: yaml.Event) -> None:
@@ -246,7 +246,7 @@ class _Builder:
             self._report(name, cut.mark, message, f"put the value into quotes: {quote(whole.text)}")
         return True
 
-    def _report(self, key: ScalarNode, mark: Mark, message: str, remedy: str) -> None:
+    def _report(self, key: ScalarNode, mark: YamlPosition, message: str, remedy: str) -> None:
         """`key` is of the innermost mapping, which may be the file's own."""
         root, *below = self._stack
         top = root.entries[-1][0] if below and isinstance(root, MappingNode) else key

@@ -14,10 +14,10 @@ from tidegate.config.document import (
     MAX_FILE_BYTES,
     DocumentBroken,
     MappingNode,
-    Mark,
     Node,
     ScalarNode,
     TextProblem,
+    YamlPosition,
     derive_tree,
 )
 from tidegate.config.errors import ConfigErrors, PathProblem, Problem
@@ -27,7 +27,7 @@ from tidegate.config.interpolate import MAX_SECRET_BYTES
 from tidegate.config.models import PipelineSettings
 from tidegate.config.site import VARIABLE, lay_over
 from tidegate.config.translate import derive_settings
-from tidegate.config.values import Place, Reader, Value, derive_place_inside
+from tidegate.config.values import Value, ValueOrigin, ValueReader, derive_place_inside
 from tidegate.formats.schemas import SchemaText
 
 _NAME_SHOWN: Final = 60
@@ -45,7 +45,7 @@ class LoadedPipeline:
 
     file: str
     settings: PipelineSettings
-    places: Mapping[Path, Place]
+    places: Mapping[Path, ValueOrigin]
     source: str
     secrets: Redactor
     values: Value = None
@@ -58,7 +58,7 @@ class LoadedPipeline:
     sections: tuple[tuple[str, Problem], ...] = ()
     """What `read_pipeline` has found, by the key at the top of the file that it is about; empty: the whole file."""
 
-    def place(self, path: Path) -> Place:
+    def place(self, path: Path) -> ValueOrigin:
         """The place of a path, or of the nearest part of it that is in the file."""
         while path not in self.places:
             path = path[:-1]
@@ -94,9 +94,9 @@ class LoadedPipeline:
         if place.value.file:
             return self._problem(path, place.value, message, remedy)
         found = derive_place_inside(self.source, place, text, line, column)
-        return self._problem(path, Mark(*found, 0), message, remedy)
+        return self._problem(path, YamlPosition(*found, 0), message, remedy)
 
-    def _problem(self, path: Path, mark: Mark, message: str, remedy: str) -> Problem:
+    def _problem(self, path: Path, mark: YamlPosition, message: str, remedy: str) -> Problem:
         shown = (self.display(path), self.secrets(message), self.secrets(remedy))
         return Problem(mark.file or self.file, mark.line, mark.column, *shown)
 
@@ -125,7 +125,7 @@ def read_sections(path: FilePath, environ: Mapping[str, str], *sections: Section
 
 def parse_pipeline(source: str, file: str, environ: Mapping[str, str]) -> LoadedPipeline:
     """The settings of a text, and of the site's file over it. Raises ConfigErrors only where YAML cannot be read."""
-    reader = Reader(environ, _read_secret)
+    reader = ValueReader(environ, _read_secret)
     site = _read_site(environ.get(VARIABLE, ""))
     try:
         tree, in_text = derive_tree(source)
@@ -174,7 +174,7 @@ def _at_path(loaded: LoadedPipeline, problem: PathProblem) -> Problem:
 def _root(tree: Node | None, remedy: str = "`tidegate init` writes a sample") -> MappingNode:
     if isinstance(tree, MappingNode):
         return tree
-    mark = tree.mark if tree else Mark(1, 1, 0)
+    mark = tree.mark if tree else YamlPosition(1, 1, 0)
     raise DocumentBroken(TextProblem(mark, "the file holds no settings", remedy))
 
 
@@ -198,7 +198,7 @@ def _properties_of(section: Settings) -> Iterator[Mapping[object, object]]:
             yield value
 
 
-def _mark(places: Mapping[Path, Place], path: Path, at_key: bool) -> Mark:
+def _mark(places: Mapping[Path, ValueOrigin], path: Path, at_key: bool) -> YamlPosition:
     """The mark of a path's value or key; of the nearest part that is in the file if it is not."""
     while path not in places:
         path, at_key = path[:-1], True

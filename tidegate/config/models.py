@@ -14,7 +14,7 @@ from tidegate.config.cases import CaseSettings
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.dead_letters import DeadLetterSettings
 from tidegate.config.fields.event_time import WatermarkSettings
-from tidegate.config.fields.foreign_terms import SINK_WORDS, SOURCE_WORDS, STEP_WORDS, TOP_WORDS
+from tidegate.config.fields.foreign_terms import SINK_TERMS, SOURCE_TERMS, STEP_TERMS, TOP_TERMS
 from tidegate.config.fields.record_parts import HeaderSettings, KeySchema, MetadataSettings, TombstoneSettings
 from tidegate.config.fields.schemas import (
     RegistrySettings,
@@ -33,22 +33,22 @@ from tidegate.config.fields.types import (
     Directory,
     ExpressionText,
     Flag,
-    GiveUp,
     GiveUpAfter,
+    GiveUpLimit,
     Names,
     PipelineName,
     Properties,
     Start,
     StepName,
     Unaligned,
-    UnalignedWord,
+    UnalignedMode,
     Until,
     choice,
     duration,
     integer,
     size,
 )
-from tidegate.config.fields.unknown_fields import Unknown, UnknownWord
+from tidegate.config.fields.unknown_fields import Unknown, UnknownFieldsMode
 from tidegate.config.fields.upgrade_directives import SourceWas, StepState, StepWas
 from tidegate.config.fields.written_as import WrittenAsSettings
 from tidegate.formats.keys import KEY_FORMATS
@@ -79,7 +79,7 @@ class CheckpointSettings(Settings):
         str, choice("exactly-once", "at-least-once"), Field(description="Guarantee for readers of the sinks.")
     ] = "exactly-once"
     unaligned: Annotated[
-        UnalignedWord,
+        UnalignedMode,
         Field(
             description="Whether barriers may overtake records: `never`, `always`, or `after 5s` of waiting (10ms to "
             "1h). Not with `mode: at-least-once`."
@@ -178,7 +178,7 @@ class RestartSettings(Settings):
     )
     give_up_after: Annotated[
         GiveUpAfter, Field(description="Crash-loop limit: this many failures within this time end the daemon.")
-    ] = GiveUp(20, 1_800_000)
+    ] = GiveUpLimit(20, 1_800_000)
 
 
 class RuntimeSettings(Settings):
@@ -224,7 +224,7 @@ class RuntimeSettings(Settings):
 class SourceSettings(TopicsSettings):
     """A Kafka source."""
 
-    INSIDE: ClassVar[Mapping[str, str]] = SOURCE_WORDS
+    INSIDE: ClassVar[Mapping[str, str]] = SOURCE_TERMS
     format: Annotated[str, choice(*FORMATS), Field(description="How the records' bytes are read.")] = DEFAULT
     schema_: Annotated[
         SourceSchema | None,
@@ -273,7 +273,7 @@ class SourceSettings(TopicsSettings):
         ),
     ] = "prefix"
     unknown_fields: Annotated[
-        UnknownWord,
+        UnknownFieldsMode,
         Field(
             description="Fields that `schema` does not name: `skip` them; for json and protobuf `fail` (the "
             "record is bad); or, for json, `{keep: rest}`: the column `rest`, a map of strings, holds those at "
@@ -344,7 +344,7 @@ class BaseStepSettings(Settings):
         "within": "of `dedup` it is inside, {key: id, within: 1h}; of a join: remove it",
         "python": "use select with expressions, or `async`, which calls a function of yours",
     }
-    INSIDE: ClassVar[Mapping[str, str]] = STEP_WORDS
+    INSIDE: ClassVar[Mapping[str, str]] = STEP_TERMS
     name: Annotated[StepName, Field(description="Name of the step and of its state.")]
     from_: Annotated[
         Names | None,
@@ -379,7 +379,7 @@ else:
 class SinkSettings(Settings):
     """A Kafka sink."""
 
-    INSIDE: ClassVar[Mapping[str, str]] = SINK_WORDS
+    INSIDE: ClassVar[Mapping[str, str]] = SINK_TERMS
     from_: Annotated[
         Names | None,
         Field(
@@ -460,7 +460,7 @@ class PipelineSettings(Settings):
     """One file is one pipeline and all of its settings."""
 
     TITLE: ClassVar[str] = "The file"
-    INSIDE: ClassVar[Mapping[str, str]] = TOP_WORDS
+    INSIDE: ClassVar[Mapping[str, str]] = TOP_TERMS
     version: Annotated[int, integer(1, 1), Field(description="Version of the file format.")]
     name: Annotated[
         PipelineName,

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.types import Check, GiveUp, Unaligned
+from tidegate.config.fields.types import GiveUpLimit, Unaligned, ValueCheck
 from tidegate.config.fields.units import render_duration, render_size
 from tidegate.config.fields.unknown_fields import Unknown
 from tidegate.config.models import (
@@ -131,7 +131,7 @@ def _section(title: str, path: str, model: type[Settings]) -> str:
 
 
 def _kind(info: FieldInfo) -> str:
-    check = next((item for item in info.metadata if isinstance(item, Check)), None)
+    check = next((item for item in info.metadata if isinstance(item, ValueCheck)), None)
     if check is None:
         return _shape(info.annotation)
     schema = check.schema
@@ -188,7 +188,7 @@ def _default(name: str, info: FieldInfo) -> str:
         return f"`{render_size(value)}`"
     if isinstance(value, Unknown):
         return f"`{value}`"
-    if isinstance(value, GiveUp):
+    if isinstance(value, GiveUpLimit):
         return f"`{value.failures} in {render_duration(value.within_ms)}`"
     return f"`{value}`" if isinstance(value, str | int | Unaligned) else ""
 

@@ -17,11 +17,11 @@ from tidegate.config.document import (
     MAX_NODES,
     DocumentBroken,
     MappingNode,
-    Mark,
     Node,
     ScalarNode,
     SequenceNode,
     TextProblem,
+    YamlPosition,
 )
 from tidegate.config.fields.base import Path
 from tidegate.config.interpolate import Interpolated, InterpolationFailed, derive_interpolated
@@ -74,35 +74,35 @@ class WrittenInt(int):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ValueOrigin:
     """Where a value stands: its own mark, its key's (None in lists and at the root), the node and what fed it."""
 
-    value: Mark
-    key: Mark | None
+    value: YamlPosition
+    key: YamlPosition | None
     node: Node
     interpolated: Interpolated | None = None
     """None where nothing was replaced."""
 
 
 @dataclass(slots=True)
-class Reader:
+class ValueReader:
     """Makes values of a tree; `places`, `problems` and `secrets` fill while it works."""
 
     environ: Mapping[str, str]
     read_file: Callable[[str], str]
-    places: dict[Path, Place] = field(default_factory=dict)
+    places: dict[Path, ValueOrigin] = field(default_factory=dict)
     problems: list[tuple[Path, TextProblem]] = field(default_factory=list)
     unresolved: set[Path] = field(default_factory=set)
     """Scalars whose interpolation failed, and mappings that would merge others: they are None and mean nothing."""
 
-    def read(self, node: Node, path: Path = (), key: Mark | None = None) -> Value:
+    def read(self, node: Node, path: Path = (), key: YamlPosition | None = None) -> Value:
         """The value of a node and of everything below it."""
         if len(path) > MAX_DEPTH:
             message = f"nested deeper than {MAX_DEPTH} levels"
             raise DocumentBroken(TextProblem(node.mark, message, "write fewer aliases: no setting is that deep"))
         if len(self.places) > MAX_NODES:
             raise DocumentBroken(TextProblem(node.mark, f"more than {MAX_NODES} values", "write fewer aliases"))
-        self.places[path] = Place(node.mark, key, node)
+        self.places[path] = ValueOrigin(node.mark, key, node)
         match node:
             case MappingNode():
                 entries = self._entries(node, path)
@@ -113,7 +113,7 @@ class Reader:
 
     def read_mapping(self, node: MappingNode) -> dict[str, Value]:
         """The values of the root."""
-        self.places[()] = Place(node.mark, None, node)
+        self.places[()] = ValueOrigin(node.mark, None, node)
         return self._entries(node, ())
 
     def _entries(self, node: MappingNode, path: Path) -> dict[str, Value]:
@@ -127,7 +127,7 @@ class Reader:
                 entries[name.text] = self.read(value, (*path, name.text), name.mark)
         return entries
 
-    def _scalar(self, node: ScalarNode, path: Path, key: Mark | None) -> Value:
+    def _scalar(self, node: ScalarNode, path: Path, key: YamlPosition | None) -> Value:
         if node.tag is not None and node.tag not in _TEXT_TAGS:
             self.problems.append((path, TextProblem(node.mark, f"the tag `{node.tag}` is not supported", "remove it")))
             self.unresolved.add(path)
@@ -140,7 +140,7 @@ class Reader:
                 self.problems.append((path, TextProblem(node.mark, message, remedy)))
             return None
         if result.replaced:
-            self.places[path] = Place(node.mark, key, node, result)
+            self.places[path] = ValueOrigin(node.mark, key, node, result)
         if result.secret:
             return SecretStr(result.text)
         if node.style or node.tag is not None:
@@ -180,7 +180,7 @@ def _as_float(text: str) -> float:
     return float("nan") if special[3] else float(f"{special[1]}inf")
 
 
-def derive_place_inside(source: str, place: Place, value: str, line: int, column: int) -> tuple[int, int]:
+def derive_place_inside(source: str, place: ValueOrigin, value: str, line: int, column: int) -> tuple[int, int]:
     """Line and column in the file of a place (from 1) inside a scalar's value.
 
     Folding and indentation change white space only, so the n-th visible character of the value is the n-th of the

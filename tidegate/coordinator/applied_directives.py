@@ -20,10 +20,10 @@ DROPPED_MAX: Final = 100
 DROPPED: Final = "--drop"
 
 
-def said_of(name: OperatorName, now: Definition) -> list[tuple[str, str]]:
+def directives_for(name: OperatorName, now: Definition) -> list[tuple[str, str]]:
     """Words for a step, and the texts by which they are remembered."""
     said = []
-    for verb, notes in ((KEEP, now.spoken.keep), (RESET, now.spoken.reset)):
+    for verb, notes in ((KEEP, now.command_line.keep), (RESET, now.command_line.reset)):
         if name in notes:
             said.append((verb, _text_of(f"--{verb}", notes[name])))
     words = now.words.get(name)
@@ -40,24 +40,24 @@ def spend(
     before: Mapping[OperatorName, tuple[str, ...]], now: Definition, names: Mapping[OperatorName, OperatorName]
 ) -> dict[OperatorName, tuple[str, ...]]:
     """What is spent once the first checkpoint of this start is complete."""
-    spent: dict[OperatorName, tuple[str, ...]] = {}
+    applied: dict[OperatorName, tuple[str, ...]] = {}
     gone: dict[OperatorName, tuple[str, ...]] = {}
     for old, texts in before.items():
         name = names.get(old, old)
         kept = name in now.states or name in now.sources
-        (spent if kept else gone)[name] = texts
+        (applied if kept else gone)[name] = texts
     for name in now.states:
-        texts = tuple(text for _, text in said_of(name, now))
-        if texts or name in spent:
-            older = tuple(text for text in spent.get(name, ()) if text not in texts)
-            spent[name] = (*older, *texts)[-WORDS_MAX:]
-    for name in now.spoken.drop:
+        texts = tuple(text for _, text in directives_for(name, now))
+        if texts or name in applied:
+            older = tuple(text for text in applied.get(name, ()) if text not in texts)
+            applied[name] = (*older, *texts)[-WORDS_MAX:]
+    for name in now.command_line.drop:
         gone.pop(name, None)
         gone[name] = (DROPPED,)
-    return {**dict(list(gone.items())[-DROPPED_MAX:]), **spent}
+    return {**dict(list(gone.items())[-DROPPED_MAX:]), **applied}
 
 
-def show_word(text: str) -> str:
+def render_directive(text: str) -> str:
     """A remembered word as a user writes it."""
     verb, _, note = text.partition(": ")
     if verb.startswith("--"):
@@ -65,13 +65,13 @@ def show_word(text: str) -> str:
     return f'`state: {{{verb}: "{note}"}}`' if note else f"`state: {verb}`"
 
 
-def say(name: OperatorName, words: str, spent: str) -> str:
-    """How to say a word; `spent` is one that the step has, of an earlier change."""
+def say(name: OperatorName, words: str, applied: str) -> str:
+    """How to say a word; `applied` is one that the step has, of an earlier change."""
     first = words.split(maxsplit=1)[0]
-    if spent:
+    if applied:
         return (
-            f"The word {show_word(spent)} was written for an earlier change, and counts once: write a new note, "
-            f'`state: {{{first}: "why, and when"}}`, or for once --{first} {name}="why, and when"'
+            f"The word {render_directive(applied)} was written for an earlier change, and counts once: write a new "
+            f'note, `state: {{{first}: "why, and when"}}`, or for once --{first} {name}="why, and when"'
         )
     options = " or ".join(f"--{word} {name}" for word in words.split(" or "))
     begin = "Say which:" if " or " in words else f"To {words} write"

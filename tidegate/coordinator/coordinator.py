@@ -63,9 +63,9 @@ from tidegate.coordinator.story import Story
 from tidegate.coordinator.triggers import (
     ACTIVE,
     PHASES,
+    AttemptPhase,
     Cause,
     CheckpointPolicy,
-    Phase,
     TriggerFacts,
     decide_refusal,
     earliest_trigger_ms,
@@ -88,7 +88,7 @@ class Coordinator:
         self._settings = settings
         self._recent_max = recent_max
         self._job = job
-        self._phase = Phase.STARTING
+        self._phase = AttemptPhase.STARTING
         self._running: set[SubtaskId] = set()
         self._story = Story()
         self._ledger = TransactionLedger(job.carried, self._story)
@@ -112,7 +112,7 @@ class Coordinator:
         self._out: list[Instruction] = []
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> AttemptPhase:
         """Where the attempt stands."""
         return self._phase
 
@@ -146,7 +146,7 @@ class Coordinator:
         risk = self._transaction_deadline_ms()
         if risk is not None:
             deadlines.append(risk[0])
-        if self._next_trigger_ms is not None and self._phase is Phase.RUNNING and not self._crowded():
+        if self._next_trigger_ms is not None and self._phase is AttemptPhase.RUNNING and not self._crowded():
             deadlines.append(max(self._next_trigger_ms, earliest_trigger_ms(self._settings, self._last_completed_ms)))
         return min(deadlines, default=None)
 
@@ -192,14 +192,14 @@ class Coordinator:
         if event.subtask not in self._job.subtasks:
             raise self._story.broken(f"{event.subtask} is running, but it is not a subtask of this attempt")
         self._running.add(event.subtask)
-        if self._phase is Phase.STARTING and self._running == self._job.subtasks:
+        if self._phase is AttemptPhase.STARTING and self._running == self._job.subtasks:
             self._move(Cause.ALL_RUNNING)
             self._next_trigger_ms = event.now_ms + self._settings.interval_ms
 
     def _run_timer(self, now_ms: int) -> None:
         """The periodic trigger. Intervals that pass while others are under way make one trigger, not several (C25)."""
         due_ms = self._next_trigger_ms
-        if due_ms is None or self._phase is not Phase.RUNNING or now_ms < due_ms or self._crowded():
+        if due_ms is None or self._phase is not AttemptPhase.RUNNING or now_ms < due_ms or self._crowded():
             return
         if now_ms < earliest_trigger_ms(self._settings, self._last_completed_ms):
             return
@@ -307,7 +307,7 @@ class Coordinator:
         return self._pending[checkpoint], completed
 
     def _on_journaled(self, event: Journaled) -> None:
-        if self._phase is Phase.ENDED:
+        if self._phase is AttemptPhase.ENDED:
             return  # the next attempt's recovery ends the transactions
         pending, completed = self._appended(event.checkpoint)
         pending.move(PendingPhase.DECIDED)
@@ -341,7 +341,7 @@ class Coordinator:
             self._out.append(NotifyCompleted(self._job.attempt, completed, released, report, needed))
             self._newest_ended = checkpoint
             self._write_savepoints(now_ms)
-            if completed.final and self._phase is Phase.FINISHING:
+            if completed.final and self._phase is AttemptPhase.FINISHING:
                 self._move(Cause.FINAL_COMPLETED)
                 self._final = checkpoint
                 self._finish()
@@ -349,13 +349,13 @@ class Coordinator:
     def _finish(self) -> None:
         """Once the final checkpoint is committed, only a savepoint that is being copied is waited for."""
         writing = any(p.phase is PendingPhase.WRITING for p in self._pending.values())
-        if self._phase is Phase.FINISHED and self._final is not None and not writing:
+        if self._phase is AttemptPhase.FINISHED and self._final is not None and not writing:
             self._out.append(FinishPipeline(self._final))
             self._final = None
 
     def _on_journal_failed(self, event: JournalFailed) -> None:
         """The entry may exist all the same: its state stays until a later entry has taken the place."""
-        if self._phase is Phase.ENDED:
+        if self._phase is AttemptPhase.ENDED:
             return
         pending, _ = self._appended(event.checkpoint)
         self._doubtful = (*self._doubtful, *pending.handles)[-DOUBTFUL_MAX:]
@@ -370,7 +370,7 @@ class Coordinator:
     def _follow_savepoint(self, savepoint: PendingCheckpoint, now_ms: int) -> None:
         """Its transactions are prepared; a checkpoint after it commits them, so start one unless one is in progress."""
         newer = any(p.id > savepoint.id and not p.properties.savepoint for p in self._pending.values())
-        if self._newest_ended < savepoint.id and not newer and self._phase is Phase.RUNNING:
+        if self._newest_ended < savepoint.id and not newer and self._phase is AttemptPhase.RUNNING:
             self._trigger(FORCED, now_ms)
         self._write_savepoints(now_ms)
 
@@ -382,7 +382,7 @@ class Coordinator:
                 self._out.append(WriteSavepoint(pending.complete((), now_ms, self._wall_offset_ms)))
 
     def _on_savepoint_answered(self, event: SavepointWritten | SavepointFailed) -> None:
-        if self._phase is Phase.ENDED:
+        if self._phase is AttemptPhase.ENDED:
             return
         pending = self._pending.get(event.checkpoint)
         if pending is None or pending.phase is not PendingPhase.WRITING:

@@ -20,7 +20,7 @@ from tidegate.plan.assignment import assign_added
 FIRST_OFFSET = 0
 """Where a partition starts that was created after its source started."""
 
-LOOKS_AWAY_MAX: Final = 3
+MISSING_CHECKS_MAX: Final = 3
 """One answer without a topic may be that of a broker that has just started; so many in a row are not."""
 
 Assigned = Mapping[OperatorName, Sequence[Sequence[TopicPartition]]]
@@ -69,12 +69,12 @@ def decide_same_topics(before: Mapping[str, str], now: Mapping[str, str]) -> Non
 
 
 def decide_away(wanted: Collection[str], found: Collection[str], before: Mapping[str, int]) -> dict[str, int]:
-    """Topic -> looks in a row without it, given those before. Raises TopicGone when they are LOOKS_AWAY_MAX."""
+    """Topic -> looks in a row without it, given those before. Raises TopicGone when they are MISSING_CHECKS_MAX."""
     away = {topic: before.get(topic, 0) + 1 for topic in sorted(set(wanted) - set(found))}
-    gone = [topic for topic, looks in away.items() if looks >= LOOKS_AWAY_MAX]
+    gone = [topic for topic, looks in away.items() if looks >= MISSING_CHECKS_MAX]
     if gone:
         raise TopicGone(
-            f"topic {', '.join(gone)} no longer exists, or may no longer be described: {LOOKS_AWAY_MAX} checks "
+            f"topic {', '.join(gone)} no longer exists, or may no longer be described: {MISSING_CHECKS_MAX} checks "
             "in a row did not find it; what the pipeline had not read of it, or had written to it, is lost if it was "
             f"deleted: grant DESCRIBE, or start with {BEGIN_ANEW} once it is there again; {OTHER_TOPIC}",
             topics=gone,

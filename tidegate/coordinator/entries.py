@@ -13,7 +13,7 @@ import msgspec
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.errors import TidegateError
 from tidegate.ids import Attempt, CheckpointId, JournalSequence, OperatorName
-from tidegate.operators.fingerprint import Meaning
+from tidegate.operators.fingerprint import StateFingerprint
 from tidegate.storage.base import ObjectCorrupt
 from tidegate.storage.checksum import seal, unseal
 from tidegate.storage.names import journal_name
@@ -51,7 +51,7 @@ class Identity(msgspec.Struct, frozen=True):
     max_parallelism: int
     fingerprint: str = ""
     """Digest of the plan, for people who ask whether the pipeline file was changed."""
-    meanings: dict[OperatorName, Meaning] = {}
+    fingerprints: dict[OperatorName, StateFingerprint] = {}
     """What the state of each step means (`plan/state_fingerprints.py`)."""
     words: dict[OperatorName, tuple[str, ...]] = {}
     """What was said about changed state when these states were taken over or begun: each word counts once."""
@@ -60,7 +60,7 @@ class Identity(msgspec.Struct, frozen=True):
     a step whose whole state was reset."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class JournalEntry(msgspec.Struct, frozen=True):
     """What both kinds have in common."""
 
     format_version: int
@@ -83,14 +83,14 @@ class Entry(msgspec.Struct, frozen=True):
     later entry, so that the same choice is not made twice; empty for none."""
 
 
-class Takeover(Entry, frozen=True, kw_only=True, tag="takeover", tag_field="entry"):
+class Takeover(JournalEntry, frozen=True, kw_only=True, tag="takeover", tag_field="entry"):
     """The writer owns the pipeline from here on, as a new attempt: nobody older can decide anything (ADR 2)."""
 
     first_checkpoint: CheckpointId
     """The first checkpoint id of the attempt: above all that may have been used before."""
 
 
-class CheckpointEntry(Entry, frozen=True, kw_only=True, tag="checkpoint", tag_field="entry"):
+class CheckpointEntry(JournalEntry, frozen=True, kw_only=True, tag="checkpoint", tag_field="entry"):
     """The checkpoint is complete, and its transactions are to be committed."""
 
     checkpoint: CompletedCheckpoint
@@ -99,7 +99,7 @@ class CheckpointEntry(Entry, frozen=True, kw_only=True, tag="checkpoint", tag_fi
     was."""
 
 
-class EndedEntry(Entry, frozen=True, kw_only=True, tag="ended", tag_field="entry"):
+class EndedEntry(JournalEntry, frozen=True, kw_only=True, tag="ended", tag_field="entry"):
     """The transactions that the newest checkpoint lists are all ended, and nobody has to ask for them again (ADR 20).
 
     What Kafka knows about an ended transaction is gone after a week or two; what is written here is not.

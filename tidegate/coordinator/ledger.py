@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from tidegate.committable import Committable
 from tidegate.coordinator.story import Story
 from tidegate.coordinator.types import Ack
-from tidegate.ids import CheckpointId, Producer, TransactionalId
+from tidegate.ids import CheckpointId, ProducerId, TransactionalId
 
-Key = tuple[TransactionalId, Producer]
+Key = tuple[TransactionalId, ProducerId]
 
 
 def key_of(committable: Committable) -> Key:

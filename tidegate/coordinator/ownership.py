@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.restore_target import Wish
+from tidegate.coordinator.restore_target import RestoreTarget
 from tidegate.errors import PipelineStopped, Superseded
 from tidegate.ids import Attempt, CheckpointId, TransactionalId
 
@@ -128,18 +128,22 @@ def decide_owner(state: JournalState, known: Known, *, place: str, consent: bool
     )
 
 
-def refuse_repeated(state: JournalState, known: Known, wish: Wish, *, place: str) -> None:
-    """Raises PipelineKnown where the pipeline has continued from `wish` before, and its directory knows nothing of
+def refuse_repeated(state: JournalState, known: Known, target: RestoreTarget, *, place: str) -> None:
+    """Raises PipelineKnown where the pipeline has continued from `target` before, and its directory knows nothing of
     that: it is empty, or another one.
 
     A supervisor repeats a command line at every start; what it says about output was said for the first one (ADR 12).
     """
     record = known.record
-    if record is None or record.origin != wish.origin or (state.newest is not None and not _find_problem(state, known)):
+    if (
+        record is None
+        or record.origin != target.origin
+        or (state.newest is not None and not _find_problem(state, known))
+    ):
         return
     what = "is empty" if state.newest is None else "knows nothing of it"
     raise PipelineKnown(
-        f"{place} {what}, but the pipeline has continued from {wish.title} before: its consumer group has the record "
+        f"{place} {what}, but the pipeline has continued from {target.title} before: its consumer group has the record "
         f"of {record}. Restoring it once more would write output again, so nothing was started. The choices: mount the "
         "volume, or correct `checkpoints.directory`; or add --begin-anew to --restore PATH --repeat-output, when "
         "readers can live with output that is written again",
@@ -166,12 +170,12 @@ def decide_still_owner(own: OwnerRecord, replaces: Collection[str], found: Owner
 def _find_problem(state: JournalState, known: Known) -> str:
     record, newest = known.record, state.newest_checkpoint
     if record is None:
-        strangers = sorted(set(known.open_journals) - {state.journal, *state.replaces})
-        if not strangers:
+        foreign = sorted(set(known.open_journals) - {state.journal, *state.replaces})
+        if not foreign:
             return ""
         return (
             f"transactions of this pipeline's name are open that belong to another checkpoint directory (journal "
-            f"{', '.join(strangers)}; this one is {state.journal}): does another daemon run?"
+            f"{', '.join(foreign)}; this one is {state.journal}): does another daemon run?"
         )
     if record.journal in state.replaces:
         return ""

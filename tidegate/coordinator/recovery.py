@@ -14,13 +14,20 @@ from tidegate.committable import Committable
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions, StateHandle, StateKind
-from tidegate.coordinator.upgrade import UNCHANGED, Definition, Refusal, Spoken, StoredStates, Upgrade
+from tidegate.coordinator.upgrade import (
+    UNCHANGED,
+    CommandLineDirectives,
+    Definition,
+    StoredStates,
+    Upgrade,
+    UpgradeRefusal,
+)
 from tidegate.coordinator.upgrade_decision import decide_upgrade
 from tidegate.errors import BEGIN_ANEW, OTHER_TOPIC, PipelineStopped
 from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPartition
 from tidegate.plan.assignment import assign_partitions, key_group_range, overlap
 from tidegate.plan.evolving import declare_states
-from tidegate.plan.graph import Plan, StepWords
+from tidegate.plan.graph import Plan, UpgradeDirective
 from tidegate.state.declaration import StateDeclaration
 
 FOR_ALL: Final = (StateKind.OUTPUT, StateKind.LIST)
@@ -31,7 +38,7 @@ class RestoreRefused(PipelineStopped):
     """The checkpoint does not fit what is to be started; continuing would lose or duplicate records."""
 
     code = "restore-refused"
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[UpgradeRefusal, ...] = ()
     """Where it is for what has become of steps and sources: each reason with its choices."""
 
 
@@ -47,7 +54,7 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     """Names of the edges by key: those that rows in flight can be replayed on."""
     plan: Plan | None = None
     """Of which all this is, where states are looked at or something has been renamed."""
-    spoken: Spoken = Spoken()
+    command_line: CommandLineDirectives = CommandLineDirectives()
     """What the command line says about changed state."""
     unbounded: frozenset[OperatorName] = frozenset()
     """Sources that are read without an end, whatever end they had."""
@@ -56,14 +63,14 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     def definition(self) -> Definition:
         """What `decide_upgrade` compares a checkpoint with."""
         states: dict[OperatorName, tuple[StateDeclaration, ...]] = dict.fromkeys(self.stateful, ())
-        words: Mapping[OperatorName, StepWords] = {}
+        words: Mapping[OperatorName, UpgradeDirective] = {}
         if self.plan is not None:
             words = self.plan.words
             for node in self.plan.nodes:
                 if node.operator.name in states:
                     states[node.operator.name] = declare_states(node.operator, self.plan.max_parallelism, words)
-        meanings = self.identity.meanings
-        return Definition(meanings, self.sources, states, self.edges, words, self.spoken, self.plan)
+        fingerprints = self.identity.fingerprints
+        return Definition(fingerprints, self.sources, states, self.edges, words, self.command_line, self.plan)
 
 
 class Chosen(msgspec.Struct, frozen=True):

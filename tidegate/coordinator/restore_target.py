@@ -30,7 +30,7 @@ SourceOffsets = dict[tuple[OperatorName, TopicPartition], int]
 """Where sources continue."""
 
 
-class Fate(Enum):
+class TransactionStatus(Enum):
     """What the broker says about a transaction that nobody has asked to end."""
 
     OPEN = "open"
@@ -39,7 +39,7 @@ class Fate(Enum):
     UNKNOWN = "unknown"
 
 
-class Wish(msgspec.Struct, frozen=True):
+class RestoreTarget(msgspec.Struct, frozen=True):
     """What somebody asks to restore."""
 
     title: str
@@ -64,12 +64,12 @@ class Fallback(msgspec.Struct, frozen=True):
     """Transactions of the newer ones: all must be aborted, and seen to be, before `chosen` is appended."""
 
 
-def find_retained(state: JournalState, wanted: CheckpointId) -> Wish:
+def find_retained(state: JournalState, wanted: CheckpointId) -> RestoreTarget:
     """Raises RestoreRefused, which lists what there is."""
     for entry in state.retained:
         if entry.checkpoint.id == wanted:
             title = f"checkpoint {wanted}"
-            return Wish(title, title, entry.checkpoint, entry.identity, retained=True)
+            return RestoreTarget(title, title, entry.checkpoint, entry.identity, retained=True)
     if not state.retained:
         raise RestoreRefused(
             f"checkpoint {wanted} is not there, nor any other: look whether this is the checkpoint directory of the "
@@ -83,25 +83,27 @@ def find_retained(state: JournalState, wanted: CheckpointId) -> Wish:
     )
 
 
-def derive_saved(path: str, savepoint: Savepoint, now: Identity) -> Wish:
+def derive_saved(path: str, savepoint: Savepoint, now: Identity) -> RestoreTarget:
     """A savepoint, which may be restored under another name; made of rows without a cluster, on any."""
     cluster = savepoint.identity.cluster_id
     if savepoint.from_rows and not cluster:
         cluster = now.cluster_id
     identity = msgspec.structs.replace(savepoint.identity, pipeline=now.pipeline, cluster_id=cluster)
     title, origin = f"savepoint {path}", f"savepoint {savepoint.token}"
-    return Wish(title, origin, savepoint.checkpoint, identity, retained=False, from_rows=savepoint.from_rows)
+    return RestoreTarget(title, origin, savepoint.checkpoint, identity, retained=False, from_rows=savepoint.from_rows)
 
 
-def carry_positions(wish: Wish, newest: CompletedCheckpoint | None, latest: Collection[OperatorName]) -> Wish:
-    """With the newest checkpoint's positions in topics that `wish` does not know, of sources with `start: latest`.
+def carry_positions(
+    target: RestoreTarget, newest: CompletedCheckpoint | None, latest: Collection[OperatorName]
+) -> RestoreTarget:
+    """With the newest checkpoint's positions in topics that `target` does not know, of sources with `start: latest`.
 
     Looked up again that would be a later end, and nobody would ever read what lies in between.
     """
     if newest is None:
-        return wish
+        return target
     there = merge_positions(newest.positions)
-    known = {(source, part.topic) for source, part in _offsets(wish.checkpoint)}
+    known = {(source, part.topic) for source, part in _offsets(target.checkpoint)}
     former = {topic for source, topic in known if source not in there}
     added: list[SourcePositions] = []
     for source in sorted(there.keys() & set(latest)):
@@ -116,99 +118,99 @@ def carry_positions(wish: Wish, newest: CompletedCheckpoint | None, latest: Coll
         if nexts:
             added.append(SourcePositions(source, nexts, ends))
     if not added:
-        return wish
-    checkpoint = msgspec.structs.replace(wish.checkpoint, positions=(*wish.checkpoint.positions, *added))
+        return target
+    checkpoint = msgspec.structs.replace(target.checkpoint, positions=(*target.checkpoint.positions, *added))
     topics = tuple(sorted({part.topic for one in added for part, _ in one.next_offsets}))
-    return msgspec.structs.replace(wish, checkpoint=checkpoint, carried=topics)
+    return msgspec.structs.replace(target, checkpoint=checkpoint, carried=topics)
 
 
-def decide_wish(state: JournalState, wish: Wish, *, repeat_output: bool) -> bool:
+def validate_restore_target(state: JournalState, target: RestoreTarget, *, repeat_output: bool) -> bool:
     """Whether something is to be done: not twice for the same wish, which a supervisor repeats at every start.
 
     Raises RestoreRefused where output would be lost, and, without `repeat_output`, where it would be written again or
     a savepoint leaves input out.
     """
     newest = state.newest_checkpoint
-    if state.origin == wish.origin:
+    if state.origin == target.origin:
         return False
     if newest is None:
-        if not repeat_output and not wish.from_rows:
+        if not repeat_output and not target.from_rows:
             raise RestoreRefused(
-                f"{wish.title} is restored into a new checkpoint directory, so it cannot be known what was committed "
+                f"{target.title} is restored into a new checkpoint directory, so it cannot be known what was committed "
                 "after it: output could be written a second time. When nothing has run after it, or readers can live "
                 "with that, say so with --repeat-output",
-                wish=wish.title,
+                target=target.title,
             )
         return True
-    again, ahead = _distance(wish.checkpoint, newest, _derive_later(state, wish))
-    if ahead and wish.retained:
+    again, ahead = _distance(target.checkpoint, newest, _derive_later(state, target))
+    if ahead and target.retained:
         raise RestoreRefused(
-            f"{wish.title} is of a history that was abandoned: in {', '.join(ahead[:SHOWN])} it lies ahead of the "
+            f"{target.title} is of a history that was abandoned: in {', '.join(ahead[:SHOWN])} it lies ahead of the "
             f"newest checkpoint, {newest.id}, so output in between could be missing; choose another one",
-            wish=wish.title,
+            target=target.title,
         )
     if (again or ahead) and not repeat_output:
         facts = []
         if again:
             facts.append(
-                f"{wish.title} lies {again:,} input records before the newest checkpoint, {newest.id}, whose output is "
-                "committed: going back writes the output of these records a second time"
+                f"{target.title} lies {again:,} input records before the newest checkpoint, {newest.id}, whose output "
+                "is committed: going back writes the output of these records a second time"
             )
         if ahead:
-            facts.append(f"{wish.title} {_tell_ahead(newest, ahead)}")
+            facts.append(f"{target.title} {_tell_ahead(newest, ahead)}")
         raise RestoreRefused(
             f"{'. '.join(facts)}. When readers can live with that, say so with --repeat-output; else start without "
             f"--restore to continue from checkpoint {newest.id}",
-            wish=wish.title,
+            target=target.title,
             newest=newest.id,
             records=again,
         )
     return True
 
 
-def describe_output(state: JournalState, wish: Wish) -> str:
-    """What becomes of output when `wish` is restored, which `decide_wish` has agreed to. For the log."""
+def describe_output(state: JournalState, target: RestoreTarget) -> str:
+    """What becomes of output when `target` is restored, which `validate_restore_target` has agreed to. For the log."""
     again_text, newest = "output after it is written again", state.newest_checkpoint
     if newest is None:
         return again_text
-    again, ahead = _distance(wish.checkpoint, newest, _derive_later(state, wish))
+    again, ahead = _distance(target.checkpoint, newest, _derive_later(state, target))
     told = [again_text] if again or not ahead else []
     if ahead:
         told.append(f"it {_tell_ahead(newest, ahead)}")
-    if wish.carried:
+    if target.carried:
         told.append(
-            f"it does not know {', '.join(wish.carried)}, with `start: latest`: read on from checkpoint {newest.id}"
+            f"it does not know {', '.join(target.carried)}, with `start: latest`: read on from checkpoint {newest.id}"
         )
     return "; ".join(told)
 
 
-def refuse_missing_partitions(wish: Wish, sources: Mapping[OperatorName, Mapping[str, int]]) -> None:
+def refuse_missing_partitions(target: RestoreTarget, sources: Mapping[OperatorName, Mapping[str, int]]) -> None:
     """Raises RestoreRefused for a savepoint of rows whose positions leave out partitions of a topic that they name.
 
     `sources` has the partitions of each topic now. Such partitions would be read from the beginning, as those are that
     were added after a checkpoint, although the rows are of all of them.
     """
-    if not wish.from_rows:
+    if not target.from_rows:
         return
-    for source, (offsets, _) in merge_positions(wish.checkpoint.positions).items():
+    for source, (offsets, _) in merge_positions(target.checkpoint.positions).items():
         for topic in sorted({part.topic for part in offsets}):
             there = range(sources.get(source, {}).get(topic, 0))
             missing = [str(number) for number in there if TopicPartition(topic, number) not in offsets]
             if missing:
                 raise RestoreRefused(
-                    f"{wish.title} says where {source} continues in some partitions of {topic} and not in others "
+                    f"{target.title} says where {source} continues in some partitions of {topic} and not in others "
                     f"({', '.join(missing[:20])}), which would be read from offset 0: write it again with an offset "
                     "for each of them, 0 where that is meant",
-                    wish=wish.title,
+                    target=target.title,
                     source=source,
                     topic=topic,
                 )
 
 
-def derive_chosen(wish: Wish, now: Identity) -> Chosen:
+def derive_chosen(target: RestoreTarget, now: Identity) -> Chosen:
     """What is appended for a wish once all that the newest checkpoint lists is committed. States as they are."""
-    checkpoint = msgspec.structs.replace(wish.checkpoint, committables=())
-    return Chosen(checkpoint, derive_identity(wish.identity, now), wish.origin)
+    checkpoint = msgspec.structs.replace(target.checkpoint, committables=())
+    return Chosen(checkpoint, derive_identity(target.identity, now), target.origin)
 
 
 def derive_newer(state: JournalState, entry: CheckpointEntry) -> tuple[Committable, ...]:
@@ -234,7 +236,7 @@ def derive_asked(state: JournalState, entry: CheckpointEntry) -> tuple[Committab
 
 
 def decide_fallback(
-    state: JournalState, entry: CheckpointEntry, fates: Mapping[Key, Fate], damage: Sequence[str]
+    state: JournalState, entry: CheckpointEntry, statuses: Mapping[Key, TransactionStatus], damage: Sequence[str]
 ) -> Fallback:
     """Going back to `entry`, the newest that is whole, when none of the output after it is committed, and all before.
 
@@ -242,16 +244,16 @@ def decide_fallback(
     """
     newer = derive_newer(state, entry)
     left, ended = _own(state, entry)
-    behind = [one for one in newer if fates[key_of(one)] not in (Fate.OPEN, Fate.ABORTED)]
-    before = [one for one in ended if fates[key_of(one)] is not Fate.COMMITTED]
+    behind = [one for one in newer if statuses[key_of(one)] not in (TransactionStatus.OPEN, TransactionStatus.ABORTED)]
+    before = [one for one in ended if statuses[key_of(one)] is not TransactionStatus.COMMITTED]
     if behind:
         why = (
-            f"{len(behind)} of {len(newer)} transactions after it are {fates[key_of(behind[0])].value} (first: "
+            f"{len(behind)} of {len(newer)} transactions after it are {statuses[key_of(behind[0])].value} (first: "
             f"{_tell(behind[0])}), so going back writes output a second time"
         )
         raise refuse_damaged(state, damage, f"checkpoint {entry.checkpoint.id} is whole, but {why}", entry)
     if before:
-        why = f"{_tell(before[0])}, which it lists, is {fates[key_of(before[0])].value}, so output would be lost"
+        why = f"{_tell(before[0])}, which it lists, is {statuses[key_of(before[0])].value}, so output would be lost"
         raise refuse_damaged(state, damage, f"checkpoint {entry.checkpoint.id} is whole, but {why}")
     checkpoint = msgspec.structs.replace(entry.checkpoint, committables=left)
     return Fallback(Chosen(checkpoint, entry.identity), newer)
@@ -291,16 +293,16 @@ def _tell(one: Committable) -> str:
     return f"transaction {one.transactional_id} of checkpoint {one.checkpoint}, {one.records} records"
 
 
-def _derive_later(state: JournalState, wish: Wish) -> SourceOffsets | None:
+def _derive_later(state: JournalState, target: RestoreTarget) -> SourceOffsets | None:
     """For a checkpoint of this journal: where sources were last after it, those included that it is the last to have.
 
     A source may have been renamed or given up since. None for a savepoint, of which that is not known.
     """
-    if not wish.retained:
+    if not target.retained:
         return None
     later: SourceOffsets = {}
     for entry in state.retained:
-        if entry.checkpoint.id >= wish.checkpoint.id:
+        if entry.checkpoint.id >= target.checkpoint.id:
             later |= _offsets(entry.checkpoint)
     return later
 

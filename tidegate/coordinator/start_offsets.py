@@ -18,7 +18,7 @@ from tidegate.coordinator.upgrade import UNCHANGED, Upgrade, derive_identity
 from tidegate.ids import OperatorName, TopicPartition
 
 
-class Unplaced(msgspec.Struct, frozen=True):
+class UnassignedSource(msgspec.Struct, frozen=True):
     """Partitions of a source of which no checkpoint says everything."""
 
     source: OperatorName
@@ -30,7 +30,7 @@ class Unplaced(msgspec.Struct, frozen=True):
     """Of the source, with positions of other partitions or of these."""
 
 
-def derive_unplaced(restore: RestorePlan, bounded: Collection[OperatorName]) -> tuple[Unplaced, ...]:
+def derive_unplaced(restore: RestorePlan, bounded: Collection[OperatorName]) -> tuple[UnassignedSource, ...]:
     """Partitions without positions, and those of `bounded` sources without ends, by source.
 
     All of them at a first start; later those of sources and topics that were added to the pipeline, and of bounded
@@ -44,10 +44,10 @@ def derive_unplaced(restore: RestorePlan, bounded: Collection[OperatorName]) -> 
         topics = frozenset(part.topic for part in next_offsets)
         endless = tuple((part, next_offsets[part]) for part in partitions if part in next_offsets)
         if source in bounded and endless and not end_offsets:
-            found.append(Unplaced(source, tuple(part for part, _ in endless), endless, topics))
+            found.append(UnassignedSource(source, tuple(part for part, _ in endless), endless, topics))
         new = tuple(part for part in partitions if part not in next_offsets)
         if new or source not in known:
-            found.append(Unplaced(source, new, known_topics=topics))
+            found.append(UnassignedSource(source, new, known_topics=topics))
     return tuple(found)
 
 

@@ -51,7 +51,7 @@ class CheckpointPolicy(msgspec.Struct, frozen=True):
         return self.tolerable_failures + self.max_concurrent + 2
 
 
-class Phase(StrEnum):
+class AttemptPhase(StrEnum):
     """The life of an attempt as the coordinator sees it."""
 
     STARTING = "not all subtasks are running"
@@ -72,28 +72,28 @@ class Cause(StrEnum):
     ATTEMPT_ENDED = "the slots have ended"
 
 
-PHASES: Final[dict[tuple[Phase, Cause], Phase]] = {
-    (Phase.STARTING, Cause.ALL_RUNNING): Phase.RUNNING,
-    (Phase.RUNNING, Cause.FINAL_TRIGGERED): Phase.FINISHING,
-    (Phase.FINISHING, Cause.FINAL_COMPLETED): Phase.FINISHED,
-    (Phase.STARTING, Cause.GAVE_UP): Phase.FAILED,
-    (Phase.RUNNING, Cause.GAVE_UP): Phase.FAILED,
-    (Phase.FINISHING, Cause.GAVE_UP): Phase.FAILED,
-    (Phase.STARTING, Cause.ATTEMPT_ENDED): Phase.ENDED,
-    (Phase.RUNNING, Cause.ATTEMPT_ENDED): Phase.ENDED,
-    (Phase.FINISHING, Cause.ATTEMPT_ENDED): Phase.ENDED,
-    (Phase.FINISHED, Cause.ATTEMPT_ENDED): Phase.ENDED,
-    (Phase.FAILED, Cause.ATTEMPT_ENDED): Phase.ENDED,
+PHASES: Final[dict[tuple[AttemptPhase, Cause], AttemptPhase]] = {
+    (AttemptPhase.STARTING, Cause.ALL_RUNNING): AttemptPhase.RUNNING,
+    (AttemptPhase.RUNNING, Cause.FINAL_TRIGGERED): AttemptPhase.FINISHING,
+    (AttemptPhase.FINISHING, Cause.FINAL_COMPLETED): AttemptPhase.FINISHED,
+    (AttemptPhase.STARTING, Cause.GAVE_UP): AttemptPhase.FAILED,
+    (AttemptPhase.RUNNING, Cause.GAVE_UP): AttemptPhase.FAILED,
+    (AttemptPhase.FINISHING, Cause.GAVE_UP): AttemptPhase.FAILED,
+    (AttemptPhase.STARTING, Cause.ATTEMPT_ENDED): AttemptPhase.ENDED,
+    (AttemptPhase.RUNNING, Cause.ATTEMPT_ENDED): AttemptPhase.ENDED,
+    (AttemptPhase.FINISHING, Cause.ATTEMPT_ENDED): AttemptPhase.ENDED,
+    (AttemptPhase.FINISHED, Cause.ATTEMPT_ENDED): AttemptPhase.ENDED,
+    (AttemptPhase.FAILED, Cause.ATTEMPT_ENDED): AttemptPhase.ENDED,
 }
 """Every pair that is missing is impossible and raises ProtocolBroken."""
 
-ACTIVE: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.FINISHING})
+ACTIVE: Final = frozenset({AttemptPhase.STARTING, AttemptPhase.RUNNING, AttemptPhase.FINISHING})
 
 
 class TriggerFacts(msgspec.Struct, frozen=True):
     """What the decision depends on."""
 
-    phase: Phase
+    phase: AttemptPhase
     under_way: int
     """Triggered and not decided."""
     unended: int
@@ -114,8 +114,8 @@ def decide_refusal(
     kept_back = settings.checkpoint_ids if properties.savepoint else 0
     checks = (
         (facts.phase not in ACTIVE, TriggerRefusal.SHUT_DOWN),
-        (facts.phase is Phase.FINISHING and not properties.periodic, TriggerRefusal.SHUT_DOWN),
-        (facts.phase is Phase.FINISHING, TriggerRefusal.PERIODIC_OFF),
+        (facts.phase is AttemptPhase.FINISHING and not properties.periodic, TriggerRefusal.SHUT_DOWN),
+        (facts.phase is AttemptPhase.FINISHING, TriggerRefusal.PERIODIC_OFF),
         (not properties.forced and is_crowded(settings, facts.under_way, facts.unended), TriggerRefusal.TOO_MANY),
         (properties.periodic and now_ms < earliest_ms, TriggerRefusal.TOO_SOON),
         (properties.savepoint and facts.savepoint_under_way, TriggerRefusal.SAVEPOINT_UNDER_WAY),

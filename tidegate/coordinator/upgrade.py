@@ -12,12 +12,12 @@ import msgspec
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.types import SourcePositions, StateHandle
 from tidegate.ids import CheckpointId, OperatorName, StateName
-from tidegate.operators.fingerprint import Meaning
-from tidegate.plan.graph import Plan, StepWords
+from tidegate.operators.fingerprint import StateFingerprint
+from tidegate.plan.graph import Plan, UpgradeDirective
 from tidegate.state.declaration import StateDeclaration, StateShape
 
 
-class Outcome(StrEnum):
+class UpgradeOutcome(StrEnum):
     """What becomes of a source or of a step with state."""
 
     KEPT = "kept"
@@ -28,7 +28,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
 
 
-class Spoken(msgspec.Struct, frozen=True):
+class CommandLineDirectives(msgspec.Struct, frozen=True):
     """What the command line says: `--keep STEP[=NOTE]`, `--reset STEP[=NOTE]`, `--drop STEP` and
     `--drop STEP.COLUMN`.
     """
@@ -43,20 +43,20 @@ class Spoken(msgspec.Struct, frozen=True):
 class Definition(msgspec.Struct, frozen=True):
     """The pipeline as it is now, as far as a checkpoint is concerned."""
 
-    meanings: Mapping[OperatorName, Meaning]
+    fingerprints: Mapping[OperatorName, StateFingerprint]
     sources: Mapping[OperatorName, Mapping[str, int]]
     """Source -> topic -> number of partitions."""
     states: Mapping[OperatorName, tuple[StateDeclaration, ...]]
     """Of every step with state, with what the file says about older entries; empty tuples where only names count."""
     edges: frozenset[str]
     """Names of the edges by key."""
-    words: Mapping[OperatorName, StepWords] = MappingProxyType({})
-    spoken: Spoken = Spoken()
+    words: Mapping[OperatorName, UpgradeDirective] = MappingProxyType({})
+    command_line: CommandLineDirectives = CommandLineDirectives()
     plan: Plan | None = None
     """For the meanings and edges under former names; None where nothing is renamed."""
 
 
-class Stored(msgspec.Struct, frozen=True):
+class WrittenState(msgspec.Struct, frozen=True):
     """A state in a checkpoint, by the headers of its files."""
 
     shape: StateShape
@@ -66,7 +66,7 @@ class Stored(msgspec.Struct, frozen=True):
     size_bytes: int = 0
 
 
-StoredStates = Mapping[tuple[OperatorName, StateName], Stored]
+StoredStates = Mapping[tuple[OperatorName, StateName], WrittenState]
 """By the names in the checkpoint."""
 
 
@@ -84,14 +84,14 @@ class StepChange(msgspec.Struct, frozen=True):
     """A source, or a step with state; of now, or of the checkpoint where it is dropped."""
 
     name: OperatorName
-    outcome: Outcome
+    outcome: UpgradeOutcome
     source: bool = False
     was: OperatorName = OperatorName("")
     remarks: tuple[str, ...] = ()
     states: tuple[StateChange, ...] = ()
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class UpgradeRefusal(msgspec.Struct, frozen=True):
     """Something that nobody has decided, with the choices."""
 
     name: OperatorName
@@ -115,7 +115,7 @@ class Upgrade(msgspec.Struct, frozen=True):
     """The decision. Only made by `decide_upgrade`."""
 
     steps: tuple[StepChange, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[UpgradeRefusal, ...] = ()
     renamed: dict[OperatorName, OperatorName] = {}
     """Name of now -> name in the checkpoint."""
     emptied: frozenset[OperatorName] = frozenset()
@@ -159,7 +159,7 @@ def derive_identity(old: Identity, now: Identity) -> Identity:
         now,
         topic_ids={**old.topic_ids, **now.topic_ids},
         parallelism=old.parallelism,
-        meanings=old.meanings,
+        fingerprints=old.fingerprints,
         words=old.words,
         begun=old.begun,
     )

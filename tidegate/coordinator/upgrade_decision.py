@@ -12,25 +12,25 @@ from typing import Final
 
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.upgrade_directives import KEEP, RESET
-from tidegate.coordinator.applied_directives import said_of, say, show_word, spend
+from tidegate.coordinator.applied_directives import directives_for, render_directive, say, spend
 from tidegate.coordinator.entries import Identity
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.coordinator.upgrade import (
     Definition,
-    Outcome,
-    Refusal,
     StateChange,
     StepChange,
     StoredStates,
     Upgrade,
+    UpgradeOutcome,
+    UpgradeRefusal,
 )
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.operators.calls.spec import IN_FLIGHT
-from tidegate.operators.fingerprint import Meaning
+from tidegate.operators.fingerprint import StateFingerprint
 from tidegate.plan.evolving import state_columns
-from tidegate.plan.graph import StepWords
+from tidegate.plan.graph import UpgradeDirective
 from tidegate.plan.names import derive_edge_names, derive_former_plan
-from tidegate.plan.state_fingerprints import Changes, columns_of, compare_meanings, derive_meanings
+from tidegate.plan.state_fingerprints import FingerprintChanges, columns_of, compare_fingerprints, derive_fingerprints
 from tidegate.state.compatibility import GONE
 from tidegate.state.verdict import Fit, Verdict, judge
 
@@ -43,7 +43,7 @@ _LOST: Final = (
 EMPTY: Final = "begins empty"
 GIVEN_UP: Final = "given up"
 UNSAID: Final = "nobody has said what becomes of it"
-_NOTHING_SAID: Final = StepWords()
+_NOTHING_SAID: Final = UpgradeDirective()
 _FINAL: Final = (
     "Put the old definition back, end the pipeline once with SIGTERM (its final checkpoint leaves nothing in flight), "
     "then change it"
@@ -89,11 +89,11 @@ class _Decision:
         self._renamed = _derive_renamed(checkpoint, identity, now)
         self._names = {old: new for new, old in self._renamed.items()}
         self._steps: list[StepChange] = []
-        self._refusals: list[Refusal] = []
+        self._refusals: list[UpgradeRefusal] = []
         self._emptied: set[OperatorName] = set()
         self._begun: dict[OperatorName, dict[str, CheckpointId]] = {}
-        self._meanings, self._edges = _under_former_names(now, self._renamed)
-        here = {*now.sources, *now.states, *now.spoken.drop}
+        self._fingerprints, self._edges = _under_former_names(now, self._renamed)
+        here = {*now.sources, *now.states, *now.command_line.drop}
         self._missing = {old for old in (*self._sources, *self._held) if self._names.get(old, old) not in here}
         """What is refused because it is gone: that it does not feed a step any more is not said again."""
 
@@ -122,7 +122,7 @@ class _Decision:
         if name not in now.sources:
             self._gone(old, "positions of source", "source", now.sources, source=True)
             return
-        if old in now.spoken.drop:
+        if old in now.command_line.drop:
             self._still_there(old)
         known = {at.topic for one in self._checkpoint.positions if one.source == old for at, _ in one.next_offsets}
         for topic in sorted(known - now.sources[name].keys()):
@@ -142,40 +142,40 @@ class _Decision:
         if name not in now.states:
             self._gone(old, "state of step", "step with state", now.states, source=False)
             return
-        if old in now.spoken.drop:
+        if old in now.command_line.drop:
             self._still_there(old)
-        verb, spent = self._verb(name, old)
+        verb, applied = self._verb(name, old)
         outcome, was = _continued(name, old)
         if verb == RESET:
             self._emptied.add(old)
             self._begun[name] = {WHOLE: self._checkpoint.id}
             states = self._states_of(old, EMPTY)
             self._steps.append(
-                StepChange(name, Outcome.RESET, was=was, remarks=self._reset_remarks(name), states=states)
+                StepChange(name, UpgradeOutcome.RESET, was=was, remarks=self._reset_remarks(name), states=states)
             )
             return
-        before = self._identity.meanings.get(old, {})
-        changes = compare_meanings(
+        before = self._identity.fingerprints.get(old, {})
+        changes = compare_fingerprints(
             {origin: parts for origin, parts in before.items() if origin not in self._missing},
-            self._meanings.get(name, before),
+            self._fingerprints.get(name, before),
             now.words.get(name, _NOTHING_SAID).columns,
             now.words.get(name, _NOTHING_SAID).drop,
         )
         states = self._judged(name, old)
-        refused = self._refuse_step(name, old, changes, states, (verb, spent))
+        refused = self._refuse_step(name, old, changes, states, (verb, applied))
         if changes.added and not refused:
             self._begun[name] = dict.fromkeys(changes.added, self._checkpoint.id)
         begins = () if refused else changes.added
         remarks = [f"{column} begins at checkpoint {self._checkpoint.id}" for column in begins]
-        if spent and not refused:
-            remarks.append(f"{show_word(spent)} counted at an earlier change, and does nothing now")
+        if applied and not refused:
+            remarks.append(f"{render_directive(applied)} counted at an earlier change, and does nothing now")
         remarks += self._idle_drops(name, old)
         if verb == KEEP:
             other = f"although another definition made it: {', '.join(changes.other)}"
             remarks.append(
                 f"kept, {other}" if changes.other else "`keep` was said, but nothing has changed that needs it"
             )
-        outcome = Outcome.REFUSED if refused else outcome
+        outcome = UpgradeOutcome.REFUSED if refused else outcome
         self._steps.append(StepChange(name, outcome, was=was, remarks=tuple(remarks), states=states))
 
     def _reset_remarks(self, name: OperatorName) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ class _Decision:
     def _idle_drops(self, name: OperatorName, old: OperatorName) -> list[str]:
         """Columns that the file gives up and the checkpoint does not have: given up before, or spelled otherwise."""
         shapes = [stored.shape for (operator, _), stored in self._stored.items() if operator == old]
-        known = {*state_columns(shapes), *columns_of(self._identity.meanings.get(old, {}))}
+        known = {*state_columns(shapes), *columns_of(self._identity.fingerprints.get(old, {}))}
         return [
             f"`state: {{drop: [{column}]}}` does nothing: the checkpoint has no such column"
             for column in self._now.words.get(name, _NOTHING_SAID).drop
@@ -197,10 +197,10 @@ class _Decision:
 
     def _verb(self, name: OperatorName, old: OperatorName) -> tuple[str, str]:
         """The word that counts for this start, if any; and one that is spent, for a message."""
-        spent = self._identity.words.get(old, ()) + self._identity.words.get(name, ())
+        applied = self._identity.words.get(old, ()) + self._identity.words.get(name, ())
         used = ""
-        for verb, text in said_of(name, self._now):
-            if text not in spent:
+        for verb, text in directives_for(name, self._now):
+            if text not in applied:
                 return verb, ""
             used = text
         return "", used
@@ -209,11 +209,11 @@ class _Decision:
         self,
         name: OperatorName,
         old: OperatorName,
-        changes: Changes,
+        changes: FingerprintChanges,
         states: tuple[StateChange, ...],
         said: tuple[str, str],
     ) -> bool:
-        (verb, spent), before = said, len(self._refusals)
+        (verb, applied), before = said, len(self._refusals)
         unfit = [one for one in states if one.verdict == Fit.INCOMPATIBLE]
         lost = [str(one.name) for one in unfit if one.name not in {held.name for held in self._now.states[name]}]
         if changes.gone and lost:
@@ -222,7 +222,7 @@ class _Decision:
                 f"step {str(name)!r} has no {_quoted(changes.gone)} any more, and without that it does not have the "
                 f"whole state {_quoted(lost)}, which cannot be given up by itself",
                 f"Put it back, or another column that keeps such a state; or add the changed step under a new name "
-                f"beside it. {say(name, RESET, spent)}",
+                f"beside it. {say(name, RESET, applied)}",
                 {RESET: self._resetting(name)},
                 changes.gone,
             )
@@ -241,7 +241,7 @@ class _Decision:
             self._refuse(
                 name,
                 f"the state of step {str(name)!r} cannot be read as what it is now: {reasons}",
-                f"{_say_gone(unfit)}{self._say_renamed_keys(name, old)}{say(name, RESET, spent)}; or put the old "
+                f"{_say_gone(unfit)}{self._say_renamed_keys(name, old)}{say(name, RESET, applied)}; or put the old "
                 "definition back; or add the changed step under a new name beside it",
                 {RESET: self._resetting(name)},
             )
@@ -252,7 +252,7 @@ class _Decision:
                     name,
                     f"the state of step {str(name)!r} was made by another definition; what has changed: "
                     f"{', '.join(changes.other)}",
-                    f"{say(name, ' or '.join(choices), spent)}; or put the old definition back, `where` and `select` "
+                    f"{say(name, ' or '.join(choices), applied)}; or put the old definition back, `where` and `select` "
                     "in front of the step included; or add the changed step under a new name beside it",
                     choices,
                     changes.other,
@@ -302,14 +302,14 @@ class _Decision:
     # -- what is gone, what is new ---------------------------------------------------------------------------------
 
     def _gone(self, old: OperatorName, what: str, kind: str, there: Collection[OperatorName], *, source: bool) -> None:
-        if old in self._now.spoken.drop:
+        if old in self._now.command_line.drop:
             self._emptied.add(old)
             states = self._states_of(old, GIVEN_UP)
             remarks = ("the records that wait for their answers are lost",) if self._waiting_in(old) else ()
-            self._steps.append(StepChange(old, Outcome.DROPPED, source, remarks=remarks, states=states))
+            self._steps.append(StepChange(old, UpgradeOutcome.DROPPED, source, remarks=remarks, states=states))
             return
         states = self._states_of(old, UNSAID)
-        self._steps.append(StepChange(old, Outcome.REFUSED, source, states=states))
+        self._steps.append(StepChange(old, UpgradeOutcome.REFUSED, source, states=states))
         taken = next((name for name, words in self._now.words.items() if words.was == old), None)
         if taken is not None:
             self._refuse(old, *_say_taken(old, taken, self._checkpoint.id))
@@ -330,7 +330,7 @@ class _Decision:
         fed = [
             str(self._names.get(step, step))
             for step in self._held
-            if old in self._identity.meanings.get(step, {}) and self._names.get(step, step) in self._now.states
+            if old in self._identity.fingerprints.get(step, {}) and self._names.get(step, step) in self._now.states
         ]
         silent = [name for name in fed if not self._verb(OperatorName(name), self._names_before(name))[0]]
         if not silent:
@@ -355,7 +355,7 @@ class _Decision:
     def _new_ones(self) -> None:
         known = {step.name for step in self._steps}
         for name in sorted(_in_the_file({*self._now.sources, *self._now.states}) - known):
-            self._steps.append(StepChange(name, Outcome.NEW, name in self._now.sources))
+            self._steps.append(StepChange(name, UpgradeOutcome.NEW, name in self._now.sources))
 
     def _rows_in_flight(self) -> None:
         """Every edge that has rows in the checkpoint must be there, whatever it is called now."""
@@ -372,22 +372,22 @@ class _Decision:
         """Words of the command line about what there is not. What was dropped already is no mistake: commands are
         repeated.
         """
-        now, spoken = self._now, self._now.spoken
-        for word, names in ((KEEP, spoken.keep), (RESET, spoken.reset)):
+        now, command_line = self._now, self._now.command_line
+        for word, names in ((KEEP, command_line.keep), (RESET, command_line.reset)):
             for name in names:
-                if name not in now.meanings:
-                    there = ", ".join(sorted(now.meanings)) or "none"
-                    remedy = derive_suggestion(name, now.meanings, otherwise="name a step with state")
+                if name not in now.fingerprints:
+                    there = ", ".join(sorted(now.fingerprints)) or "none"
+                    remedy = derive_suggestion(name, now.fingerprints, otherwise="name a step with state")
                     message = f"--{word} {name}: there is no step with state of that name (there are: {there})"
                     self._refuse(name, message, remedy[0].upper() + remedy[1:])
-        for name, column in spoken.columns:
+        for name, column in command_line.columns:
             declared = now.states.get(name)
             if declared is None or column in state_columns(one.shape for one in declared):
                 there = "no step with state of that name" if declared is None else f"still a `{column}` in that step"
                 remedy = "Remove it from the command, or from the file"
                 self._refuse(name, f"--drop {name}.{column}: there is {there}", remedy)
         known = {*self._sources, *self._held}
-        for name in spoken.drop:
+        for name in command_line.drop:
             if name in known or name in self._identity.words:
                 continue
             remedy = derive_suggestion(name, known, otherwise="remove it from the command")
@@ -421,12 +421,12 @@ class _Decision:
         choices: Mapping[str, str] | None = None,
         changes: tuple[str, ...] = (),
     ) -> None:
-        self._refusals.append(Refusal(name, message, remedy, dict(choices or {}), changes))
+        self._refusals.append(UpgradeRefusal(name, message, remedy, dict(choices or {}), changes))
 
 
-def _continued(name: OperatorName, old: OperatorName) -> tuple[Outcome, OperatorName]:
+def _continued(name: OperatorName, old: OperatorName) -> tuple[UpgradeOutcome, OperatorName]:
     """Of what goes on: how, and what it was called if that was something else."""
-    return (Outcome.KEPT, OperatorName("")) if name == old else (Outcome.RENAMED, old)
+    return (UpgradeOutcome.KEPT, OperatorName("")) if name == old else (UpgradeOutcome.RENAMED, old)
 
 
 def _in_the_file(names: Collection[OperatorName]) -> set[OperatorName]:
@@ -440,7 +440,7 @@ def _derive_renamed(
     """The `was` that are still to be followed: the checkpoint knows the former name, and not the one of now."""
     known: set[str] = {one.source for one in checkpoint.positions}
     known |= {one.operator for one in checkpoint.states if not one.in_flight}
-    known |= {*identity.meanings, *(origin for meaning in identity.meanings.values() for origin in meaning)}
+    known |= {*identity.fingerprints, *(origin for meaning in identity.fingerprints.values() for origin in meaning)}
     for edge in {edge for one in checkpoint.states for edge in one.edges}:
         known |= {end.partition(".")[0] for end in edge.split(" -> ")}
     return {
@@ -462,16 +462,16 @@ def _say_taken(old: OperatorName, name: OperatorName, checkpoint: CheckpointId) 
 
 def _under_former_names(
     now: Definition, renamed: Mapping[OperatorName, OperatorName]
-) -> tuple[Mapping[OperatorName, Meaning], dict[str, str]]:
+) -> tuple[Mapping[OperatorName, StateFingerprint], dict[str, str]]:
     """The meanings as they would be if nothing had been renamed, by the names of now; and what edges were called."""
     if now.plan is None or not renamed:
-        return now.meanings, {edge: edge for edge in now.edges}
+        return now.fingerprints, {edge: edge for edge in now.edges}
     former = derive_former_plan(now.plan, renamed)
-    meanings = derive_meanings(former)
+    fingerprints = derive_fingerprints(former)
     before, after = derive_edge_names(former), derive_edge_names(now.plan)
     by_key = [edge.index for edge in now.plan.edges if edge.keys]
     return (
-        {name: meanings[renamed.get(name, name)] for name in now.meanings},
+        {name: fingerprints[renamed.get(name, name)] for name in now.fingerprints},
         {after[index]: before[index] for index in by_key},
     )
 

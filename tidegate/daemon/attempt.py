@@ -22,7 +22,7 @@ from tidegate.coordinator.events import (
     Tick,
     TriggerRequested,
 )
-from tidegate.coordinator.triggers import Phase
+from tidegate.coordinator.triggers import AttemptPhase
 from tidegate.coordinator.types import CompletedCheckpoint
 from tidegate.daemon.attempt_cause import derive_cause
 from tidegate.daemon.attempt_settings import AttemptSettings
@@ -180,7 +180,7 @@ class AttemptRunner:
     @property
     def is_committed(self) -> bool:
         """Its final checkpoint is committed; a savepoint may still be copied."""
-        return self._coordinator.phase is Phase.FINISHED
+        return self._coordinator.phase is AttemptPhase.FINISHED
 
     @property
     def is_running(self) -> bool:

@@ -25,7 +25,7 @@ from tidegate.plan.graph import Plan
 from tidegate.process.logs import emit_slot_record
 from tidegate.storage.base import StorageError
 from tidegate.storage.shared import Proof, StorageNotShared
-from tidegate.task.dead_letter_limit import LetterWatch, TooManyDeadLetters
+from tidegate.task.dead_letter_limit import DeadLetterRateLimit, TooManyDeadLetters
 from tidegate.task.messages import (
     Acknowledged,
     Begin,
@@ -105,7 +105,9 @@ class AttemptSlots:
         self._proof = Proof(services.storage, restore.attempt, services.make_token(), services.clock)
         self._open_since_ms: dict[tuple[VertexId, SlotIndex], int | None] = {}
         self._holds = SourceHolds(plan, restore.attempt, self.send_one)
-        self._letters = LetterWatch(next((one.per_minute_max for one in plan.operators(DeadLetterOperator)), None))
+        self._letters = DeadLetterRateLimit(
+            next((one.per_minute_max for one in plan.operators(DeadLetterOperator)), None)
+        )
 
     @property
     def connections(self) -> list[SlotConnection]:

@@ -35,7 +35,7 @@ class CheckpointDone(msgspec.Struct, frozen=True):
     """Of the state that it lists."""
 
 
-class CheckpointDesk:
+class CheckpointRequests:
     """One per attempt. `feed` gives the coordinator an event; all calls on the daemon's loop."""
 
     def __init__(self, clock: Clock, feed: Callable[[Event], None]) -> None:

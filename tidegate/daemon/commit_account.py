@@ -11,7 +11,7 @@ from typing import Final
 
 from tidegate.committable import Committable
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.ids import Attempt, Producer
+from tidegate.ids import Attempt, ProducerId
 
 ENDED_MAX: Final = 10_000
 """Ended transactions that are remembered: more than are asked for again, which are those of the newest checkpoint."""
@@ -24,9 +24,9 @@ class CommitAccount:
         self.records = 0
         """All that were counted."""
         self._first: Attempt | None = None
-        self._counted: set[Producer] = set()
+        self._counted: set[ProducerId] = set()
         """Those that the newest checkpoint lists, and what was committed after it."""
-        self._ended: dict[Producer, None] = {}
+        self._ended: dict[ProducerId, None] = {}
         """In the order of their end."""
 
     def begin(self, attempt: Attempt) -> None:

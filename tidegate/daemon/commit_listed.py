@@ -20,13 +20,13 @@ from tidegate.config.fields.counts import render_count
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.recovery import RestorePlan, decide_repeated
 from tidegate.daemon.metrics import TransactionResult
-from tidegate.daemon.recovery_stages import Ended, Whole
+from tidegate.daemon.recovery_stages import StateVerified, TransactionsResolved
 from tidegate.daemon.services import Services
 from tidegate.ids import OperatorName
 from tidegate.kafka.errors import BrokerUnavailable, TransactionLost, TransactionToSalvage
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 from tidegate.sinks.salvage import LostTransaction, SalvageOrder, Settlement, decide_order
 
 logger = logging.getLogger(__name__)
@@ -40,9 +40,9 @@ Search = Callable[[], Awaitable[object]]
 """Searches the outputs for lost markers and writes those that are missing."""
 
 
-async def end_listed(
-    plan: Plan, services: Services, whole: Whole, transaction_timeout_ms: int, search: Search
-) -> Ended:
+async def commit_listed(
+    plan: Plan, services: Services, whole: StateVerified, transaction_timeout_ms: int, search: Search
+) -> TransactionsResolved:
     """Commit what a crash may have left undone and write down that it is; what to continue with.
 
     Raises TransactionLost when a salvage is refused, TransactionGone, TransactionUndecidable, and what storage and
@@ -51,13 +51,13 @@ async def end_listed(
     journal, restore = services.journal, whole.restore
     permit = await services.in_journal_thread(lambda: journal.recovery_permit(restore))
     if permit is None:
-        return Ended(restore, whole.facts)
+        return TransactionsResolved(restore, whole.facts)
     try:
         await _commit(services, restore, permit, search)
     except TransactionLost:
         await _salvage(plan, services, restore, permit, transaction_timeout_ms, search)
     await services.in_journal_thread(lambda: journal.append_ended(services.clock.now_ms()))
-    return Ended(decide_repeated(restore, journal.state), whole.facts)
+    return TransactionsResolved(decide_repeated(restore, journal.state), whole.facts)
 
 
 async def _commit(services: Services, restore: RestorePlan, permit: CommitPermit, search: Search) -> None:
@@ -65,11 +65,11 @@ async def _commit(services: Services, restore: RestorePlan, permit: CommitPermit
     outcomes = await _until(
         services.clock,
         lambda: services.kafka.commit(permit),
-        lambda found: Outcome.STILL_OPEN not in found,
+        lambda found: CommitOutcome.STILL_OPEN not in found,
         permit,
         search,
     )
-    now = [one for one, told in zip(permit.committables, outcomes, strict=True) if told is Outcome.ENDED_NOW]
+    now = [one for one, told in zip(permit.committables, outcomes, strict=True) if told is CommitOutcome.ENDED_NOW]
     services.metrics.transactions_committed(now, services.clock.monotonic() - started)
     services.metrics.committed(permit.committables, since=restore.attempt)
     logger.info("checkpoint %d: %s committed", permit.checkpoint, render_count(len(outcomes), "transaction"))

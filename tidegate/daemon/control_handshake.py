@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_S: Final = 5.0
 HELLO_BYTES_MAX: Final = 4096
-STRANGERS_MAX: Final = 64
+UNAUTHENTICATED_MAX: Final = 64
 BACKLOG: Final = 256
 ACCEPT_PAUSE_S: Final = 0.5
 """When no connection can be accepted (no descriptors are left, for instance)."""
@@ -38,14 +38,14 @@ _Read: TypeAlias = Callable[[int], Awaitable[bytes]]
 """Reads exactly this many bytes."""
 
 
-class Door:
-    """A listening port. `strangers_max` connections may be there without a hello; a further one ends the oldest."""
+class ControlHandshake:
+    """A listening port. At most `unauthenticated_max` connections may lack a hello; a further one ends the oldest."""
 
-    def __init__(self, host: str, strangers_max: int, serve: Serve) -> None:
-        self._strangers_max = strangers_max
+    def __init__(self, host: str, unauthenticated_max: int, serve: Serve) -> None:
+        self._unauthenticated_max = unauthenticated_max
         self._serve = serve
         self._tls: ssl.SSLContext | None = None
-        self._strangers: dict[asyncio.Task[None], None] = {}
+        self._unauthenticated: dict[asyncio.Task[None], None] = {}
         """In the order in which they came."""
         self._greeted: set[asyncio.Task[None]] = set()
         """The loop itself holds tasks by weak references only."""
@@ -61,7 +61,7 @@ class Door:
 
     def close(self) -> None:
         """Nobody comes in any more; those that are in stay."""
-        for task in (self._accepting, *self._strangers):
+        for task in (self._accepting, *self._unauthenticated):
             task.cancel()
         self._listening.close()
 
@@ -74,12 +74,12 @@ class Door:
                 self._complaints.report(f"the control port cannot accept connections: {error.strerror}")
                 await asyncio.sleep(ACCEPT_PAUSE_S)
                 continue
-            if len(self._strangers) >= self._strangers_max:
+            if len(self._unauthenticated) >= self._unauthenticated_max:
                 self._complaints.report("too many connections to the control port say no hello: ending the oldest")
-                oldest = next(iter(self._strangers))
-                del self._strangers[oldest]
+                oldest = next(iter(self._unauthenticated))
+                del self._unauthenticated[oldest]
                 oldest.cancel()
-            self._strangers[loop.create_task(self._greet(sock, address[0]))] = None
+            self._unauthenticated[loop.create_task(self._greet(sock, address[0]))] = None
             await asyncio.sleep(0)  # however many come, those that are there get their turn
 
     async def _greet(self, sock: socket.socket, who: str) -> None:
@@ -96,7 +96,7 @@ class Door:
             sock.close()
             raise
         finally:
-            self._strangers.pop(task, None)
+            self._unauthenticated.pop(task, None)
         self._greeted.add(task)
         task.add_done_callback(self._greeted.discard)
         await self._serve(hello, reader, writer)

@@ -1,4 +1,5 @@
-"""The daemon's end of the control connections: admits the slots of the running attempt (the door: `control_handshake.py`).
+"""The daemon's end of the control connections: admits the slots of the running attempt (the door:
+`control_handshake.py`).
 
 It pings every slot (which renews the slot's lease), listens for heartbeats, and reports a slot as lost when its
 connection ends, its process falls silent after its deployment, or its loop stops turning. Spark notices none of the
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from tidegate import __version__
-from tidegate.daemon.control_handshake import STRANGERS_MAX, TROUBLE, Door, read_message
+from tidegate.daemon.control_handshake import TROUBLE, UNAUTHENTICATED_MAX, ControlHandshake, read_message
 from tidegate.errors import AttemptFailed, TidegateError
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.process.repeated_messages import Complaints
@@ -83,14 +84,16 @@ class Listener:
 class ControlServer:
     """Serves one attempt at a time; slots of any other attempt are turned away."""
 
-    def __init__(self, host: str, interval_s: float, timeout_s: float, strangers_max: int = STRANGERS_MAX) -> None:
-        """`strangers_max`: see Door."""
+    def __init__(
+        self, host: str, interval_s: float, timeout_s: float, unauthenticated_max: int = UNAUTHENTICATED_MAX
+    ) -> None:
+        """`unauthenticated_max`: see Door."""
         self._host = host
         self._interval_s = interval_s
         self._timeout_s = timeout_s
-        self._strangers_max = strangers_max
+        self._unauthenticated_max = unauthenticated_max
         self._complaints = Complaints(logger)
-        self._door: Door | None = None
+        self._handshake: ControlHandshake | None = None
         self._attempt: Attempt | None = None
         self._token = ""
         self._listener: Listener | None = None
@@ -101,14 +104,14 @@ class ControlServer:
 
     async def start(self) -> None:
         """Bind to a free port."""
-        self._door = Door(self._host, self._strangers_max, self._serve_slot)
-        self.port = self._door.port
+        self._handshake = ControlHandshake(self._host, self._unauthenticated_max, self._serve_slot)
+        self.port = self._handshake.port
         self._watch = asyncio.get_running_loop().create_task(self._watch_slots())
 
     def encrypt(self, context: ssl.SSLContext) -> None:
         """See Door."""
-        if self._door is not None:
-            self._door.encrypt(context)
+        if self._handshake is not None:
+            self._handshake.encrypt(context)
 
     def admit(self, attempt: Attempt, token: str, listener: Listener) -> None:
         """From now on slots of this attempt are admitted, and only those."""
@@ -132,8 +135,8 @@ class ControlServer:
         self.dismiss()
         if self._watch is not None:
             self._watch.cancel()
-        if self._door is not None:
-            self._door.close()
+        if self._handshake is not None:
+            self._handshake.close()
 
     async def _serve_slot(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._admits(hello):

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from tidegate.coordinator.discovery import (
-    LOOKS_AWAY_MAX,
+    MISSING_CHECKS_MAX,
     Assigned,
     TopicFound,
     decide_additions,
@@ -80,7 +80,7 @@ class Discovery:
             await asyncio.sleep(self._look_s)
             try:
                 await self.look()
-                await self.look_for_topics()
+                await self.discover_topics()
             except TidegateError as error:
                 if not error.retriable or isinstance(error, TopicFound):
                     self._fail(error)
@@ -92,7 +92,7 @@ class Discovery:
                 self._fail(AttemptFailed(f"the topics cannot be checked: {type(error).__name__}: {error}"))
                 return
 
-    async def look_for_topics(self) -> None:
+    async def discover_topics(self) -> None:
         """Once in a while, where a source has a pattern. Raises TopicFound, BrokerUnavailable, KafkaRefused."""
         self._until_listed_s -= self._look_s
         if not self._patterns or self._until_listed_s > 0:
@@ -119,7 +119,7 @@ class Discovery:
         self._away = decide_away(ids, facts, self._away)
         for topic, looks in self._away.items():
             logger.warning(
-                "topic %s was not found (check %d of %d; then the pipeline stops)", topic, looks, LOOKS_AWAY_MAX
+                "topic %s was not found (check %d of %d; then the pipeline stops)", topic, looks, MISSING_CHECKS_MAX
             )
         counts = {
             source: {name: facts[name].partitions for name in names if name in facts}

@@ -14,10 +14,18 @@ from typing import Final
 
 from tidegate.daemon.services import Services
 from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused
-from tidegate.kafka.facts import OpenTransaction
+from tidegate.kafka.facts import OpenBrokerTransaction
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
-from tidegate.sinks.hanging_transactions import RIPE_S, Hanging, Left, MendReport, Verdict, tell_left, tell_mended
+from tidegate.sinks.hanging_transactions import (
+    RIPE_S,
+    HangingTransaction,
+    HangingVerdict,
+    ResolveReport,
+    UnresolvedTransaction,
+    report_resolved,
+    tell_left,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -38,27 +46,27 @@ class HangingCheck:
         self._pipeline = plan.pipeline
         self._topics = sorted({topic for sink in plan.operators(SinkOperator) for topic in sink.topics})
         self._services = services
-        self._since: dict[OpenTransaction, float] = {}
-        self._told: frozenset[tuple[OpenTransaction, Verdict]] = frozenset()
-        self._looked_at: float | None = None
+        self._since: dict[OpenBrokerTransaction, float] = {}
+        self._told: frozenset[tuple[OpenBrokerTransaction, HangingVerdict]] = frozenset()
+        self._checked_at: float | None = None
         self._interruptions = 0
         self._trouble = ""
         self._unsettled = False
 
-    async def look_if_due(self) -> None:
+    async def check_if_due(self) -> None:
         """After an outage, and while something waits for its next look, at once; else now and then."""
         now, interruptions = self._services.clock.monotonic(), self._services.kafka.interruptions
         quiet = interruptions == self._interruptions and not self._unsettled
-        if quiet and self._looked_at is not None and now - self._looked_at < LOOK_S:
+        if quiet and self._checked_at is not None and now - self._checked_at < LOOK_S:
             return
         if await self.look() is not None:
             self._interruptions = interruptions
 
-    async def look(self) -> MendReport | None:
+    async def look(self) -> ResolveReport | None:
         """Once; None (and a warning, once) when it was not possible: nothing has to wait for that."""
         services = self._services
         try:
-            report = await services.kafka.mend(self._pipeline, self._topics)
+            report = await services.kafka.resolve(self._pipeline, self._topics)
         except (BrokerUnavailable, KafkaRefused) as error:
             if error.message != self._trouble and not services.kafka.away:
                 logger.warning("the outputs were not searched for hanging transactions: %s", error.message)
@@ -68,33 +76,33 @@ class HangingCheck:
         self._take(report)
         return report
 
-    async def look_twice(self) -> None:
+    async def check_twice(self) -> None:
         """Once, and once more where that may write a marker: who ends soon may not come to another look."""
         report = await self.look()
         if report is not None and any(each.one.decided for each in report.waiting):
             await asyncio.sleep(RIPE_S)
             await self.look()
 
-    def _take(self, report: MendReport) -> None:
+    def _take(self, report: ResolveReport) -> None:
         services = self._services
-        now = self._looked_at = services.clock.monotonic()
+        now = self._checked_at = services.clock.monotonic()
         self._since = {one: self._since.get(one, now) for one in report.opened}
-        for text in tell_mended(report.mended):
+        for text in report_resolved(report.resolved):
             logger.warning("%s", text)
-        for mended in report.mended:
-            services.metrics.marker_written(mended.verdict.value)
+        for resolved in report.resolved:
+            services.metrics.marker_written(resolved.verdict.value)
         restless = [each for each in report.waiting if self._age(each.one, now) > RESTLESS_S]
         self._report([each for each in (*report.left, *restless) if self._is_sure(each.one, now)])
         young = any(self._age(each.one, now) < LOADING_S for each in (*report.left, *report.waiting))
         self._unsettled = young or any(each.one.decided for each in report.waiting)
 
-    def _age(self, one: Hanging, now: float) -> float:
+    def _age(self, one: HangingTransaction, now: float) -> float:
         return now - self._since[one.opened]
 
-    def _is_sure(self, one: Hanging, now: float) -> bool:
-        return one.verdict is not Verdict.UNSEEN or self._age(one, now) > UNSEEN_S
+    def _is_sure(self, one: HangingTransaction, now: float) -> bool:
+        return one.verdict is not HangingVerdict.UNSEEN or self._age(one, now) > UNSEEN_S
 
-    def _report(self, left: Sequence[Left]) -> None:
+    def _report(self, left: Sequence[UnresolvedTransaction]) -> None:
         texts = {(each.one.opened, each.one.verdict): tell_left(each, self._services.kafka.bootstrap) for each in left}
         for one, text in texts.items():
             if one not in self._told:

@@ -56,7 +56,7 @@ class Housekeeping:
         loop = asyncio.get_running_loop()
         jobs: list[tuple[float, Callable[[], Awaitable[None]]]] = [(LAG_S, self._measure_lag), (MIRROR_S, self._mirror)]
         if self._plan.exactly_once:
-            jobs += [(JANITOR_S, self._fence), (LAG_S, self._hanging.look_if_due)]
+            jobs += [(JANITOR_S, self._fence), (LAG_S, self._hanging.check_if_due)]
         self._tasks = [loop.create_task(self._every(period, job)) for period, job in jobs]
 
     def completed(self, checkpoint: CompletedCheckpoint) -> None:
@@ -75,7 +75,7 @@ class Housekeeping:
         if self._positions:
             await self._quietly(self._mirror)
         if self._plan.exactly_once:
-            await self._quietly(self._hanging.look_twice)
+            await self._quietly(self._hanging.check_twice)
 
     async def _every(self, period_s: float, job: Callable[[], Awaitable[None]]) -> None:
         while True:

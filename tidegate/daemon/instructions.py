@@ -36,17 +36,17 @@ from tidegate.coordinator.events import (
 )
 from tidegate.coordinator.permit import CommitPermit
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.checkpoint_requests import CheckpointDesk
+from tidegate.daemon.checkpoint_requests import CheckpointRequests
 from tidegate.daemon.checkpoint_summary import checkpoint_line, derive_duration_s
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.progress_lines import CheckpointLines
-from tidegate.daemon.savepoints import SavepointDesk
+from tidegate.daemon.savepoints import SavepointService
 from tidegate.daemon.services import Services
 from tidegate.errors import AttemptFailed, PipelineStopped, Superseded, TidegateError
 from tidegate.ids import CheckpointId, TransactionalId
 from tidegate.journal.journal import AppendUnsettled
 from tidegate.kafka.errors import TransactionLost, TransactionToSalvage
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 from tidegate.storage.base import StorageError
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import Abandoned, Completed, DriverMessage, Trigger
@@ -97,8 +97,8 @@ class InstructionExecutor:
         self._fail = fail
         self._finish = finish
         self._on_completed = completed
-        self.savepoints = SavepointDesk(services, feed)
-        self.ordered = CheckpointDesk(services.clock, feed)
+        self.savepoints = SavepointService(services, feed)
+        self.ordered = CheckpointRequests(services.clock, feed)
         self._permits: dict[CheckpointId, CommitPermit] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._deciding: set[asyncio.Task[None]] = set()
@@ -270,7 +270,7 @@ class InstructionExecutor:
             committed = [one for one, outcome in zip(left.committables, outcomes, strict=True) if outcome.committed]
             self._ended.update({one.transactional_id: one for one in committed})
             self._services.metrics.transactions_committed(committed, self._services.clock.monotonic() - started)
-            if Outcome.STILL_OPEN not in outcomes:
+            if CommitOutcome.STILL_OPEN not in outcomes:
                 break
             self._log_waiting(f"checkpoint {permit.checkpoint}: not every commit has an answer yet, asking again")
             await asyncio.sleep(COMMIT_RETRY_S)

@@ -16,8 +16,8 @@ from tidegate.committable import Committable
 from tidegate.coordinator.ledger import Key
 from tidegate.coordinator.ownership import Known
 from tidegate.coordinator.permit import CommitPermit
-from tidegate.coordinator.restore_target import Fate
-from tidegate.coordinator.start_offsets import Unplaced
+from tidegate.coordinator.restore_target import TransactionStatus
+from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.coordinator.types import SourcePositions
 from tidegate.daemon.ownership import read_known
 from tidegate.errors import PipelineStopped
@@ -29,11 +29,11 @@ from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.kafka.transactions import TransactionClient
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.sinks.committer import FIRST_ATTEMPT, Committer
-from tidegate.sinks.hanging_resolver import Mender
-from tidegate.sinks.hanging_transactions import MendReport
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.hanging_resolver import HangingTransactionResolver
+from tidegate.sinks.hanging_transactions import ResolveReport
+from tidegate.sinks.outcome import CommitOutcome
 from tidegate.sinks.salvage import SalvageOrder, Settlement
-from tidegate.sinks.transaction_status import abort_all, find_fates
+from tidegate.sinks.transaction_status import abort_all, find_transaction_statuses
 from tidegate.sources.start_offsets import read_beginning, refuse_unreadable
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class KafkaEdge:
         self._other_client: TransactionClient | None = None
         self._watch_client: TransactionClient | None = None
         self._closed = False
-        self._mender: Mender | None = None
+        self._resolver: HangingTransactionResolver | None = None
         self.accept_gone: CheckpointId | None = None
         """See Committer."""
         self._answering = asyncio.Event()
@@ -152,7 +152,7 @@ class KafkaEdge:
         """Every topic that this user may see."""
         return await self._ask(lambda client: client.topics(None))
 
-    async def commit(self, permit: CommitPermit) -> list[Outcome]:
+    async def commit(self, permit: CommitPermit) -> list[CommitOutcome]:
         """See Committer.commit."""
         return await self._end(lambda client: self._committer(client).commit(permit))
 
@@ -160,9 +160,9 @@ class KafkaEdge:
         """See Committer.settle."""
         return await self._end(lambda client: self._committer(client).settle(permit, hold=hold))
 
-    async def find_fates(self, committables: Sequence[Committable]) -> dict[Key, Fate]:
+    async def find_transaction_statuses(self, committables: Sequence[Committable]) -> dict[Key, TransactionStatus]:
         """See sinks/transaction_status.py. Raises BrokerUnavailable."""
-        return await self._end(lambda client: find_fates(client, committables))
+        return await self._end(lambda client: find_transaction_statuses(client, committables))
 
     async def abort(self, committables: Sequence[Committable]) -> None:
         """See sinks/transaction_status.py."""
@@ -212,13 +212,13 @@ class KafkaEdge:
             for one in asking:
                 one.cancel()
 
-    async def mend(self, pipeline: str, topics: Collection[str]) -> MendReport:
+    async def resolve(self, pipeline: str, topics: Collection[str]) -> ResolveReport:
         """See Mender.mend; one mender for all looks of the daemon."""
 
-        def look(client: TransactionClient) -> MendReport:
-            if self._mender is None:
-                self._mender = Mender(client, pipeline, self._tools.clock)
-            return self._mender.mend(topics)
+        def look(client: TransactionClient) -> ResolveReport:
+            if self._resolver is None:
+                self._resolver = HangingTransactionResolver(client, pipeline, self._tools.clock)
+            return self._resolver.resolve(topics)
 
         return await self._ask(look)
 
@@ -231,7 +231,7 @@ class KafkaEdge:
         return await self._ask(lambda client: client.first_offsets(partitions))
 
     async def read_beginnings(
-        self, wanted: Sequence[tuple[SourceOperator, Unplaced]], now: dt.datetime
+        self, wanted: Sequence[tuple[SourceOperator, UnassignedSource]], now: dt.datetime
     ) -> list[SourcePositions]:
         """See sources/start_offsets.py. Raises SourceFailed, BrokerUnavailable, KafkaRefused.
 

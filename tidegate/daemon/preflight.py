@@ -24,8 +24,8 @@ from tidegate.coordinator.recovery import (
     merge_positions,
     refuse_unfit,
 )
-from tidegate.coordinator.restore_target import Wish, derive_chosen
-from tidegate.daemon.restore_point import NO_OPTIONS, Choosing, StartOptions
+from tidegate.coordinator.restore_target import RestoreTarget, derive_chosen
+from tidegate.daemon.restore_point import NO_OPTIONS, RestorePointSelector, StartOptions
 from tidegate.daemon.stores import Stores
 from tidegate.errors import TidegateError
 from tidegate.ids import OperatorName
@@ -35,41 +35,41 @@ from tidegate.kafka.facts import TopicFacts
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.task.inflight import derive_shapes
 
 logger = logging.getLogger(__name__)
 
-LOOK_TRIES: Final = 3
+PREFLIGHT_TRIES: Final = 3
 """A daemon that still runs may be quicker than a look; then the takeover, which stops it, comes before the next one."""
 
 
-class Look(msgspec.Struct, frozen=True):
-    """What was found before the takeover. Made by `look_first`."""
+class Preflight(msgspec.Struct, frozen=True):
+    """What was found before the takeover. Made by `run_preflight`."""
 
     before: JournalState
     facts: RestoreFacts
-    choosing: Choosing
+    restore_point: RestorePointSelector
     replaced: tuple[str, ...]
     """See decide_owner."""
     used: Used
     """Numbers that other histories of the pipeline have used."""
-    wish: Wish | None
+    target: RestoreTarget | None
     """Somebody's choice, which will take the place of the newest checkpoint."""
 
     @property
     def goes_back(self) -> bool:
         """The newest checkpoint will not be continued from."""
-        return self.wish is not None
+        return self.target is not None
 
     def decide_restore(self) -> RestorePlan:
         """What the start will continue from. Raises RestoreRefused."""
-        if self.wish is None:
+        if self.target is None:
             return decide_restore(self.before, self.facts)
-        return decide_chosen(self.before, derive_chosen(self.wish, self.facts.identity), self.facts)
+        return decide_chosen(self.before, derive_chosen(self.target, self.facts.identity), self.facts)
 
 
-async def look_first(plan: Plan, services: Stores, options: StartOptions, *, first: bool, verify: bool) -> Look:
+async def run_preflight(plan: Plan, services: Stores, options: StartOptions, *, first: bool, verify: bool) -> Preflight:
     """Refuse before disturbing anybody, but not for what a daemon that still runs has changed or cleaned up meanwhile.
 
     `checks/survey.py` asks it, too: before Spark starts, and for `validate --connect`. `first`: what was agreed to in
@@ -80,22 +80,22 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
     about the pipeline, which follows it. Raises what `recover` raises.
     """
     journal, said = services.journal, ""
-    tries_left = LOOK_TRIES
+    tries_left = PREFLIGHT_TRIES
     while True:
         tries_left -= 1
         known = await services.kafka.read_known(plan.pipeline)
         before = await services.in_journal_thread(journal.read)
-        facts = msgspec.structs.replace(await read_facts(plan, services, before), spoken=options.spoken)
-        choosing = Choosing(services, facts, options.restore, verify=verify)
-        wish: Wish | None = None
+        facts = msgspec.structs.replace(await read_facts(plan, services, before), command_line=options.command_line)
+        restore_point = RestorePointSelector(services, facts, options.restore, verify=verify)
+        target: RestoreTarget | None = None
         replaced: tuple[str, ...] = ()
         try:
-            wish = await _find_wish(services, before, facts, choosing, options)
-            if wish is None and options.restore is not None and first and verify:  # once: not for a check, nor later
-                target = options.restore.target
-                logger.info("--restore changes nothing: the newest checkpoint already continues from %s", target)
+            target = await _find_restore_target(services, before, facts, restore_point, options)
+            if target is None and options.restore is not None and first and verify:  # once: not for a check, nor later
+                path = options.restore.target
+                logger.info("--restore changes nothing: the newest checkpoint already continues from %s", path)
             place, word = services.storage.location, options if first else NO_OPTIONS
-            replaced = _decide_owner(before, known, wish, word, place)
+            replaced = _decide_owner(before, known, target, word, place)
         except TidegateError as refusal:
             moved = (await services.in_journal_thread(journal.read)).next_sequence != before.next_sequence
             last = options.restore is not None and not tries_left
@@ -113,29 +113,33 @@ async def look_first(plan: Plan, services: Stores, options: StartOptions, *, fir
                 services.storage.location,
                 newest.id,
             )
-        used = choosing.used
+        used = restore_point.used
         if known.record is not None:  # of this journal, too, where the directory is an old copy
             used = Used(max(used.attempt, known.record.attempt), max(used.checkpoint, known.record.checkpoint))
-        return Look(before, facts, choosing, replaced, used, wish)
+        return Preflight(before, facts, restore_point, replaced, used, target)
 
 
-async def _find_wish(
-    services: Stores, before: JournalState, facts: RestoreFacts, choosing: Choosing, options: StartOptions
-) -> Wish | None:
+async def _find_restore_target(
+    services: Stores,
+    before: JournalState,
+    facts: RestoreFacts,
+    restore_point: RestorePointSelector,
+    options: StartOptions,
+) -> RestoreTarget | None:
     """The choice that takes the place of the newest checkpoint; else the newest, or what is left of damage, can be
     restored. Raises what `recover` raises.
     """
-    wish: Wish | None = None
+    target: RestoreTarget | None = None
     if options.restore is not None:
-        found = await choosing.look(before)
-        wish = found if isinstance(found, Wish) else None
+        found = await restore_point.look(before)
+        target = found if isinstance(found, RestoreTarget) else None
     try:
-        decide_newest(before, facts, replaced=wish is not None)
+        decide_newest(before, facts, replaced=target is not None)
         if options.restore is None:
-            await choosing.look(before)
+            await restore_point.look(before)
     except TidegateError as error:
-        raise await _look_into(services, before, facts, error) from error
-    return wish
+        raise await _inspect(services, before, facts, error) from error
+    return target
 
 
 def decide_newest(state: JournalState, facts: RestoreFacts, *, replaced: bool) -> RestorePlan:
@@ -143,9 +147,7 @@ def decide_newest(state: JournalState, facts: RestoreFacts, *, replaced: bool) -
     return decide_replaced(state, facts) if replaced else decide_restore(state, facts)
 
 
-async def _look_into(
-    services: Stores, before: JournalState, facts: RestoreFacts, error: TidegateError
-) -> TidegateError:
+async def _inspect(services: Stores, before: JournalState, facts: RestoreFacts, error: TidegateError) -> TidegateError:
     """The same refusal, or a more exact one by the headers of the states: which words would help."""
     newest, identity = before.newest_checkpoint, before.identity
     if not isinstance(error, RestoreRefused) or not error.refusals or newest is None or identity is None:
@@ -159,15 +161,15 @@ async def _look_into(
 
 
 def _decide_owner(
-    before: JournalState, known: Known, wish: Wish | None, word: StartOptions, place: str
+    before: JournalState, known: Known, target: RestoreTarget | None, word: StartOptions, place: str
 ) -> tuple[str, ...]:
-    """What somebody has said about output was said for one restore: it does not count where that is done (`wish` is
+    """What somebody has said about output was said for one restore: it does not count where that is done (`target` is
     None), nor where the directory was lost since, or is another one. `--begin-anew` alone was said for an empty
     directory: it opens none that is back, nor a copy. Raises PipelineKnown.
     """
-    if wish is not None and not word.begin_anew:
-        refuse_repeated(before, known, wish, place=place)
-    consent = word.repeats_output if wish is not None else word.begin_anew and before.newest is None
+    if target is not None and not word.begin_anew:
+        refuse_repeated(before, known, target, place=place)
+    consent = word.repeats_output if target is not None else word.begin_anew and before.newest is None
     return decide_owner(before, known, place=place, consent=consent)
 
 
@@ -186,7 +188,7 @@ async def read_facts(plan: Plan, services: Stores, state: JournalState) -> Resto
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
         fingerprint=fingerprint,
-        meanings=derive_meanings(plan),
+        fingerprints=derive_fingerprints(plan),
     )
     stateful = frozenset(node.operator.name for node in plan.nodes if node.operator.states(plan.max_parallelism))
     partitions = {source: {topic: topics[topic].partitions for topic in names} for source, names in read.items()}

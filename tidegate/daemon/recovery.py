@@ -16,16 +16,16 @@ from tidegate.coordinator.job import Job
 from tidegate.coordinator.journal_state import JournalState
 from tidegate.coordinator.recovery import RestoreFacts, RestorePlan, merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.coordinator.upgrade import Outcome
-from tidegate.daemon.commit_listed import end_listed
+from tidegate.coordinator.upgrade import UpgradeOutcome
+from tidegate.daemon.commit_listed import commit_listed
 from tidegate.daemon.hanging_transactions import HangingCheck
 from tidegate.daemon.metrics import TransactionResult
 from tidegate.daemon.ownership import Ownership
-from tidegate.daemon.preflight import Look, decide_newest, look_first, read_facts
-from tidegate.daemon.recovery_stages import Owned, Placed, Recovered, Whole
+from tidegate.daemon.preflight import Preflight, decide_newest, read_facts, run_preflight
+from tidegate.daemon.recovery_stages import OffsetsAssigned, Recovered, StateVerified, TakenOver
 from tidegate.daemon.restore_point import NO_OPTIONS, StartOptions
 from tidegate.daemon.services import Services
-from tidegate.daemon.start_offsets import fix_beginnings
+from tidegate.daemon.start_offsets import fix_start_offsets
 from tidegate.ids import CheckpointId, SlotIndex, SubtaskId, TopicPartition
 from tidegate.kafka.errors import KafkaRefused
 from tidegate.operators.builtin.kafka_source import SourceOperator
@@ -51,22 +51,22 @@ async def recover(
     BrokerUnavailable, StorageError ...
     """
     hanging = HangingCheck(plan, services)
-    look = await look_first(plan, services, options, first=first, verify=first)
+    look = await run_preflight(plan, services, options, first=first, verify=first)
     owned = await take_over(plan, services, ownership, look, patiently=first)
-    whole = await look.choosing.get_round_damage(owned)
+    whole = await look.restore_point.get_round_damage(owned)
     services.kafka.accept_gone = _find_accepted(options, whole) if first else None
     try:
-        ended = await end_listed(plan, services, whole, transaction_timeout_ms, hanging.look)
+        ended = await commit_listed(plan, services, whole, transaction_timeout_ms, hanging.look)
     finally:
         services.kafka.accept_gone = None
-    decided = await look.choosing.go_back(ended)
-    placed = await fix_beginnings(plan, services, decided)
+    decided = await look.restore_point.go_back(ended)
+    placed = await fix_start_offsets(plan, services, decided)
     recovered = await clear(plan, services, ownership, placed, hanging)
     _log_restore(placed, begins=decided.restore.checkpoint is None)
     return recovered
 
 
-def _find_accepted(options: StartOptions, whole: Whole) -> CheckpointId | None:
+def _find_accepted(options: StartOptions, whole: StateVerified) -> CheckpointId | None:
     """The checkpoint of `--accept-gone`. It means no other one: a supervisor repeats the option at every start."""
     named, newest = options.accept_gone, whole.restore.checkpoint
     if named is not None and (newest is None or newest.id != named):
@@ -75,7 +75,9 @@ def _find_accepted(options: StartOptions, whole: Whole) -> CheckpointId | None:
     return named
 
 
-async def take_over(plan: Plan, services: Services, ownership: Ownership, look: Look, *, patiently: bool) -> Owned:
+async def take_over(
+    plan: Plan, services: Services, ownership: Ownership, look: Preflight, *, patiently: bool
+) -> TakenOver:
     """Append the takeover and leave the own record in Kafka.
 
     Raises Superseded, RestoreRefused, BrokerUnavailable, StorageError.
@@ -91,8 +93,8 @@ async def take_over(plan: Plan, services: Services, ownership: Ownership, look: 
     if state.newest_checkpoint is not None:
         await ownership.claim(_mirrored(state.newest_checkpoint, facts), patiently=patiently)
     if state.newest_checkpoint != look.before.newest_checkpoint:  # another daemon went on, and may know new partitions
-        facts = msgspec.structs.replace(await read_facts(plan, services, state), spoken=facts.spoken)
-    return Owned(decide_newest(state, facts, replaced=look.goes_back), facts)
+        facts = msgspec.structs.replace(await read_facts(plan, services, state), command_line=facts.command_line)
+    return TakenOver(decide_newest(state, facts, replaced=look.goes_back), facts)
 
 
 def _mirrored(newest: CompletedCheckpoint, facts: RestoreFacts) -> dict[TopicPartition, int]:
@@ -102,7 +104,7 @@ def _mirrored(newest: CompletedCheckpoint, facts: RestoreFacts) -> dict[TopicPar
 
 
 async def clear(
-    plan: Plan, services: Services, ownership: Ownership, placed: Placed, hanging: HangingCheck
+    plan: Plan, services: Services, ownership: Ownership, placed: OffsetsAssigned, hanging: HangingCheck
 ) -> Recovered:
     """Say in Kafka where the pipeline is, then abort what is open under its name and remove what no checkpoint needs.
 
@@ -114,7 +116,7 @@ async def clear(
     services.journal.adopt(restore.upgrade)
     await _fence(plan, services, restore)
     if plan.exactly_once:
-        await hanging.look_twice()
+        await hanging.check_twice()
     await _tidy(services)
     return Recovered(restore, _derive_job(plan, restore, state))
 
@@ -159,7 +161,7 @@ async def _tidy(services: Services) -> None:
     logger.debug("%s removed that no checkpoint needs", render_count(swept + removed, "file"))
 
 
-def _log_restore(placed: Placed, *, begins: bool) -> None:
+def _log_restore(placed: OffsetsAssigned, *, begins: bool) -> None:
     """`begins`: there was no checkpoint before the one that records where the sources begin."""
     restore, checkpoint = placed.restore, placed.checkpoint
     if begins:
@@ -170,7 +172,7 @@ def _log_restore(placed: Placed, *, begins: bool) -> None:
         )
     for step in restore.upgrade.steps:
         what = "source" if step.source else "step"
-        if step.outcome not in (Outcome.KEPT, Outcome.NEW) or step.remarks:
+        if step.outcome not in (UpgradeOutcome.KEPT, UpgradeOutcome.NEW) or step.remarks:
             was = f" (it was {step.was})" if step.was else ""
             told = f": {'; '.join(step.remarks)}" if step.remarks else ""
             logger.warning("%s %s%s is %s%s", what, step.name, was, step.outcome, told)

@@ -17,7 +17,7 @@ from tidegate.coordinator.recovery import RestoreFacts, RestorePlan
 from tidegate.coordinator.types import CompletedCheckpoint
 
 
-class Owned(msgspec.Struct, frozen=True):
+class TakenOver(msgspec.Struct, frozen=True):
     """The takeover is in the journal and the record in Kafka: nobody older decides anything. Made by `take_over`."""
 
     restore: RestorePlan
@@ -25,7 +25,7 @@ class Owned(msgspec.Struct, frozen=True):
     facts: RestoreFacts
 
 
-class Whole(msgspec.Struct, frozen=True):
+class StateVerified(msgspec.Struct, frozen=True):
     """The state of the newest checkpoint can be read, or the last whole one is the newest now. Made by
     `Choosing.get_round_damage`.
     """
@@ -34,16 +34,16 @@ class Whole(msgspec.Struct, frozen=True):
     facts: RestoreFacts
 
 
-class Ended(msgspec.Struct, frozen=True):
+class TransactionsResolved(msgspec.Struct, frozen=True):
     """Every transaction that the newest checkpoint lists has a definite end, and the journal says so. Made by
-    `end_listed`.
+    `commit_listed`.
     """
 
     restore: RestorePlan
     facts: RestoreFacts
 
 
-class Decided(msgspec.Struct, frozen=True):
+class RestorePointAppended(msgspec.Struct, frozen=True):
     """What is restored is the newest checkpoint: the one that somebody has asked for, if anybody has. Made by
     `Choosing.go_back`.
     """
@@ -52,8 +52,8 @@ class Decided(msgspec.Struct, frozen=True):
     facts: RestoreFacts
 
 
-class Placed(msgspec.Struct, frozen=True):
-    """Every source has a position for every partition, fixed by a checkpoint. Made by `fix_beginnings`."""
+class OffsetsAssigned(msgspec.Struct, frozen=True):
+    """Every source has a position for every partition, fixed by a checkpoint. Made by `fix_start_offsets`."""
 
     restore: RestorePlan
     checkpoint: CompletedCheckpoint

@@ -20,7 +20,7 @@ from tidegate.ids import Attempt
 from tidegate.kafka.errors import BrokerUnavailable, TransactionGone, TransactionLost, TransactionUndecidable
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 from tidegate.storage.base import StorageError
 
 logger = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ async def _end_listed(services: Services, *, verified: bool) -> str:
     whatever it is, it is the recovery's.
     """
     journal = services.journal
-    permit = journal.leaving_permit()
+    permit = journal.release_permit()
     if permit is None:
         return ""
     left = f"transactions of checkpoint {permit.checkpoint} are decided, but not committed yet"
@@ -129,7 +129,9 @@ async def _end_listed(services: Services, *, verified: bool) -> str:
     except TidegateError as error:
         return f"{left} ({error.message})"
     committed = [one for one, outcome in zip(permit.committables, outcomes, strict=True) if outcome.committed]
-    now = [one for one, outcome in zip(permit.committables, outcomes, strict=True) if outcome is Outcome.ENDED_NOW]
+    now = [
+        one for one, outcome in zip(permit.committables, outcomes, strict=True) if outcome is CommitOutcome.ENDED_NOW
+    ]
     services.metrics.transactions_committed(now, services.clock.monotonic() - started)
     services.metrics.committed(committed, since=journal.state.attempt)
     if len(committed) < len(outcomes):

@@ -20,11 +20,10 @@ from tidegate.coordinator.ledger import key_of
 from tidegate.coordinator.recovery import Chosen, RestoreFacts, RestorePlan, decide_restore, refuse_unfit
 from tidegate.coordinator.restore_target import (
     Fallback,
-    Fate,
-    Wish,
+    RestoreTarget,
+    TransactionStatus,
     carry_positions,
     decide_fallback,
-    decide_wish,
     derive_asked,
     derive_candidates,
     derive_chosen,
@@ -33,9 +32,10 @@ from tidegate.coordinator.restore_target import (
     find_retained,
     refuse_damaged,
     refuse_missing_partitions,
+    validate_restore_target,
 )
-from tidegate.coordinator.upgrade import Spoken, StoredStates
-from tidegate.daemon.recovery_stages import Decided, Ended, Owned, Whole
+from tidegate.coordinator.upgrade import CommandLineDirectives, StoredStates
+from tidegate.daemon.recovery_stages import RestorePointAppended, StateVerified, TakenOver, TransactionsResolved
 from tidegate.daemon.stores import Stores
 from tidegate.ids import CheckpointId, OperatorName, is_checkpoint_number
 from tidegate.journal.journal import NOTHING_USED, Used
@@ -65,7 +65,7 @@ class StartOptions(msgspec.Struct, frozen=True):
     """Take an empty checkpoint directory although Kafka knows the pipeline."""
     accept_gone: CheckpointId | None = None
     """What is gone from Kafka of the transactions that this checkpoint lists counts as committed."""
-    spoken: Spoken = Spoken()
+    command_line: CommandLineDirectives = CommandLineDirectives()
     """What becomes of state that another definition has made. It holds until it is in the journal."""
 
     @property
@@ -77,7 +77,7 @@ class StartOptions(msgspec.Struct, frozen=True):
 NO_OPTIONS: Final = StartOptions()
 
 
-class Choosing:
+class RestorePointSelector:
     """One recovery's choice. `verify`: read the newest checkpoint's state before its transactions are touched."""
 
     def __init__(self, services: Stores, facts: RestoreFacts, option: RestoreOption | None, *, verify: bool) -> None:
@@ -96,19 +96,19 @@ class Choosing:
             return NOTHING_USED
         return Used(self._savepoint.checkpoint.attempt, self._savepoint.checkpoint.id)
 
-    async def look(self, state: JournalState) -> Wish | Fallback | None:
+    async def look(self, state: JournalState) -> RestoreTarget | Fallback | None:
         """What would be done, without doing it; None: the newest checkpoint is restored.
 
         Raises RestoreRefused, SavepointRefused, JournalVanished, ObjectCorrupt, StorageError, BrokerUnavailable.
         """
-        wish = await self._read_wish(state)
-        if wish is not None:
-            wish = carry_positions(wish, state.newest_checkpoint, self._latest)
+        target = await self._read_restore_target(state)
+        if target is not None:
+            target = carry_positions(target, state.newest_checkpoint, self._latest)
             assert self._option is not None
-            await self._refuse_unfit(wish)
-            if decide_wish(state, wish, repeat_output=self._option.repeat_output):
-                refuse_missing_partitions(wish, self._facts.sources)
-                return wish
+            await self._refuse_unfit(target)
+            if validate_restore_target(state, target, repeat_output=self._option.repeat_output):
+                refuse_missing_partitions(target, self._facts.sources)
+                return target
         if self._verify and state.retained:
             return await self._find_fallback(state)
         return None
@@ -119,7 +119,7 @@ class Choosing:
         plan = self._facts.plan
         return set() if plan is None else {one.name for one in plan.operators(SourceOperator) if one.start == LATEST}
 
-    async def get_round_damage(self, owned: Owned) -> Whole:
+    async def get_round_damage(self, owned: TakenOver) -> StateVerified:
         """Restore the last whole checkpoint where the newest is damaged and that can be made up for.
 
         From here on the facts are those of `owned`. Raises what `look` raises.
@@ -127,15 +127,15 @@ class Choosing:
         self._facts = owned.facts
         found = await self.look(self._services.journal.state)
         if not isinstance(found, Fallback):
-            return Whole(owned.restore, owned.facts)
+            return StateVerified(owned.restore, owned.facts)
         kafka = self._services.kafka
         await kafka.abort(found.abort)
-        fates = await kafka.find_fates(found.abort)
-        left = [one for one in found.abort if fates[key_of(one)] is not Fate.ABORTED]
+        statuses = await kafka.find_transaction_statuses(found.abort)
+        left = [one for one in found.abort if statuses[key_of(one)] is not TransactionStatus.ABORTED]
         if left:
             raise BrokerUnavailable(
                 f"{len(left)} transactions of a damaged checkpoint are not known to be aborted (first: "
-                f"{left[0].transactional_id}, {fates[key_of(left[0])].value}); nothing is restored before they are"
+                f"{left[0].transactional_id}, {statuses[key_of(left[0])].value}); nothing is restored before they are"
             )
         logger.error(
             "going back to checkpoint %d: %s. None of the output after it was committed, %d transactions are aborted; "
@@ -144,13 +144,13 @@ class Choosing:
             "; ".join(filter(None, self._damages.values())),
             len(found.abort),
         )
-        return Whole(await self._append(owned.restore, found.chosen), owned.facts)
+        return StateVerified(await self._append(owned.restore, found.chosen), owned.facts)
 
-    async def go_back(self, ended: Ended) -> Decided:
+    async def go_back(self, ended: TransactionsResolved) -> RestorePointAppended:
         """Restore what somebody has asked for, if anybody has. Raises what `look` raises."""
         found, plan = await self.look(self._services.journal.state), ended.restore
-        if not isinstance(found, Wish):  # where there was one, another daemon has done it meanwhile
-            return Decided(
+        if not isinstance(found, RestoreTarget):  # where there was one, another daemon has done it meanwhile
+            return RestorePointAppended(
                 plan if plan.slots else decide_restore(self._services.journal.state, self._facts), ended.facts
             )
         chosen = derive_chosen(found, self._facts.identity)
@@ -167,7 +167,7 @@ class Choosing:
                 chosen, checkpoint=msgspec.structs.replace(chosen.checkpoint, states=states)
             )
         logger.warning("restoring %s, as requested: %s", found.title, describe_output(services.journal.state, found))
-        decided = Decided(await self._append(plan, chosen), ended.facts)
+        decided = RestorePointAppended(await self._append(plan, chosen), ended.facts)
         if mark:
             await services.in_journal_thread(lambda: services.storage.delete(mark))
         return decided
@@ -187,7 +187,7 @@ class Choosing:
 
     # -- somebody's choice -----------------------------------------------------------------------------------------
 
-    async def _read_wish(self, state: JournalState) -> Wish | None:
+    async def _read_restore_target(self, state: JournalState) -> RestoreTarget | None:
         if self._option is None:
             return None
         target = self._option.target
@@ -206,16 +206,16 @@ class Choosing:
             self._savepoint = found
         return derive_saved(target, self._savepoint, self._facts.identity)
 
-    async def _refuse_unfit(self, wish: Wish) -> None:
+    async def _refuse_unfit(self, target: RestoreTarget) -> None:
         """Before anything is done for a wish: its states, too, are looked at."""
         services, plan = self._services, self._facts.plan
         storage = services.storage if self._folder is None else self._folder
         stored: StoredStates = {}
         if plan is not None:
-            stored = await services.in_journal_thread(lambda: read_stored(storage, wish.checkpoint.states))
-        upgrade = refuse_unfit(wish.checkpoint, wish.identity, self._facts, stored)
+            stored = await services.in_journal_thread(lambda: read_stored(storage, target.checkpoint.states))
+        upgrade = refuse_unfit(target.checkpoint, target.identity, self._facts, stored)
         if plan is not None:
-            states = wish.checkpoint.states
+            states = target.checkpoint.states
             await services.in_journal_thread(lambda: refuse_unfit_rows(storage, plan, states, upgrade))
 
     # -- damage ----------------------------------------------------------------------------------------------------
@@ -229,9 +229,9 @@ class Choosing:
             if damage:
                 damages.append(damage)
                 continue
-            fates = await self._services.kafka.find_fates(derive_asked(state, entry))
+            statuses = await self._services.kafka.find_transaction_statuses(derive_asked(state, entry))
             refuse_unfit(entry.checkpoint, entry.identity, self._facts)
-            return decide_fallback(state, entry, fates, damages)
+            return decide_fallback(state, entry, statuses, damages)
         raise refuse_damaged(state, damages, "no other checkpoint is whole")
 
     async def _damage(self, entry: CheckpointEntry) -> str:

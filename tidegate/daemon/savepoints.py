@@ -124,7 +124,7 @@ class _Request(msgspec.Struct):
     """The copy has failed."""
 
 
-class SavepointDesk:
+class SavepointService:
     """One per attempt. `feed` gives the coordinator an event; all calls on the daemon's loop."""
 
     def __init__(self, services: Services, feed: Callable[[Event], None]) -> None:

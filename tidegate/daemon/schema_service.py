@@ -21,7 +21,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.plan.graph import Plan
 from tidegate.process.repeated_messages import Complaints
-from tidegate.registry.client import Registry
+from tidegate.registry.client import SchemaRegistry
 from tidegate.registry.errors import SchemaMissing
 from tidegate.task.messages import SchemaAnswer
 
@@ -39,12 +39,12 @@ TellRegistry = Callable[[str, int], None]
 UNFIT_MAX: Final = 10_000
 
 
-class SchemaDesk:
+class SchemaService:
     """See the module. All calls on the daemon's event loop. Without a registry nobody asks."""
 
     def __init__(
         self,
-        registry: Registry | None = None,
+        registry: SchemaRegistry | None = None,
         tell: TellRegistry = lambda _why, _count: None,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
         count_unfit: Callable[[int], None] = lambda _count: None,

@@ -39,7 +39,7 @@ from tidegate.daemon.kafka_edge import KafkaEdge
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.savepoints import SAVEPOINTS, SavepointDone, SavepointUnavailable, check_directory
-from tidegate.daemon.schema_service import SchemaDesk
+from tidegate.daemon.schema_service import SchemaService
 from tidegate.daemon.services import Services, SlotHost
 from tidegate.daemon.start_target import StoredTarget, open_checkpoints
 from tidegate.daemon.status import PipelineState
@@ -138,7 +138,7 @@ class Daemon:
             for task in tasks[1:]:
                 task.cancel()
             await self._close(ended)
-            self._look_at_state()
+            self._check_state()
             tasks[0].cancel()
 
     # -- stopping --------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class Daemon:
         while True:
             self._http.beat()
             clocks.look()
-            self._look_at_state()
+            self._check_state()
             self._report_progress()
             await asyncio.sleep(BEAT_S)
 
@@ -303,7 +303,7 @@ class Daemon:
         if line is not None:
             logger.info("%s", line.text, extra={"fields": line.fields})
 
-    def _look_at_state(self) -> None:
+    def _check_state(self) -> None:
         """For who has started the daemon. A failed one ends with its exit code, which says more."""
         if self._manager is not None:
             state, _ = self._metrics.current_state
@@ -332,7 +332,7 @@ class Daemon:
             kafka=KafkaEdge(reveal(settings.kafka)),
             open_storage=derive_opener(settings),
             metrics=self._metrics,
-            schemas=SchemaDesk(
+            schemas=SchemaService(
                 self._registry, self._metrics.registry_says, count_unfit=self._metrics.schemas_do_not_fit
             ),
         )
@@ -355,7 +355,7 @@ class Daemon:
             _control_bind(address),
             runtime.heartbeat_interval_ms / 1000,
             runtime.heartbeat_timeout_ms / 1000,
-            strangers_max=2 * self._plan.parallelism + 8,
+            unauthenticated_max=2 * self._plan.parallelism + 8,
         )
         return SlotHost(spark, server, address)
 

@@ -7,7 +7,7 @@ import msgspec
 from tidegate.daemon.control_server import ControlServer
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.progress_lines import ProgressLines
-from tidegate.daemon.schema_service import SchemaDesk
+from tidegate.daemon.schema_service import SchemaService
 from tidegate.daemon.stores import Stores
 from tidegate.spark.host import SparkHost
 
@@ -16,7 +16,7 @@ class Services(Stores, frozen=True, kw_only=True):
     """The stores, and the figures of what is done with them: all that recovery and janitors need."""
 
     metrics: PipelineMetrics
-    schemas: SchemaDesk = msgspec.field(default_factory=SchemaDesk)
+    schemas: SchemaService = msgspec.field(default_factory=SchemaService)
     progress: ProgressLines = msgspec.field(default_factory=ProgressLines)
 
 

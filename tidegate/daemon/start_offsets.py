@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from tidegate.coordinator.recovery import RestorePlan, decide_restore, merge_positions
-from tidegate.coordinator.start_offsets import Unplaced, derive_begun, derive_moved_starts, derive_unplaced
+from tidegate.coordinator.start_offsets import UnassignedSource, derive_begun, derive_moved_starts, derive_unplaced
 from tidegate.coordinator.types import CompletedCheckpoint, SourcePositions
 from tidegate.daemon.lost_input import skip_lost_input
-from tidegate.daemon.recovery_stages import Decided, Placed
+from tidegate.daemon.recovery_stages import OffsetsAssigned, RestorePointAppended
 from tidegate.daemon.services import Services
 from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName, TopicPartition
@@ -30,7 +30,7 @@ SHOWN: Final = 8
 EARLIEST: Final = "earliest"
 
 
-async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Placed:
+async def fix_start_offsets(plan: Plan, services: Services, decided: RestorePointAppended) -> OffsetsAssigned:
     """A position for every partition, and an end for every one of a bounded source, looked up where they are missing.
 
     Raises SourceFailed, BrokerUnavailable, and what the journal raises.
@@ -59,7 +59,7 @@ async def fix_beginnings(plan: Plan, services: Services, decided: Decided) -> Pl
 
 
 def find_ahead(plan: Plan, restore: RestorePlan, now_ms: int) -> list[SourceOperator]:
-    """Sources whose ends would be looked up, and are still to come: `fix_beginnings` would refuse them."""
+    """Sources whose ends would be looked up, and are still to come: `fix_start_offsets` would refuse them."""
     asked = {one.source for one in derive_unplaced(restore, _bounded(plan))}
     now = _instant(now_ms)
     return [one for one in plan.operators(SourceOperator) if one.name in asked and lies_ahead(one.until, now)]
@@ -79,14 +79,14 @@ def _for_new_topics(source: SourceOperator, restore: RestorePlan) -> SourceOpera
     return msgspec.structs.replace(source, start=EARLIEST) if source.pattern and begun else source
 
 
-def _placed(restore: RestorePlan) -> Placed:
+def _placed(restore: RestorePlan) -> OffsetsAssigned:
     assert restore.checkpoint is not None, "where the sources begin is a checkpoint"
-    return Placed(restore, restore.checkpoint)
+    return OffsetsAssigned(restore, restore.checkpoint)
 
 
 def _tell_fixed(
     fixed: CompletedCheckpoint,
-    unplaced: tuple[Unplaced, ...],
+    unplaced: tuple[UnassignedSource, ...],
     placed: list[SourcePositions],
     starts: dict[OperatorName, str],
 ) -> None:

@@ -9,9 +9,9 @@ from tidegate.checks.unfit_state import refuse_unfit_state
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
 from tidegate.coordinator.journal_state import JournalState
-from tidegate.coordinator.upgrade import Outcome, Upgrade
+from tidegate.coordinator.upgrade import Upgrade, UpgradeOutcome
 from tidegate.daemon.lost_input import find_lost_input
-from tidegate.daemon.preflight import look_first
+from tidegate.daemon.preflight import run_preflight
 from tidegate.daemon.restore_point import StartOptions
 from tidegate.daemon.start_offsets import find_ahead
 from tidegate.daemon.stores import Stores
@@ -45,7 +45,7 @@ class StoredTarget:
         """See StartTarget."""
         stores = self._stores
         await stores.kafka.open()
-        look = await look_first(plan, stores, self._options, first=True, verify=False)
+        look = await run_preflight(plan, stores, self._options, first=True, verify=False)
         newest, identity = look.before.newest_checkpoint, look.before.identity
         if not look.goes_back and newest is not None and identity is not None:
             upgrade = await stores.in_journal_thread(
@@ -63,7 +63,7 @@ class StoredTarget:
 def _log_dropped_state(upgrade: Upgrade) -> None:
     """Log how much state the next checkpoint drops, before it does."""
     for step in upgrade.steps:
-        if step.outcome in (Outcome.DROPPED, Outcome.RESET):
+        if step.outcome in (UpgradeOutcome.DROPPED, UpgradeOutcome.RESET):
             for state in step.states:
                 logger.warning(
                     "step %s is %s: %s keys (at most) of its state %s, %s bytes, are given up with the next checkpoint",

@@ -13,7 +13,7 @@ import msgspec
 
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, NESTED, DataType
 from tidegate.expressions.decimals import derive_average_type, derive_sum_type
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import AggregateCall, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Site, check_count
 from tidegate.expressions.typing_rules import INTEGRAL, NUMERIC, derive_output_type, with_type
@@ -23,7 +23,7 @@ Resolve = Callable[[Site, tuple[Argument, ...]], AggregateCall]
 
 @dataclass(frozen=True, slots=True)
 class AggregateFunction:
-    """`signature` and `summary` make docs/expressions.md; `resolve` types a call (it may raise `Refusal`)."""
+    """`signature` and `summary` make docs/expressions.md; `resolve` types a call (it may raise `ExpressionRefusal`)."""
 
     name: str
     signature: str
@@ -49,14 +49,14 @@ def resolve_aggregate(name: str, start: int, arguments: tuple[Argument, ...], *,
     function = AGGREGATES[name]
     called = name.removesuffix(" distinct")
     if not (windowed or function.running):
-        raise Refusal(
+        raise ExpressionRefusal(
             start,
             f"`{function.signature}` needs a window: there are no running totals of it",
             f"add `window`, or use one of {derive_aggregate_names(windowed=False)}",
         )
     if function.package and find_spec(function.package) is None:
         extra = EXTRAS[function.package]
-        raise Refusal(
+        raise ExpressionRefusal(
             start,
             f"`{called}` needs the package {function.package}, which is not installed",
             f"pip install 'tidegate[{extra}]', here and where the slots run",
@@ -73,7 +73,7 @@ def resolve_nulls(call: AggregateCall, name: str, start: int, *, ignore: bool) -
         if ignore:
             return call
         remedy = f"leave it out, or collect another value: `{name}(coalesce(x, 'none'))`"
-        raise Refusal(start, f"`{name}` with RESPECT NULLS is not supported: it never has NULLs", remedy)
+        raise ExpressionRefusal(start, f"`{name}` with RESPECT NULLS is not supported: it never has NULLs", remedy)
     if not ignore:
         return call
     if call.function in _PICKING:
@@ -81,7 +81,7 @@ def resolve_nulls(call: AggregateCall, name: str, start: int, *, ignore: bool) -
     remedy = "leave it out: NULLs do not count" if call.argument is not None else "leave it out, or write `count(x)`"
     if call.function in ("min_by", "max_by"):
         remedy = f"write `{name}(x, y) filter (where x is not null)`"
-    raise Refusal(start, f"`{name}` does not take IGNORE NULLS", remedy)
+    raise ExpressionRefusal(start, f"`{name}` does not take IGNORE NULLS", remedy)
 
 
 def derive_aggregate_names(*, windowed: bool) -> str:
@@ -94,7 +94,7 @@ def _plain(site: Site, argument: Argument) -> Expression:
     """A value that a state can keep."""
     derive_output_type(argument.start, argument.expression)
     if argument.type.kind in NESTED:
-        raise Refusal(
+        raise ExpressionRefusal(
             argument.start,
             f"`{site.function}` of {argument.type} is not supported yet: state keeps plain values",
             f"take the fields that are needed: {site.function}(x.field)",
@@ -185,7 +185,7 @@ def _pick(name: str) -> Resolve:
         for flag in flags:
             if not (flag.is_literal and flag.type == BOOLEAN):
                 problem = f"`{site.function}` needs true or false here: whether it ignores NULLs"
-                raise Refusal(flag.start, problem, f"write `{site.function}(x, true)`")
+                raise ExpressionRefusal(flag.start, problem, f"write `{site.function}(x, true)`")
             assert isinstance(flag.expression, Literal)
             call = msgspec.structs.replace(call, ignore_nulls=bool(flag.expression.value))
         return call
@@ -200,13 +200,15 @@ def _percentile(site: Site, arguments: tuple[Argument, ...]) -> AggregateCall:
         raise site.refuse(value, "a whole number, a float or a double")
     found = share.expression
     if not isinstance(found, Literal) or found.value is None or found.type.kind not in (*NUMERIC, "decimal"):
-        raise Refusal(
+        raise ExpressionRefusal(
             share.start, f"`{site.function}` needs a number from 0 to 1 here", "write the number itself, such as 0.95"
         )
     fraction = with_type(share.start, found, DOUBLE)
     assert isinstance(fraction, Literal)
     if not 0 <= float(fraction.value or 0) <= 1:
-        raise Refusal(share.start, f"{found.value} is not between 0 and 1", "write 0.95 for the 95th percentile")
+        raise ExpressionRefusal(
+            share.start, f"{found.value} is not between 0 and 1", "write 0.95 for the 95th percentile"
+        )
     return AggregateCall("percentile_approx", value.expression, value.type, (fraction,))
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from tidegate.datatypes import NESTED, DataType
-from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, Literal
+from tidegate.expressions.expression import Call, Cast, ColumnReference, Expression, FieldAccess, Lambda, Literal
 
 MAX_VALUE_BYTES: Final = 16 << 20
 """Of one result of a function that makes its arguments larger: a record whose result were larger fails."""
@@ -109,9 +109,9 @@ def derive_value_bound(expression: Expression, columns: Bounds) -> tuple[Bound, 
         case Literal(value=literal):
             bound = Bound({}, FIXED_BYTES + (len(literal.encode()) if isinstance(literal, str) else 0))
             return bound, bound
-        case Column(name=name):
+        case ColumnReference(name=name):
             return columns[name], columns[name]
-        case Field(base=base):
+        case FieldAccess(base=base):
             return derive_value_bound(base, columns)
         case Cast(operand=operand, type=kind):
             before, whole = derive_value_bound(operand, columns)
@@ -201,9 +201,9 @@ def multiplies(call: Call) -> bool:
 
 def _identities(expression: Expression) -> Iterator[tuple[str, Bound]]:
     match expression:
-        case Column(name=name, type=kind):
+        case ColumnReference(name=name, type=kind):
             yield name, derive_identity(name, kind)
-        case Field(base=part) | Cast(operand=part) | Lambda(body=part):
+        case FieldAccess(base=part) | Cast(operand=part) | Lambda(body=part):
             yield from _identities(part)
         case Call(arguments=arguments):
             for argument in arguments:

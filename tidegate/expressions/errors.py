@@ -27,7 +27,7 @@ class ExpressionError(TidegateError):
         self.remedy = remedy
 
 
-class Refusal(Exception):
+class ExpressionRefusal(Exception):
     """An `ExpressionError` before its text is known: raised inside `tidegate.plan` with an offset, never leaves it."""
 
     def __init__(self, start: int, problem: str, remedy: str) -> None:

@@ -25,14 +25,14 @@ class Literal(msgspec.Struct, frozen=True, tag_field="node", tag="literal"):
     type: DataType
 
 
-class Column(msgspec.Struct, frozen=True, tag_field="node", tag="column"):
+class ColumnReference(msgspec.Struct, frozen=True, tag_field="node", tag="column"):
     """A column of the input."""
 
     name: str
     type: DataType
 
 
-class Field(msgspec.Struct, frozen=True, tag_field="node", tag="field"):
+class FieldAccess(msgspec.Struct, frozen=True, tag_field="node", tag="field"):
     """A field of a struct: `base.name`."""
 
     base: Expression
@@ -86,7 +86,7 @@ class Cast(msgspec.Struct, frozen=True, tag_field="node", tag="cast"):
 class Lambda(msgspec.Struct, frozen=True, tag_field="node", tag="lambda"):
     """`x -> body`: what a function such as `transform` evaluates for each element. `type` is that of the body.
 
-    In the body a parameter is a `Column` of its name, which hides a column of the input with the same name.
+    In the body a parameter is a `ColumnReference` of its name, which hides a column of the input with the same name.
     """
 
     parameters: tuple[tuple[str, DataType], ...]
@@ -94,7 +94,7 @@ class Lambda(msgspec.Struct, frozen=True, tag_field="node", tag="lambda"):
     type: DataType
 
 
-Expression = Literal | Column | Field | Call | Cast | Lambda
+Expression = Literal | ColumnReference | FieldAccess | Call | Cast | Lambda
 
 
 class AggregateCall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -147,7 +147,7 @@ def with_source(expression: Expression, text: str) -> Expression:
             return msgspec.structs.replace(expression, arguments=typed, text=text)
         case Cast(text="", operand=operand):
             return msgspec.structs.replace(expression, operand=with_source(operand, text), text=text)
-        case Field(base=base):
+        case FieldAccess(base=base):
             return msgspec.structs.replace(expression, base=with_source(base, text))
     return expression
 
@@ -155,9 +155,9 @@ def with_source(expression: Expression, text: str) -> Expression:
 def columns_of(expression: Expression | None) -> frozenset[str]:
     """The input columns that an expression reads."""
     match expression:
-        case Column(name=name):
+        case ColumnReference(name=name):
             return frozenset([name])
-        case Field(base=base):
+        case FieldAccess(base=base):
             return columns_of(base)
         case Call(arguments=arguments):
             return frozenset().union(*map(columns_of, arguments))
@@ -261,7 +261,7 @@ def _can_overflow(call: Call) -> bool:
 def can_fail(expression: Expression) -> bool:
     """Whether evaluation may fail for some record; a cheap over-estimate that never says no wrongly."""
     match expression:
-        case Field(base=base):
+        case FieldAccess(base=base):
             return can_fail(base)
         case Cast(operand=operand, type=target, attempt=attempt):
             return can_fail(operand) or (not attempt and cast_can_fail(operand.type, target))
@@ -315,9 +315,9 @@ def _text(expression: Expression, depth: int) -> str:
             return _literal_text(value, kind)
         case Call(text=text) | Cast(text=text) if text:
             return text
-        case Column(name=name):
+        case ColumnReference(name=name):
             return name if _PLAIN_NAME.fullmatch(name) else f"`{name}`"
-        case Field(base=base, name=name):
+        case FieldAccess(base=base, name=name):
             return f"{inner(base)}.{name}"
         case Cast(operand=operand, type=target, attempt=attempt):
             return f"{'try_cast' if attempt else 'cast'}({_text(operand, depth - 1)} as {target})"

@@ -6,16 +6,16 @@ import re
 from decimal import Decimal
 
 from tidegate.datatypes import INTERVAL, DataType
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 
 MONTHS = DataType("months")
 CALENDAR_INTERVAL = DataType("calendar_interval")
 """What `make_interval` gives. It cannot be compared, multiplied or added to another interval."""
-_CHOOSING = frozenset({"case", "coalesce", "isnull", "isnotnull"})
+_CONDITIONAL = frozenset({"case", "coalesce", "isnull", "isnotnull"})
 _MONTHS_IN = ("add_months", "multiply_interval", "divide_interval", "+", "-", "=", "<=>", "<", "<=", ">", ">=", "in")
 INTERVAL_ARGUMENTS = {
-    "months": _CHOOSING | set(_MONTHS_IN),
-    "calendar_interval": _CHOOSING | {"add_interval", "subtract_interval"},
+    "months": _CONDITIONAL | set(_MONTHS_IN),
+    "calendar_interval": _CONDITIONAL | {"add_interval", "subtract_interval"},
 }
 """The functions, as they are compiled, that take such an interval."""
 DAYS = DataType("interval", precision=1)
@@ -39,25 +39,29 @@ def interval_literal(start: int, text: str) -> tuple[DataType, int]:
     """
     words = text.split()
     if not words or len(words) % 2:
-        raise Refusal(start, "an interval needs a number and a unit each time", "write `interval 1 day 2 hours`")
+        raise ExpressionRefusal(
+            start, "an interval needs a number and a unit each time", "write `interval 1 day 2 hours`"
+        )
     micros, months = Decimal(0), Decimal(0)
     kinds, units = set(), set()
     for amount, unit in zip(words[::2], words[1::2], strict=True):
         name = unit.lower().removesuffix("s")
         if not _NUMBER.fullmatch(amount):
-            raise Refusal(start, f"`{amount}` is not the number of an interval", "write `interval 1 day`")
+            raise ExpressionRefusal(start, f"`{amount}` is not the number of an interval", "write `interval 1 day`")
         number = Decimal(amount)
         if name not in MICROSECONDS and name not in _MONTHS:
             known = ", ".join([*MICROSECONDS, *_MONTHS])
-            raise Refusal(start, f"`{unit}` is not a unit of an interval", f"use one of {known}")
+            raise ExpressionRefusal(start, f"`{unit}` is not a unit of an interval", f"use one of {known}")
         if number != int(number) and name != "second":
-            raise Refusal(start, f"`{amount} {unit}` is not a whole number", "only seconds may have a fraction")
+            raise ExpressionRefusal(
+                start, f"`{amount} {unit}` is not a whole number", "only seconds may have a fraction"
+            )
         kinds.add(name in _MONTHS)
         units.add(name)
         micros += number * MICROSECONDS.get(name, 0)
         months += number * _MONTHS.get(name, 0)
     if len(kinds) > 1:
-        raise Refusal(
+        raise ExpressionRefusal(
             start,
             "an interval cannot have months and days",
             "add them one after the other: `ts + interval 1 month + interval 1 day`",
@@ -85,7 +89,7 @@ def range_literal(start: int, *words: str) -> tuple[DataType, int]:
     """`'1 02:00:00' day to second` and `'1-6' year to month`; the last of `words` is the last unit."""
     example = "write `interval '1 02:00:00' day to second`"
     if len(words) not in (3, 4):
-        raise Refusal(start, "an interval with TO has one text and two units", example)
+        raise ExpressionRefusal(start, "an interval with TO has one text and two units", example)
     text, first, last = words[-3].strip(), words[-2].lower(), words[-1].lower()
     sign = -1 if text.startswith("-") else 1
     if text.startswith("--"):
@@ -94,24 +98,24 @@ def range_literal(start: int, *words: str) -> tuple[DataType, int]:
     if (first, last) == ("year", "month"):
         found = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,2})", text)
         if found is None or int(found[2]) > 11:
-            raise Refusal(
+            raise ExpressionRefusal(
                 start, f"`{text}` is not an interval of years and months", "write `interval '1-6' year to month`"
             )
         return _fitting(start, MONTHS, sign * (int(found[1]) * 12 + int(found[2])))
     if first not in _PARTS or last not in _PARTS or _PARTS.index(first) >= _PARTS.index(last):
-        raise Refusal(start, f"there is no interval of {first} to {last}", example)
+        raise ExpressionRefusal(start, f"there is no interval of {first} to {last}", example)
     units = _PARTS[_PARTS.index(first) : _PARTS.index(last) + 1]
     pattern = ":".join(_RANGE_PARTS[unit] for unit in units)
     if units[0] == "day":
         pattern = pattern.replace(":", " ", 1)
     found = re.fullmatch(pattern, text, re.ASCII)
     if found is None or any(Decimal(found[unit]) >= _MOST[unit] + 1 for unit in units[1:]):
-        raise Refusal(start, f"`{text}` is not an interval of {first} to {last}", example)
+        raise ExpressionRefusal(start, f"`{text}` is not an interval of {first} to {last}", example)
     micros = sum(int(Decimal(found[unit]) * MICROSECONDS[unit]) for unit in units)
     return _fitting(start, INTERVAL, sign * micros)
 
 
 def _fitting(start: int, kind: DataType, value: int) -> tuple[DataType, int]:
     if not -_LIMIT <= value < _LIMIT or (kind is MONTHS and abs(value) >= 1 << 31):
-        raise Refusal(start, "the interval is too long", "use a shorter one")
+        raise ExpressionRefusal(start, "the interval is too long", "use a shorter one")
     return kind, value

@@ -23,7 +23,7 @@ from tidegate.datatypes import (
     decimal_of,
 )
 from tidegate.expressions.decimal_types import decimal_of_literal
-from tidegate.expressions.errors import Refusal, with_article
+from tidegate.expressions.errors import ExpressionRefusal, with_article
 from tidegate.expressions.syntax_tree import Constant
 from tidegate.expressions.tokens import Token
 
@@ -49,14 +49,18 @@ def number_literal(token: Token, start: int, *, negative: bool = False) -> Const
     :raises Refusal: no such suffix, or the number does not fit its suffix.
     """
     if len(token.text) > MAX_DIGITS:
-        raise Refusal(start, f"a number of more than {MAX_DIGITS} characters", "no type holds it: use a smaller number")
+        raise ExpressionRefusal(
+            start, f"a number of more than {MAX_DIGITS} characters", "no type holds it: use a smaller number"
+        )
     text = ("-" if negative else "") + token.text
     digits = text.rstrip("LlSsYyDdFfBb")
     suffix = text[len(digits) :].upper()
     if suffix not in _NUMBER_SUFFIXES and suffix:
-        raise Refusal(start, f"`{text}` is not a number", "use the suffix L, S, Y, D, F or BD")
+        raise ExpressionRefusal(start, f"`{text}` is not a number", "use the suffix L, S, Y, D, F or BD")
     if not _NUMBER.fullmatch(digits):
-        raise Refusal(start, f"`{text}` is not a number", "write it as 5, 1.5 or 1e3, with an exponent below 10000")
+        raise ExpressionRefusal(
+            start, f"`{text}` is not a number", "write it as 5, 1.5 or 1e3, with an exponent below 10000"
+        )
     kind = _NUMBER_SUFFIXES.get(suffix)
     if kind is None and "e" in digits.lower():
         kind = DOUBLE
@@ -66,19 +70,19 @@ def number_literal(token: Token, start: int, *, negative: bool = False) -> Const
         kind = next((k for k in (INT, BIGINT) if _fits(int(digits), k)), _DECIMAL)
     if kind in (DOUBLE, FLOAT):
         if abs(Decimal(digits)) > GREATEST[kind.kind]:
-            raise Refusal(start, f"`{text}` does not fit into {kind}", "use a smaller number")
+            raise ExpressionRefusal(start, f"`{text}` does not fit into {kind}", "use a smaller number")
         return Constant(start, float(digits), kind)
     if kind is _DECIMAL:
         return _decimal_literal(start, text, Decimal(digits))
     if not digits.lstrip("-").isdigit() or not _fits(int(digits), kind):
-        raise Refusal(start, f"`{text}` is not {with_article(kind)}", "choose a wider type")
+        raise ExpressionRefusal(start, f"`{text}` is not {with_article(kind)}", "choose a wider type")
     return Constant(start, int(digits), kind)
 
 
 def _decimal_literal(start: int, text: str, number: Decimal) -> Constant:
     kind = decimal_of_literal(number)
     if kind is None:
-        raise Refusal(
+        raise ExpressionRefusal(
             start, f"`{text}` has more than {MAX_PRECISION} digits, the most of a decimal", "write `1.5D` for a double"
         )
     return Constant(start, format(number or number.copy_abs(), "f"), kind)  # Java's decimals have one zero
@@ -89,12 +93,12 @@ def _fits(value: int, kind: DataType) -> bool:
 
 
 def binary_literal(token: Token) -> Constant:
-    """The bytes of `x'4142'`, kept as hexadecimal text; raises `Refusal` when they are not."""
+    """The bytes of `x'4142'`, kept as hexadecimal text; raises `ExpressionRefusal` when they are not."""
     digits = token.text if len(token.text) % 2 == 0 else "0" + token.text
     try:
         bytes.fromhex(digits)
     except ValueError as error:
-        raise Refusal(token.start, f"x'{token.text}' is not hexadecimal", "use 0-9 and A-F") from error
+        raise ExpressionRefusal(token.start, f"x'{token.text}' is not hexadecimal", "use 0-9 and A-F") from error
     return Constant(token.start, digits.lower(), BINARY)
 
 
@@ -105,7 +109,7 @@ def decimal_type(start: int, digits: list[str]) -> DataType:
     """
     precision, scale = (int(text) if text.isdecimal() and len(text) < 9 else -1 for text in (*digits, "0")[:2])
     if not 0 <= scale <= precision <= MAX_PRECISION or precision == 0:
-        raise Refusal(
+        raise ExpressionRefusal(
             start,
             f"there is no decimal({', '.join(text[:40] for text in digits)})",
             f"write `decimal(18,2)`: 18 digits (at most {MAX_PRECISION}), 2 of them after the point",

@@ -14,14 +14,14 @@ import msgspec
 
 from tidegate.datatypes import VOID, DataType
 from tidegate.expressions.aggregates import AGGREGATES, derive_aggregate_names, resolve_aggregate, resolve_nulls
-from tidegate.expressions.errors import ExpressionError, Refusal
+from tidegate.expressions.errors import ExpressionError, ExpressionRefusal
 from tidegate.expressions.expression import (
     AggregateCall,
     Call,
     Cast,
-    Column,
+    ColumnReference,
     Expression,
-    Field,
+    FieldAccess,
     Lambda,
     Literal,
     text_of,
@@ -121,7 +121,7 @@ def names_in(text: str) -> frozenset[str]:
     """The columns that a text names, whether they are there or not; none where it is no expression."""
     try:
         return frozenset(_names_in(derive_syntax(text)))
-    except (Refusal, RecursionError):
+    except (ExpressionRefusal, RecursionError):
         return frozenset()
 
 
@@ -154,10 +154,12 @@ _T = TypeVar("_T")
 def _placed(text: str, parse: Callable[[], _T]) -> _T:
     try:
         return parse()
-    except Refusal as refusal:
+    except ExpressionRefusal as refusal:
         raise refusal.within(text) from None
     except RecursionError:
-        raise Refusal(0, "the expression is nested too deeply", "split it into two steps").within(text) from None
+        raise ExpressionRefusal(0, "the expression is nested too deeply", "split it into two steps").within(
+            text
+        ) from None
 
 
 def _output(text: str, columns: Mapping[str, DataType]) -> Expression:
@@ -184,9 +186,9 @@ def _check_functions(tree: Syntax, *, aggregate: bool = False) -> None:
                 _check_functions(condition)
 
 
-def _not_qualified(start: int, name: str) -> Refusal:
+def _not_qualified(start: int, name: str) -> ExpressionRefusal:
     remedy = "only aggregate functions take them: leave it out"
-    return Refusal(start, f"`{name}` takes no FILTER and no IGNORE NULLS", remedy)
+    return ExpressionRefusal(start, f"`{name}` takes no FILTER and no IGNORE NULLS", remedy)
 
 
 def _bounded(start: int, expression: Expression) -> Expression:
@@ -194,16 +196,16 @@ def _bounded(start: int, expression: Expression) -> Expression:
     for _ in range(MAX_TREE_DEPTH):
         nodes += len(level)
         if nodes > MAX_NODES:
-            raise Refusal(start, f"the expression has more than {MAX_NODES} parts", "split it into two steps")
+            raise ExpressionRefusal(start, f"the expression has more than {MAX_NODES} parts", "split it into two steps")
         level = [child for one in level for child in _children(one)]
         if not level:
             return expression
-    raise Refusal(start, f"the expression is deeper than {MAX_TREE_DEPTH}", "split it into two steps")
+    raise ExpressionRefusal(start, f"the expression is deeper than {MAX_TREE_DEPTH}", "split it into two steps")
 
 
 def _children(expression: Expression) -> tuple[Expression, ...]:
     match expression:
-        case Field(base=base):
+        case FieldAccess(base=base):
             return (base,)
         case Cast(operand=operand):
             return (operand,)
@@ -225,7 +227,7 @@ class _Scope:
         self._parameters = parameters or {}
 
     def typed(self, tree: Syntax) -> Expression:
-        """The typed form of a syntax tree; raises `Refusal`."""
+        """The typed form of a syntax tree; raises `ExpressionRefusal`."""
         match tree:
             case Constant(value=value, type=kind):
                 return Literal(value, kind)
@@ -238,7 +240,7 @@ class _Scope:
             case CastTo(start=start, operand=operand, type=kind, attempt=attempt, span=span):
                 return with_source(with_type(start, self.typed(operand), kind, attempt=attempt), self._source(span))
             case Star(start=start):
-                raise Refusal(start, "`*` stands only in count(*)", "name the columns")
+                raise ExpressionRefusal(start, "`*` stands only in count(*)", "name the columns")
             case Apply(start=start, function=name, arguments=arguments, span=span):
                 function = REGISTRY.get(name)
                 if function is None:
@@ -253,7 +255,7 @@ class _Scope:
                     raise _not_qualified(start, call.function)
                 raise _unknown_function(call.start, call.function)
             case Arrow(start=start):
-                raise Refusal(start, "a lambda function cannot stand here", "name a column")
+                raise ExpressionRefusal(start, "a lambda function cannot stand here", "name a column")
 
     def _source(self, span: tuple[int, int]) -> str:
         """What is written there, on one line."""
@@ -263,11 +265,11 @@ class _Scope:
     def _named(self, start: int, name: str) -> Expression:
         for parameter, kind in self._parameters.items():
             if parameter.lower() == name.lower():
-                return Column(parameter, kind)
+                return ColumnReference(parameter, kind)
         if name.lower() in _WITHOUT_BRACKETS and not _is_known(name, self._columns):
             raise _unknown_function(start, name.lower())
         found = _find(start, name, self._columns, "column")
-        return Column(found, self._columns[found])
+        return ColumnReference(found, self._columns[found])
 
     def _refuse_qualified(self, base: Name, name: str) -> None:
         """`orders.id` where `id` is a column, and `a.b` where that is the name of one."""
@@ -275,9 +277,11 @@ class _Scope:
             return
         message = f"there is no column `{base.name}`"
         if _is_known(f"{base.name}.{name}", self._columns):
-            raise Refusal(base.start, message, f"the column `{base.name}.{name}` has a dot: write it in backticks")
+            raise ExpressionRefusal(
+                base.start, message, f"the column `{base.name}.{name}` has a dot: write it in backticks"
+            )
         if _is_known(name, self._columns):
-            raise Refusal(base.start, message, f"write `{name}`: nothing stands before the name of a column")
+            raise ExpressionRefusal(base.start, message, f"write `{name}`: nothing stands before the name of a column")
 
     def _argument(self, function: Function, tree: Syntax) -> Argument:
         if isinstance(tree, Constant):
@@ -285,12 +289,14 @@ class _Scope:
         if not isinstance(tree, Arrow):
             return Argument(self.typed(tree), tree.start)
         if not function.lambdas:
-            raise Refusal(tree.start, f"`{function.name}` takes no lambda function", "see `tidegate docs expressions`")
+            raise ExpressionRefusal(
+                tree.start, f"`{function.name}` takes no lambda function", "see `tidegate docs expressions`"
+            )
 
         def bind(kinds: tuple[DataType, ...]) -> Lambda:
             """The lambda function over parameters of these types, the last of which it may leave out."""
             if len(tree.parameters) > len(kinds):
-                raise Refusal(
+                raise ExpressionRefusal(
                     tree.start, f"`{function.name}` gives {len(kinds)} parameters", f"see {function.signature}"
                 )
             own = dict(zip(tree.parameters, kinds, strict=False))
@@ -308,24 +314,24 @@ def _refuse_intervals(start: int, name: str, call: Call) -> None:
         if argument.type.kind in INTERVAL_ARGUMENTS and call.function not in INTERVAL_ARGUMENTS[argument.type.kind]:
             what = "an interval of months" if argument.type == MONTHS else "what `make_interval` gives"
             remedy = f"add it to a date or a timestamp: `ts + {text_of(argument)}`"
-            raise Refusal(start, f"{what} has no place in `{name}`", remedy)
+            raise ExpressionRefusal(start, f"{what} has no place in `{name}`", remedy)
 
 
 def _field(start: int, base: Expression, name: str) -> Expression:
     if base.type.kind == "array" and base.type.element is not None and base.type.element.kind == "struct":
         text = text_of(base)
         remedy = f"take one element, `{text}[0].{name}`, or all of them, `transform({text}, x -> x.{name})`"
-        raise Refusal(start, f"`{name}` of every element of an array is not supported", remedy)
+        raise ExpressionRefusal(start, f"`{name}` of every element of an array is not supported", remedy)
     if base.type.kind != "struct":
         remedy = (
             f"write `{text_of(base)}['{name}']` for the value of a key"
             if base.type.kind == "map"
             else "only a struct has fields"
         )
-        raise Refusal(start, f"{base.type} has no fields, so no `{name}`", remedy)
+        raise ExpressionRefusal(start, f"{base.type} has no fields, so no `{name}`", remedy)
     fields = dict(base.type.fields)
     found = _find(start, name, fields, "field")
-    return Field(base, found, fields[found])
+    return FieldAccess(base, found, fields[found])
 
 
 def _find(start: int, name: str, known: Mapping[str, DataType], what: str) -> str:
@@ -334,27 +340,29 @@ def _find(start: int, name: str, known: Mapping[str, DataType], what: str) -> st
         return name
     folded = [one for one in known if one.lower() == name.lower()]
     if len(folded) > 1:
-        raise Refusal(start, f"`{name}` may be any of {', '.join(sorted(folded))}", "write it exactly")
+        raise ExpressionRefusal(start, f"`{name}` may be any of {', '.join(sorted(folded))}", "write it exactly")
     if folded:
         return folded[0]
-    raise Refusal(start, f"there is no {what} `{name}`", _did_you_mean(name, known, f"the {what}s are"))
+    raise ExpressionRefusal(start, f"there is no {what} `{name}`", _did_you_mean(name, known, f"the {what}s are"))
 
 
 def _is_known(name: str, known: Iterable[str]) -> bool:
     return name.lower() in map(str.lower, known)
 
 
-def _unknown_function(start: int, name: str) -> Refusal:
+def _unknown_function(start: int, name: str) -> ExpressionRefusal:
     if name in AGGREGATES:
-        return Refusal(
+        return ExpressionRefusal(
             start, f"the aggregate function `{name}` cannot stand here", "use a step with `key` and `aggregate`"
         )
     if name in CHANGING:
-        return Refusal(start, f"`{name}` gives another value each time, so a replay would differ", CHANGING[name])
+        return ExpressionRefusal(
+            start, f"`{name}` gives another value each time, so a replay would differ", CHANGING[name]
+        )
     if name in TOTALS_ELSEWHERE:
         remedy = f"use {TOTALS_ELSEWHERE[name]} in `aggregate` of a step with `key`"
-        return Refusal(start, f"the aggregate function `{name}` cannot stand here", remedy)
-    return Refusal(start, f"there is no function `{name}`", _other_function(name))
+        return ExpressionRefusal(start, f"the aggregate function `{name}` cannot stand here", remedy)
+    return ExpressionRefusal(start, f"there is no function `{name}`", _other_function(name))
 
 
 def _other_function(name: str) -> str:
@@ -384,15 +392,15 @@ def _did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     )
 
 
-def _no_aggregate(tree: Syntax, *, windowed: bool) -> Refusal:
+def _no_aggregate(tree: Syntax, *, windowed: bool) -> ExpressionRefusal:
     names = derive_aggregate_names(windowed=windowed)
     if isinstance(tree, Apply) and tree.function not in REGISTRY:
         near = difflib.get_close_matches(tree.function[:100], AGGREGATES, n=1, cutoff=NEAR_FUNCTION)
         remedy = f"did you mean `{near[0]}`?" if near else f"use one of {names}"
         if tree.function in TOTALS_ELSEWHERE:
             remedy = f"use {TOTALS_ELSEWHERE[tree.function]}"
-        return Refusal(tree.start, f"there is no aggregate function `{tree.function}`", remedy)
-    return Refusal(tree.start, "this is not one call of an aggregate function", f"use one of {names}")
+        return ExpressionRefusal(tree.start, f"there is no aggregate function `{tree.function}`", remedy)
+    return ExpressionRefusal(tree.start, "this is not one call of an aggregate function", f"use one of {names}")
 
 
 def _aggregate(text: str, columns: Mapping[str, DataType], *, windowed: bool) -> AggregateCall:
@@ -407,9 +415,11 @@ def _aggregate(text: str, columns: Mapping[str, DataType], *, windowed: bool) ->
             typed = _bounded(argument.start, scope.typed(argument))
             arguments.append(Argument(typed, argument.start, is_literal=isinstance(argument, Constant)))
         elif call.function != "count" or len(call.arguments) > 1:
-            raise Refusal(argument.start, "`*` stands only in count(*)", f"name a column: {call.function}(x)")
+            raise ExpressionRefusal(argument.start, "`*` stands only in count(*)", f"name a column: {call.function}(x)")
     if not call.arguments:
-        raise Refusal(call.start, f"`{call.function}` takes an argument", "name what it is about, or write `count(*)`")
+        raise ExpressionRefusal(
+            call.start, f"`{call.function}` takes an argument", "name what it is about, or write `count(*)`"
+        )
     found = resolve_aggregate(call.function, call.start, tuple(arguments), windowed=windowed)
     if not isinstance(tree, Qualified):
         return found
@@ -426,5 +436,5 @@ def _condition(tree: Syntax, scope: _Scope) -> Expression:
     condition = _bounded(tree.start, scope.typed(tree))
     if condition.type.kind != "boolean":
         problem = f"FILTER needs a boolean, not {condition.type}"
-        raise Refusal(tree.start, problem, "compare it with something, for instance `x > 0`")
+        raise ExpressionRefusal(tree.start, problem, "compare it with something, for instance `x > 0`")
     return condition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tidegate.expressions.errors import ExpressionError, Refusal
+from tidegate.expressions.errors import ExpressionError, ExpressionRefusal
 from tidegate.expressions.syntax import derive_syntax
 from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Syntax
 
@@ -17,11 +17,11 @@ def find_remarks(text: str) -> tuple[ExpressionError, ...]:
     """Remarks with place and remedy; none where the text is no expression."""
     try:
         return tuple(remark.within(text) for remark in _remarks(derive_syntax(text)))
-    except (Refusal, RecursionError):
+    except (ExpressionRefusal, RecursionError):
         return ()
 
 
-def _remarks(tree: Syntax) -> Iterator[Refusal]:
+def _remarks(tree: Syntax) -> Iterator[ExpressionRefusal]:
     match tree:
         case Member(base=inner) | CastTo(operand=inner) | Arrow(body=inner):
             yield from _remarks(inner)
@@ -32,8 +32,8 @@ def _remarks(tree: Syntax) -> Iterator[Refusal]:
                 yield from _remarks(argument)
 
 
-def _groups(replacement: Constant) -> Iterator[Refusal]:
+def _groups(replacement: Constant) -> Iterator[ExpressionRefusal]:
     found = GROUP.search(f"{replacement.value}") or GROUP.search(replacement.lost)
     if found:
         problem = f"`{found[0]}` in a replacement is the text `{found[1]}`, not a group"
-        yield Refusal(replacement.start, problem, f"write `${found[1]}` for the group")
+        yield ExpressionRefusal(replacement.start, problem, f"write `${found[1]}` for the group")

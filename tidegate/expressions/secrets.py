@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from tidegate.datatypes import STRING
-from tidegate.expressions.expression import Call, Cast, Expression, Field, Lambda, Literal
+from tidegate.expressions.expression import Call, Cast, Expression, FieldAccess, Lambda, Literal
 
 SECRET: Final = "secret"  # noqa: S105 - the name of a function
 CIPHERS: Final = frozenset({"aes_encrypt", "aes_decrypt", "try_aes_decrypt"})
@@ -60,7 +60,7 @@ def find_secrets(expression: Expression, *, is_key: bool = False) -> Iterator[tu
                 return
             for index, argument in enumerate(arguments):
                 yield from find_secrets(argument, is_key=function in CIPHERS and index == 1)
-        case Cast(operand=part) | Field(base=part) | Lambda(body=part):
+        case Cast(operand=part) | FieldAccess(base=part) | Lambda(body=part):
             yield from find_secrets(part)
 
 
@@ -71,7 +71,7 @@ def is_random(expression: Expression) -> bool:
             return not _is_text(mode, "ECB") or any(map(is_random, expression.arguments))
         case Call(arguments=arguments):
             return any(map(is_random, arguments))
-        case Cast(operand=part) | Field(base=part) | Lambda(body=part):
+        case Cast(operand=part) | FieldAccess(base=part) | Lambda(body=part):
             return is_random(part)
     return False
 

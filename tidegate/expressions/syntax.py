@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tidegate.datatypes import BOOLEAN, RESERVED, STRING, VOID, DataType, decimal_of, is_reserved, map_of
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.intervals import interval_literal, is_unit, range_literal
 from tidegate.expressions.literals import TYPES, binary_literal, decimal_type, number_literal
 from tidegate.expressions.syntax_tree import Apply, Arrow, CastTo, Constant, Member, Name, Qualified, Star, Syntax
@@ -53,13 +53,15 @@ def derive_syntax(text: str) -> Syntax:
     tokens = derive_tokens(text)
     first, last = tokens[0], tokens[max(0, len(tokens) - 2)]
     if (last.kind, last.text) == ("operator", "*") and (len(tokens) == 2 or tokens[-3].text == "."):
-        raise Refusal(last.start, "unexpected `*`", 'all columns are `select: {"*": all}`')
+        raise ExpressionRefusal(last.start, "unexpected `*`", 'all columns are `select: {"*": all}`')
     reader = _Reader(tokens)
     tree = reader.expression()
     if reader.peek.kind != "end":
         remedy = _OTHER_SIGNS.get(reader.peek.text.lower(), "the expression ends before it")
         if first.text.lower() in _CLAUSES and isinstance(tree, Name):
-            raise Refusal(first.start, f"unexpected `{first.text}`", "leave it out: this is an expression alone")
+            raise ExpressionRefusal(
+                first.start, f"unexpected `{first.text}`", "leave it out: this is an expression alone"
+            )
         raise reader.unexpected(remedy)
     return tree
 
@@ -75,7 +77,7 @@ class _Reader(TokenReader):
         """A whole expression: OR binds loosest."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise Refusal(
+            raise ExpressionRefusal(
                 self.peek.start, f"the expression is nested deeper than {MAX_DEPTH}", "split it into two steps"
             )
         tree = self._left_associative(self._conjunction, lambda: self._logic("or"))
@@ -104,7 +106,7 @@ class _Reader(TokenReader):
         while found := operator():
             length += 1
             if length > MAX_DEPTH:
-                raise Refusal(found[0], f"more than {MAX_DEPTH} operands in a row", "split it into two steps")
+                raise ExpressionRefusal(found[0], f"more than {MAX_DEPTH} operands in a row", "split it into two steps")
             tree = self._spanned(first, Apply(found[0], found[1], (tree, operand())))
         return tree
 
@@ -175,7 +177,7 @@ class _Reader(TokenReader):
                 return tree
             self._next()
             tree = self._spanned(first, Apply(token.start, name, (tree, self._operation(level + 1))))
-        raise Refusal(self.peek.start, f"more than {MAX_DEPTH} operands in a row", "split it into two steps")
+        raise ExpressionRefusal(self.peek.start, f"more than {MAX_DEPTH} operands in a row", "split it into two steps")
 
     def _signed(self) -> Syntax:
         first = self._at
@@ -186,7 +188,7 @@ class _Reader(TokenReader):
             return self._postfix(number_literal(self._next(), token.start, negative=True), first)
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise Refusal(token.start, f"the expression is nested deeper than {MAX_DEPTH}", "remove signs")
+            raise ExpressionRefusal(token.start, f"the expression is nested deeper than {MAX_DEPTH}", "remove signs")
         operand = self._signed()
         self._depth -= 1
         name = {"-": "negative", "+": "positive", "~": "~"}[token.text]
@@ -210,7 +212,7 @@ class _Reader(TokenReader):
                 tree = CastTo(token.start, tree, self._type(), attempt=False)
             else:
                 return tree
-        raise Refusal(self.peek.start, f"more than {MAX_DEPTH} fields or subscripts in a row", "shorten it")
+        raise ExpressionRefusal(self.peek.start, f"more than {MAX_DEPTH} fields or subscripts in a row", "shorten it")
 
     def _atom(self) -> Syntax:
         token = self.peek
@@ -234,7 +236,7 @@ class _Reader(TokenReader):
 
     def _parenthesis(self, token: Token) -> Syntax:
         if self._is_word(0, "select", "with", "values"):
-            raise Refusal(token.start, "a subquery is not supported", "join or filter in a step of its own")
+            raise ExpressionRefusal(token.start, "a subquery is not supported", "join or filter in a step of its own")
         tree = self.expression()
         self._expect(")")
         return tree
@@ -258,7 +260,7 @@ class _Reader(TokenReader):
             return self._interval(token.start)
         if word == "interval" and self.peek.kind in ("name", "quoted") and is_unit(self._after().text):
             number, unit = self.peek.text, self._after().text
-            raise Refusal(
+            raise ExpressionRefusal(
                 token.start, "the number of an interval is a literal", f"write `{number} * interval 1 {unit}`"
             )
         if word in _ENDS_OF_TERMS:
@@ -267,7 +269,7 @@ class _Reader(TokenReader):
                 "expected a column, a literal, a function or `(`; write a column of that name in backticks"
             )
         if self.peek.kind == "operator" and self.peek.text == "->":
-            raise Refusal(
+            raise ExpressionRefusal(
                 token.start, "a lambda function stands only as an argument", "write `transform(a, x -> x + 1)`"
             )
         return Name(token.start, token.text)
@@ -295,7 +297,9 @@ class _Reader(TokenReader):
             start = self.peek.start
             if self._word("distinct"):
                 if word != "count":
-                    raise Refusal(start, f"DISTINCT is not supported in `{word}`", "it is for `count(distinct x)`")
+                    raise ExpressionRefusal(
+                        start, f"DISTINCT is not supported in `{word}`", "it is for `count(distinct x)`"
+                    )
                 word = "count distinct"
             arguments = self._arguments()
         inside = self._nulls() if word in _NULLS_INSIDE else None
@@ -304,7 +308,7 @@ class _Reader(TokenReader):
         self._expect(")")
         call = self._qualified(Apply(token.start, word, arguments), inside)
         if self._is_word(0, "over") and self._after().text == "(":
-            raise Refusal(
+            raise ExpressionRefusal(
                 token.start, f"the window function `{word}(...) over` is not supported", "use a step with `aggregate`"
             )
         return call
@@ -355,9 +359,11 @@ class _Reader(TokenReader):
             return self.expression()
         self._at += 2 if self._after().text == "->" else 2 * len(names) + 2
         if len({name.lower() for name in names}) < len(names):
-            raise Refusal(start, "two parameters of a lambda function have the same name", "rename one")
+            raise ExpressionRefusal(start, "two parameters of a lambda function have the same name", "rename one")
         if any(map(is_reserved, names)):
-            raise Refusal(start, f"names that begin with `{RESERVED}` belong to Tidegate", "rename the parameter")
+            raise ExpressionRefusal(
+                start, f"names that begin with `{RESERVED}` belong to Tidegate", "rename the parameter"
+            )
         return Arrow(start, names, self.expression())
 
     def _lambda_parameters(self) -> tuple[str, ...]:
@@ -399,7 +405,7 @@ class _Reader(TokenReader):
     def _listed(self) -> tuple[Syntax, ...]:
         bracket = self._expect("(")
         if self._is_word(0, "select", "with"):
-            raise Refusal(bracket.start, "a subquery is not supported", "join or filter in a step of its own")
+            raise ExpressionRefusal(bracket.start, "a subquery is not supported", "join or filter in a step of its own")
         found = [self.expression()]
         while self._sign(","):
             found.append(self.expression())
@@ -459,14 +465,16 @@ class _Reader(TokenReader):
             self._expect(">")
             return map_of(key, value)
         if word == "struct":
-            raise Refusal(token.start, "casts to a struct are not supported", "write `named_struct('name', value)`")
+            raise ExpressionRefusal(
+                token.start, "casts to a struct are not supported", "write `named_struct('name', value)`"
+            )
         if word in ("decimal", "dec", "numeric"):
             return self._decimal(token.start)
         kind = TYPES.get(word) if token.kind == "name" else None
         if kind is None:
             known = ", ".join((*sorted((*TYPES, "decimal(p,s)")), "array<...>", "map<..., ...>"))
             remedy = "write `string`" if word in ("char", "varchar") else f"use one of {known}"
-            raise Refusal(token.start, f"`{token.text}` is not a type of Tidegate", remedy)
+            raise ExpressionRefusal(token.start, f"`{token.text}` is not a type of Tidegate", remedy)
         return kind
 
     def _decimal(self, start: int) -> DataType:

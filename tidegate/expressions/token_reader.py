@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.tokens import Token
 
 
@@ -26,11 +26,11 @@ class TokenReader:
         self._at = min(self._at + 1, len(self._tokens) - 1)
         return token
 
-    def unexpected(self, wanted: str) -> Refusal:
+    def unexpected(self, wanted: str) -> ExpressionRefusal:
         """The refusal of the next token."""
         token = self.peek
         what = "the expression ends too early" if token.kind == "end" else f"unexpected `{token.text}`"
-        return Refusal(token.start, what, wanted)
+        return ExpressionRefusal(token.start, what, wanted)
 
     def _word(self, *words: str) -> bool:
         """Whether the next token is one of these keywords; reads it if so."""

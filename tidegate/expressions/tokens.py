@@ -17,7 +17,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token as RawToken
 from sqlglot.tokenizer_core import TokenType
 
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 
 MAX_TEXT_CHARACTERS = 10_000
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
@@ -58,7 +58,7 @@ def derive_tokens(text: str) -> list[Token]:
     :raises Refusal: the text is too long, or holds a quote that is never closed or a character outside the grammar.
     """
     if len(text) > MAX_TEXT_CHARACTERS:
-        raise Refusal(
+        raise ExpressionRefusal(
             0, f"the expression has {len(text)} characters, more than {MAX_TEXT_CHARACTERS}", "split the step"
         )
     try:
@@ -66,8 +66,12 @@ def derive_tokens(text: str) -> list[Token]:
     except TokenError as error:
         start = _unclosed_quote(text)
         if start is None:
-            raise Refusal(0, "the expression cannot be split into words", "check quotes and comments") from error
-        raise Refusal(start, f"the quote {text[start]} is never closed", f"close it with {text[start]}") from error
+            raise ExpressionRefusal(
+                0, "the expression cannot be split into words", "check quotes and comments"
+            ) from error
+        raise ExpressionRefusal(
+            start, f"the quote {text[start]} is never closed", f"close it with {text[start]}"
+        ) from error
     tokens: list[Token] = []
     for token in raw:
         if tokens and token.start < tokens[-1].end:
@@ -103,7 +107,7 @@ def _refuse_invisible(name: str, start: int) -> None:
     """Copied texts bring them along: the name looks like the column that it is not."""
     for index, character in enumerate(name):
         if not character.isprintable():
-            raise Refusal(start + index, f"the invisible character U+{ord(character):04X}", "remove it")
+            raise ExpressionRefusal(start + index, f"the invisible character U+{ord(character):04X}", "remove it")
 
 
 def _refuse_no_character(body: str, start: int) -> None:
@@ -111,7 +115,7 @@ def _refuse_no_character(body: str, start: int) -> None:
     for match in _ESCAPE.finditer(body) if "\\U" in body else ():
         if match[2] is not None and int(match[2], 16) > sys.maxunicode:
             what = f"there is no character `{match[0]}`; the last one is U+10FFFF"
-            raise Refusal(start + match.start(), what, r"write `\\` for a backslash")
+            raise ExpressionRefusal(start + match.start(), what, r"write `\\` for a backslash")
 
 
 def _lost_escape(body: str) -> str:

@@ -15,7 +15,7 @@ from functools import partial
 
 from tidegate.datatypes import BIGINT, DOUBLE, INTERVAL, INTERVALS, STRING, TIMESTAMP, TIMESTAMP_NTZ, VOID, DataType
 from tidegate.expressions.decimal_types import decimal_for, decimal_of_literal, fitted, wider_decimal
-from tidegate.expressions.errors import Refusal, with_article
+from tidegate.expressions.errors import ExpressionRefusal, with_article
 from tidegate.expressions.expression import Call, Cast, Expression, Literal, argument_text, cast_can_fail, text_of
 from tidegate.expressions.intervals import DAYS
 from tidegate.expressions.text_values import (
@@ -121,7 +121,9 @@ def with_type(start: int, expression: Expression, target: DataType, *, attempt: 
     if source.kind == target.kind == "interval":
         return expression
     if not can_cast(source, target):
-        raise Refusal(start, f"{source} cannot be cast to {target}", "choose another type or another function")
+        raise ExpressionRefusal(
+            start, f"{source} cannot be cast to {target}", "choose another type or another function"
+        )
     if isinstance(expression, Literal) and (not attempt or (source.kind == "decimal" and target.kind in FRACTIONAL)):
         folded = _fold(start, expression, target)
         if folded is not None:
@@ -154,14 +156,14 @@ def _fold(start: int, literal: Literal, target: DataType) -> Literal | None:
         return Literal(float(number) if kind == "double" else _nearest_float(number), target)
     if literal.type.kind in INTEGRAL and isinstance(value, int):
         if kind in LIMITS and not -LIMITS[kind] <= value < LIMITS[kind]:
-            raise Refusal(start, f"{value} does not fit into {target}", "choose a wider type")
+            raise ExpressionRefusal(start, f"{value} does not fit into {target}", "choose a wider type")
         if kind in INTEGRAL:
             return Literal(value, target)
         return Literal(float(value), target) if kind == "double" else None
     if literal.type == STRING and kind in _OF_TEXT:
         found = _OF_TEXT[kind](str(value))
         if found is None or (kind in LIMITS and not -LIMITS[kind] <= int(found) < LIMITS[kind]):
-            raise Refusal(
+            raise ExpressionRefusal(
                 start, f"'{value}' is not {with_article(target)}", "correct the text, or use a value of the same type"
             )
         # A float is rounded by the engine; NaN and the infinities do not survive the way to the slots as JSON.
@@ -174,7 +176,7 @@ def _decimal_literal(start: int, literal: Literal, target: DataType) -> Literal 
     if source == STRING:
         number = decimal_of_text(str(value))
         if number is None:
-            raise Refusal(
+            raise ExpressionRefusal(
                 start, f"'{value}' is not {with_article(target)}", "correct the text, or use a value of the same type"
             )
     elif source.kind in (*INTEGRAL, "decimal"):
@@ -183,7 +185,7 @@ def _decimal_literal(start: int, literal: Literal, target: DataType) -> Literal 
         return None
     found = fitted(number, target)
     if found is None:
-        raise Refusal(start, f"{value} does not fit into {target}", "choose a wider type")
+        raise ExpressionRefusal(start, f"{value} does not fit into {target}", "choose a wider type")
     return Literal(format(found, "f"), target)
 
 
@@ -224,9 +226,9 @@ def derive_output_type(start: int, expression: Expression) -> Expression:
     :raises Refusal: it is a bare NULL or an interval.
     """
     if expression.type == VOID:
-        raise Refusal(start, "a bare NULL has no type", "write `cast(null as string)`")
+        raise ExpressionRefusal(start, "a bare NULL has no type", "write `cast(null as string)`")
     if expression.type.kind in INTERVALS:
-        raise Refusal(start, "an interval cannot be a column", _instead_of_interval(expression))
+        raise ExpressionRefusal(start, "an interval cannot be a column", _instead_of_interval(expression))
     return expression
 
 

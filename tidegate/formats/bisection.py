@@ -39,10 +39,10 @@ def evaluate_rows(height: int, evaluate: Callable[[int, int], T]) -> tuple[list[
             raise
         logger.debug("a batch of %d rows raises; looking for the rows", height, exc_info=error)
         evaluate(0, 0)  # raises for a mistake of ours that has nothing to do with the rows
-        return _narrowed(height, evaluate, error)
+        return _bisected(height, evaluate, error)
 
 
-def _narrowed(
+def _bisected(
     height: int, evaluate: Callable[[int, int], T], first: Exception | PanicException
 ) -> tuple[list[tuple[int, T]], list[Raising]]:
     results: list[tuple[int, T]] = []

@@ -21,7 +21,7 @@ from tidegate.formats.expressions import key_bytes
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.json_text import json_text
 from tidegate.formats.kinds.json.reader import Decode, JsonDecoder, decode_json
-from tidegate.formats.kinds.json.unexpected_values import describe_stranger
+from tidegate.formats.kinds.json.unexpected_values import describe_unexpected_value
 from tidegate.formats.registry import FORMATS
 from tidegate.formats.schema_keys import KEY, KeySchemas, record_options
 from tidegate.formats.schemas import FormatOptions, Schemas
@@ -93,21 +93,23 @@ def _json_keys(decoder: JsonDecoder, name: str, fields: Sequence[str], found: Se
         places = iter(range(column.len()))
         spread = pl.Series([None if row in bad else next(places) for row in range(len(found))], dtype=pl.UInt32)
         column = column.gather(spread)
-    strangers = _find_strangers(column, fields, found) if fields else []
-    if not failures and not strangers:
+    unexpected = _find_unexpected_values(column, fields, found) if fields else []
+    if not failures and not unexpected:
         return ReadKeys(column)
-    everything = sorted([*failures, *strangers], key=attrgetter("row"))
+    everything = sorted([*failures, *unexpected], key=attrgetter("row"))
     return ReadKeys(column, _named(everything, range(len(found))))
 
 
-def _find_strangers(column: pl.Series, fields: Sequence[str], found: Sequence[bytes | None]) -> list[RecordFailure]:
+def _find_unexpected_values(
+    column: pl.Series, fields: Sequence[str], found: Sequence[bytes | None]
+) -> list[RecordFailure]:
     """Objects with none of the fields of a struct: only where all of them are NULL."""
     parts = [column.struct.field(field) for field in fields]
     if any(part.null_count() == 0 for part in parts):
         return []
     whole = column.is_not_null()
     nulls = pl.select(pl.all_horizontal(whole, *(part.is_null() for part in parts))).to_series()
-    texts = ((row, describe_stranger(found[row] or b"{}", fields)) for row in nulls.arg_true())
+    texts = ((row, describe_unexpected_value(found[row] or b"{}", fields)) for row in nulls.arg_true())
     return [RecordFailure(row, FailureKind.NO_DECLARED_FIELD, text) for row, text in texts if text]
 
 

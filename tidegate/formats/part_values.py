@@ -118,7 +118,7 @@ def _keyless(column: str, rows: pl.Series) -> list[RecordFailure]:
 
 def header_lists(frame: pl.DataFrame, rules: HeaderRules) -> pl.Series | None:
     """The headers of each row's record; None where no row has any, since records without are written faster."""
-    lists = [_passed(frame[CARRIED_HEADERS], rules)] if rules.passes and CARRIED_HEADERS in frame.columns else []
+    lists = [_passed(frame[CARRIED_HEADERS], rules)] if rules.pass_through and CARRIED_HEADERS in frame.columns else []
     for name, column in rules.added:
         added = pl.struct(pl.lit(name).alias("key"), pl.col(column).cast(pl.Binary).alias("value"))
         lists.append(frame.select(pl.concat_list([added])).to_series())  # of one struct it is fast

@@ -29,7 +29,7 @@ class HeaderRules(msgspec.Struct, frozen=True):
     """The expressions of `added`, for people."""
 
     @property
-    def passes(self) -> bool:
+    def pass_through(self) -> bool:
         """Whether any header of the source record is passed on."""
         return self.passed is None or bool(self.passed)
 

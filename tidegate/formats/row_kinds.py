@@ -16,7 +16,7 @@ UPDATE_BEFORE: Final = 1
 UPDATE_AFTER: Final = 2
 DELETE: Final = 3
 """Taken back for good."""
-TAKEN_BACK: Final = frozenset({UPDATE_BEFORE, DELETE})
+RETRACTING: Final = frozenset({UPDATE_BEFORE, DELETE})
 
 BEFORE: Final = "__tidegate_before."
 """Begins the names of the columns with the row before an update, from the decoder to the end of the source, where each

@@ -270,7 +270,7 @@ class Journal:
         after = self._state.after(entry)
         before, self.doubtful = self.doubtful, checkpoint
         try:
-            self._look_before(entry)
+            self._check_before(entry)
         except StorageError:
             self.doubtful = before  # nothing was written
             raise
@@ -304,7 +304,7 @@ class Journal:
             ended=newest.id,
         )
         after = self._state.after(entry)
-        self._look_before(entry)
+        self._check_before(entry)
         self._create_or_lose(entry)
         self.doubtful = None
         self._state = after
@@ -318,7 +318,7 @@ class Journal:
         doubtful = () if self.doubtful is None else self.doubtful.committables
         return (*self._state.committables, *doubtful)
 
-    def leaving_permit(self) -> CommitPermit | None:
+    def release_permit(self) -> CommitPermit | None:
         """Of the newest checkpoint, when an attempt has ended; None with nothing to end, or a journal not ours."""
         newest = self._state.newest_checkpoint
         if self._identity is None or newest is None or not newest.committables:
@@ -328,7 +328,7 @@ class Journal:
     def recovery_permit(self, plan: RestorePlan) -> CommitPermit | None:
         """The permit of the checkpoint that is restored, after the own takeover; None when nothing is left to end."""
         self._check_restored(plan)
-        return self.leaving_permit()
+        return self.release_permit()
 
     def _owned(self) -> Identity:
         if self._identity is None:
@@ -377,7 +377,7 @@ class Journal:
     def _referenced(self) -> frozenset[str]:
         return listed_paths(entry.checkpoint for entry in self._state.retained)
 
-    def _look_before(self, entry: CheckpointEntry | EndedEntry) -> None:
+    def _check_before(self, entry: CheckpointEntry | EndedEntry) -> None:
         """Raises JournalVanished where the entry before it is gone. Nothing is written."""
         before = JournalSequence(entry.sequence - 1)
         if (

@@ -14,18 +14,18 @@ from tidegate.errors import BEGIN_ANEW
 from tidegate.ids import OperatorName, SlotIndex, StateName
 from tidegate.state.parts import PART_BYTES, PartDamaged, cut_part, derive_runs, measure_head
 from tidegate.state.snapshot import read_header
-from tidegate.storage.base import ObjectCorrupt, ObjectMissing, Reading
+from tidegate.storage.base import ObjectCorrupt, ObjectMissing, StorageReader
 from tidegate.storage.checksum import unseal
 
 
-def read_state(storage: Reading, handle: StateHandle) -> bytes:
+def read_state(storage: StorageReader, handle: StateHandle) -> bytes:
     """The object as it was stored, sealed. Raises ObjectMissing, ObjectCorrupt when it is another one, StorageError."""
     data = storage.get(handle.path)
     _refuse_other(storage, handle, len(data), hashlib.sha256(data).hexdigest())
     return data
 
 
-def read_head(storage: Reading, handle: StateHandle) -> bytes:
+def read_head(storage: StorageReader, handle: StateHandle) -> bytes:
     """What a file begins with, unsealed, at least up to its entries, for `read_header`.
 
     Raises ObjectMissing, ObjectCorrupt, StorageError.
@@ -38,7 +38,7 @@ def read_head(storage: Reading, handle: StateHandle) -> bytes:
     return data[data.index(b"\n") + 1 :]
 
 
-def read_parts(storage: Reading, handle: StateHandle, key_groups: range) -> Iterator[bytes]:
+def read_parts(storage: StorageReader, handle: StateHandle, key_groups: range) -> Iterator[bytes]:
     """What a file has of these key groups, unsealed, as one or more files; of a list, or rows in flight, everything.
 
     At most one key group more than `PART_BYTES` is in memory at a time. A file that has none of them gives one without
@@ -71,7 +71,7 @@ def derive_head(data: bytes) -> tuple[int, str]:
     return (sealed + head, hashlib.sha256(data[: sealed + head]).hexdigest()) if head else (0, "")
 
 
-def _digest(storage: Reading, handle: StateHandle) -> tuple[int, str]:
+def _digest(storage: StorageReader, handle: StateHandle) -> tuple[int, str]:
     """Bytes of an object, of a longer one than the handle says one more than that, and their SHA-256."""
     digest, size = hashlib.sha256(), 0
     while True:
@@ -83,13 +83,13 @@ def _digest(storage: Reading, handle: StateHandle) -> tuple[int, str]:
             return size, digest.hexdigest()
 
 
-def _refuse_other(storage: Reading, handle: StateHandle, size_bytes: int, sha256: str) -> None:
+def _refuse_other(storage: StorageReader, handle: StateHandle, size_bytes: int, sha256: str) -> None:
     if sha256 != handle.sha256:
         found = f"{size_bytes} bytes with sha256 {sha256[:12]}"
         raise _corrupt(storage, handle, f"{found}, expected {handle.size_bytes} bytes with {handle.sha256[:12]}")
 
 
-def _corrupt(storage: Reading, handle: StateHandle, problem: str) -> ObjectCorrupt:
+def _corrupt(storage: StorageReader, handle: StateHandle, problem: str) -> ObjectCorrupt:
     found = f"{storage.location}/{handle.path} is not the file that the checkpoint wrote: {problem}"
     return ObjectCorrupt(
         f"{found}; put it back from a backup, or start with {BEGIN_ANEW}", name=handle.path, problem=found
@@ -114,7 +114,7 @@ def _describe(handle: StateHandle) -> str:
     return f"state {handle.state} of {handle.operator}"
 
 
-def find_damage(storage: Reading, states: Iterable[StateHandle]) -> str:
+def find_damage(storage: StorageReader, states: Iterable[StateHandle]) -> str:
     """The first object that is missing or is not what was written; empty when all are whole. Raises StorageError.
 
     At most `PART_BYTES` are in memory at a time. Without a remedy: it is another one for a checkpoint than for a
@@ -128,7 +128,7 @@ def find_damage(storage: Reading, states: Iterable[StateHandle]) -> str:
     return ""
 
 
-def find_cut(storage: Reading, states: Iterable[StateHandle]) -> str:
+def find_cut(storage: StorageReader, states: Iterable[StateHandle]) -> str:
     """As `find_damage`, by the lengths of the objects alone: next to nothing is read."""
     for handle in states:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidegate.coordinator.types import StateHandle
-from tidegate.coordinator.upgrade import Stored, StoredStates
+from tidegate.coordinator.upgrade import StoredStates, WrittenState
 from tidegate.ids import OperatorName, StateName
 from tidegate.journal.state_files import read_head
 from tidegate.state.declaration import StateForm
@@ -22,7 +22,7 @@ def read_stored(storage: Storage, handles: Iterable[StateHandle], *, every: bool
     """
     own = [handle for handle in handles if not handle.in_flight]
     sizes: dict[tuple[OperatorName, StateName], int] = {}
-    found: dict[tuple[OperatorName, StateName], Stored] = {}
+    found: dict[tuple[OperatorName, StateName], WrittenState] = {}
     for handle in own if every else _smallest(own):
         try:
             header, _ = read_header(read_head(storage, handle))
@@ -33,7 +33,7 @@ def read_stored(storage: Storage, handles: Iterable[StateHandle], *, every: bool
         keys = sum(group.entries for group in header.groups)
         before = found[owner].keys or 0 if owner in found else 0
         counted = every and header.shape.form is StateForm.KEYED
-        found[owner] = Stored(header.shape, before + keys if counted else None, sizes[owner])
+        found[owner] = WrittenState(header.shape, before + keys if counted else None, sizes[owner])
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.ids import Producer
+from tidegate.ids import ProducerId
 from tidegate.kafka.facts import LoggedRange, Marker
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -31,7 +31,7 @@ class BatchHeader(msgspec.Struct, frozen=True):
 
     base_offset: int
     last_offset: int
-    producer: Producer
+    producer: ProducerId
     base_sequence: int
     records: int
     transactional: bool
@@ -55,7 +55,7 @@ def derive_headers(data: bytes) -> Iterator[BatchHeader]:
         yield BatchHeader(
             base_offset=base_offset,
             last_offset=base_offset + last_delta,
-            producer=Producer(producer_id, epoch),
+            producer=ProducerId(producer_id, epoch),
             base_sequence=sequence,
             records=records,
             transactional=bool(attributes & _TRANSACTIONAL),
@@ -64,7 +64,7 @@ def derive_headers(data: bytes) -> Iterator[BatchHeader]:
         place = end
 
 
-def derive_first_sequence(batches: Iterable[BatchHeader], producer: Producer) -> int | None:
+def derive_first_sequence(batches: Iterable[BatchHeader], producer: ProducerId) -> int | None:
     """Sequence of the first data batch of the producer; None: there is none."""
     for batch in batches:
         if batch.commits is None and batch.producer == producer and batch.base_sequence >= 0:
@@ -72,7 +72,7 @@ def derive_first_sequence(batches: Iterable[BatchHeader], producer: Producer) ->
     return None
 
 
-def derive_marker(batches: Iterable[BatchHeader], producer: Producer) -> Marker:
+def derive_marker(batches: Iterable[BatchHeader], producer: ProducerId) -> Marker:
     """How the transaction of a producer ended: COMMIT, ABORT, or OPEN when no marker of it is there.
 
     A marker carries the epoch of the transaction (EndTxn) or a newer one (time-out, fence): the first marker of the
@@ -85,7 +85,7 @@ def derive_marker(batches: Iterable[BatchHeader], producer: Producer) -> Marker:
 
 
 def derive_ranges(
-    batches: Iterable[BatchHeader], start_offset: int, end_offset: int, producer: Producer
+    batches: Iterable[BatchHeader], start_offset: int, end_offset: int, producer: ProducerId
 ) -> Iterator[LoggedRange]:
     """Where the records of the producer's transaction lie from `start_offset` to `end_offset`, neighbours joined.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 
-class Channel(Protocol):
+class RequestChannel(Protocol):
     """Requests and answers are objects of kafka-python. Safe to use from several threads."""
 
     def send(self, requests: Sequence[tuple[Any, int | None]], timeout_s: float) -> list[Any]:
@@ -34,7 +34,7 @@ class Channel(Protocol):
         """Close all connections."""
 
 
-OpenChannel = Callable[[Mapping[str, str], float], Channel]
+OpenChannel = Callable[[Mapping[str, str], float], RequestChannel]
 """From librdkafka properties, within this many seconds."""
 
 
@@ -85,6 +85,6 @@ class ClientChannel:
         self._client.close()
 
 
-def open_client_channel(kafka: Mapping[str, str], timeout_s: float) -> Channel:
+def open_client_channel(kafka: Mapping[str, str], timeout_s: float) -> RequestChannel:
     """The real one. Raises what `connect` does."""
     return ClientChannel(connect(kafka, timeout_s))

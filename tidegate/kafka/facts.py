@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.ids import Producer, TopicPartition, TransactionalId
+from tidegate.ids import ProducerId, TopicPartition, TransactionalId
 
 
 class CoordinatorState(Enum):
@@ -70,7 +70,7 @@ class TransactionDescription(msgspec.Struct, frozen=True):
     """What the coordinator knows about a transactional id."""
 
     state: CoordinatorState
-    producer: Producer
+    producer: ProducerId
     timeout_ms: int
     opened_at_ms: int
     """Broker's start time of the transaction, ms since 1970; -1 when none is open."""
@@ -94,14 +94,14 @@ class ProducerProgress(msgspec.Struct, frozen=True):
     """Last sequence + 1: exact, because an epoch starts at sequence 0 and the leader refuses gaps after the first."""
 
 
-class OpenTransaction(msgspec.Struct, frozen=True):
+class OpenBrokerTransaction(msgspec.Struct, frozen=True):
     """A transaction that has no marker in a partition, by the partition's leader; whose it is, only its producer says.
 
     When the epoch was raised while it was open, the epoch is the newer one.
     """
 
     partition: TopicPartition
-    producer: Producer
+    producer: ProducerId
     start_offset: int
     """Of its first record: read-committed readers do not get past it."""
     coordinator_epoch: int

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tidegate.committable import Committable
 from tidegate.ids import TopicPartition, TransactionalId
-from tidegate.kafka.facts import OpenTransaction
+from tidegate.kafka.facts import OpenBrokerTransaction
 
 
 def end_request(committable: Committable, commit: bool) -> Any:
@@ -93,7 +93,7 @@ def group_offsets_request(group: str, offsets: Mapping[TopicPartition, int], tex
     )
 
 
-def marker_request(opened: OpenTransaction, epoch: int, commit: bool) -> Any:
+def marker_request(opened: OpenBrokerTransaction, epoch: int, commit: bool) -> Any:
     """WriteTxnMarkers for one transaction in one partition, as `kafka-transactions.sh` sends it to abort.
 
     The marker is of transaction version 0, as all of librdkafka's: 2 would have to carry a higher epoch than the data.

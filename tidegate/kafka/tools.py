@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.kafka.channel import Channel, open_client_channel
+from tidegate.kafka.channel import RequestChannel, open_client_channel
 from tidegate.kafka.connecting import PAUSE_S, STEP_S
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefused, PropertyRefused
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     import confluent_kafka as ck
 
     from tidegate.kafka.facts import TopicLimits
-    from tidegate.kafka.writer import Writer
+    from tidegate.kafka.writer import TransactionWriter
 
 _CLIENT_LOG: Final = logging.getLogger("tidegate.sinks.librdkafka")
 
 
-class Producer(Protocol):
+class KafkaProducer(Protocol):
     """What is used of confluent_kafka.Producer."""
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class Producer(Protocol):
         """Give up what is queued."""
 
 
-class Consumer(Protocol):
+class KafkaConsumer(Protocol):
     """What is used of confluent_kafka.Consumer."""
 
     def assign(self, partitions: list[ck.TopicPartition]) -> None:
@@ -89,7 +89,7 @@ class KafkaTools(Threads):
         """A client for questions about transactions. Raises BrokerUnavailable, LoginRefused, KafkaRefused."""
         return TransactionClient(kafka, timeout_s, self.channel, self.clock)
 
-    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> Channel:
+    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> RequestChannel:
         """For request objects of kafka-python. Raises as `connect`."""
         return open_client_channel(kafka, timeout_s)
 
@@ -117,19 +117,19 @@ class KafkaTools(Threads):
             message = f"{obstacle.text}; {obstacle.remedy}"
             raise BrokerUnavailable(message, text=obstacle.text) from silence
 
-    def writer(self, sink: str, topics: Mapping[str, TopicLimits], properties: Mapping[str, str]) -> Writer:
+    def writer(self, sink: str, topics: Mapping[str, TopicLimits], properties: Mapping[str, str]) -> TransactionWriter:
         """For one transaction. Raises KafkaRefused."""
-        from tidegate.kafka.writer import Writer
+        from tidegate.kafka.writer import TransactionWriter
 
-        return Writer(sink, topics, properties, self)
+        return TransactionWriter(sink, topics, properties, self)
 
-    def producer(self, config: Mapping[str, Any]) -> Producer:
+    def producer(self, config: Mapping[str, Any]) -> KafkaProducer:
         """A client that writes. Raises KafkaException, TypeError, ValueError for settings that it does not take."""
         import confluent_kafka as ck
 
         return ck.Producer(dict(config), logger=_CLIENT_LOG)
 
-    def consumer(self, config: Mapping[str, Any]) -> Consumer:
+    def consumer(self, config: Mapping[str, Any]) -> KafkaConsumer:
         """A reader of what was written."""
         import confluent_kafka as ck
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.committable import Committable, WrittenRange
-from tidegate.ids import Producer, TopicPartition, TransactionalId
+from tidegate.ids import ProducerId, TopicPartition, TransactionalId
 from tidegate.kafka.batches import derive_first_sequence, derive_marker, derive_ranges
 from tidegate.kafka.broker_settings import read_id_lifetime_ms
 from tidegate.kafka.channel import OpenChannel, open_client_channel
@@ -24,7 +24,7 @@ from tidegate.kafka.facts import (
     Leader,
     LoggedRange,
     Marker,
-    OpenTransaction,
+    OpenBrokerTransaction,
     PreparedView,
     ProducerProgress,
     TopicFacts,
@@ -88,7 +88,7 @@ class TransactionClient:
         self._clock = clock
         self._log = LogReader(self._broker, clock, self.first_offsets, self._end)
         self._topic_limits: dict[str, TopicLimits] = {}
-        self._markers: dict[tuple[WrittenRange, Producer], Marker] = {}
+        self._markers: dict[tuple[WrittenRange, ProducerId], Marker] = {}
         """Ends that were read: they never change, and a look at a long log is dear."""
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class TransactionClient:
         self._broker.refuse(answer.error_code, f"describing transaction {transactional_id}")
         return TransactionDescription(
             state=CoordinatorState(answer.transaction_state),
-            producer=Producer(answer.producer_id, answer.producer_epoch),
+            producer=ProducerId(answer.producer_id, answer.producer_epoch),
             timeout_ms=answer.transaction_timeout_ms,
             opened_at_ms=answer.transaction_start_time_ms,
             partitions=frozenset(TopicPartition(t.topic, p) for t in answer.topics for p in t.partitions),
@@ -161,7 +161,7 @@ class TransactionClient:
             for committable, answer in zip(committables, answers, strict=True)
         ]
 
-    def fence(self, transactional_id: TransactionalId, timeout_s: float = ANSWER_TIMEOUT_S) -> Producer:
+    def fence(self, transactional_id: TransactionalId, timeout_s: float = ANSWER_TIMEOUT_S) -> ProducerId:
         """Raise the epoch of an id, which aborts what is open and shuts its producers out; returns the newest."""
         deadline = self._clock.monotonic() + timeout_s
 
@@ -177,7 +177,7 @@ class TransactionClient:
         if answer.error_code == _INVALID_TIMEOUT:
             answer = ask(SHORT_FENCE_TIMEOUT_MS)
         self._broker.refuse(answer.error_code, f"fencing transaction {transactional_id}")
-        return Producer(answer.producer_id, answer.producer_epoch)
+        return ProducerId(answer.producer_id, answer.producer_epoch)
 
     def list_transactions(self, prefix: str, timeout_s: float = ANSWER_TIMEOUT_S) -> list[TransactionListing]:
         """All transactional ids that begin with `prefix`, of every coordinator."""
@@ -208,7 +208,7 @@ class TransactionClient:
     # -- the leaders of partitions -----------------------------------------------------------------------------------
 
     def producer_state(
-        self, partitions: Iterable[TopicPartition], producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S
+        self, partitions: Iterable[TopicPartition], producer: ProducerId, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> dict[TopicPartition, ProducerProgress]:
         """What the leaders counted for a producer; partitions that do not know it are left out."""
         wanted = list(partitions)
@@ -220,15 +220,15 @@ class TransactionClient:
 
     def open_transactions(
         self, partitions: Iterable[TopicPartition], timeout_s: float = ANSWER_TIMEOUT_S
-    ) -> list[OpenTransaction]:
+    ) -> list[OpenBrokerTransaction]:
         """Every transaction, whoever owns it, that has records and no marker in one of the partitions; in log order."""
         wanted = list(partitions)
 
-        def attempt(remaining_s: float) -> list[OpenTransaction]:
+        def attempt(remaining_s: float) -> list[OpenBrokerTransaction]:
             found = [
-                OpenTransaction(
+                OpenBrokerTransaction(
                     partition,
-                    Producer(one.producer_id, one.producer_epoch),
+                    ProducerId(one.producer_id, one.producer_epoch),
                     one.current_txn_start_offset,
                     one.coordinator_epoch,
                 )
@@ -240,7 +240,7 @@ class TransactionClient:
         return self._broker.until(attempt, timeout_s, "reading open transactions")
 
     def write_marker(
-        self, opened: OpenTransaction, epoch: int, commit: bool, timeout_s: float = ANSWER_TIMEOUT_S
+        self, opened: OpenBrokerTransaction, epoch: int, commit: bool, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> None:
         """End a transaction in one partition, without its coordinator: only what the coordinator has decided.
 
@@ -260,7 +260,7 @@ class TransactionClient:
         self._broker.until(attempt, timeout_s, f"writing the missing marker of a transaction to {partition}")
 
     def prepared_view(
-        self, transactional_id: TransactionalId, producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S
+        self, transactional_id: TransactionalId, producer: ProducerId, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> PreparedView:
         """Everything a prepare asks, in two round trips: the coordinator, then all leaders at once."""
         deadline = self._clock.monotonic() + timeout_s
@@ -279,7 +279,7 @@ class TransactionClient:
         self,
         partition: TopicPartition,
         start_offset: int,
-        producer: Producer,
+        producer: ProducerId,
         timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> int | None:
         """Sequence of the first record at or after `start_offset` of the producer; None: nothing there, or no more."""
@@ -289,7 +289,7 @@ class TransactionClient:
         except StartGone:
             return None
 
-    def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S) -> Marker:
+    def outcome(self, written: WrittenRange, producer: ProducerId, timeout_s: float = ANSWER_TIMEOUT_S) -> Marker:
         """How a transaction ended in one partition, by the control record in the log.
 
         `timeout_s` is for each piece of the log, SCAN_TIMEOUT_S for all: between the records and the marker lies what
@@ -308,7 +308,7 @@ class TransactionClient:
         return Marker.GONE if found is None else found
 
     def data_ranges(
-        self, written: WrittenRange, producer: Producer, timeout_s: float = ANSWER_TIMEOUT_S
+        self, written: WrittenRange, producer: ProducerId, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> list[LoggedRange]:
         """Where the records of a transaction lie in one partition, whatever became of it; empty when they are gone.
 
@@ -424,13 +424,13 @@ class TransactionClient:
             return self._offsets([answer])[partition]
 
     def _progress_and_ends(
-        self, partitions: Sequence[TopicPartition], producer: Producer, timeout_s: float
+        self, partitions: Sequence[TopicPartition], producer: ProducerId, timeout_s: float
     ) -> tuple[dict[TopicPartition, ProducerProgress], dict[TopicPartition, int]]:
         producers, ends = self._producers_and_ends(partitions, timeout_s)
         progress = {
             partition: ProducerProgress(known.current_txn_start_offset, known.last_sequence + 1)
             for partition, known in producers
-            if Producer(known.producer_id, known.producer_epoch) == producer
+            if ProducerId(known.producer_id, known.producer_epoch) == producer
         }
         return progress, ends
 

@@ -18,7 +18,7 @@ from tidegate.ids import NO_PRODUCER, TransactionalId
 from tidegate.kafka.errors import BrokerUnavailable, SinkFailed, SinkRefused, refused_record
 from tidegate.kafka.producer_properties import fit_batches, largest_record
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files
-from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools, Producer
+from tidegate.kafka.tools import KAFKA_TOOLS, KafkaProducer, KafkaTools
 
 if TYPE_CHECKING:
     from tidegate.formats.records import OutputRecords
@@ -102,7 +102,7 @@ def _partition(rows: OutputRecords, index: int) -> int:
     return _BY_KEY if found is None else found
 
 
-class Writer:
+class TransactionWriter:
     """A producer with at most one transaction. `open` and `flush` block (helper threads), the rest does not."""
 
     def __init__(
@@ -224,7 +224,7 @@ class Writer:
                 return
             self._clock.sleep(RETRY_PAUSE_S)
 
-    def _make_producer(self, stopping: Callable[[], bool]) -> Producer:
+    def _make_producer(self, stopping: Callable[[], bool]) -> KafkaProducer:
         # An explicit value per record costs nothing; `delivery.report.only.error` needs a real bool.
         config: dict[str, Any] = {
             **fit_batches(self._properties, [one.batch_bytes for one in self._topics.values()]),

@@ -2,7 +2,7 @@
 #include "json_names.h"
 
 enum {
-    STRANGERS_MAX = 64, /* and names with escapes, that are remembered per struct */
+    UNAUTHENTICATED_MAX = 64, /* and names with escapes, that are remembered per struct */
     SLOTS_MIN = 64,
     SLOTS_PER_NAME = 2,
     ESCAPED_BYTES_MAX = 256,
@@ -53,7 +53,7 @@ name *names_find(vocabulary *words, const uint8_t *bytes, int32_t size)
     int32_t *slot = find_slot(words, bytes, size);
     if (*slot != 0)
         return words->names + *slot - 1;
-    if (words->strangers == STRANGERS_MAX)
+    if (words->strangers == UNAUTHENTICATED_MAX)
         return &words->lost;
     words->strangers++;
     return add_name(words, slot, bytes, size, STRANGER);
@@ -81,7 +81,7 @@ name *names_find_escaped(vocabulary *words, const uint8_t *bytes, int32_t size)
     if (size > ESCAPED_BYTES_MAX)
         return NULL;
     int32_t field = find_meant(words, bytes, size);
-    if (words->strangers == STRANGERS_MAX)
+    if (words->strangers == UNAUTHENTICATED_MAX)
         return field == STRANGER ? &words->lost : words->names + field;
     words->strangers++;
     return add_name(words, slot, bytes, size, field);
@@ -89,7 +89,7 @@ name *names_find_escaped(vocabulary *words, const uint8_t *bytes, int32_t size)
 
 bool names_begin(vocabulary *words, arena *scratch, int32_t fields)
 {
-    int32_t most = fields + STRANGERS_MAX;
+    int32_t most = fields + UNAUTHENTICATED_MAX;
     uint32_t slots = SLOTS_MIN;
     while (slots < (uint32_t)most * SLOTS_PER_NAME)
         slots *= 2;

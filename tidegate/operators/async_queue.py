@@ -43,7 +43,7 @@ class CallFailure(msgspec.Struct, frozen=True):
     message: str
 
 
-class Call:
+class PendingCall:
     """A row that waits for its answer: `row` of `batch`, which is opaque here. It is done when `complete` says so."""
 
     __slots__ = ("answer", "batch", "done", "failure", "row", "segment")
@@ -60,19 +60,19 @@ class Call:
 class CallQueue(Protocol):
     """A queue of either order."""
 
-    def put(self, element: Call | Mark) -> None:
+    def put(self, element: PendingCall | Mark) -> None:
         """At the end. Raises TypeError for an element that is neither (W32)."""
 
-    def complete(self, call: Call) -> None:
+    def complete(self, call: PendingCall) -> None:
         """Its answer, or its failure, is there."""
 
     def take_mark(self) -> Mark | None:
         """The mark that may leave next; None when a call is next, or nothing."""
 
-    def take_calls(self, calls_max: int) -> list[Call]:
+    def take_calls(self, calls_max: int) -> list[PendingCall]:
         """The calls that may leave next, up to a mark; none while none may."""
 
-    def waiting(self) -> Iterator[Call]:
+    def waiting(self) -> Iterator[PendingCall]:
         """Every call that has not left, oldest first."""
 
     @property
@@ -131,12 +131,12 @@ class OrderedQueue:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._elements: deque[Call | _Entry] = deque()
+        self._elements: deque[PendingCall | _Entry] = deque()
         self._trailing = _Trailing()
 
-    def put(self, element: Call | Mark) -> None:
+    def put(self, element: PendingCall | Mark) -> None:
         """See CallQueue."""
-        if isinstance(element, Call):
+        if isinstance(element, PendingCall):
             self._trailing.clear()
             self._elements.append(element)
         elif not self._trailing.absorb(_known(element)):
@@ -144,7 +144,7 @@ class OrderedQueue:
             self._trailing.append(entry)
             self._elements.append(entry)
 
-    def complete(self, call: Call) -> None:
+    def complete(self, call: PendingCall) -> None:
         """See CallQueue."""
         call.done = True
 
@@ -156,20 +156,20 @@ class OrderedQueue:
         self._trailing.left(head)
         return head.mark
 
-    def take_calls(self, calls_max: int) -> list[Call]:
+    def take_calls(self, calls_max: int) -> list[PendingCall]:
         """See CallQueue."""
-        elements, taken = self._elements, list[Call]()
+        elements, taken = self._elements, list[PendingCall]()
         while elements and len(taken) < calls_max:
             head = elements[0]
-            if not isinstance(head, Call) or not head.done:
+            if not isinstance(head, PendingCall) or not head.done:
                 break
             taken.append(head)
             elements.popleft()
         return taken
 
-    def waiting(self) -> Iterator[Call]:
+    def waiting(self) -> Iterator[PendingCall]:
         """See CallQueue."""
-        return (one for one in self._elements if isinstance(one, Call))
+        return (one for one in self._elements if isinstance(one, PendingCall))
 
     @property
     def room(self) -> int:
@@ -187,9 +187,9 @@ class _Segment:
     __slots__ = ("calls", "done", "entry")
 
     def __init__(self) -> None:
-        self.calls: dict[Call, None] = {}
+        self.calls: dict[PendingCall, None] = {}
         """Those that have not left, oldest first."""
-        self.done: deque[Call] = deque()
+        self.done: deque[PendingCall] = deque()
         """Those of them that are done, in the order in which they came to be."""
         self.entry: _Entry | None = None
 
@@ -207,10 +207,10 @@ class UnorderedQueue:
         self._segments: deque[_Segment] = deque([_Segment()])
         self._trailing = _Trailing()
 
-    def put(self, element: Call | Mark) -> None:
+    def put(self, element: PendingCall | Mark) -> None:
         """See CallQueue."""
         last = self._segments[-1]
-        if isinstance(element, Call):
+        if isinstance(element, PendingCall):
             self._trailing.clear()
             last.calls[element] = None
             element.segment = last
@@ -225,7 +225,7 @@ class UnorderedQueue:
             self._segments.append(_Segment())
         self._length += 1
 
-    def complete(self, call: Call) -> None:
+    def complete(self, call: PendingCall) -> None:
         """See CallQueue."""
         call.done = True
         assert call.segment is not None
@@ -242,9 +242,9 @@ class UnorderedQueue:
         self._drop_drained()
         return entry.mark
 
-    def take_calls(self, calls_max: int) -> list[Call]:
+    def take_calls(self, calls_max: int) -> list[PendingCall]:
         """See CallQueue."""
-        first, taken = self._segments[0], list[Call]()
+        first, taken = self._segments[0], list[PendingCall]()
         while first.done and len(taken) < calls_max:
             call = first.done.popleft()
             del first.calls[call]
@@ -254,7 +254,7 @@ class UnorderedQueue:
         self._drop_drained()
         return taken
 
-    def waiting(self) -> Iterator[Call]:
+    def waiting(self) -> Iterator[PendingCall]:
         """See CallQueue."""
         return (call for segment in self._segments for call in segment.calls)
 

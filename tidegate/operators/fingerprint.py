@@ -3,7 +3,7 @@
 A total of `sum(net)` that goes on as `sum(net * 2)` is neither. Digests are of the typed expressions with columns
 resolved down to the source: formatting, names of steps in between, the order of filters and of columns, and wider
 integers do not matter; other types of columns do where texts or hashes are made of them. `plan/state_fingerprints.py`
-follows the graph; each kind of operator says what it does to a `Branch`.
+follows the graph; each kind of operator says what it does to a `Lineage`.
 
 A change of this module or of how an expression is typed changes digests: raise `VERSION` then, from the first release
 on. Digests of another version are not compared.
@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from tidegate.datatypes import DataType
-from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, Literal
+from tidegate.expressions.expression import Call, Cast, ColumnReference, Expression, FieldAccess, Lambda, Literal
 
 VERSION: Final = 1
 _DIGEST_BYTES: Final = 8
@@ -36,11 +36,11 @@ there is nothing to compare.
 Parts = dict[str, str]
 """The choice of records, the keys, and the aggregates or columns of a step -> digest."""
 
-Meaning = dict[str, Parts]
+StateFingerprint = dict[str, Parts]
 """By what feeds the step: the name of a source, or of another step with state."""
 
 
-class Branch(msgspec.Struct, frozen=True):
+class Lineage(msgspec.Struct, frozen=True):
     """One way that records go: where it begins, digests of its columns and of the conditions that they have passed."""
 
     origin: str
@@ -50,10 +50,10 @@ class Branch(msgspec.Struct, frozen=True):
     """Digest of what its event time is read from; empty where nobody needs one."""
 
 
-Branches = tuple[Branch, ...]
+Lineages = tuple[Lineage, ...]
 
 
-def combine_digests(found: Iterable[tuple[str, str, str]]) -> Meaning:
+def combine_digests(found: Iterable[tuple[str, str, str]]) -> StateFingerprint:
     """Of what feeds a step, the name of a part, and a digest of it; the order of several of one part does not count."""
     by_origin: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for origin, part, one in found:
@@ -64,15 +64,15 @@ def combine_digests(found: Iterable[tuple[str, str, str]]) -> Meaning:
     }
 
 
-def combine_ports(meanings: Mapping[int, Meaning]) -> Meaning | None:
+def combine_ports(fingerprints: Mapping[int, StateFingerprint]) -> StateFingerprint | None:
     """Of a state that several inputs feed, by their ports; None where there is none.
 
     What arrives on another port means something else, so a state does not fit a step whose inputs are exchanged.
     """
-    if meanings.keys() <= {0}:
-        return meanings.get(0)
+    if fingerprints.keys() <= {0}:
+        return fingerprints.get(0)
     found: defaultdict[str, defaultdict[str, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
-    for port, meaning in meanings.items():
+    for port, meaning in fingerprints.items():
         for origin, parts in meaning.items():
             for part, one in parts.items():
                 version, _, plain = one.partition(":")
@@ -85,9 +85,9 @@ def combine_ports(meanings: Mapping[int, Meaning]) -> Meaning | None:
     }
 
 
-def combine_times(name: str, branches: Branches) -> str:
+def combine_times(name: str, lineages: Lineages) -> str:
     """Of the event time of what a step makes of its records; empty where nobody needs one."""
-    times = sorted({branch.time for branch in branches if branch.time})
+    times = sorted({branch.time for branch in lineages if branch.time})
     return digest("event time", name, *times) if times else ""
 
 
@@ -105,9 +105,9 @@ def digest_expression(expression: Expression, columns: Mapping[str, str]) -> str
     match expression:
         case Literal(value=value, type=kind):
             return digest("literal", "integer" if kind.kind in _INTEGERS else kind.kind, repr(value))
-        case Column(name=name):
+        case ColumnReference(name=name):
             return columns[name]
-        case Field(base=base, name=name):
+        case FieldAccess(base=base, name=name):
             return digest("field", digest_expression(base, columns), name)
         case Cast(operand=operand, type=kind, attempt=attempt):
             inner = digest_expression(operand, columns)
@@ -151,7 +151,7 @@ def _form_of(kind: DataType) -> str:
 def _lambda_depth(expression: Expression) -> int:
     """How many lambda functions are inside one another in an expression."""
     match expression:
-        case Field(base=operand) | Cast(operand=operand):
+        case FieldAccess(base=operand) | Cast(operand=operand):
             return _lambda_depth(operand)
         case Call(arguments=arguments):
             return max(map(_lambda_depth, arguments), default=0)

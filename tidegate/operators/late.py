@@ -15,7 +15,7 @@ from tidegate.config.fields.base import Settings
 from tidegate.config.fields.types import StepName
 from tidegate.datatypes import STRING, TIMESTAMP, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
-from tidegate.operators.fingerprint import Branches, digest
+from tidegate.operators.fingerprint import Lineages, digest
 from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.spec import LATE, Columns, Requirement
 from tidegate.operators.step import StepContext
@@ -49,7 +49,7 @@ def derive_late(step: LateSettings, context: StepContext) -> dict[str, DataType]
         context.problem(("late",), f"`{taken[0]}` is a column of late records, and of these records", remedy)
         return None
     late = {**context.columns, **dict(REASONS)}
-    context.gives(late, LATE)
+    context.declare_columns(late, LATE)
     return late
 
 
@@ -58,10 +58,10 @@ def columns_read(late: Columns) -> set[str]:
     return {name for name, _ in late} - dict(REASONS).keys()
 
 
-def pass_late(name: str, branches: Branches) -> Branches:
-    """What becomes of the ways to a step on the way of its late rows, which are as they arrived (see `fingerprint.py`)."""
+def pass_late(name: str, lineages: Lineages) -> Lineages:
+    """The lineages of a step's late rows, which are as they arrived (see `fingerprint.py`)."""
     reasons = {column: digest("late", name, column) for column, _ in REASONS}
-    return tuple(msgspec.structs.replace(branch, columns={**branch.columns, **reasons}) for branch in branches)
+    return tuple(msgspec.structs.replace(branch, columns={**branch.columns, **reasons}) for branch in lineages)
 
 
 class LateKeyedOperator(KeyedOperator, frozen=True, kw_only=True):
@@ -91,8 +91,8 @@ class LateKeyedOperator(KeyedOperator, frozen=True, kw_only=True):
         return frozenset({Requirement.EVENT_TIME})
 
     @override
-    def passes_at(self, output: str, branches: Branches) -> Branches:
-        return pass_late(self.name, branches) if output == LATE else self.passes(branches)
+    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
+        return pass_late(self.name, lineages) if output == LATE else self.lineage(lineages)
 
     @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:

@@ -15,7 +15,7 @@ import msgspec
 from tidegate.datatypes import DataType
 from tidegate.errors import TidegateError
 from tidegate.expressions.bounds import derive_identities
-from tidegate.operators.fingerprint import Branch, Meaning, digest
+from tidegate.operators.fingerprint import Lineage, StateFingerprint, digest
 from tidegate.operators.keyed import KeyedOperator
 from tidegate.operators.spec import Columns, Operator, Planned, StepOperator
 from tidegate.operators.step import StepKind
@@ -175,15 +175,15 @@ def _find_state_mistakes(operator: Operator, ports: Ports) -> Iterator[str]:
             yield f"has the state `{one.name}` without values: state_values() returns none"
 
 
-def _branch(port: Port) -> Branch:
+def _branch(port: Port) -> Lineage:
     columns = {name: digest("column", name) for name, _ in port.columns}
-    return Branch(_ORIGIN, columns, frozenset({digest("before")}), "time")
+    return Lineage(_ORIGIN, columns, frozenset({digest("before")}), "time")
 
 
 def _find_lineage_mistakes(operator: Operator, ports: Ports) -> Iterator[str]:
-    branches = tuple(map(_branch, ports.values()))
+    lineages = tuple(map(_branch, ports.values()))
     for output in ("", *operator.side_outputs()):
-        passed, wrong = _attempt("passes()", partial(operator.passes_at, output, branches))
+        passed, wrong = _attempt("passes()", partial(operator.lineage_at, output, lineages))
         yield from wrong
         emitted = [name for name, _ in operator.output_columns(output)]
         lacking = {name for one in passed or () for name in emitted if name not in one.columns}
@@ -192,32 +192,34 @@ def _find_lineage_mistakes(operator: Operator, ports: Ports) -> Iterator[str]:
 
 def _find_fingerprint_mistakes(operator: Operator, number: int, port: Port) -> Iterator[str]:
     branch = _branch(port)
-    means, wrong = _attempt("means()", lambda: operator.means((branch,), number))
+    fingerprint, wrong = _attempt("means()", lambda: operator.fingerprint((branch,), number))
     yield from wrong
     if wrong:
         return
-    if not means:
+    if not fingerprint:
         yield "has keyed state and no fingerprint: means() returns None"
         return
     for key in port.keys:
         other = msgspec.structs.replace(branch, columns={**branch.columns, key: digest("another")})
-        if operator.means((other,), number) == means:
+        if operator.fingerprint((other,), number) == fingerprint:
             yield f"means() is the same whatever the key `{key}` is made of"
     other = msgspec.structs.replace(branch, conditions=frozenset({digest("another")}))
-    if operator.means((other,), number) == means:
-        yield "means() is the same whichever records arrive (`Branch.conditions`)"
+    if operator.fingerprint((other,), number) == fingerprint:
+        yield "means() is the same whichever records arrive (`Lineage.conditions`)"
     if not isinstance(operator, KeyedOperator):  # whose parameters() says what counts
-        yield from _find_forgotten_numbers(operator, number, branch, means)
+        yield from _find_forgotten_numbers(operator, number, branch, fingerprint)
 
 
-def _find_forgotten_numbers(operator: Operator, number: int, branch: Branch, means: Meaning) -> Iterator[str]:
+def _find_forgotten_numbers(
+    operator: Operator, number: int, branch: Lineage, fingerprint: StateFingerprint
+) -> Iterator[str]:
     """Numbers and switches of the step that neither its fingerprint nor the shape of its states knows."""
     for name in operator.__struct_fields__:
         value = getattr(operator, name)
         if not isinstance(value, int):
             continue
         changed = msgspec.structs.replace(operator, **{name: not value if isinstance(value, bool) else value + 1})
-        if changed.means((branch,), number) == means and _shapes(changed) == _shapes(operator):
+        if changed.fingerprint((branch,), number) == fingerprint and _shapes(changed) == _shapes(operator):
             yield f"means() is the same whatever `{name}` is"
 
 

@@ -32,11 +32,11 @@ def step_kinds() -> tuple[StepKind, ...]:
 
 def choose_step_kind(step: Any) -> StepKind:
     """The kind whose word the step has; the kind without a word when it has none."""
-    given = given_kinds(step)
+    given = kinds_in(step)
     return given[0] if given else next(kind for kind in step_kinds() if not kind.word)
 
 
-def given_kinds(step: Any) -> list[StepKind]:
+def kinds_in(step: Any) -> list[StepKind]:
     """The kinds whose words a step has, without those that another one of them extends."""
     given = [kind for kind in step_kinds() if kind.word and getattr(step, kind.word) is not None]
     extended = {kind.extends for kind in given}

@@ -18,7 +18,7 @@ from tidegate.datatypes import DataType
 from tidegate.expressions.bounds import BATCH_BYTES_MAX, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
-from tidegate.operators.fingerprint import Branches, Meaning
+from tidegate.operators.fingerprint import Lineages, StateFingerprint
 from tidegate.state.declaration import StateDeclaration
 
 if TYPE_CHECKING:
@@ -203,15 +203,15 @@ class Operator(_PlannedStruct, frozen=True, tag_field="operator"):
         """
         return ()
 
-    def passes(self, branches: Branches) -> Branches:
+    def lineage(self, lineages: Lineages) -> Lineages:
         """What becomes of the ways on which records reach it (see `fingerprint.py`)."""
-        return branches
+        return lineages
 
-    def passes_at(self, output: str, branches: Branches) -> Branches:  # noqa: ARG002  # as `produces_at`
+    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:  # noqa: ARG002  # as `produces_at`
         """The same for a side output."""
-        return self.passes(branches)
+        return self.lineage(lineages)
 
-    def means(self, branches: Branches, port: int = 0) -> Meaning | None:  # noqa: ARG002  # for those with state
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint | None:  # noqa: ARG002  # for those with state
         """Digests of what its state holds of the records of an input; None without state.
 
         The planner tells inputs apart: the same records on another port are another meaning.

@@ -102,7 +102,7 @@ class StepContext(InputContext, Protocol):
         nothing and is dropped; of a `preserved` input it skips the exchange and arrives on the same port.
         """
 
-    def gives(self, columns: Mapping[str, DataType], output: str = "") -> None:
+    def declare_columns(self, columns: Mapping[str, DataType], output: str = "") -> None:
         """The columns of the step, or of a side output, for those that read it; without this call nothing downstream is
         looked at.
         """

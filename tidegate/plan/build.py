@@ -37,11 +37,11 @@ from tidegate.plan.prune import derive_planned, derive_reachable
 from tidegate.plan.results import find_counted_again, find_withheld
 from tidegate.plan.scope import Scope, derive_scope
 from tidegate.plan.steps import Builder, PlacedExpression
-from tidegate.plan.upgrade_directives import derive_words, find_word_problems
+from tidegate.plan.upgrade_directives import derive_directives, find_directive_problems
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedPipeline:
     """The result of looking at a file: `plan` is None when there are problems; warnings never stop anything."""
 
     plan: Plan | None
@@ -59,29 +59,29 @@ def build_plan(loaded: LoadedPipeline) -> Plan:
     return checked.plan
 
 
-def check_pipeline(loaded: LoadedPipeline) -> Checked:
+def check_pipeline(loaded: LoadedPipeline) -> CheckedPipeline:
     """Problems, warnings and, if there are no problems, the plan."""
     scope = derive_scope(loaded)
     builder = Builder(loaded)
     for one in scope.declared.values():
         if one.name in scope.unusable:
-            builder.look_alone(one)
+            builder.check_alone(one)
         else:
             builder.add(one)
     problems = tuple(sorted({*loaded.problems, *scope.problems, *builder.problems}))
     if problems:
-        return Checked(None, problems, (), tuple(builder.expressions))
+        return CheckedPipeline(None, problems, (), tuple(builder.expressions))
     reachable = derive_reachable(builder.graph)
     refused, unused = find_dead_letter_problems(reachable, loaded)
     if refused:
-        return Checked(None, tuple(sorted(refused)), (), tuple(builder.expressions))
+        return CheckedPipeline(None, tuple(sorted(refused)), (), tuple(builder.expressions))
     wrong = [
         *_unrepeatable(loaded, scope, reachable),
         *_disordered(loaded, scope, reachable),
-        *find_word_problems(loaded, reachable),
+        *find_directive_problems(loaded, reachable),
     ]
     if wrong:
-        return Checked(None, tuple(sorted(wrong)), (), tuple(builder.expressions))
+        return CheckedPipeline(None, tuple(sorted(wrong)), (), tuple(builder.expressions))
     warnings = (
         *_unused(loaded, scope, reachable),
         *_unread(loaded, scope, reachable),
@@ -109,9 +109,9 @@ def check_pipeline(loaded: LoadedPipeline) -> Checked:
         edges=edges,
         secrets=builder.secrets,
         masked=() if settings.dead_letters is None else tuple(sorted(loaded.secrets.values)),
-        words=derive_words(loaded),
+        words=derive_directives(loaded),
     )
-    return Checked(plan, (), tuple(sorted(warnings)), tuple(builder.expressions))
+    return CheckedPipeline(plan, (), tuple(sorted(warnings)), tuple(builder.expressions))
 
 
 def _remarked(loaded: LoadedPipeline, expressions: Iterable[PlacedExpression]) -> set[Problem]:
@@ -316,8 +316,8 @@ def _unordered(loaded: LoadedPipeline, scope: Scope, reachable: LogicalGraph) ->
     """
     totals: set[str] = set()
     for name, node in reachable.items():
-        makes = node.operator.emits() is Emits.LATEST or not node.operator.preserves_record()
-        if any((makes and one.keys) or (one.upstream in totals and one.output != LATE) for one in node.inputs):
+        emitting = node.operator.emits() is Emits.LATEST or not node.operator.preserves_record()
+        if any((emitting and one.keys) or (one.upstream in totals and one.output != LATE) for one in node.inputs):
             totals.add(name)
     message = "writes totals without a `key`: their order is lost among the partitions"
     return [

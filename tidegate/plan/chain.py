@@ -10,10 +10,10 @@ from collections import defaultdict
 
 from tidegate.ids import OperatorName, VertexId
 from tidegate.operators.spec import DEAD, Columns
-from tidegate.plan.graph import Edge, Node, Vertex, Way
+from tidegate.plan.graph import Edge, Node, OutputPath, Vertex
 from tidegate.plan.logical import LogicalGraph, derive_carried, derive_crossing
 
-Leaving = dict[tuple[OperatorName, str], list[int]]
+Outgoing = dict[tuple[OperatorName, str], list[int]]
 """Edges by the output that they leave from."""
 
 
@@ -23,7 +23,7 @@ def derive_vertices(graph: LogicalGraph) -> tuple[tuple[Vertex, ...], tuple[Edge
     for name, node in graph.items():
         head_of[name] = name if node.starts_vertex else head_of[node.inputs[0].upstream]
     edges: list[Edge] = []
-    leaving: Leaving = defaultdict(list)
+    outgoing: Outgoing = defaultdict(list)
     for name, node in graph.items():
         if not node.starts_vertex:
             continue
@@ -32,21 +32,21 @@ def derive_vertices(graph: LogicalGraph) -> tuple[tuple[Vertex, ...], tuple[Edge
         for one in node.inputs:
             upstream = head_of[one.upstream]
             if one.output == DEAD and upstream in dead:
-                leaving[one.upstream, DEAD].append(dead[upstream])
+                outgoing[one.upstream, DEAD].append(dead[upstream])
                 continue
             if one.output == DEAD:
                 dead[upstream] = len(edges)
-            leaving[one.upstream, one.output].append(len(edges))
+            outgoing[one.upstream, one.output].append(len(edges))
             ends = (VertexId(upstream), VertexId(name))
             columns = sent.setdefault(one.port, derive_crossing(graph, one, node.operator))
             carries = derive_carried(node.operator, one.port)
             order = node.operator.input_order(one.port)
             edges.append(Edge(len(edges), *ends, one.keys, columns, one.port, carries, order))
     heads = [name for name, node in graph.items() if node.starts_vertex]
-    return tuple(Vertex(VertexId(head), _nodes(head, graph, leaving)) for head in heads), tuple(edges)
+    return tuple(Vertex(VertexId(head), _nodes(head, graph, outgoing)) for head in heads), tuple(edges)
 
 
-def _nodes(head: OperatorName, graph: LogicalGraph, leaving: Leaving) -> tuple[Node, ...]:
+def _nodes(head: OperatorName, graph: LogicalGraph, outgoing: Outgoing) -> tuple[Node, ...]:
     """The tree below a head, depth first: a child's index is greater than its parent's."""
     below: defaultdict[OperatorName, list[tuple[str, OperatorName]]] = defaultdict(list)
     for name, node in graph.items():
@@ -60,15 +60,15 @@ def _nodes(head: OperatorName, graph: LogicalGraph, leaving: Leaving) -> tuple[N
         waiting += [child for _, child in reversed(below[name])]
     index = {name: place for place, name in enumerate(order)}
 
-    def way(name: OperatorName, output: str) -> Way:
+    def way(name: OperatorName, output: str) -> OutputPath:
         children = tuple(index[child] for of, child in below[name] if of == output)
-        return Way(children, tuple(leaving.get((name, output), ())))
+        return OutputPath(children, tuple(outgoing.get((name, output), ())))
 
     nodes = []
     for name in order:
         operator, main = graph[name].operator, way(name, "")
         sides = {side: way(name, side) for side in (*operator.side_outputs(), DEAD)}
         nodes.append(
-            Node(operator, main.children, main.edges, {side: one for side, one in sides.items() if one != Way()})
+            Node(operator, main.children, main.edges, {side: one for side, one in sides.items() if one != OutputPath()})
         )
     return tuple(nodes)

@@ -12,13 +12,13 @@ from itertools import chain
 
 import msgspec
 
-from tidegate.expressions.expression import Cast, Column, columns_of
+from tidegate.expressions.expression import Cast, ColumnReference, columns_of
 from tidegate.formats.registry import FORMATS
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.builtin.upsert import UpsertOperator
-from tidegate.operators.fingerprint import Branches, Meaning
+from tidegate.operators.fingerprint import Lineages, StateFingerprint
 from tidegate.operators.spec import Emits, Planned, Requirement
 from tidegate.plan.logical import Input, LogicalGraph, LogicalNode, downstream_of
 from tidegate.plan.state_fingerprints import derive_meaning
@@ -59,11 +59,11 @@ def _find_changing(graph: LogicalGraph) -> set[OperatorName]:
 def _find_carrying(graph: LogicalGraph) -> tuple[set[OperatorName], set[OperatorName]]:
     """What leads to operators that need kinds of rows, and what is reached by rows that have some."""
     changing = _find_changing(graph)
-    choosing = downstream_of(graph, (name for name in changing if graph[name].operator.selects_by() is not None))
+    selecting = downstream_of(graph, (name for name in changing if graph[name].operator.selects_by() is not None))
     needing: set[OperatorName] = set()
     for name in reversed(graph):
         node, ports = graph[name], _kind_ports(graph[name])
-        if name in changing and (ports or _writes_tombstones(node, chosen=name in choosing)):
+        if name in changing and (ports or _writes_tombstones(node, chosen=name in selecting)):
             needing.add(name)
         if name in needing:
             needing.update(one.upstream for one in node.inputs if not ports or one.port in ports)
@@ -77,7 +77,7 @@ def _is_changelog(node: LogicalNode) -> bool:
     return isinstance(node.operator, SourceOperator) and FORMATS[node.operator.format].is_changelog
 
 
-def _gives_kinds(node: LogicalNode) -> bool:
+def _adds_kinds(node: LogicalNode) -> bool:
     """Whether its rows may have kinds whatever its inputs have."""
     return _is_changelog(node) or node.operator.emits() is Emits.RETRACTIONS
 
@@ -137,7 +137,7 @@ def _is_computed(changes: LogicalGraph, node: LogicalNode, column: str, *, made:
         elif (expression := operator.computes().get(column)) is not None:
             while isinstance(expression, Cast):
                 expression = expression.operand
-            made_here = made or not isinstance(expression, Column)
+            made_here = made or not isinstance(expression, ColumnReference)
             found = any(_is_computed(changes, before, name, made=made_here) for name in columns_of(expression))
         elif column in operator.unrepeatable():
             found = True
@@ -155,7 +155,7 @@ def find_disordered(graph: LogicalGraph) -> Iterator[tuple[OperatorName, Operato
     ways: dict[OperatorName, Counter[OperatorName]] = {}
     for name, node in graph.items():
         arriving = sum((ways[one.upstream] for one in node.inputs), Counter[OperatorName]())
-        ways[name] = Counter([name]) if _gives_kinds(node) else arriving
+        ways[name] = Counter([name]) if _adds_kinds(node) else arriving
         if isinstance(node.operator, SinkOperator) and node.operator.deleted is not None:
             yield from ((name, of) for of, count in arriving.items() if count > 1)
 
@@ -185,17 +185,17 @@ def find_unrepeatable(graph: LogicalGraph) -> Iterator[tuple[OperatorName, str, 
                     yield name, part, salt
 
 
-def _changed(one: Meaning, other: Meaning) -> list[str]:
+def _changed(one: StateFingerprint, other: StateFingerprint) -> list[str]:
     return [part for origin, parts in one.items() for part, digest in parts.items() if other[origin][part] != digest]
 
 
-def _follow(graph: LogicalGraph, salt: Salt | None) -> dict[OperatorName, Meaning]:
+def _follow(graph: LogicalGraph, salt: Salt | None) -> dict[OperatorName, StateFingerprint]:
     """The meanings of all steps that take rows back."""
-    passed: dict[tuple[OperatorName, str], Branches] = {}
-    found: dict[OperatorName, Meaning] = {}
+    passed: dict[tuple[OperatorName, str], Lineages] = {}
+    found: dict[OperatorName, StateFingerprint] = {}
     for name, node in graph.items():
         operator = node.operator
-        ports: defaultdict[int, Branches] = defaultdict(tuple)
+        ports: defaultdict[int, Lineages] = defaultdict(tuple)
         for one in node.inputs:
             ports[one.port] += passed[one.upstream, one.output]
         arriving = tuple(chain.from_iterable(ports.values()))
@@ -203,16 +203,16 @@ def _follow(graph: LogicalGraph, salt: Salt | None) -> dict[OperatorName, Meanin
         if meaning is not None:
             found[name] = meaning
         for output in ("", *operator.side_outputs()):
-            branches = operator.passes_at(output, arriving) if output else operator.passes(arriving)
-            passed[name, output] = _salted(branches, salt[1]) if salt is not None and salt[0] == name else branches
+            lineages = operator.lineage_at(output, arriving) if output else operator.lineage(arriving)
+            passed[name, output] = _salted(lineages, salt[1]) if salt is not None and salt[0] == name else lineages
     return found
 
 
-def _salted(branches: Branches, column: str) -> Branches:
+def _salted(lineages: Lineages, column: str) -> Lineages:
     return tuple(
         msgspec.structs.replace(
             branch,
             columns={name: f"{digest}?" if name == column else digest for name, digest in branch.columns.items()},
         )
-        for branch in branches
+        for branch in lineages
     )

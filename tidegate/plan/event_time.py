@@ -10,7 +10,7 @@ import msgspec
 from tidegate.config.fields.base import Path
 from tidegate.config.models import SourceSettings
 from tidegate.datatypes import DataType
-from tidegate.expressions.expression import Column, Expression, columns_of, quote_column
+from tidegate.expressions.expression import ColumnReference, Expression, columns_of, quote_column
 from tidegate.expressions.secrets import find_secrets, is_random
 from tidegate.operators.builtin.kafka_source import EventTime
 
@@ -36,7 +36,7 @@ def derive_event_time(
         return how
     path: Path = ("sources", name, "event_time")
     if text in columns:  # whatever its name would be as an expression
-        found: Expression | None = Column(text, columns[text])
+        found: Expression | None = ColumnReference(text, columns[text])
     else:
         found = builder.expression(path, text, columns)
     if found is None:
@@ -45,7 +45,7 @@ def derive_event_time(
     problem = _find_problem(found, written, quote_column(text) if text in columns else written)
     if problem is not None:
         builder.problem(path, *problem)
-    if isinstance(found, Column):
+    if isinstance(found, ColumnReference):
         return msgspec.structs.replace(how, column=found.name)
     return msgspec.structs.replace(how, expression=found, written=written)
 

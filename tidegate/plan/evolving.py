@@ -15,7 +15,7 @@ import msgspec
 from tidegate.datatypes import DataType
 from tidegate.ids import OperatorName
 from tidegate.operators.spec import Operator
-from tidegate.plan.graph import StepWords
+from tidegate.plan.graph import UpgradeDirective
 from tidegate.state.declaration import SETTLED, Evolution, StateDeclaration, StateShape
 
 _INTEGERS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -53,7 +53,7 @@ def _add_column(found: dict[str, DataType | None], name: str, kind: DataType) ->
         _add_column(found, f"{name}.{field}", part)
 
 
-def evolve(declaration: StateDeclaration, words: StepWords, *, renamed: bool = False) -> StateDeclaration:
+def evolve(declaration: StateDeclaration, words: UpgradeDirective, *, renamed: bool = False) -> StateDeclaration:
     """The declaration with what the file says about older entries. `renamed`: `was` is still to be followed."""
     own = declaration.evolution
     kinds = state_columns([declaration.shape])
@@ -74,7 +74,7 @@ def evolve(declaration: StateDeclaration, words: StepWords, *, renamed: bool = F
 def declare_states(
     operator: Operator,
     max_parallelism: int,
-    words: Mapping[OperatorName, StepWords],
+    words: Mapping[OperatorName, UpgradeDirective],
 ) -> tuple[StateDeclaration, ...]:
     """An operator's states, with what is said about older entries of them."""
     declared = operator.states(max_parallelism)

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.event_time import Idle, render_idle
 from tidegate.config.fields.secrets import REDACTED
-from tidegate.config.fields.types import GiveUp, Unaligned
+from tidegate.config.fields.types import GiveUpLimit, Unaligned
 from tidegate.config.fields.units import render_duration
 from tidegate.config.fields.unknown_fields import Unknown
 from tidegate.config.load import LoadedPipeline
@@ -143,7 +143,7 @@ def _shown(value: object) -> Any:
     match value:
         case SecretStr():
             return REDACTED
-        case GiveUp():
+        case GiveUpLimit():
             return f"{value.failures} in {render_duration(value.within_ms)}"
         case Idle():
             return render_idle(value)

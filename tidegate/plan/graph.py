@@ -24,7 +24,7 @@ else:
     AnyOperator = operator_union()  # what a plan is decoded as: the kinds that there are, told apart by their tags
 
 
-class Way(msgspec.Struct, frozen=True):
+class OutputPath(msgspec.Struct, frozen=True):
     """Where the rows of one output go: other nodes of the same vertex, then edges that leave it."""
 
     children: tuple[int, ...] = ()
@@ -37,7 +37,7 @@ class Node(msgspec.Struct, frozen=True):
     operator: AnyOperator
     children: tuple[int, ...] = ()  # indices into Vertex.nodes; always greater than the own index
     edges: tuple[int, ...] = ()  # indices into Plan.edges
-    sides: dict[str, Way] = {}  # of its side outputs that are read
+    sides: dict[str, OutputPath] = {}  # of its side outputs that are read
 
     @property
     def all_children(self) -> tuple[int, ...]:
@@ -70,7 +70,7 @@ class Edge(msgspec.Struct, frozen=True):
     order: InputOrder = ANY_ORDER  # which sources are on hold because of this port
 
 
-class StepWords(msgspec.Struct, frozen=True):
+class UpgradeDirective(msgspec.Struct, frozen=True):
     """What the file says about state that an older definition of a step, or of a source, has made (ADR 53)."""
 
     was: OperatorName = OperatorName("")
@@ -101,7 +101,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Keys of `secret(...)` in expressions, by name. Not part of what a plan means, and never shown."""
     masked: tuple[str, ...] = ()
     """What dead letters must not have, where there are any: all secrets of the file. As `secrets`."""
-    words: dict[OperatorName, StepWords] = {}
+    words: dict[OperatorName, UpgradeDirective] = {}
     """By the names of now. Not part of what a plan means either."""
 
     def inputs_of(self, vertex: VertexId) -> tuple[Edge, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidegate.formats.dead_letters import LETTER_COLUMNS
+from tidegate.formats.dead_letters import DEAD_LETTER_COLUMNS
 from tidegate.ids import OperatorName
 from tidegate.operators.spec import DEAD, Columns, Operator, Requirement
 
@@ -57,7 +57,7 @@ def downstream_of(graph: LogicalGraph, names: Iterable[OperatorName]) -> set[Ope
 
 def derive_crossing(graph: LogicalGraph, one: Input, reader: Operator) -> Columns:
     """The columns that go from an operator to one that reads it over an edge, in their order."""
-    columns = LETTER_COLUMNS if one.output == DEAD else graph[one.upstream].operator.output_columns(one.output)
+    columns = DEAD_LETTER_COLUMNS if one.output == DEAD else graph[one.upstream].operator.output_columns(one.output)
     read = reader.reads(one.port)
     return tuple(column for column in columns if column[0] in read)
 

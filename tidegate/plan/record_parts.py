@@ -10,7 +10,7 @@ from tidegate.config.fields.record_parts import ALL
 from tidegate.config.fields.schemas import NamedSchema
 from tidegate.config.models import SinkSettings, SourceSettings
 from tidegate.datatypes import BINARY, STRING, DataType, Kind, holds_kind
-from tidegate.expressions.expression import Column, Expression
+from tidegate.expressions.expression import ColumnReference, Expression
 from tidegate.expressions.typing_rules import derive_cast_remedy
 from tidegate.formats import keys
 from tidegate.formats.contract import FormatRefusal
@@ -101,7 +101,7 @@ class SinkParts:
         self._columns = columns
         self.key = FORMATS[sink.format].default_key(columns) if sink.key is None else sink.key
         self.key_format = sink.key_format or keys.TEXT
-        self.inputs: dict[str, Expression] = {name: Column(name, kind) for name, kind in columns.items()}
+        self.inputs: dict[str, Expression] = {name: ColumnReference(name, kind) for name, kind in columns.items()}
         """All columns that the sink may read: those that arrive, one for each header that is added, and the topic's."""
         self.added: tuple[tuple[str, str], ...] = ()
         self.topic: str | TopicChoice | None = None
@@ -211,9 +211,9 @@ class SinkParts:
             return
         rules = self.headers
         assert rules is not None
-        if rules.passes:
+        if rules.pass_through:
             self._check_loss()
-        for word in ("drop", "rename") if not rules.passes else ():
+        for word in ("drop", "rename") if not rules.pass_through else ():
             if getattr(words, word):
                 message = "no headers are passed on"
                 self._builder.problem(

@@ -16,7 +16,7 @@ from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.spec import DEAD, LATE
-from tidegate.plan.graph import Node, Plan, Way
+from tidegate.plan.graph import Node, OutputPath, Plan
 
 _SEVERAL: Final = 2
 _Inputs = tuple[tuple[OperatorName, str], ...]
@@ -117,7 +117,7 @@ def _derive_inputs(plan: Plan) -> dict[OperatorName, _Inputs]:
     return inputs
 
 
-def _outputs(node: Node) -> Iterator[tuple[str, Way]]:
+def _outputs(node: Node) -> Iterator[tuple[str, OutputPath]]:
     """All but that of letters."""
-    yield "", Way(node.children, node.edges)
+    yield "", OutputPath(node.children, node.edges)
     yield from ((output, way) for output, way in node.sides.items() if output != DEAD)

@@ -16,34 +16,34 @@ from typing import Final
 import msgspec
 
 from tidegate.ids import OperatorName, VertexId
-from tidegate.operators.fingerprint import EVENT_TIME, Branches, Meaning, combine_ports
+from tidegate.operators.fingerprint import EVENT_TIME, Lineages, StateFingerprint, combine_ports
 from tidegate.operators.spec import Operator
-from tidegate.plan.graph import Plan, Vertex, Way
+from tidegate.plan.graph import OutputPath, Plan, Vertex
 
-Ports = Mapping[int, Branches]
+Ports = Mapping[int, Lineages]
 """What reaches an operator, by the port that it arrives on."""
 _COLUMN: Final = re.compile("(?:key )?`(.*)`", re.DOTALL)
 
 
-def derive_meanings(plan: Plan) -> dict[OperatorName, Meaning]:
+def derive_fingerprints(plan: Plan) -> dict[OperatorName, StateFingerprint]:
     """Of every step with state."""
-    found: dict[OperatorName, Meaning] = {}
-    arriving: defaultdict[VertexId, dict[int, Branches]] = defaultdict(dict)
+    found: dict[OperatorName, StateFingerprint] = {}
+    arriving: defaultdict[VertexId, dict[int, Lineages]] = defaultdict(dict)
     for vertex in plan.vertices:  # topological, so that what an edge brings is known here
-        for way, branches in _outputs(vertex, arriving[vertex.id], found):
+        for way, lineages in _outputs(vertex, arriving[vertex.id], found):
             for edge in (plan.edges[index] for index in way.edges):
                 ports = arriving[edge.downstream]
-                ports[edge.port] = (*ports.get(edge.port, ()), *branches)
+                ports[edge.port] = (*ports.get(edge.port, ()), *lineages)
     return found
 
 
-def derive_meaning(operator: Operator, ports: Ports) -> Meaning | None:
+def derive_meaning(operator: Operator, ports: Ports) -> StateFingerprint | None:
     """Of the state of one operator, by what reaches each of its ports; None without state."""
-    found = {port: operator.means(branches, port) for port, branches in sorted(ports.items())}
+    found = {port: operator.fingerprint(lineages, port) for port, lineages in sorted(ports.items())}
     return combine_ports({port: meaning for port, meaning in found.items() if meaning is not None})
 
 
-class Changes(msgspec.Struct, frozen=True):
+class FingerprintChanges(msgspec.Struct, frozen=True):
     """How the meaning of a state has changed."""
 
     other: tuple[str, ...] = ()
@@ -54,9 +54,12 @@ class Changes(msgspec.Struct, frozen=True):
     """Aggregates that the step has no more, and nobody has said so."""
 
 
-def compare_meanings(
-    old: Meaning, new: Meaning, columns: Mapping[str, str] = MappingProxyType({}), dropped: Collection[str] = ()
-) -> Changes:
+def compare_fingerprints(
+    old: StateFingerprint,
+    new: StateFingerprint,
+    columns: Mapping[str, str] = MappingProxyType({}),
+    dropped: Collection[str] = (),
+) -> FingerprintChanges:
     """What has changed; a source that newly feeds a step, in whatever way, is not a change.
 
     `columns` are those that were renamed (new name -> old name), `dropped` those that are given up on purpose.
@@ -87,10 +90,10 @@ def compare_meanings(
                     added[column] = None
                 elif part != EVENT_TIME:
                     other[f"{part} of {origin}"] = None
-    return Changes(tuple(other), tuple(sorted(added)), tuple(gone))
+    return FingerprintChanges(tuple(other), tuple(sorted(added)), tuple(gone))
 
 
-def columns_of(meaning: Meaning) -> set[str]:
+def columns_of(meaning: StateFingerprint) -> set[str]:
     """The columns that have a part of a meaning to themselves."""
     return {column for parts in meaning.values() for part in parts if (column := _column_of(part)) is not None}
 
@@ -109,15 +112,17 @@ def _versions(digests: Iterable[str]) -> set[str]:
     return {digest.partition(":")[0] for digest in digests if digest}
 
 
-def _outputs(vertex: Vertex, arriving: Ports, found: dict[OperatorName, Meaning]) -> Iterator[tuple[Way, Branches]]:
+def _outputs(
+    vertex: Vertex, arriving: Ports, found: dict[OperatorName, StateFingerprint]
+) -> Iterator[tuple[OutputPath, Lineages]]:
     """What leaves each node of a vertex; meanings of its steps with state are put into `found`."""
-    incoming: dict[int, Branches] = {0: tuple(chain.from_iterable(arriving.values()))}
+    incoming: dict[int, Lineages] = {0: tuple(chain.from_iterable(arriving.values()))}
     for index, node in enumerate(vertex.nodes):  # children come after their parent
         meaning = derive_meaning(node.operator, {0: incoming[index]} if index else arriving)
         if meaning is not None:
             found[node.operator.name] = meaning
-        ways = [(Way(node.children, node.edges), node.operator.passes(incoming[index]))]
-        ways += [(way, node.operator.passes_at(name, incoming[index])) for name, way in node.sides.items()]
-        for way, branches in ways:
-            incoming.update(dict.fromkeys(way.children, branches))
+        ways = [(OutputPath(node.children, node.edges), node.operator.lineage(incoming[index]))]
+        ways += [(way, node.operator.lineage_at(name, incoming[index])) for name, way in node.sides.items()]
+        for way, lineages in ways:
+            incoming.update(dict.fromkeys(way.children, lineages))
         yield from ways

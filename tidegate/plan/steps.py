@@ -20,7 +20,7 @@ from tidegate.config.models import SinkSettings, SourceSettings, StepSettings
 from tidegate.config.properties import derive_client_properties
 from tidegate.datatypes import BOOLEAN, STRING, DataType, map_of
 from tidegate.expressions.errors import ExpressionError
-from tidegate.expressions.expression import AggregateCall, Column, Expression
+from tidegate.expressions.expression import AggregateCall, ColumnReference, Expression
 from tidegate.expressions.parse import check_alone, parse_aggregate, parse_expression
 from tidegate.expressions.secrets import KeyUnusable, derive_key_bytes, find_secrets, name_and_form
 from tidegate.expressions.typing_rules import common_type, with_type
@@ -96,13 +96,13 @@ class Builder:
                 known[one.name] = origin
         columns = self._input_columns(one)
         if columns is None:
-            self.look_alone(one)
+            self.check_alone(one)
         elif isinstance(one.settings, StepSettings):
             self._step(one, one.settings, columns)
         else:
             self._sink(one, one.settings, columns)
 
-    def look_alone(self, one: Declared) -> None:
+    def check_alone(self, one: Declared) -> None:
         """A step whose inputs are unusable: its columns are unknown, but not the grammar and functions it uses."""
         step = one.settings
         if isinstance(step, SinkSettings) and step.headers is not None:
@@ -426,7 +426,7 @@ class _Context(_Input):
         found = self._builder.loaded.problem((*self._one.path, *path), message, remedy, at_key=at_key)
         self._builder.warnings.append((self.name, found))
 
-    def gives(self, columns: Mapping[str, DataType], output: str = "") -> None:
+    def declare_columns(self, columns: Mapping[str, DataType], output: str = "") -> None:
         name = f"{self.name}.{output}" if output else self.name
         self._given[output] = columns
         self._builder.schemas[name] = dict(columns)
@@ -439,7 +439,7 @@ class _Context(_Input):
             return None
         found: dict[str, tuple[str, ...]] = {}
         for alias, one in self._named.items():
-            columns: dict[str, Expression] = {name: Column(name, kind) for name, kind in one.columns.items()}
+            columns: dict[str, Expression] = {name: ColumnReference(name, kind) for name, kind in one.columns.items()}
             names = [columns_by[alias] for columns_by in keys.values()]
             found[alias] = tuple(starmap(partial(_put_key, columns), zip(names, matched, strict=True)))
             before = OperatorName(f"{self.name}.{alias}")
@@ -526,7 +526,7 @@ def _is_bound_after(graph: LogicalGraph, output: str, node: LogicalNode, column:
     if operator.window_columns():
         return output != LATE and column in operator.window_columns()
     computed = operator.computes().get(column)
-    if computed is not None and not isinstance(computed, Column):
+    if computed is not None and not isinstance(computed, ColumnReference):
         return False
     return _is_window_bound(graph, node.inputs, column if computed is None else computed.name)
 

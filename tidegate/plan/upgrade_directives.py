@@ -1,7 +1,7 @@
 """The words of a file about changed state, against the steps that they are said of.
 
 A word that could do nothing is a mistake: `state` of a step without state, a column that the state does not have. What
-is left goes into the plan as `StepWords`, and from there to the decision (`coordinator/upgrade.py`) and into the
+is left goes into the plan as `UpgradeDirective`, and from there to the decision (`coordinator/upgrade.py`) and into the
 declarations that the slots open (`evolving.py`).
 """
 
@@ -19,22 +19,22 @@ from tidegate.datatypes import DataType
 from tidegate.ids import OperatorName
 from tidegate.operators.calls.spec import IN_FLIGHT
 from tidegate.plan.evolving import find_unfit, state_columns
-from tidegate.plan.graph import Plan, StepWords
+from tidegate.plan.graph import Plan, UpgradeDirective
 from tidegate.plan.logical import LogicalGraph
 
 
-def derive_words(loaded: LoadedPipeline) -> dict[OperatorName, StepWords]:
+def derive_directives(loaded: LoadedPipeline) -> dict[OperatorName, UpgradeDirective]:
     """What the file says, by the names of now."""
-    found: dict[OperatorName, StepWords] = {}
+    found: dict[OperatorName, UpgradeDirective] = {}
     for name, source in loaded.settings.sources.items():
         if source.was is not None:
-            found[OperatorName(name)] = StepWords(was=OperatorName(source.was))
+            found[OperatorName(name)] = UpgradeDirective(was=OperatorName(source.was))
     for step in loaded.settings.steps:
         if step.was is None and step.state is None:
             continue
-        words = StepWords()
+        words = UpgradeDirective()
         if step.was is not None:
-            words = StepWords(was=OperatorName(step.was.step), columns=step.was.columns)
+            words = UpgradeDirective(was=OperatorName(step.was.step), columns=step.was.columns)
         if (state := step.state) is not None:
             words = msgspec.structs.replace(
                 words, verb=state.verb, note=state.note, drop=state.drop, defaults=state.defaults
@@ -47,12 +47,12 @@ def give_up_columns(plan: Plan, columns: Iterable[tuple[OperatorName, str]]) -> 
     """The plan as if the file gave up these columns of its steps' states as well."""
     words = dict(plan.words)
     for name, column in columns:
-        own = words.get(name, StepWords())
+        own = words.get(name, UpgradeDirective())
         words[name] = msgspec.structs.replace(own, drop=tuple(dict.fromkeys((*own.drop, column))))
     return msgspec.structs.replace(plan, words=words)
 
 
-def find_word_problems(loaded: LoadedPipeline, graph: LogicalGraph) -> Iterator[Problem]:
+def find_directive_problems(loaded: LoadedPipeline, graph: LogicalGraph) -> Iterator[Problem]:
     """Words that could do nothing, or that the step contradicts."""
     for index, step in zip(loaded.step_indices, loaded.settings.steps, strict=True):
         node = graph.get(OperatorName(step.name))

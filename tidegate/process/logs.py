@@ -216,9 +216,9 @@ class RepeatFilter:
         line = _Line(record.name, record.levelno, digest, head)
         with self._lock:
             overdue = self._repeats.overdue()
-            passes = self._repeats.may_say(line)
+            admits = self._repeats.may_say(line)
         self._write(overdue)
-        return passes
+        return admits
 
     def flush(self) -> None:
         """Write what was counted so far."""

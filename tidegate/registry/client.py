@@ -17,7 +17,7 @@ import msgspec
 from tidegate.errors import UNDECODABLE
 from tidegate.formats.schemas import SchemaKind, SchemaText, is_serialized
 from tidegate.registry.cache import SchemaCopies
-from tidegate.registry.errors import PageMissing, RegistryRefused, SchemaIncompatible, SchemaMissing
+from tidegate.registry.errors import RegistryPathMissing, RegistryRefused, SchemaIncompatible, SchemaMissing
 
 if TYPE_CHECKING:
     from tidegate.registry.transport import Transport
@@ -55,9 +55,9 @@ class _Compatible(msgspec.Struct):
     messages: list[str] | None = None
 
 
-class Registry:
-    """See the module. To be entered before it is used; belongs to one event loop. All methods raise RegistryAway and
-    RegistryRefused.
+class SchemaRegistry:
+    """See the module. To be entered before it is used; belongs to one event loop. All methods raise RegistryUnavailable
+    and RegistryRefused.
     """
 
     def __init__(self, transport: Transport, copies: SchemaCopies) -> None:
@@ -117,7 +117,7 @@ class Registry:
         try:
             try:
                 found = await self._ask("POST", f"{path}?verbose=true", _Compatible, body)
-            except PageMissing:  # Redpanda and Karapace only compare with a version that is named
+            except RegistryPathMissing:  # Redpanda and Karapace only compare with a version that is named
                 found = await self._ask("POST", f"{path}/latest?verbose=true", _Compatible, body)
         except SchemaMissing:  # a new subject takes anything
             return

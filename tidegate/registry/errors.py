@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.errors import TidegateError
 
 
-class RegistryAway(TidegateError):
+class RegistryUnavailable(TidegateError):
     """It does not answer, or not yet: asking again may help."""
 
     code = "registry-away"
@@ -25,7 +25,7 @@ class RegistryRefused(TidegateError):
         self.error_code, self.remedy, self.setting = error_code, remedy, setting
 
 
-class PageMissing(RegistryRefused):
+class RegistryPathMissing(RegistryRefused):
     """A 404 without the registry's own code: it does not have this part of the interface, or is no registry."""
 
 

@@ -22,7 +22,13 @@ from yarl import URL
 from tidegate import __version__
 from tidegate.config.fields.schemas import RegistrySettings
 from tidegate.errors import UNDECODABLE
-from tidegate.registry.errors import PageMissing, RegistryAway, RegistryRefused, SchemaIncompatible, SchemaMissing
+from tidegate.registry.errors import (
+    RegistryPathMissing,
+    RegistryRefused,
+    RegistryUnavailable,
+    SchemaIncompatible,
+    SchemaMissing,
+)
 from tidegate.storage.stamps import Renewed
 
 logger = logging.getLogger(__name__)
@@ -47,7 +53,7 @@ class _Words(msgspec.Struct):
     message: str = ""
 
 
-class _Hung(RegistryAway):
+class _Hung(RegistryUnavailable):
     """A request had no answer in its time."""
 
 
@@ -89,14 +95,14 @@ class Transport:
             await self._session.close()
 
     async def ask(self, method: str, path: str, body: Any = None) -> bytes:
-        """The body of the answer; `path` is encoded. Raises RegistryAway, RegistryRefused.
+        """The body of the answer; `path` is encoded. Raises RegistryUnavailable, RegistryRefused.
 
         A round in which a request had no answer in its time is not repeated, and the next questions fail at once for
         as long again: a start asks for each source and sink, and would wait for each.
         """
         now = asyncio.get_running_loop().time
         if self._hung is not None and now() < self._hung[0]:
-            raise RegistryAway(self._hung[1])
+            raise RegistryUnavailable(self._hung[1])
         trouble, at = "no address was tried", self._first
         for pause_s in PAUSES_S:
             await asyncio.sleep(pause_s)
@@ -104,7 +110,7 @@ class Transport:
             for _ in self._urls:
                 try:
                     answer = await self._ask_one(self._urls[at], method, path, body)
-                except RegistryAway as away:
+                except RegistryUnavailable as away:
                     trouble, hung = away.message, hung or isinstance(away, _Hung)
                     at = (at + 1) % len(self._urls)
                 except RegistryRefused:
@@ -116,7 +122,7 @@ class Transport:
             if hung:
                 self._hung = (now() + self._timeout_s, trouble)
                 break
-        raise RegistryAway(trouble)
+        raise RegistryUnavailable(trouble)
 
     async def _ask_one(self, url: str, method: str, path: str, body: Any) -> bytes:
         assert self._session is not None
@@ -138,7 +144,7 @@ class Transport:
             if refusal is not None:
                 remedy = "check `ca`, `certificate` and the host's name"
                 raise RegistryRefused(f"{where}: {refusal}", remedy=remedy) from error
-            raise RegistryAway(f"{where} cannot be reached: {_network_reason(error)}") from error
+            raise RegistryUnavailable(f"{where} cannot be reached: {_network_reason(error)}") from error
 
 
 async def _read(where: str, response: aiohttp.ClientResponse) -> bytes:
@@ -162,7 +168,7 @@ def _judge(where: str, path: str, status: int, location: str | None, body: bytes
     text = f"{where}: {said or f'HTTP status {status}'}"
     with_status = f"{text} (HTTP status {status})" if said else text
     if status in _AGAIN or status >= 500:
-        raise RegistryAway(with_status)
+        raise RegistryUnavailable(with_status)
     if status in (401, 403):
         remedy = "check `username` and `password`, or `token`, and what they may do"
         raise RegistryRefused(with_status, error_code=words.error_code, remedy=remedy)
@@ -170,7 +176,7 @@ def _judge(where: str, path: str, status: int, location: str | None, body: bytes
         if words.error_code in MISSING:
             raise SchemaMissing(text, error_code=words.error_code)
         remedy = "is `url` complete? Some registries serve this interface below a path"
-        raise PageMissing(f"{where} knows no {path.partition('?')[0]} (HTTP status 404)", remedy=remedy)
+        raise RegistryPathMissing(f"{where} knows no {path.partition('?')[0]} (HTTP status 404)", remedy=remedy)
     if status == 409:
         raise SchemaIncompatible(text, error_code=words.error_code)
     raise RegistryRefused(text, error_code=words.error_code)

@@ -173,6 +173,6 @@ class Account:
                 self._world.reach.note(f"schedules: {workload.windows.title}")
             oracle = self.progress.oracle(self._skipped or frozenset())
             problems += oracle.check(histories)
-            for fate, count in oracle.count_fates().items():
-                self._world.reach.note(f"records of windows: {fate.value}", count)
+            for outcome, count in oracle.count_row_outcomes().items():
+                self._world.reach.note(f"records of windows: {outcome.value}", count)
         return problems + (check_left(self._world) if not self._world.problems else [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.operators.calls.caller import Asked, Target, ThreadCaller
+from tidegate.operators.calls.caller import Asked, CallTarget, ThreadCaller
 from tidegate.simulation.loop import VirtualLoop
 
 
@@ -13,7 +13,7 @@ class SimCaller(ThreadCaller):
     """See ThreadCaller. What is under way when its process dies never ends."""
 
     def __init__(
-        self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None], loop: VirtualLoop
+        self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None], loop: VirtualLoop
     ) -> None:
         super().__init__(name, target, policy, wake)
         self._virtual = loop

@@ -20,7 +20,7 @@ import msgspec
 from tidegate.process.parent import die_with_parent
 from tidegate.simulation.draw import draw_schedule
 from tidegate.simulation.shrink import Shrinker
-from tidegate.simulation.world import Result, Schedule, play
+from tidegate.simulation.world import Schedule, ScheduleResult, play
 
 ENOUGH_FAULTS: Final = 5
 """A schedule counts when at least so many of its faults really happened; one of few faults, when half of them did."""
@@ -38,7 +38,7 @@ _PLAYING: Final = ExitStack()
 """What a process that plays chunks is in as long as it lives."""
 
 
-class Tally(msgspec.Struct, frozen=True, kw_only=True):
+class CampaignCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What a number of schedules came to."""
 
     drawn: int = 0
@@ -61,9 +61,9 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """Seeds."""
     stories: tuple[str, ...] = ()
 
-    def plus(self, other: Tally) -> Tally:
+    def plus(self, other: CampaignCounts) -> CampaignCounts:
         """Both together."""
-        return Tally(
+        return CampaignCounts(
             drawn=self.drawn + other.drawn,
             played=self.played + other.played,
             counted=self.counted + other.counted,
@@ -95,7 +95,7 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def play_seeds(first: int, count: int, *, windows: bool = False) -> Tally:
+def play_seeds(first: int, count: int, *, windows: bool = False) -> CampaignCounts:
     """Seeds `first` to `first + count - 1`, in this process; with `windows` only those that have windows."""
     with quiet():
         return _play_chunk(first, count, windows=windows)
@@ -103,13 +103,13 @@ def play_seeds(first: int, count: int, *, windows: bool = False) -> Tally:
 
 def play_in_processes(
     first: int, count: int, processes: int, budget_s: float | None, *, windows: bool = False
-) -> Iterator[tuple[Tally, float]]:
+) -> Iterator[tuple[CampaignCounts, float]]:
     """The tally so far and the seconds it took, again and again; ends early when the budget is used up.
 
     `windows`: schedules without windows are passed over.
     """
     started = time.monotonic()
-    tally = Tally()
+    counts = CampaignCounts()
     chunks = [(at, min(CHUNK, first + count - at)) for at in range(first, first + count, CHUNK)]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_begin_chunks) as pool:
         play_chunk = partial(_play_chunk, windows=windows)
@@ -118,9 +118,9 @@ def play_in_processes(
         waiting = [pool.submit(play_chunk, at, size) for at, size in chunks[:ahead]]
         following = iter(chunks[ahead:])
         while waiting:
-            tally = tally.plus(waiting.pop(0).result())
+            counts = counts.plus(waiting.pop(0).result())
             elapsed_s = time.monotonic() - started
-            yield tally, elapsed_s
+            yield counts, elapsed_s
             chunk = next(following, None)
             if chunk is not None and (budget_s is None or elapsed_s < budget_s):
                 waiting.append(pool.submit(play_chunk, *chunk))
@@ -141,18 +141,18 @@ def _begin_chunks() -> None:
     _PLAYING.enter_context(quiet())
 
 
-def _play_chunk(first: int, count: int, *, windows: bool) -> Tally:
-    tally = Tally()
+def _play_chunk(first: int, count: int, *, windows: bool) -> CampaignCounts:
+    counts = CampaignCounts()
     for seed in range(first, first + count):
         schedule = draw_schedule(seed)
-        tally = tally.plus(Tally(drawn=1))
+        counts = counts.plus(CampaignCounts(drawn=1))
         if windows and schedule.workload.windows is None:
             continue
-        tally = tally.plus(_count(play(schedule)))
-    return tally
+        counts = counts.plus(_count(play(schedule)))
+    return counts
 
 
-def tell(result: Result, smallest: Schedule | None) -> str:
+def tell(result: ScheduleResult, smallest: Schedule | None) -> str:
     """The story of a failed schedule."""
     fired, story = [str(fault) for fault in result.fired], result.trace.lines
     parts = [
@@ -179,14 +179,14 @@ def decode_schedule(text: str | bytes) -> Schedule:
     return msgspec.json.decode(text, type=Schedule)
 
 
-def _count(result: Result) -> Tally:
+def _count(result: ScheduleResult) -> CampaignCounts:
     failed: tuple[int, ...] = ()
     stories: tuple[str, ...] = ()
     faults = sum(fault.kind not in ORDINARY for fault in result.fired)
     if result.problems:
         smallest = Shrinker(lambda s: bool(play(s).problems)).shrink(result.schedule)
         failed, stories = (result.schedule.seed,), (tell(result, smallest),)
-    return Tally(
+    return CampaignCounts(
         played=1,
         counted=int(faults >= min(ENOUGH_FAULTS, len(result.schedule.faults) // 2)),
         faults=faults,

@@ -10,7 +10,7 @@ from typing import Final
 import click
 import msgspec
 
-from tidegate.simulation.campaign import ENOUGH_FAULTS, Tally, play_in_processes
+from tidegate.simulation.campaign import ENOUGH_FAULTS, CampaignCounts, play_in_processes
 from tidegate.simulation.reach import HEADING, derive_rows
 
 PROGRESS_S: Final = 30.0
@@ -24,7 +24,7 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     first: int
     windows: bool
-    tally: Tally
+    counts: CampaignCounts
 
 
 @click.command()
@@ -49,46 +49,46 @@ def simulate(
     """
     kept = _read_table(table, first, windows) if table is not None and table.exists() else None
     if kept is None:
-        kept = Kept(secrets.randbelow(FIRST_MAX) if first is None else first, windows, Tally())
+        kept = Kept(secrets.randbelow(FIRST_MAX) if first is None else first, windows, CampaignCounts())
     if table is not None:
         _write_table(table, kept)
-    begin, tally, rate, told_s = kept.first, kept.tally, 0.0, 0.0
+    begin, counts, rate, told_s = kept.first, kept.counts, 0.0, 0.0
     click.echo(f"seeds from {begin} on; repeat with --first {begin}")
-    if tally.drawn:
-        click.echo(f"{tally.drawn} of {seeds} are in {table}")
-    rest = max(0, seeds - tally.drawn)
-    for more, elapsed_s in play_in_processes(begin + tally.drawn, rest, processes, budget, windows=windows):
-        latest = kept.tally.plus(more)
-        for story in latest.stories[len(tally.stories) :]:
+    if counts.drawn:
+        click.echo(f"{counts.drawn} of {seeds} are in {table}")
+    rest = max(0, seeds - counts.drawn)
+    for more, elapsed_s in play_in_processes(begin + counts.drawn, rest, processes, budget, windows=windows):
+        latest = kept.counts.plus(more)
+        for story in latest.stories[len(counts.stories) :]:
             click.echo(story)
-        tally, rate = latest, more.played / elapsed_s
+        counts, rate = latest, more.played / elapsed_s
         if table is not None:
-            _write_table(table, Kept(begin, windows, tally))
+            _write_table(table, Kept(begin, windows, counts))
         if elapsed_s - told_s >= PROGRESS_S:
             told_s = elapsed_s
-            violations = len(tally.failed)
+            violations = len(counts.failed)
             shown = (
-                f"{tally.drawn} of {seeds} seeds, {tally.played} with windows"
+                f"{counts.drawn} of {seeds} seeds, {counts.played} with windows"
                 if windows
-                else f"{tally.played} of {seeds}"
+                else f"{counts.played} of {seeds}"
             )
             click.echo(f"{shown} played, {violations} violations, {rate:.1f} schedules/s", err=True)
-    missed = _tell_reach(tally)
+    missed = _tell_reach(counts)
     click.echo(
-        f"played {tally.played} from seed {begin}: {tally.attempts} attempts, {tally.checkpoints} checkpoints, "
-        f"{tally.refusals} refusals of damaged files; recovered within {tally.recovered_s:.1f} s, readers were blocked "
-        f"for {tally.standing_s:.1f} s at most; "
-        f"{tally.played - tally.counted} with fewer than {ENOUGH_FAULTS} faults, or fewer than half of those planned, "
-        "are not counted"
+        f"played {counts.played} from seed {begin}: {counts.attempts} attempts, {counts.checkpoints} checkpoints, "
+        f"{counts.refusals} refusals of damaged files; recovered within {counts.recovered_s:.1f} s, readers were "
+        f"blocked for {counts.standing_s:.1f} s at most; "
+        f"{counts.played - counts.counted} with fewer than {ENOUGH_FAULTS} faults, or fewer than half of those "
+        "planned, are not counted"
     )
-    if tally.failed:
-        click.echo(f"failed seeds: {', '.join(map(str, tally.failed))}")
+    if counts.failed:
+        click.echo(f"failed seeds: {', '.join(map(str, counts.failed))}")
     if missed and not windows:
         click.echo(f"reached too rarely: {', '.join(missed)}")
     click.echo(
-        f"{tally.counted} schedules, {len(tally.failed)} violations, {tally.faults} faults, {rate:.1f} schedules/s"
+        f"{counts.counted} schedules, {len(counts.failed)} violations, {counts.faults} faults, {rate:.1f} schedules/s"
     )
-    sys.exit(1 if tally.failed or (missed and not windows) else 0)
+    sys.exit(1 if counts.failed or (missed and not windows) else 0)
 
 
 def _read_table(file: Path, first: int | None, windows: bool) -> Kept:
@@ -117,9 +117,9 @@ def _write_table(file: Path, kept: Kept) -> None:
         raise click.FileError(str(file), error.strerror) from error
 
 
-def _tell_reach(tally: Tally) -> list[str]:
+def _tell_reach(counts: CampaignCounts) -> list[str]:
     """The table; what was reached too rarely."""
-    rows = derive_rows(tally.reach, tally.played)
+    rows = derive_rows(counts.reach, counts.played)
     click.echo(HEADING)
     for row in rows:
         click.echo(str(row))

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.simulation.reach import Reach
+from tidegate.simulation.reach import ReachTable
 
 TARGETS: Final = frozenset({"daemon", "slot", "state", "journal", "moved", "loading", "grace"})
 """Shown in a table; others are many."""
@@ -48,7 +48,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class FaultPlan:
     """The faults of one schedule. None happens before `begin` and none after `end`."""
 
-    def __init__(self, faults: tuple[Fault, ...], reach: Reach | None = None, now: Callable[[], float] = float) -> None:
+    def __init__(
+        self, faults: tuple[Fault, ...], reach: ReachTable | None = None, now: Callable[[], float] = float
+    ) -> None:
         self.faults = faults
         self.fired: list[Fault] = []
         self.passed: Counter[str] = Counter()
@@ -58,7 +60,7 @@ class FaultPlan:
         self.until_s = 0.0
         """When the last of them is over that has happened."""
         self.active = False
-        self._reach = reach or Reach()
+        self._reach = reach or ReachTable()
         self._now = now
         self._at_points = {(fault.point, fault.nth): fault for fault in faults if fault.point}
 

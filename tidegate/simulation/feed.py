@@ -17,7 +17,7 @@ from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.simulation.chance import generator
 from tidegate.simulation.model_broker.codes import COORDINATOR_RETRY, RequestRefused
 from tidegate.simulation.model_broker.log import Record, Stamp
-from tidegate.simulation.timing import STEADY_S, EventTimes
+from tidegate.simulation.timing import STEADY_S, EventTimeModel
 from tidegate.simulation.workload import SLOW_PACE, InputRecord
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Feed:
         self._noise = generator(world.schedule.seed, "noise")
         self._growth = generator(world.schedule.seed, "growth")
         timing = self._workload.windows
-        self._times = None if timing is None else EventTimes(world.schedule.seed, timing)
+        self._times = None if timing is None else EventTimeModel(world.schedule.seed, timing)
         self.places: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
         """Offsets and numbers of the records in each partition."""
         self.highest: dict[TopicPartition, int] = {}
@@ -114,7 +114,7 @@ class Feed:
             if record.at is not None:
                 self.highest[record.place] = max(self.highest.get(record.place, record.at), record.at)
 
-    def _close_windows(self, times: EventTimes) -> None:
+    def _close_windows(self, times: EventTimeModel) -> None:
         """A record far ahead in every partition that is waited for."""
         at = times.jump(self._world.kernel.clock.now_ms())
         places = times.choose_closing(self._everywhere)
@@ -144,7 +144,7 @@ class Feed:
         else:
             self._plan_burst()
 
-    def _load(self, times: EventTimes) -> None:
+    def _load(self, times: EventTimeModel) -> None:
         """The end of a lull: records for all partitions, at once."""
         if not self._flowing:
             return
@@ -155,18 +155,18 @@ class Feed:
             self._let_one_lag(times)
         self._plan_burst()
 
-    def _let_one_lag(self, times: EventTimes) -> None:
+    def _let_one_lag(self, times: EventTimeModel) -> None:
         """One slot takes a load later than the others."""
         slots = [process for process in self._world.kernel.processes if process.alive and process.kind == "slot"]
         if len(slots) < 2:
             return
-        laggard, seconds, frozen = times.draw_laggard(len(slots))
+        late_row, seconds, frozen = times.draw_late_row(len(slots))
         if frozen:
-            slots[laggard].freeze(seconds)
+            slots[late_row].freeze(seconds)
         else:
-            self._world.outages.late_fetches[slots[laggard].name] = self._world.kernel.now + seconds
+            self._world.outages.late_fetches[slots[late_row].name] = self._world.kernel.now + seconds
 
-    def _keep_steady(self, times: EventTimes) -> None:
+    def _keep_steady(self, times: EventTimeModel) -> None:
         """Again and again a record for each partition that has had none for a while."""
         if not self._flowing:
             return

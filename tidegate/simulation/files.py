@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from tidegate.simulation.chance import generator
 from tidegate.simulation.disk import Disk, File, Folder, Node, failure, sync
-from tidegate.simulation.kernel import Process, SimKilled
+from tidegate.simulation.kernel import SimKilled, VirtualProcess
 from tidegate.storage.files import FileTools
 from tidegate.storage.local import UNFINISHED
 
@@ -36,7 +36,7 @@ FULL: Final = frozenset({"create", "write", "mkdir"})
 class SimFileTools(FileTools):
     """See FileTools, for one process."""
 
-    def __init__(self, process: Process, disk: Disk, faults: FaultPlan, outages: Outages) -> None:
+    def __init__(self, process: VirtualProcess, disk: Disk, faults: FaultPlan, outages: Outages) -> None:
         self.calls = SimCalls(process, disk, faults, outages)
         self._process = process
         self._tokens = 0
@@ -61,7 +61,7 @@ class _Open:
 class SimCalls:
     """See SystemCalls. An effect happens in one moment, and only while the process lives."""
 
-    def __init__(self, process: Process, disk: Disk, faults: FaultPlan, outages: Outages) -> None:
+    def __init__(self, process: VirtualProcess, disk: Disk, faults: FaultPlan, outages: Outages) -> None:
         self._process = process
         self._kernel = process.kernel
         self._disk = disk

@@ -29,12 +29,12 @@ class SimKilled(BaseException):
     """The process of this virtual thread has been killed: unwind without any effect."""
 
 
-class Event:
+class VirtualEvent:
     """Something planned. `cancel` makes it nothing."""
 
     __slots__ = ("action", "process")
 
-    def __init__(self, action: Callable[[], None] | None, process: Process | None) -> None:
+    def __init__(self, action: Callable[[], None] | None, process: VirtualProcess | None) -> None:
         self.action = action
         self.process = process
 
@@ -78,19 +78,19 @@ class VirtualThread:
 
     __slots__ = ("ended", "frames", "joiners", "killed", "name", "process", "waiting", "work")
 
-    def __init__(self, name: str, process: Process, work: Callable[[], None]) -> None:
+    def __init__(self, name: str, process: VirtualProcess, work: Callable[[], None]) -> None:
         self.name = name
         self.process = process
         self.work = work
         self.frames: greenlet | None = None
         """None: it has not begun."""
-        self.waiting: Event | None = None
+        self.waiting: VirtualEvent | None = None
         self.killed = False
         self.ended = False
         self.joiners: list[VirtualThread] = []
 
 
-class Process:
+class VirtualProcess:
     """Something that can be killed, frozen, and cut off. `kind` is "daemon" or "slot"."""
 
     def __init__(self, kernel: Kernel, kind: str, name: str) -> None:
@@ -144,29 +144,29 @@ class Kernel:
         self.stopped = False
         self.failure: BaseException | None = None
         """What somebody found who cannot raise it here: the run ends with it."""
-        self.processes: list[Process] = []
-        self._heap: list[tuple[float, int, Event]] = []
+        self.processes: list[VirtualProcess] = []
+        self._heap: list[tuple[float, int, VirtualEvent]] = []
         self._planned = 0
         self._end = START_S
         self._running: VirtualThread | None = None
         self._chosen: VirtualThread | None = None
         """Whose turn it is when the present event is over."""
-        self._dying: list[Process] = []
+        self._dying: list[VirtualProcess] = []
         self._at_once = 0
         """Events of the present moment."""
         trace.clock = lambda: self.now
 
-    def process(self, kind: str, name: str) -> Process:
+    def process(self, kind: str, name: str) -> VirtualProcess:
         """A new process."""
-        process = Process(self, kind, name)
+        process = VirtualProcess(self, kind, name)
         self.processes.append(process)
         return process
 
     # -- events -------------------------------------------------------------------------------------------------------
 
-    def at(self, delay_s: float, action: Callable[[], None], process: Process | None = None) -> Event:
+    def at(self, delay_s: float, action: Callable[[], None], process: VirtualProcess | None = None) -> VirtualEvent:
         """Plan an action; of a process only while it lives."""
-        event = Event(action, process)
+        event = VirtualEvent(action, process)
         self._planned += 1
         heapq.heappush(self._heap, (self.now + delay_s, self._planned, event))
         return event
@@ -209,7 +209,7 @@ class Kernel:
 
     # -- virtual threads ----------------------------------------------------------------------------------------------
 
-    def spawn(self, process: Process, name: str, work: Callable[[], None]) -> VirtualThread:
+    def spawn(self, process: VirtualProcess, name: str, work: Callable[[], None]) -> VirtualThread:
         """A new virtual thread; it begins as an event of its own."""
         thread = VirtualThread(name, process, work)
         process.threads[thread] = None
@@ -263,7 +263,7 @@ class Kernel:
         """Resume a waiting virtual thread."""
         self._plan_resume(thread, delay_s)
 
-    def reap(self, process: Process) -> None:
+    def reap(self, process: VirtualProcess) -> None:
         """Unwind the virtual threads of a dead process before anything else happens."""
         self._dying.append(process)
 

@@ -29,7 +29,7 @@ IDLE_S: Final = 0.95
 """No partition is idle before nothing has come for about so long."""
 
 
-class Fate(Enum):
+class RowOutcome(Enum):
     """Of a record and its window."""
 
     COUNTED = "counted"
@@ -37,7 +37,7 @@ class Fate(Enum):
     EITHER = "either"
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ObservedWatermark(msgspec.Struct, frozen=True):
     """What an observer knows of how the input was read."""
 
     arrived: Sequence[InputRecord]
@@ -68,7 +68,7 @@ def begins_of(at: int, size_ms: int, every_ms: int) -> range:
     return range(oldest, newest + 1, every_ms)
 
 
-class Limits(msgspec.Struct, frozen=True):
+class LatenessBounds(msgspec.Struct, frozen=True):
     """What was over when a record was processed: moments up to here."""
 
     surely_ms: int
@@ -76,14 +76,16 @@ class Limits(msgspec.Struct, frozen=True):
     perhaps_ms: int
     """By others."""
 
-    def fate(self, last_ms: int) -> Fate:
+    def outcome(self, last_ms: int) -> RowOutcome:
         """Of the record in a window that stays open up to this moment."""
         if last_ms <= self.surely_ms:
-            return Fate.LATE
-        return Fate.EITHER if last_ms <= self.perhaps_ms else Fate.COUNTED
+            return RowOutcome.LATE
+        return RowOutcome.EITHER if last_ms <= self.perhaps_ms else RowOutcome.COUNTED
 
 
-def derive_limits(workload: Workload, timing: Timing, reading: Reading, size_ms: int) -> dict[int, Limits]:
+def derive_limits(
+    workload: Workload, timing: Timing, reading: ObservedWatermark, size_ms: int
+) -> dict[int, LatenessBounds]:
     """Of every record that is to be processed; `size_ms`: of the windows that the end of a bounded read closes."""
     highest: dict[TopicPartition, int] = {}
     bounds = _Bounds(timing, reading, size_ms)
@@ -100,7 +102,7 @@ def derive_limits(workload: Workload, timing: Timing, reading: Reading, size_ms:
             perhaps_ms = FOREVER if timing.by_clock else perhaps_ms
         if workload.bounded and record.id >= certain:
             perhaps_ms = max(perhaps_ms, bounds.end(record))
-        limits[record.id] = Limits(NEVER if before is None else before - timing.delay_ms - 1, perhaps_ms)
+        limits[record.id] = LatenessBounds(NEVER if before is None else before - timing.delay_ms - 1, perhaps_ms)
         highest[record.place] = max(before if before is not None else time_of(record), time_of(record))
     return limits
 
@@ -121,7 +123,7 @@ def passed_by(records: Sequence[InputRecord], done: frozenset[int], timing: Timi
 class _Bounds:
     """How far others can have been when a record was processed."""
 
-    def __init__(self, timing: Timing, reading: Reading, size_ms: int) -> None:
+    def __init__(self, timing: Timing, reading: ObservedWatermark, size_ms: int) -> None:
         times = [time_of(record) for record in reading.arrived]
         self._watermarks = list(accumulate((time - timing.delay_ms - 1 for time in times), max))
         self._ends = list(accumulate((time + size_ms + timing.allowed_ms for time in times), max))

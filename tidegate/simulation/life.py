@@ -52,7 +52,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     """Meanwhile retention removes all records of the outputs."""
 
 
-class Phase(Enum):
+class LifePhase(Enum):
     """Where a schedule stands."""
 
     QUIET = "no fault yet"
@@ -68,7 +68,7 @@ class Course:
     """Moves a world from phase to phase. What does not come in time is a violation and the end."""
 
     def __init__(self, world: World) -> None:
-        self.phase = Phase.QUIET
+        self.phase = LifePhase.QUIET
         self.recovered_s = 0.0
         """From the end of the last disturbance to the next committed checkpoint."""
         self.quiet = 0
@@ -84,7 +84,7 @@ class Course:
     @property
     def finished(self) -> bool:
         """Nobody starts a daemon again."""
-        return self.phase in (Phase.RESTING, Phase.OVER)
+        return self.phase in (LifePhase.RESTING, LifePhase.OVER)
 
     def begin(self) -> None:
         """The first daemon starts."""
@@ -97,13 +97,13 @@ class Course:
 
     def on_completed(self) -> None:
         """A checkpoint with new records in it is committed."""
-        if self.phase is Phase.QUIET:
+        if self.phase is LifePhase.QUIET:
             self.quiet += 1
             if self.quiet == SEVERAL:
                 self._world.reach.note(f"schedules with {SEVERAL} checkpoints before the first fault")
             if self.quiet == self._life.quiet:
                 self._world.kernel.at(0.0, self._begin_faults)
-        elif self.phase is Phase.CALM and self._world.kernel.now >= self._healthy_at:
+        elif self.phase is LifePhase.CALM and self._world.kernel.now >= self._healthy_at:
             self._after_one()
 
     def on_ended(self, *, finished: bool) -> None:
@@ -111,7 +111,7 @@ class Course:
 
         So must one that somebody has started while the former one came to its end.
         """
-        if self.phase not in (Phase.DRAINING, Phase.STOPPING):
+        if self.phase not in (LifePhase.DRAINING, LifePhase.STOPPING):
             return
         world = self._world
         if (
@@ -120,16 +120,16 @@ class Course:
             and world.operations.daemon is None
             and not world.operations.starting
         ):
-            self.phase = Phase.RESTING
+            self.phase = LifePhase.RESTING
             self._expect(ENDED_S, "the end of every slot")
         else:
-            self.phase = Phase.DRAINING
+            self.phase = LifePhase.DRAINING
 
     # -- the phases ----------------------------------------------------------------------------------------------------
 
     def _begin_faults(self) -> None:
         world = self._world
-        self.phase = Phase.FAULTS
+        self.phase = LifePhase.FAULTS
         self._deadline = (0.0, "")
         world.trace.tell("faults begin")
         world.faults.begin()
@@ -142,7 +142,7 @@ class Course:
         """No more faults: now everything must come to its end."""
         world = self._world
         world.trace.tell("the faults are over")
-        self.phase = Phase.CALM
+        self.phase = LifePhase.CALM
         world.end_faults()
         self._healthy_at = max(world.kernel.now, world.faults.until_s)
         self._expect(self._healthy_at - world.kernel.now + RECOVERY_S, "a committed checkpoint")
@@ -156,13 +156,13 @@ class Course:
         if self.after == SEVERAL:
             self._world.reach.note(f"schedules with {SEVERAL} checkpoints after the last fault")
         if self._again or self.after >= self._life.after:
-            self.phase = Phase.DRAINING
+            self.phase = LifePhase.DRAINING
             self._world.feed.stop()
 
     def _stop(self) -> None:
         world = self._world
         world.trace.tell("all output is committed: final checkpoint")
-        self.phase = Phase.STOPPING
+        self.phase = LifePhase.STOPPING
         for daemon in world.operations.daemons:
             if daemon.process.alive:
                 daemon.request_stop()
@@ -171,7 +171,7 @@ class Course:
         """Everybody is gone."""
         world = self._world
         if self._again:
-            self.phase = Phase.OVER
+            self.phase = LifePhase.OVER
             world.kernel.stop()
             return
         self._again = True
@@ -185,7 +185,7 @@ class Course:
         if self._life.emptied:
             world.account.outputs.empty(world.kernel.clock.now_ms())
             world.reach.note("started again with emptied outputs")
-        self.phase = Phase.CALM
+        self.phase = LifePhase.CALM
         self._healthy_at = world.kernel.now
         self._expect(AGAIN_S, "all work of the daemon that was started again")
         world.feed.start(AGAIN_RECORDS)
@@ -205,9 +205,9 @@ class Course:
             world.kernel.stop()
             return
         world.watch.look()
-        if self.phase is Phase.DRAINING and world.operations.is_running and world.account.is_complete():
+        if self.phase is LifePhase.DRAINING and world.operations.is_running and world.account.is_complete():
             self._stop()
-        elif self.phase is Phase.RESTING and not any(process.alive for process in world.kernel.processes):
+        elif self.phase is LifePhase.RESTING and not any(process.alive for process in world.kernel.processes):
             self._rest()
             return
         world.kernel.at(LOOK_S, self._look)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.state.rocks import RocksLimits, RocksState
 
 if TYPE_CHECKING:
-    from tidegate.simulation.kernel import Process
+    from tidegate.simulation.kernel import VirtualProcess
     from tidegate.state.base import GroupsOf
     from tidegate.state.declaration import StateDeclaration
 
@@ -26,7 +26,7 @@ class LocalDisks:
         self._opened: list[_State] = []
 
     def open(
-        self, process: Process, operator: str, declaration: StateDeclaration, groups_of: GroupsOf, retained: int
+        self, process: VirtualProcess, operator: str, declaration: StateDeclaration, groups_of: GroupsOf, retained: int
     ) -> RocksState[Any]:
         """A new state of a process."""
         if self._directory is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, Final, TypeVar
 
-from tidegate.simulation.kernel import Kernel, Process, SimKilled
+from tidegate.simulation.kernel import Kernel, SimKilled, VirtualProcess
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ CLOSE_TRIES: Final = 50
 class VirtualLoop(asyncio.AbstractEventLoop):
     """See the module. Callbacks of a dead process never run; an executor is one virtual thread that serves in turn."""
 
-    def __init__(self, process: Process, on_error: Callable[[BaseException, str], None]) -> None:
+    def __init__(self, process: VirtualProcess, on_error: Callable[[BaseException, str], None]) -> None:
         self._kernel: Kernel = process.kernel
         self._process = process
         self.random = process.random

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.simulation.chance import generator
 from tidegate.simulation.disk import Disk
 from tidegate.simulation.files import Objects, SimFileTools
-from tidegate.simulation.kernel import Process, SimClock
+from tidegate.simulation.kernel import SimClock, VirtualProcess
 from tidegate.simulation.local_disk import LocalDisks
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Machines:
         self.local_disks = LocalDisks()
         self.unshared: set[str] = set()
         """Slots whose machines mount nothing where the checkpoint directory is to be."""
-        self.apart: set[Process] = set()
+        self.apart: set[VirtualProcess] = set()
         """Processes that have started on such a machine."""
 
     @property
@@ -35,14 +35,14 @@ class Machines:
         """All files on the disk, by absolute paths."""
         return Objects(self.disk, "/")
 
-    def file_tools(self, process: Process) -> SimFileTools:
+    def file_tools(self, process: VirtualProcess) -> SimFileTools:
         """Make what the storages of a process use."""
         unshared = process.alias in self.unshared
         if unshared:
             self.apart.add(process)
         return SimFileTools(process, Disk() if unshared else self.disk, self._world.faults, self._world.outages)
 
-    def set_clock(self, process: Process) -> None:
+    def set_clock(self, process: VirtualProcess) -> None:
         """Give a process clocks that are wrong in their own way."""
         seed, workload = self._world.schedule.seed, self._world.schedule.workload
         random = generator(seed, f"clock/{process.name}")

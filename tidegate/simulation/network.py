@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from tidegate.simulation.chance import generator
 from tidegate.simulation.faults import FaultPlan
-from tidegate.simulation.kernel import Kernel, Process
-from tidegate.task.wire import HEADER, Kind
+from tidegate.simulation.kernel import Kernel, VirtualProcess
+from tidegate.task.wire import HEADER, FrameKind
 
 LATENCY_S: Final = (0.0001, 0.002)
 CAPACITY_BYTES: Final = (1_500, 40_000)
@@ -21,14 +21,14 @@ CAPACITY_BYTES: Final = (1_500, 40_000)
 class Endpoint:
     """One end of a connection. Data of a dead or closed end goes nowhere; what it had sent may still arrive."""
 
-    def __init__(self, network: Network, process: Process) -> None:
+    def __init__(self, network: Network, process: VirtualProcess) -> None:
         self.process = process
         self.open = True
         self.on_data: Callable[[bytes], None] = _nothing
         self.on_end: Callable[[], None] = _nothing
         self.peer: Endpoint
         self._network = network
-        self._arrives = 0.0
+        self._arrival_s = 0.0
 
     def send(self, data: bytes) -> None:
         """On its way."""
@@ -67,13 +67,13 @@ class Endpoint:
     def _deliver(self, what: Callable[[Endpoint], None]) -> None:
         kernel, peer = self._network.kernel, self.peer
         free_at = self._network.blocked_until(self.process, peer.process)
-        self._arrives = max(self._arrives, max(kernel.now, free_at) + self._network.latency())
+        self._arrival_s = max(self._arrival_s, max(kernel.now, free_at) + self._network.latency())
 
         def arrive() -> None:
             if peer.open:
                 what(peer)
 
-        kernel.at(self._arrives - kernel.now, arrive, peer.process)
+        kernel.at(self._arrival_s - kernel.now, arrive, peer.process)
 
 
 class Network:
@@ -83,16 +83,16 @@ class Network:
         self.kernel = kernel
         self.faults = faults
         self.random = generator(kernel.seed, "network")
-        self._ports: dict[int, tuple[Process, Callable[[Endpoint], None]]] = {}
+        self._ports: dict[int, tuple[VirtualProcess, Callable[[Endpoint], None]]] = {}
         self._next_port = 10_000
-        self._ends: dict[Process, list[Endpoint]] = {}
+        self._ends: dict[VirtualProcess, list[Endpoint]] = {}
         self._blocked: dict[frozenset[str], float] = {}
 
     def latency(self) -> float:
         """Of one message."""
         return self.random.uniform(*LATENCY_S)
 
-    def listen(self, process: Process, accept: Callable[[Endpoint], None]) -> int:
+    def listen(self, process: VirtualProcess, accept: Callable[[Endpoint], None]) -> int:
         """The port."""
         self._next_port += 1
         self._ports[self._next_port] = (process, accept)
@@ -102,7 +102,7 @@ class Network:
         """Nobody listens any more."""
         self._ports.pop(port, None)
 
-    def connect(self, process: Process, port: int) -> Endpoint:
+    def connect(self, process: VirtualProcess, port: int) -> Endpoint:
         """Raises ConnectionRefusedError, TimeoutError behind a partition. Blocks."""
         self.kernel.block(self.latency())
         host, accept = self._ports.get(port, (None, _nothing))
@@ -119,7 +119,7 @@ class Network:
                 end.process.at_death.append(partial(self._died, end.process))
             ends.append(end)
         way_s = self.latency()
-        mine._arrives = self.kernel.now + way_s  # noqa: SLF001 - no data comes before the connection itself
+        mine._arrival_s = self.kernel.now + way_s  # noqa: SLF001 - no data comes before the connection itself
         self.kernel.at(way_s, lambda: accept(theirs), host)
         return mine
 
@@ -134,7 +134,7 @@ class Network:
         pair = frozenset((one, other))
         self._blocked[pair] = max(self._blocked.get(pair, 0.0), self.kernel.now + seconds)
 
-    def blocked_until(self, one: Process, other: Process) -> float:
+    def blocked_until(self, one: VirtualProcess, other: VirtualProcess) -> float:
         """When a message between two may leave at the earliest."""
         if not self._blocked:
             return 0.0
@@ -150,7 +150,7 @@ class Network:
             if end.peer.process.name == other and end.open
         ]
 
-    def _died(self, process: Process) -> None:
+    def _died(self, process: VirtualProcess) -> None:
         for end in self._ends.pop(process, []):
             end.died()
 
@@ -239,7 +239,7 @@ class SimSocket:
 class SimListener:
     """A listening socket of a slot."""
 
-    def __init__(self, network: Network, process: Process, wake: Callable[[], None]) -> None:
+    def __init__(self, network: Network, process: VirtualProcess, wake: Callable[[], None]) -> None:
         self._network = network
         self._process = process
         self._wake = wake
@@ -278,7 +278,7 @@ class SimListener:
 class SimSockets:
     """Where the transport of one slot gets its sockets."""
 
-    def __init__(self, network: Network, process: Process, wake: Callable[[], None]) -> None:
+    def __init__(self, network: Network, process: VirtualProcess, wake: Callable[[], None]) -> None:
         self._network = network
         self._process = process
         self._wake = wake
@@ -337,7 +337,7 @@ def _first_frame(parts: Sequence[memoryview]) -> list[memoryview] | None:
     if len(parts) < 2 or len(parts[0]) != HEADER.size:
         return None
     length, kind, _, _ = HEADER.unpack(parts[0])
-    whole = kind in (Kind.BATCH, Kind.CONTROL) and length == len(parts[1])
+    whole = kind in (FrameKind.BATCH, FrameKind.CONTROL) and length == len(parts[1])
     return [parts[0], parts[1]] if whole else None
 
 

@@ -25,7 +25,7 @@ from tidegate.daemon.status import PipelineState
 from tidegate.ids import Attempt, CheckpointId, SubtaskId
 from tidegate.journal.journal import Appended, Journal
 from tidegate.simulation.given_up import GivenUp
-from tidegate.simulation.reach import Reach
+from tidegate.simulation.reach import ReachTable
 from tidegate.task.barriers.aligner import Aligner
 from tidegate.task.barriers.alternating import Alternating
 from tidegate.task.barriers.handler import AbortReason, Action, BarrierHandler
@@ -139,7 +139,7 @@ def _ignore(*_values: object, **_named: object) -> None:
 class WatchedOutput(RemoteOutput):
     """See RemoteOutput."""
 
-    def __init__(self, reach: Reach, edge: int, credit_bytes: int) -> None:
+    def __init__(self, reach: ReachTable, edge: int, credit_bytes: int) -> None:
         super().__init__(edge, credit_bytes, min(credit_bytes, QUEUE_BYTES_MAX))
         self._reach = reach
 
@@ -203,7 +203,7 @@ def watch_output(world: World, attempt: Attempt, subtask: SubtaskId, edge: int, 
     output.broadcast = on_broadcast  # type: ignore[method-assign]  # of this one only
 
 
-def watch_handler(reach: Reach, handler: BarrierHandler) -> None:
+def watch_handler(reach: ReachTable, handler: BarrierHandler) -> None:
     """Count the cancellations that it takes, by what it is doing."""
     if handler.watches_arrivals:
         arrival = handler.on_arrival

@@ -24,7 +24,7 @@ Total = tuple[int, int]
 """Orders and revenue."""
 
 
-class History(msgspec.Struct, frozen=True):
+class OracleHistory(msgspec.Struct, frozen=True):
     """A part of the output: a new one begins where somebody goes back to a savepoint or an older checkpoint."""
 
     done: frozenset[int]
@@ -107,7 +107,7 @@ def _belongs(topic: str, record: InputRecord) -> bool:
 def check_output(
     workload: Workload,
     records: Sequence[InputRecord],
-    history: History,
+    history: OracleHistory,
     *,
     complete: bool = True,
     moved: bool = False,
@@ -123,7 +123,7 @@ def check_output(
         if topic == "paid" or topic in HALVES:
             problems += _check_paid(wanted, partitions)
         elif topic == DEAD_TOPIC:
-            problems += _check_letters(derive_wanted(topic, records, frozenset()), partitions)
+            problems += _check_dead_letters(derive_wanted(topic, records, frozenset()), partitions)
         elif workload.exactly_once:
             before = [record for record in records if record.id in history.done]
             changed = workload.changed if topic == "sums" else ""
@@ -139,13 +139,15 @@ def check_output(
     return problems
 
 
-def count_releases(histories: Sequence[History]) -> int:
+def count_releases(histories: Sequence[OracleHistory]) -> int:
     """Those with totals in the output, at least 1."""
     found = {row["release"] for history in histories for row in _rows(history.output["sums"])}
     return max(1, len(found))
 
 
-def check_committed(workload: Workload, records: Sequence[InputRecord], histories: Sequence[History]) -> list[str]:
+def check_committed(
+    workload: Workload, records: Sequence[InputRecord], histories: Sequence[OracleHistory]
+) -> list[str]:
     """What a place to go back to says is processed has come out before it.
 
     Letters may have waited in it, for their bytes or for an earlier one that did: they come out before it or after it.
@@ -177,7 +179,7 @@ def _check_paid(wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence
     return problems[:SHOWN]
 
 
-def _check_letters(wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence[Row]]) -> list[str]:
+def _check_dead_letters(wanted: Mapping[int, InputRecord], partitions: Sequence[Sequence[Row]]) -> list[str]:
     """The bytes are the record's; only those that had to be read back may be missing."""
     problems = []
     for row in _rows(partitions):

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.formats.dead_letters.letter import read_letter
+from tidegate.formats.dead_letters.letter import read_dead_letter
 from tidegate.ids import TopicPartition
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import RequestRefused
 from tidegate.simulation.model_broker.log import Record
-from tidegate.simulation.oracle import History, id_of
+from tidegate.simulation.oracle import OracleHistory, id_of
 from tidegate.simulation.shapes.shape import DEAD_TOPIC, DerivedShape, Shape, read_content
 
 FETCH_MAX: Final = 1_000_000
@@ -90,7 +90,7 @@ class Outputs:
         for ids in self.ids.values():
             ids.clear()
 
-    def histories(self) -> list[History]:
+    def histories(self) -> list[OracleHistory]:
         """All, oldest first."""
         ends = [begins for _, begins in self._cuts[1:]] + [dict.fromkeys(self.places, FETCH_MAX)]
         histories = []
@@ -99,7 +99,7 @@ class Outputs:
             for place in self.places:
                 first, behind = begins.get(place, 0), end[place]
                 output[place.topic].append([row for at, row in self._rows[place] if first <= at < behind])
-            histories.append(History(done, output))
+            histories.append(OracleHistory(done, output))
         return histories
 
 
@@ -108,7 +108,7 @@ def _row_of(place: TopicPartition, offset: int, record: Record) -> dict[str, Any
     if place.topic != DEAD_TOPIC:
         row: dict[str, Any] = msgspec.json.decode(record.value or b"")
         return row
-    letter = read_letter(place.partition, offset, record.timestamp_ms, record.key, record.value, record.headers)
+    letter = read_dead_letter(place.partition, offset, record.timestamp_ms, record.key, record.value, record.headers)
     assert letter is not None
     text = letter.value if letter.whole else (letter.row or "").encode()
     return {

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from tidegate.clock import Clock
 from tidegate.simulation.chance import generator
 from tidegate.simulation.faults import Fault, FaultPlan
-from tidegate.simulation.kernel import Kernel, Process, Signal, SimKilled
+from tidegate.simulation.kernel import Kernel, Signal, SimKilled, VirtualProcess
 from tidegate.simulation.model_broker.codes import RequestRefused
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Outages:
 class BrokerPort:
     """One process's way to the broker. A request that has left arrives even when its process has ended meanwhile."""
 
-    def __init__(self, process: Process, faults: FaultPlan, outages: Outages) -> None:
+    def __init__(self, process: VirtualProcess, faults: FaultPlan, outages: Outages) -> None:
         self.process = process
         self.kernel: Kernel = process.kernel
         self.random = generator(self.kernel.seed, f"broker/{process.name}")
@@ -155,7 +155,7 @@ class Connection:
     def __init__(self, port: BrokerPort) -> None:
         self._port = port
         self._kernel = port.kernel
-        self._arrives = 0.0
+        self._arrival_s = 0.0
         self._answers = 0.0
         self._number = 0
         """Of the present connection, of those that have broken one after the other."""
@@ -185,9 +185,9 @@ class Connection:
         if self._port.broker_away:
             self._drop(lost)
             return
-        self._arrives = max(self._arrives, kernel.now + self._port.way_s(fault, name))
+        self._arrival_s = max(self._arrival_s, kernel.now + self._port.way_s(fault, name))
         number = self._number
-        late = self._arrives - kernel.now > timeout_s
+        late = self._arrival_s - kernel.now > timeout_s
 
         def arrive() -> None:
             if number != self._number or kind == "lose-before":
@@ -210,14 +210,14 @@ class Connection:
 
         if late:
             kernel.at(timeout_s, give_up, process)
-            kernel.at(self._arrives - kernel.now, request)  # type: ignore[arg-type]  # nobody waits for its answer
+            kernel.at(self._arrival_s - kernel.now, request)  # type: ignore[arg-type]  # nobody waits for its answer
         else:
-            kernel.at(self._arrives - kernel.now, arrive)
+            kernel.at(self._arrival_s - kernel.now, arrive)
 
     def _break(self, number: int) -> None:
         if number == self._number:
             self._number += 1
-            self._arrives = self._answers = 0.0
+            self._arrival_s = self._answers = 0.0
 
     def _drop(self, lost: Callable[[], None]) -> None:
         self._kernel.at(LOST_AFTER_S, lost, self._port.process)

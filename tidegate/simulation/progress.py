@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.coordinator.recovery import merge_offsets
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.simulation.lateness import Reading
+from tidegate.simulation.lateness import ObservedWatermark
 from tidegate.simulation.windows import WINDOW_TOPICS, Name, WindowOracle, name_of, names_in, read_ms
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Progress:
     def oracle(self, skipped: frozenset[int]) -> WindowOracle:
         """For what is known now."""
         clocks_set = any(fault.kind == "clock" for fault in self._world.faults.fired)
-        reading = Reading(self._world.feed.records, skipped, self._settled, clocks_set)
+        reading = ObservedWatermark(self._world.feed.records, skipped, self._settled, clocks_set)
         return WindowOracle(self._world.schedule.workload, self._timing, reading)
 
     def on_row(self, topic: str, row: Mapping[str, Any]) -> None:

@@ -166,7 +166,7 @@ FLOORS: Final[Mapping[str, int]] = {
 """What -> how often at least in PER seeds: a third of what was measured."""
 
 
-class Reach:
+class ReachTable:
     """Of one schedule."""
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class Reach:
             self.counts[what] += times
 
 
-def note_cut(reach: Reach, event: Literal["checkpoints", "restores"], checkpoint: CompletedCheckpoint) -> None:
+def note_cut(reach: ReachTable, event: Literal["checkpoints", "restores"], checkpoint: CompletedCheckpoint) -> None:
     """It is committed, or an attempt begins with it."""
     reach.note(event)
     if checkpoint.inflight_bytes:
@@ -199,7 +199,7 @@ def count_increments(checkpoint: CompletedCheckpoint) -> int:
     return max(map(len, layers.values()), default=0)
 
 
-class Row(msgspec.Struct, frozen=True):
+class ReachRow(msgspec.Struct, frozen=True):
     """One line of the table."""
 
     what: str
@@ -222,6 +222,6 @@ class Row(msgspec.Struct, frozen=True):
 HEADING: Final = f"{'what':<60} {'reached':>8} {f'per {PER:,}':>10} {'floor':>6}"
 
 
-def derive_rows(reached: Mapping[str, int], seeds: int) -> list[Row]:
+def derive_rows(reached: Mapping[str, int], seeds: int) -> list[ReachRow]:
     """All that has a floor or was reached, in alphabetical order."""
-    return [Row(what, reached.get(what, 0), seeds, FLOORS.get(what, 0)) for what in sorted({*FLOORS, *reached})]
+    return [ReachRow(what, reached.get(what, 0), seeds, FLOORS.get(what, 0)) for what in sorted({*FLOORS, *reached})]

@@ -15,9 +15,9 @@ from tidegate.kafka.tools import KafkaTools
 from tidegate.operators.builtin.dead_letters import Origin
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.operators.calls.caller import Caller, Target
+from tidegate.operators.calls.caller import Caller, CallTarget
 from tidegate.simulation.calls import SimCaller
-from tidegate.simulation.kernel import Process, Signal, SimCondition
+from tidegate.simulation.kernel import Signal, SimCondition, VirtualProcess
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.model_broker.channel import open_model_channel
 from tidegate.simulation.model_broker.consumer import ModelConsumer
@@ -59,7 +59,7 @@ from tidegate.threads import Condition, HelperThread, Threads
 if TYPE_CHECKING:
     import confluent_kafka as ck
 
-    from tidegate.kafka.channel import Channel
+    from tidegate.kafka.channel import RequestChannel
     from tidegate.kafka.errors import BrokerUnavailable
     from tidegate.simulation.world import World
     from tidegate.slot.bootstrap import SlotBootstrap
@@ -76,7 +76,7 @@ ZOMBIE_S: Final = 0.05
 class SimThreads(Threads):
     """Virtual ones of one process."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: VirtualProcess) -> None:
         self._process = process
 
     def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
@@ -91,14 +91,14 @@ class SimThreads(Threads):
 class SimTools(SimThreads, KafkaTools):
     """Clients of the model broker, for the sinks of one process, or its daemon."""
 
-    def __init__(self, world: World, process: Process) -> None:
+    def __init__(self, world: World, process: VirtualProcess) -> None:
         super().__init__(process)
         self.clock = process.clock
         self.port = BrokerPort(process, world.faults, world.outages)
         """The process's way to the broker."""
         self._broker = world.broker
 
-    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> Channel:  # noqa: ARG002  # as KafkaTools
+    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> RequestChannel:  # noqa: ARG002  # as KafkaTools
         """See KafkaTools."""
         return open_model_channel(self._broker, self.port, timeout_s)
 
@@ -117,7 +117,7 @@ class SimTools(SimThreads, KafkaTools):
 class SimSourceTools(SimThreads, SourceTools):
     """Consumers of the model broker, for the sources of one process."""
 
-    def __init__(self, world: World, process: Process, port: BrokerPort) -> None:
+    def __init__(self, world: World, process: VirtualProcess, port: BrokerPort) -> None:
         super().__init__(process)
         self.clock = process.clock
         self._broker = world.broker
@@ -175,7 +175,7 @@ class SimSource(SourceRuntime):
 class SimParts(SlotParts):
     """See SlotParts."""
 
-    def __init__(self, world: World, process: Process, attempt: Attempt) -> None:
+    def __init__(self, world: World, process: VirtualProcess, attempt: Attempt) -> None:
         self._world = world
         self._process = process
         self._attempt = attempt
@@ -214,7 +214,7 @@ class SimParts(SlotParts):
         source.note_idle(self._world, tools)
         return source
 
-    def open_caller(self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None]) -> Caller:
+    def open_caller(self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None]) -> Caller:
         """See SlotParts."""
         loop = VirtualLoop(self._process, self._world.on_bug)  # type: ignore[abstract]  # it has what is used
         self._world.loops.append(loop)
@@ -228,7 +228,7 @@ class SimParts(SlotParts):
 class SimControlLink:
     """See tidegate.slot.control_link.ControlLink: the same lease, heartbeats and ends, on the kernel's time."""
 
-    def __init__(self, world: World, process: Process, end: Endpoint, wake: Callable[[], None]) -> None:
+    def __init__(self, world: World, process: VirtualProcess, end: Endpoint, wake: Callable[[], None]) -> None:
         self.local_host = process.name
         self.orders: queue.SimpleQueue[DriverMessage] = queue.SimpleQueue()
         self._world = world
@@ -351,7 +351,7 @@ class SimControlLink:
 class SlotSelector(SimSelector):
     """The selector of a slot, which also says how long a turn of its loop takes."""
 
-    def __init__(self, process: Process, pace: float) -> None:
+    def __init__(self, process: VirtualProcess, pace: float) -> None:
         super().__init__()
         self._kernel = process.kernel
         self._random = process.random
@@ -377,7 +377,7 @@ class SlotSelector(SimSelector):
 class SimSlot:
     """One slot process of one job. `returned`: it has ended by itself."""
 
-    def __init__(self, world: World, process: Process, bootstrap: SlotBootstrap, partition: int) -> None:
+    def __init__(self, world: World, process: VirtualProcess, bootstrap: SlotBootstrap, partition: int) -> None:
         self.process = process
         self.returned = False
         world.machines.set_clock(process)
@@ -424,7 +424,7 @@ class _SlotProcess(SlotProcess):
     def __init__(
         self,
         world: World,
-        process: Process,
+        process: VirtualProcess,
         deploy: Deploy,
         link: SimControlLink,
         transport: DataTransport,

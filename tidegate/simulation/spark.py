@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.simulation.slot import SimSlot
 
 if TYPE_CHECKING:
-    from tidegate.simulation.kernel import Process
+    from tidegate.simulation.kernel import VirtualProcess
     from tidegate.simulation.world import World
     from tidegate.slot.bootstrap import SlotBootstrap
 
@@ -23,7 +23,7 @@ class SimSparkHost:
 
     jvm_alive = True
 
-    def __init__(self, world: World, daemon: Process) -> None:
+    def __init__(self, world: World, daemon: VirtualProcess) -> None:
         self._world = world
         self._daemon = daemon
 
@@ -38,7 +38,7 @@ class SimJob:
     def __init__(
         self,
         world: World,
-        daemon: Process,
+        daemon: VirtualProcess,
         bootstrap: SlotBootstrap,
         parallelism: int,
         ended: Callable[[str | None], None],

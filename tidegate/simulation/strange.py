@@ -15,7 +15,7 @@ NOWHERE: Final = SlotIndex(99)
 """No plan has so many slots."""
 
 
-class StrangeAcks:
+class UnexpectedAcks:
     """Of one world."""
 
     def __init__(self) -> None:

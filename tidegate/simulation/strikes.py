@@ -20,7 +20,7 @@ from tidegate.simulation.daemon import CHECKPOINTS
 from tidegate.simulation.disk import ROOT_MODE, Folder
 from tidegate.simulation.faults import Fault
 from tidegate.simulation.files import Objects
-from tidegate.simulation.kernel import EPOCH_MS, Process
+from tidegate.simulation.kernel import EPOCH_MS, VirtualProcess
 from tidegate.simulation.model_broker.codes import Code
 from tidegate.simulation.watch import newest_checkpoint
 from tidegate.simulation.workload import PIPELINE
@@ -98,7 +98,7 @@ class Striker:
             world.faults.happened(fault)
             world.trace.tell(f"FAULT {fault}")
 
-    def _target(self, name: str) -> Process | None:
+    def _target(self, name: str) -> VirtualProcess | None:
         for process in reversed(self._world.kernel.processes):
             if process.alive and process.alias == name:
                 return process

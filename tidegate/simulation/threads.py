@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidegate.simulation.kernel import Process, SimKilled, VirtualThread
+from tidegate.simulation.kernel import SimKilled, VirtualProcess, VirtualThread
 from tidegate.slot.uploads import Uploads
 from tidegate.task.loop import UploadJob
 from tidegate.threads import HelperThread
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class JobQueue:
     """Jobs of one process, done one after the other; a virtual thread exists only while there are any."""
 
-    def __init__(self, process: Process, name: str, on_error: Callable[[BaseException], None]) -> None:
+    def __init__(self, process: VirtualProcess, name: str, on_error: Callable[[BaseException], None]) -> None:
         self._process = process
         self._name = name
         self._on_error = on_error
@@ -51,7 +51,7 @@ class JobQueue:
 class SimHelper(HelperThread):
     """See HelperThread."""
 
-    def __init__(self, process: Process, name: str, on_error: Callable[[BaseException], None]) -> None:
+    def __init__(self, process: VirtualProcess, name: str, on_error: Callable[[BaseException], None]) -> None:
         self._queue = JobQueue(process, name, on_error)
 
     def submit(self, job: Callable[[], None]) -> None:
@@ -69,7 +69,7 @@ class SimHelper(HelperThread):
 class SimUploads(Uploads):
     """See Uploads."""
 
-    def __init__(self, process: Process, storage: Storage, wake: Callable[[], None]) -> None:
+    def __init__(self, process: VirtualProcess, storage: Storage, wake: Callable[[], None]) -> None:
         self._queue = JobQueue(process, "uploads", _raise)
         super().__init__(storage, wake, process.clock)
 

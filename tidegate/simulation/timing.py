@@ -32,7 +32,7 @@ LULL_S: Final = (1.3, 3.0)
 LULL_LAG_MS: Final = 1200
 LOAD: Final = 4
 """As many records for each partition at most, after a lull."""
-LAGGARD_S: Final = (0.02, 0.5)
+LATE_ROW_S: Final = (0.02, 0.5)
 FROZEN: Final = 0.5
 STEADY: Final = 0.4
 STEADY_S: Final = 0.3
@@ -169,7 +169,7 @@ def day_of(at: int, zone: str) -> tuple[int, int]:
     return round(begin * 1000), round(end * 1000)
 
 
-class EventTimes:
+class EventTimeModel:
     """Of the records of one schedule."""
 
     def __init__(self, seed: int, timing: Timing) -> None:
@@ -203,12 +203,12 @@ class EventTimes:
         self._lulls.shuffle(load)
         return load
 
-    def draw_laggard(self, slots: int) -> tuple[int, float, bool]:
+    def draw_late_row(self, slots: int) -> tuple[int, float, bool]:
         """Which slot takes a load later than the others, by how many seconds, and whether it is frozen for so long.
 
         If not, what it reads comes late to it.
         """
-        return self._lulls.randrange(slots), self._lulls.uniform(*LAGGARD_S), self._lulls.random() < FROZEN
+        return self._lulls.randrange(slots), self._lulls.uniform(*LATE_ROW_S), self._lulls.random() < FROZEN
 
     def find_quiet(self, places: Sequence[TopicPartition], now_s: float) -> Iterator[TopicPartition]:
         """Partitions that need a record to be steady: the last one was some time ago."""

@@ -31,7 +31,7 @@ STANDING_S: Final = LOOK_S + JANITOR_S
 of a zombie is fenced, and until a lost marker is written. All others end by their checkpoint or before the attempt."""
 
 
-class Watch:
+class RuleWatch:
     """Of one world."""
 
     def __init__(self, world: World) -> None:
@@ -40,7 +40,7 @@ class Watch:
         self._world = world
         self._stands: dict[TopicPartition, tuple[int, float]] = {}
         """Where read-committed readers end in front of records, and for how long."""
-        self._looked_at = world.kernel.now
+        self._checked_at = world.kernel.now
 
     def look(self) -> None:
         """At the end of the committed part of every output."""
@@ -48,7 +48,7 @@ class Watch:
         world.problems += world.broker.strays
         world.broker.strays.clear()
         now = world.kernel.now
-        passed_s, self._looked_at = now - self._looked_at, now
+        passed_s, self._checked_at = now - self._checked_at, now
         now_ms = world.kernel.clock.now_ms()
         counts = world.operations.is_running and world.outages.broker <= now
         for place in world.account.outputs.places:

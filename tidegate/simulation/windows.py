@@ -15,7 +15,15 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from tidegate.simulation.lateness import NEVER, Fate, Reading, begins_of, derive_limits, passed_by, time_of
+from tidegate.simulation.lateness import (
+    NEVER,
+    ObservedWatermark,
+    RowOutcome,
+    begins_of,
+    derive_limits,
+    passed_by,
+    time_of,
+)
 from tidegate.simulation.sessions import Session, derive_early, derive_sessions
 from tidegate.simulation.shapes.windowed import WIDE
 from tidegate.simulation.timing import Timing, day_of, derive_ms
@@ -57,7 +65,7 @@ class Pane(msgspec.Struct):
     either: list[InputRecord]
 
 
-class History(Protocol):
+class WindowHistory(Protocol):
     """See the oracle's."""
 
     @property
@@ -102,7 +110,7 @@ def begin_of(name: Name) -> int:
 class WindowOracle:
     """Of one workload, when the input was read so."""
 
-    def __init__(self, workload: Workload, timing: Timing, reading: Reading) -> None:
+    def __init__(self, workload: Workload, timing: Timing, reading: ObservedWatermark) -> None:
         self._workload = workload
         self._timing = timing
         self._records = reading.records
@@ -119,7 +127,7 @@ class WindowOracle:
         if timing.by_clock:
             self._reached = self._by_clock(reading)
 
-    def _by_clock(self, reading: Reading) -> int | None:
+    def _by_clock(self, reading: ObservedWatermark) -> int | None:
         """Clocks have come as far as the last record, at least, unless somebody has set one."""
         if reading.clocks_set or not reading.arrived:
             return None
@@ -130,14 +138,14 @@ class WindowOracle:
         """Those of windows."""
         return [topic for topic in self._workload.shape.outputs if topic in WINDOW_TOPICS]
 
-    def fate(self, topic: str, record: InputRecord, name: Name) -> Fate:
+    def outcome(self, topic: str, record: InputRecord, name: Name) -> RowOutcome:
         """Of a record in one of its windows. What a window of windows is made of may have been late before it."""
         times, size_ms = WINDOW_TOPICS[topic].times, self._timing.size_ms
-        fate = self._limits[times][record.id].fate(self._last_ms(topic, name) + self._timing.allowed_ms)
+        outcome = self._limits[times][record.id].outcome(self._last_ms(topic, name) + self._timing.allowed_ms)
         if times == 1:
-            return fate
+            return outcome
         (begin,) = begins_of(time_of(record), size_ms, size_ms)
-        return max(fate, self._limits[1][record.id].fate(begin + size_ms - 1), key=list(Fate).index)
+        return max(outcome, self._limits[1][record.id].outcome(begin + size_ms - 1), key=list(RowOutcome).index)
 
     def panes(self, topic: str) -> dict[Name, Pane]:
         """Every window that may have a record in it."""
@@ -146,19 +154,21 @@ class WindowOracle:
         panes: dict[Name, Pane] = defaultdict(lambda: Pane([], []))
         for record in self._records:
             for name in names_in(topic, record, self._timing):
-                fate = self.fate(topic, record, name)
-                if fate is not Fate.LATE:
-                    (panes[name].sure if fate is Fate.COUNTED else panes[name].either).append(record)
+                outcome = self.outcome(topic, record, name)
+                if outcome is not RowOutcome.LATE:
+                    (panes[name].sure if outcome is RowOutcome.COUNTED else panes[name].either).append(record)
         return panes
 
-    def count_fates(self) -> Counter[Fate]:
+    def count_row_outcomes(self) -> Counter[RowOutcome]:
         """Of records in windows."""
         topic = self.topics[0]
         if WINDOW_TOPICS[topic].sessions:
             counted = sum(len(one.records) for one in self._sessions.values())
-            return Counter({Fate.COUNTED: counted, Fate.LATE: len(self._records) - counted})
+            return Counter({RowOutcome.COUNTED: counted, RowOutcome.LATE: len(self._records) - counted})
         return Counter(
-            self.fate(topic, record, name) for record in self._records for name in names_in(topic, record, self._timing)
+            self.outcome(topic, record, name)
+            for record in self._records
+            for name in names_in(topic, record, self._timing)
         )
 
     def missing(
@@ -185,7 +195,7 @@ class WindowOracle:
                 missing.append(name)
         return missing
 
-    def check(self, histories: Sequence[History]) -> list[str]:
+    def check(self, histories: Sequence[WindowHistory]) -> list[str]:
         """Everything that is wrong with the output; all but the last history may end anywhere."""
         problems = []
         for topic in self.topics:
@@ -280,7 +290,7 @@ class WindowOracle:
         every_ms, columns = self._timing.early_ms, self._columns(topic)
         for due_ms in range(begin_of(name) + every_ms, self._last_ms(topic, name) + 2, every_ms):
             older = [record for record in pane.sure if time_of(record) < due_ms]
-            late = [record for record in older if self._limits[1][record.id].fate(due_ms - 1) is Fate.LATE]
+            late = [record for record in older if self._limits[1][record.id].outcome(due_ms - 1) is RowOutcome.LATE]
             most, least = len(older), len(older) - len(late)
             exact = bool(older) and tuple(row[column] for column in columns) == self._total(topic, older)
             if exact or (late and least <= row["orders"] < most):

@@ -13,7 +13,7 @@ from tidegate.simulation.account import Account
 from tidegate.simulation.faults import Fault, FaultPlan
 from tidegate.simulation.feed import Feed
 from tidegate.simulation.given_up import GivenUp
-from tidegate.simulation.kernel import Kernel, Process
+from tidegate.simulation.kernel import Kernel, VirtualProcess
 from tidegate.simulation.life import Course, Life
 from tidegate.simulation.loop import VirtualLoop
 from tidegate.simulation.machines import Machines
@@ -21,11 +21,11 @@ from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.network import Network
 from tidegate.simulation.operations import Operations
 from tidegate.simulation.port import Outages
-from tidegate.simulation.reach import Reach
-from tidegate.simulation.strange import StrangeAcks
+from tidegate.simulation.reach import ReachTable
+from tidegate.simulation.strange import UnexpectedAcks
 from tidegate.simulation.strikes import Striker
 from tidegate.simulation.trace import Trace
-from tidegate.simulation.watch import Watch
+from tidegate.simulation.watch import RuleWatch
 from tidegate.simulation.workload import Workload
 from tidegate.task.barriers.handler import StreamCorrupt
 from tidegate.task.wire import ChannelBroken
@@ -43,7 +43,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[Fault, ...]
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of it."""
 
     schedule: Schedule
@@ -71,7 +71,7 @@ class World:
         workload = schedule.workload
         self.schedule = schedule
         self.trace = Trace()
-        self.reach = Reach()
+        self.reach = ReachTable()
         self.kernel = Kernel(str(schedule.seed), self.trace)
         self.faults = FaultPlan(schedule.faults, self.reach, lambda: self.kernel.now)
         self.outages = Outages(workload.broker_pace, workload.storage_pace)
@@ -87,12 +87,12 @@ class World:
         self.problems: list[str] = []
         self.loops: list[VirtualLoop] = []  # of slots
         self.striker = Striker(self)
-        self.strange_acks = StrangeAcks()
+        self.strange_acks = UnexpectedAcks()
         self.given_up = GivenUp(aligned=workload.unaligned_after_ms is None)
-        self.watch = Watch(self)
+        self.watch = RuleWatch(self)
         self.course = Course(self)
 
-    def run(self) -> Result:
+    def run(self) -> ScheduleResult:
         """Play the schedule."""
         try:
             self.course.begin()
@@ -108,7 +108,7 @@ class World:
                 daemon.loop.dispose()
             for loop in self.loops:
                 loop.dispose()
-        return Result(
+        return ScheduleResult(
             schedule=self.schedule,
             problems=tuple(self.problems),
             fired=tuple(self.faults.fired),
@@ -130,7 +130,7 @@ class World:
         self.trace.tell(f"uncaught: {message}: {error!r}")
         self.kernel.failure = self.kernel.failure or error
 
-    def judge(self, process: Process, error: BaseException) -> None:
+    def judge(self, process: VirtualProcess, error: BaseException) -> None:
         """An attempt ends: for a reason that a fault can make, or because the program is wrong."""
         broken = isinstance(error, ProtocolBroken | StreamCorrupt) or not isinstance(error, TidegateError)
         if isinstance(error, ChannelBroken):
@@ -146,6 +146,6 @@ class World:
         self.broker.marker_delay_ms = 0
 
 
-def play(schedule: Schedule) -> Result:
+def play(schedule: Schedule) -> ScheduleResult:
     """Run a schedule."""
     return World(schedule).run()

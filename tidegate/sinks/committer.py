@@ -14,7 +14,7 @@ from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.committable import Committable, WrittenRange
 from tidegate.config.fields.counts import render_count
 from tidegate.errors import PipelineStopped
-from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, TransactionalId
+from tidegate.ids import Attempt, CheckpointId, OperatorName, ProducerId, TransactionalId
 from tidegate.kafka.errors import (
     BrokerUnavailable,
     KafkaRefused,
@@ -24,7 +24,7 @@ from tidegate.kafka.errors import (
 )
 from tidegate.kafka.facts import CoordinatorState, EndAnswer, Marker, TransactionDescription, TransactionListing
 from tidegate.sinks.naming import derive_name
-from tidegate.sinks.outcome import Outcome, decide_from_answer, decide_from_markers
+from tidegate.sinks.outcome import CommitOutcome, decide_from_answer, decide_from_markers
 from tidegate.sinks.salvage import LostTransaction, Settlement
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ MARKER_TIMEOUT_S: Final = 10.0
 """How long markers may lag behind the coordinator's decision before a try to commit ends without an answer; then lost
 ones are looked for."""
 MARKER_PAUSE_S: Final = 0.05
-MARKER_LOOK_S: Final = 10.0
+MARKER_POLL_S: Final = 10.0
 """For each piece of a log in which a marker is looked for: a slow answer is not a missing marker, and between the
 records and the marker there may be many of other writers."""
 REPORTED_PARTITIONS: Final = 20
@@ -45,19 +45,19 @@ FIRST_ATTEMPT: Final = Attempt(0)
 REPORTED_IDS: Final = 4
 
 
-_TROUBLE: Final = frozenset({Outcome.LOST, Outcome.GONE, Outcome.UNDECIDABLE})
+_TROUBLE: Final = frozenset({CommitOutcome.LOST, CommitOutcome.GONE, CommitOutcome.UNDECIDABLE})
 
-_Asked = tuple[Committable, EndAnswer | None, Outcome, list[Marker]]
+_Asked = tuple[Committable, EndAnswer | None, CommitOutcome, list[Marker]]
 """Without an answer it was not asked: an older one of its sink is not committed."""
 
 
-class Client(Protocol):
+class CommitClient(Protocol):
     """What is used of TransactionClient."""
 
     def end_transactions(self, committables: Sequence[Committable], timeout_s: float) -> list[EndAnswer]:
         """Commit all."""
 
-    def outcome(self, written: WrittenRange, producer: Producer, timeout_s: float) -> Marker:
+    def outcome(self, written: WrittenRange, producer: ProducerId, timeout_s: float) -> Marker:
         """Read the marker; `timeout_s` is for each piece of the log."""
 
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
@@ -66,7 +66,7 @@ class Client(Protocol):
     def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
         """All ids with the prefix."""
 
-    def fence(self, transactional_id: TransactionalId, timeout_s: float) -> Producer:
+    def fence(self, transactional_id: TransactionalId, timeout_s: float) -> ProducerId:
         """Abort and shut out."""
 
 
@@ -79,7 +79,7 @@ class Committer:
 
     def __init__(
         self,
-        client: Client,
+        client: CommitClient,
         timeout_s: float = COMMIT_TIMEOUT_S,
         clock: Clock = SYSTEM_CLOCK,
         *,
@@ -90,7 +90,7 @@ class Committer:
         self._timeout_s = timeout_s
         self._accept_gone = accept_gone
 
-    def commit(self, permit: CommitPermit) -> list[Outcome]:
+    def commit(self, permit: CommitPermit) -> list[CommitOutcome]:
         """End every transaction of the permit; outcomes in its order.
 
         STILL_OPEN means that the broker gave no final answer in time: call again with the same permit. Raises
@@ -113,7 +113,7 @@ class Committer:
 
         Without `hold` newer ones of their sinks are ended, too: only after `abort_held`.
         """
-        outcomes: list[Outcome] = []
+        outcomes: list[CommitOutcome] = []
         committed: list[Committable] = []
         lost: list[LostTransaction] = []
         held: list[Committable] = []
@@ -121,11 +121,11 @@ class Committer:
             outcomes.append(outcome)
             if answer is None:
                 held.append(committable)
-            elif outcome is Outcome.ACCEPTED:
+            elif outcome is CommitOutcome.ACCEPTED:
                 continue  # nothing of it is there that a copy of an older one could come after
             elif outcome.committed:
                 committed.append(committable)
-            elif outcome is Outcome.LOST:
+            elif outcome is CommitOutcome.LOST:
                 lost.append(LostTransaction(committable, self._tell_loss(committable, answer)))
             elif outcome in _TROUBLE:
                 raise self._explain(permit, committable, answer, outcome, markers)
@@ -158,7 +158,7 @@ class Committer:
         behind: set[OperatorName] = set()
         for checkpoint in sorted({committable.checkpoint for committable in permit.committables}):
             same = [(i, one) for i, one in enumerate(permit.committables) if one.checkpoint == checkpoint]
-            asked.update({i: (one, None, Outcome.STILL_OPEN, []) for i, one in same if one.sink in behind})
+            asked.update({i: (one, None, CommitOutcome.STILL_OPEN, []) for i, one in same if one.sink in behind})
             now = [(i, one) for i, one in same if one.sink not in behind]
             begun = self._clock.monotonic()
             answers = self._client.end_transactions([one for _, one in now], timeout_s=left_s)
@@ -173,7 +173,7 @@ class Committer:
 
     def _decide(
         self, permit: CommitPermit, committable: Committable, answer: EndAnswer, deadline: float
-    ) -> tuple[Outcome, list[Marker]]:
+    ) -> tuple[CommitOutcome, list[Marker]]:
         outcome = decide_from_answer(answer)
         if outcome is not None:
             return outcome, []
@@ -181,16 +181,16 @@ class Committer:
             outcome, markers = self._settle(committable, deadline)
         except BrokerUnavailable as error:
             logger.warning("transaction %s: %s", committable.transactional_id, error.message)
-            return Outcome.STILL_OPEN, []
-        if outcome is Outcome.STILL_OPEN and answer is EndAnswer.NOT_AUTHORIZED:
+            return CommitOutcome.STILL_OPEN, []
+        if outcome is CommitOutcome.STILL_OPEN and answer is EndAnswer.NOT_AUTHORIZED:
             raise KafkaRefused(
                 f"this user may not end transaction {committable.transactional_id} of checkpoint "
                 f"{committable.checkpoint}; grant WRITE to it on the transactional ids that begin with the pipeline's "
                 f"name and a dot"
             )
-        if outcome is Outcome.GONE and self._accept_gone == permit.checkpoint:
+        if outcome is CommitOutcome.GONE and self._accept_gone == permit.checkpoint:
             logger.warning("counted as committed, as --accept-gone %d says: %s", permit.checkpoint, _place(committable))
-            return Outcome.ACCEPTED, markers
+            return CommitOutcome.ACCEPTED, markers
         return outcome, markers
 
     def fence_leftovers(
@@ -231,18 +231,18 @@ class Committer:
                 )
         return [*fenced[True], *fenced[False]]
 
-    def _settle(self, committable: Committable, deadline: float) -> tuple[Outcome, list[Marker]]:
+    def _settle(self, committable: Committable, deadline: float) -> tuple[CommitOutcome, list[Marker]]:
         """Read the markers of a refused transaction until one decides; STILL_OPEN when none has come in time.
 
         They are looked at once at least.
         """
         while True:
             markers = [
-                self._client.outcome(part, committable.producer, timeout_s=MARKER_LOOK_S)
+                self._client.outcome(part, committable.producer, timeout_s=MARKER_POLL_S)
                 for part in committable.written
             ]
             outcome = decide_from_markers(markers)
-            if outcome is not Outcome.STILL_OPEN or self._clock.monotonic() >= deadline:
+            if outcome is not CommitOutcome.STILL_OPEN or self._clock.monotonic() >= deadline:
                 return outcome, markers
             self._clock.sleep(MARKER_PAUSE_S)
 
@@ -251,7 +251,7 @@ class Committer:
         permit: CommitPermit,
         committable: Committable,
         answer: EndAnswer,
-        outcome: Outcome,
+        outcome: CommitOutcome,
         markers: Sequence[Marker],
     ) -> TransactionLost | TransactionGone | TransactionUndecidable:
         """The error with everything that the person on call needs."""
@@ -262,9 +262,9 @@ class Committer:
             "transactional_id": committable.transactional_id,
             "records": committable.records,
         }
-        if outcome is Outcome.LOST:
+        if outcome is CommitOutcome.LOST:
             return TransactionLost(self._tell_loss(committable, answer), **fields)
-        if outcome is Outcome.GONE:
+        if outcome is CommitOutcome.GONE:
             return TransactionGone(
                 f"nothing is left in Kafka of a transaction of a completed checkpoint, so nothing there says whether "
                 f"it was committed: {_place(committable)}. {self._tell_answer(committable, answer)}; retention or "

@@ -1,4 +1,5 @@
-"""Looks for hanging transactions in the outputs and writes the markers that are missing. Decided in `hanging_transactions.py`.
+"""Looks for hanging transactions in the outputs and writes the markers that are missing. Decided in
+`hanging_transactions.py`.
 
 The order of the questions makes the answer sure: first the coordinator, then the partition once more. What was complete
 at the first and is open at the second will be ended by nobody, unless one of those who answer is about to be replaced.
@@ -16,16 +17,16 @@ from tidegate.kafka.errors import BrokerUnavailable, KafkaRefused, MarkerOvertak
 from tidegate.kafka.facts import (
     TRANSACTION_LOG,
     Leader,
-    OpenTransaction,
+    OpenBrokerTransaction,
     TransactionDescription,
     TransactionListing,
 )
 from tidegate.sinks.hanging_transactions import (
-    Hanging,
-    Left,
-    MendReport,
-    Verdict,
-    Watch,
+    HangingTransaction,
+    HangingTransactionTracker,
+    HangingVerdict,
+    ResolveReport,
+    UnresolvedTransaction,
     decide_verdict,
     derive_listed,
     derive_watch,
@@ -37,7 +38,7 @@ NOT_TRIED: Final = "nothing was tried"
 UNRIPE: Final = "leaders or coordinators of the cluster keep changing"
 
 
-class Client(Protocol):
+class ResolverClient(Protocol):
     """What is used of TransactionClient."""
 
     @property
@@ -50,7 +51,7 @@ class Client(Protocol):
     def known_coordinator(self, transactional_id: TransactionalId) -> int | None:
         """Who has described it."""
 
-    def open_transactions(self, partitions: Iterable[TopicPartition], timeout_s: float) -> list[OpenTransaction]:
+    def open_transactions(self, partitions: Iterable[TopicPartition], timeout_s: float) -> list[OpenBrokerTransaction]:
         """Ask the leaders."""
 
     def list_transactions(self, prefix: str, timeout_s: float) -> list[TransactionListing]:
@@ -59,21 +60,21 @@ class Client(Protocol):
     def describe(self, transactional_id: TransactionalId, timeout_s: float) -> TransactionDescription | None:
         """Ask the coordinator."""
 
-    def write_marker(self, opened: OpenTransaction, epoch: int, commit: bool, timeout_s: float) -> None:
+    def write_marker(self, opened: OpenBrokerTransaction, epoch: int, commit: bool, timeout_s: float) -> None:
         """End it in its partition."""
 
 
-class Mender:
+class HangingTransactionResolver:
     """For one pipeline; remembers what earlier looks have found. Used by one thread at a time."""
 
-    def __init__(self, client: Client, pipeline: str, clock: Clock) -> None:
+    def __init__(self, client: ResolverClient, pipeline: str, clock: Clock) -> None:
         self._client = client
         self._pipeline = pipeline
         self._clock = clock
-        self._opened: frozenset[OpenTransaction] = frozenset()
-        self._watch: Watch | None = None
+        self._opened: frozenset[OpenBrokerTransaction] = frozenset()
+        self._watch: HangingTransactionTracker | None = None
 
-    def mend(self, topics: Collection[str]) -> MendReport:
+    def resolve(self, topics: Collection[str]) -> ResolveReport:
         """Look at every partition of the topics. Raises BrokerUnavailable, KafkaRefused when that is not possible."""
         leaders = self._client.leaders(topics, timeout_s=TIMEOUT_S)
         partitions = sorted(partition for partition in leaders if partition.topic != TRANSACTION_LOG)
@@ -84,28 +85,28 @@ class Mender:
         now = self._clock.monotonic()
         self._watch = derive_watch(self._watch, leaders, self._client.interruptions, found, now)
         self._opened = frozenset(opened)
-        mended: list[Hanging] = []
-        left: list[Left] = []
-        waiting: list[Left] = []
+        resolved: list[HangingTransaction] = []
+        left: list[UnresolvedTransaction] = []
+        waiting: list[UnresolvedTransaction] = []
         for one in found:
             if not self._watch.is_ripe(one, now):
-                waiting.append(Left(one, UNRIPE))
+                waiting.append(UnresolvedTransaction(one, UNRIPE))
             elif not one.decided:
-                left.append(Left(one, NOT_TRIED))
+                left.append(UnresolvedTransaction(one, NOT_TRIED))
             else:
                 try:
                     self._write(one)
                 except MarkerOvertaken as overtaken:
                     self._watch = self._watch.without(one)
-                    waiting.append(Left(one, overtaken.message))
+                    waiting.append(UnresolvedTransaction(one, overtaken.message))
                 except (KafkaRefused, BrokerUnavailable) as error:
-                    left.append(Left(one, error.message, forbidden=isinstance(error, KafkaRefused)))
+                    left.append(UnresolvedTransaction(one, error.message, forbidden=isinstance(error, KafkaRefused)))
                 else:
-                    mended.append(one)
-        return MendReport(self._opened, tuple(mended), tuple(left), tuple(waiting))
+                    resolved.append(one)
+        return ResolveReport(self._opened, tuple(resolved), tuple(left), tuple(waiting))
 
-    def judge(self, opened: Sequence[OpenTransaction]) -> Sequence[Hanging]:
-        """Those of the open ones that are not in order, by one look; nothing is written. Raises as `mend`."""
+    def judge(self, opened: Sequence[OpenBrokerTransaction]) -> Sequence[HangingTransaction]:
+        """Those of the open ones that are not in order, by one look; nothing is written. Raises as `resolve`."""
         if not opened:
             return []
         listed = derive_listed(self._client.list_transactions("", timeout_s=TIMEOUT_S))
@@ -121,14 +122,14 @@ class Mender:
         for one in (each for each in still if each in suspects):
             known, description = ids.get(one.producer.id), told.get(one.producer.id)
             verdict = decide_verdict(one, known, description, self._pipeline)
-            if verdict is not Verdict.LIVE:
+            if verdict is not HangingVerdict.LIVE:
                 epoch = one.producer.epoch if description is None else description.producer.epoch
                 coordinator = None if known is None else self._client.known_coordinator(known)
-                found.append(Hanging(one, verdict, known, epoch, coordinator))
+                found.append(HangingTransaction(one, verdict, known, epoch, coordinator))
         return found
 
-    def _write(self, one: Hanging) -> None:
+    def _write(self, one: HangingTransaction) -> None:
         """The marker, and a look whether it has helped."""
-        self._client.write_marker(one.opened, one.epoch, one.verdict is Verdict.COMMIT, timeout_s=TIMEOUT_S)
+        self._client.write_marker(one.opened, one.epoch, one.verdict is HangingVerdict.COMMIT, timeout_s=TIMEOUT_S)
         if one.opened in self._client.open_transactions([one.opened.partition], timeout_s=TIMEOUT_S):
             raise BrokerUnavailable("the broker accepted the marker, but the transaction is still open")

@@ -22,7 +22,7 @@ from tidegate.kafka.facts import (
     TRANSACTION_LOG,
     CoordinatorState,
     Leader,
-    OpenTransaction,
+    OpenBrokerTransaction,
     TransactionDescription,
     TransactionListing,
 )
@@ -45,7 +45,7 @@ RIPE_S: Final = 5.0
 """How long a transaction must have been found unended, with nothing moving, before anything is done or reported."""
 
 
-class Verdict(Enum):
+class HangingVerdict(Enum):
     """What an open transaction in a partition is."""
 
     LIVE = "live"
@@ -62,11 +62,11 @@ class Verdict(Enum):
     """No transactional id that this user may see has its producer id."""
 
 
-class Hanging(msgspec.Struct, frozen=True):
+class HangingTransaction(msgspec.Struct, frozen=True):
     """An open transaction that is not LIVE."""
 
-    opened: OpenTransaction
-    verdict: Verdict
+    opened: OpenBrokerTransaction
+    verdict: HangingVerdict
     transactional_id: TransactionalId | None
     epoch: int
     """At its coordinator: what a marker has to carry."""
@@ -76,19 +76,19 @@ class Hanging(msgspec.Struct, frozen=True):
     @property
     def decided(self) -> bool:
         """Its coordinator says how it ended: its marker may be written."""
-        return self.verdict in (Verdict.COMMIT, Verdict.ABORT)
+        return self.verdict in (HangingVerdict.COMMIT, HangingVerdict.ABORT)
 
     @property
     def own(self) -> bool:
         """It is known to be of this pipeline."""
-        return self.verdict in (Verdict.COMMIT, Verdict.ABORT, Verdict.UNSURE)
+        return self.verdict in (HangingVerdict.COMMIT, HangingVerdict.ABORT, HangingVerdict.UNSURE)
 
 
 def find_suspects(
-    opened: Collection[OpenTransaction],
+    opened: Collection[OpenBrokerTransaction],
     listed: Mapping[int, TransactionListing],
-    seen: Collection[OpenTransaction],
-) -> list[OpenTransaction]:
+    seen: Collection[OpenBrokerTransaction],
+) -> list[OpenBrokerTransaction]:
     """What is worth a question to its coordinator: not in a state of being open by the list (by producer id), or
     seen open at an earlier look already.
     """
@@ -100,11 +100,11 @@ def find_suspects(
 
 
 def decide_verdict(
-    one: OpenTransaction,
+    one: OpenBrokerTransaction,
     transactional_id: TransactionalId | None,
     told: TransactionDescription | None,
     pipeline: str,
-) -> Verdict:
+) -> HangingVerdict:
     """`told` is what the coordinator said *before* `one` was seen open for the last time: a complete transaction has no
     marker under way.
 
@@ -112,68 +112,68 @@ def decide_verdict(
     commit an id is initialised again only when its markers were seen, so EMPTY that far on was an abort.
     """
     if transactional_id is None or told is None or told.producer.id != one.producer.id:
-        return Verdict.UNSEEN
+        return HangingVerdict.UNSEEN
     if _is_live(one, told):
-        return Verdict.LIVE
+        return HangingVerdict.LIVE
     name = derive_name(transactional_id)
     if name is None or name.pipeline != pipeline:
-        return Verdict.FOREIGN
+        return HangingVerdict.FOREIGN
     raised = told.producer.epoch - one.producer.epoch
     match told.state:
         case CoordinatorState.COMPLETE_COMMIT if raised == 0:
-            return Verdict.COMMIT
+            return HangingVerdict.COMMIT
         case CoordinatorState.COMPLETE_ABORT if raised in (0, 1):
-            return Verdict.ABORT
+            return HangingVerdict.ABORT
         case CoordinatorState.EMPTY if raised >= FENCE_RAISES:
-            return Verdict.ABORT
+            return HangingVerdict.ABORT
         case _:
-            return Verdict.UNSURE
+            return HangingVerdict.UNSURE
 
 
-class Watch(msgspec.Struct, frozen=True):
+class HangingTransactionTracker(msgspec.Struct, frozen=True):
     """Transactions that hang, over several looks."""
 
     leaders: Mapping[TopicPartition, Leader]
     """Of the outputs and, where it may be seen, of the transaction log, whose leaders are the coordinators."""
     interruptions: int
     """Of the connection: what there is to see of a coordinator's restart where the transaction log is hidden."""
-    since: Mapping[Hanging, float]
+    since: Mapping[HangingTransaction, float]
     """Seconds of a monotonic clock: from when on every look has found it, with the same coordinator and leaders."""
 
     @property
     def _visible(self) -> bool:
         return any(partition.topic == TRANSACTION_LOG for partition in self.leaders)
 
-    def is_quiet(self, later: Watch) -> bool:
+    def is_quiet(self, later: HangingTransactionTracker) -> bool:
         """Nothing has moved up to a later look."""
         if self.leaders != later.leaders:
             return False
         return self._visible or self.interruptions == later.interruptions
 
-    def is_ripe(self, one: Hanging, now: float) -> bool:
+    def is_ripe(self, one: HangingTransaction, now: float) -> bool:
         """Nobody else will end it: it is not a marker on its way, nor the view of a leader that is being replaced."""
         return now - self.since[one] >= RIPE_S
 
-    def without(self, one: Hanging) -> Watch:
+    def without(self, one: HangingTransaction) -> HangingTransactionTracker:
         """Its time starts again."""
         return msgspec.structs.replace(self, since={each: at for each, at in self.since.items() if each != one})
 
 
 def derive_watch(
-    before: Watch | None,
+    before: HangingTransactionTracker | None,
     leaders: Mapping[TopicPartition, Leader],
     interruptions: int,
-    found: Collection[Hanging],
+    found: Collection[HangingTransaction],
     now: float,
-) -> Watch:
+) -> HangingTransactionTracker:
     """After one more check. Whenever anything has moved, all of them start again."""
-    fresh = Watch(leaders, interruptions, dict.fromkeys(found, now))
+    fresh = HangingTransactionTracker(leaders, interruptions, dict.fromkeys(found, now))
     if before is None or not before.is_quiet(fresh):
         return fresh
     return msgspec.structs.replace(fresh, since={one: before.since.get(one, now) for one in fresh.since})
 
 
-class Blocked(msgspec.Struct, frozen=True):
+class BlockedPartition(msgspec.Struct, frozen=True):
     """A transactional id waits for the markers of its last transaction."""
 
     since: float
@@ -182,20 +182,22 @@ class Blocked(msgspec.Struct, frozen=True):
     """Of the connection, up to then."""
 
 
-def derive_blocked(before: Blocked | None, now: float, interruptions: int) -> Blocked:
+def derive_blocked(before: BlockedPartition | None, now: float, interruptions: int) -> BlockedPartition:
     """In an outage the markers could not have been written: after one it counts again from the start."""
-    return before if before is not None and before.interruptions == interruptions else Blocked(now, interruptions)
+    return (
+        before if before is not None and before.interruptions == interruptions else BlockedPartition(now, interruptions)
+    )
 
 
-def find_unended(committable: Committable, opened: Collection[OpenTransaction]) -> list[TopicPartition]:
+def find_unended(committable: Committable, opened: Collection[OpenBrokerTransaction]) -> list[TopicPartition]:
     """Partitions where a transaction that was committed is open still."""
     return sorted(one.partition for one in opened if one.producer == committable.producer)
 
 
-def tell_mended(mended: Sequence[Hanging]) -> list[str]:
+def report_resolved(resolved: Sequence[HangingTransaction]) -> list[str]:
     """What was found and done, a text for each transaction."""
-    groups: dict[str, list[Hanging]] = {}
-    for one in mended:
+    groups: dict[str, list[HangingTransaction]] = {}
+    for one in resolved:
         groups.setdefault(f"{_place(one)} is {_END[one.verdict]}", []).append(one)
     return [
         f"{what} at its coordinator, but its {found[0].verdict.value} marker was missing in "
@@ -205,17 +207,17 @@ def tell_mended(mended: Sequence[Hanging]) -> list[str]:
     ]
 
 
-class Left(msgspec.Struct, frozen=True):
+class UnresolvedTransaction(msgspec.Struct, frozen=True):
     """A transaction that hangs still."""
 
-    one: Hanging
+    one: HangingTransaction
     why: str
     """Why nothing was done, or what was of no use."""
     forbidden: bool = False
     """This user may not write its marker."""
 
 
-def tell_left(left: Left, bootstrap: str) -> str:
+def tell_left(left: UnresolvedTransaction, bootstrap: str) -> str:
     """What was found, why nothing was done, and what a person can do."""
     one, found = left.one, left.one.opened
     stuck = f"readers of committed records are blocked at offset {found.start_offset} of {found.partition}"
@@ -225,7 +227,7 @@ def tell_left(left: Left, bootstrap: str) -> str:
     )
     listing = f"kafka-transactions.sh --bootstrap-server {bootstrap}"
     match one.verdict:
-        case Verdict.COMMIT:
+        case HangingVerdict.COMMIT:
             grant = (
                 f"Grant this user CLUSTER_ACTION (kafka-acls.sh --bootstrap-server {bootstrap} --add "
                 f"--allow-principal User:NAME --operation ClusterAction --cluster), then the next check writes it"
@@ -235,18 +237,18 @@ def tell_left(left: Left, bootstrap: str) -> str:
                 f"{left.why}. {grant if left.forbidden else 'It is tried again at every check'}. Do not use "
                 f"`kafka-transactions.sh abort`: it would take committed records away"
             )
-        case Verdict.ABORT:
+        case HangingVerdict.ABORT:
             return (
                 f"{stuck}: {_place(one)} is aborted, but its marker is missing and could not be written: {left.why}. "
                 f"{'' if left.forbidden else 'It is tried again at every check. '}Write it with: {abort}"
             )
-        case Verdict.UNSURE:
+        case HangingVerdict.UNSURE:
             return (
                 f"{stuck}: {_place(one)} is open there, and its coordinator no longer says how it ended. "
                 f"Compare the output after that offset with what is expected; only when these records are there a "
                 f"second time: {abort}"
             )
-        case Verdict.FOREIGN:
+        case HangingVerdict.FOREIGN:
             return (
                 f"{stuck}: {_place(one)}, which is not of this pipeline, is open there, and its coordinator does not "
                 f"know it as open. Its owner has to say whether it was committed ({listing} describe "
@@ -260,10 +262,10 @@ def tell_left(left: Left, bootstrap: str) -> str:
             )
 
 
-_END: Final = {Verdict.COMMIT: "committed", Verdict.ABORT: "aborted"}
+_END: Final = {HangingVerdict.COMMIT: "committed", HangingVerdict.ABORT: "aborted"}
 
 
-def _is_live(one: OpenTransaction, told: TransactionDescription) -> bool:
+def _is_live(one: OpenBrokerTransaction, told: TransactionDescription) -> bool:
     if told.state not in _LIVE:
         return False
     if told.state is not CoordinatorState.ONGOING:
@@ -271,19 +273,19 @@ def _is_live(one: OpenTransaction, told: TransactionDescription) -> bool:
     return told.producer.epoch == one.producer.epoch and one.partition in told.partitions
 
 
-def _place(one: Hanging) -> str:
+def _place(one: HangingTransaction) -> str:
     owner = f"producer id {one.opened.producer.id} epoch {one.opened.producer.epoch}"
     return f"transaction {one.transactional_id} ({owner})" if one.transactional_id else f"a transaction of {owner}"
 
 
-class MendReport(msgspec.Struct, frozen=True):
+class ResolveReport(msgspec.Struct, frozen=True):
     """One look at all partitions of the outputs."""
 
-    opened: frozenset[OpenTransaction]
+    opened: frozenset[OpenBrokerTransaction]
     """Everything that was open."""
-    mended: tuple[Hanging, ...] = ()
-    left: tuple[Left, ...] = ()
-    waiting: tuple[Left, ...] = ()
+    resolved: tuple[HangingTransaction, ...] = ()
+    left: tuple[UnresolvedTransaction, ...] = ()
+    waiting: tuple[UnresolvedTransaction, ...] = ()
     """Those that may be ended by the cluster itself, or by the next look."""
 
 

@@ -19,7 +19,7 @@ from tidegate.kafka.tools import KafkaTools
 from tidegate.threads import HelperThread
 
 if TYPE_CHECKING:
-    from tidegate.kafka.writer import Writer
+    from tidegate.kafka.writer import TransactionWriter
 
 
 class SinkThreads:
@@ -32,7 +32,7 @@ class SinkThreads:
         self._clock = tools.clock
         self.wake = wake
         self._failures: deque[BaseException] = deque(maxlen=8)
-        self._discarded: deque[Writer] = deque()
+        self._discarded: deque[TransactionWriter] = deque()
         self._stopping = self.closed = False
         self._close_by_s = 0.0
         self.open, self.prepare, self.drop, self.drain = (
@@ -77,7 +77,7 @@ class SinkThreads:
     def _join(self, helper: HelperThread) -> bool:
         return helper.join(max(0.0, self._close_by_s - self._clock.monotonic()))
 
-    def discard(self, writer: Writer) -> None:
+    def discard(self, writer: TransactionWriter) -> None:
         """Destroy a producer. That takes 10 to 100 ms, so a thread does it as long as there is one."""
         self._discarded.append(writer)
         if not self.closed:
@@ -89,14 +89,14 @@ class SinkThreads:
         with suppress(IndexError):
             self._discarded.popleft().discard()
 
-    def discard_late(self, posted: deque[Writer]) -> None:
+    def discard_late(self, posted: deque[TransactionWriter]) -> None:
         """Destroy what was posted after `close` stopped waiting: nobody takes it any more."""
         if self.closed:
             for writer in taken(posted):
                 writer.discard()
 
     @contextmanager
-    def discarding_on_failure(self, writer: Writer) -> Iterator[None]:
+    def discarding_on_failure(self, writer: TransactionWriter) -> Iterator[None]:
         """Destroy the producer if the block raises: otherwise it would stay connected until the process ends."""
         try:
             yield
@@ -105,7 +105,7 @@ class SinkThreads:
             raise
 
 
-def taken(posted: deque[Writer]) -> Iterator[Writer]:
+def taken(posted: deque[TransactionWriter]) -> Iterator[TransactionWriter]:
     """Remove writers from a queue, each for one of the threads that take at the same time."""
     with suppress(IndexError):
         while True:

@@ -22,7 +22,7 @@ from tidegate.formats.records import OutputRecords
 from tidegate.ids import Attempt, CheckpointId, SlotIndex, TransactionalId
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
-from tidegate.kafka.writer import Writer
+from tidegate.kafka.writer import TransactionWriter
 from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.sinks.backlog import Backlog, QueuedBarrier
 from tidegate.sinks.helper_threads import SinkThreads
@@ -108,7 +108,7 @@ class KafkaSink:
             tools.clock,
         )
         self._backlog = Backlog(int(properties["queue.buffering.max.messages"]))
-        self._writer: Writer | None = None
+        self._writer: TransactionWriter | None = None
         self._flushing = self._draining = False
         self._unconfirmed: dict[CheckpointId, tuple[Committable, ...]] = {}
         self._open_since: dict[CheckpointId, float] = {}
@@ -248,7 +248,7 @@ class KafkaSink:
             progressed = True
         return progressed
 
-    def _current_writer(self) -> Writer | None:
+    def _current_writer(self) -> TransactionWriter | None:
         if self._writer is None:
             self._writer = self._producers.take()
             self._open_ahead()
@@ -270,12 +270,12 @@ class KafkaSink:
         self._flushing = True
         self._preparation.submit(writer, barrier)
 
-    def _watch_drain(self, writer: Writer) -> None:
+    def _watch_drain(self, writer: TransactionWriter) -> None:
         if not self._draining:
             self._draining = True
             self._threads.drain.submit(partial(self._drain, writer, writer.queued, hurried=self._backlog.has_barrier))
 
-    def _drain(self, writer: Writer, full: int, *, hurried: bool) -> None:
+    def _drain(self, writer: TransactionWriter, full: int, *, hurried: bool) -> None:
         """Wake the loop when a quarter of what is queued has gone (or an error may be waiting for its poll).
 
         On the draining thread. When a barrier waits for the rest of a batch the client sends at once, without gathering

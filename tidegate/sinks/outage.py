@@ -15,7 +15,7 @@ from tidegate.kafka.tools import KafkaTools
 
 if TYPE_CHECKING:
     from tidegate.kafka.transactions import TransactionClient
-    from tidegate.kafka.writer import Writer
+    from tidegate.kafka.writer import TransactionWriter
     from tidegate.operators.builtin.kafka_sink import SinkOperator
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ LOOK_S: Final = 10.0
 """Between two questions whether a broker answers."""
 
 
-class StallWatch:
+class SinkStallWatch:
     """For one thread that waits for deliveries. `answers` asks a broker, and blocks for some seconds at most."""
 
     def __init__(self, answers: Callable[[], bool], clock: Clock) -> None:
@@ -61,7 +61,7 @@ class SinkOutage:
         self._stopping = stopping
         self._client: TransactionClient | None = None
         self._made: list[TransactionClient] = []
-        self._draining = StallWatch(self.is_over, tools.clock)
+        self._draining = SinkStallWatch(self.is_over, tools.clock)
 
     def is_over(self) -> bool:
         """Whether a broker answers now."""
@@ -90,16 +90,18 @@ class SinkOutage:
                 if self._stopping() or not (away or before):
                     raise
 
-    def flush(self, writer: Writer) -> int:
-        """As `Writer.flush`: its records have the time limit of the client. Raises SinkFailed for a stuck client."""
-        watch = StallWatch(self.is_over, self._tools.clock)
+    def flush(self, writer: TransactionWriter) -> int:
+        """As `TransactionWriter.flush`: its records have the time limit of the client. Raises SinkFailed for a stuck
+        client.
+        """
+        watch = SinkStallWatch(self.is_over, self._tools.clock)
         while True:
             left = writer.flush(LOOK_S, self._stopping)
             if not left or self._stopping():
                 return left
             self._refuse_stalled(watch, writer)
 
-    def check_draining(self, writer: Writer) -> None:
+    def check_draining(self, writer: TransactionWriter) -> None:
         """To be called now and then while the client's queue is full. Raises SinkFailed for a stuck client."""
         self._refuse_stalled(self._draining, writer)
 
@@ -108,7 +110,7 @@ class SinkOutage:
         for client in self._made:
             client.close()
 
-    def _refuse_stalled(self, watch: StallWatch, writer: Writer) -> None:
+    def _refuse_stalled(self, watch: SinkStallWatch, writer: TransactionWriter) -> None:
         if watch.is_stalled(writer, writer.queued):
             raise SinkFailed(
                 f"sink {self._operator.name}: the client has delivered none of its {writer.queued} records for "

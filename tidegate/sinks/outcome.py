@@ -13,7 +13,7 @@ from enum import Enum
 from tidegate.kafka.facts import EndAnswer, Marker
 
 
-class Outcome(Enum):
+class CommitOutcome(Enum):
     """What is known about a committable after asking for its end."""
 
     ENDED_NOW = "ended now"
@@ -36,34 +36,34 @@ class Outcome(Enum):
         """The records are, or will be once the markers are written, visible to read-committed readers; or they count
         as if they were.
         """
-        return self in (Outcome.ENDED_NOW, Outcome.COMMITTED, Outcome.ACCEPTED)
+        return self in (CommitOutcome.ENDED_NOW, CommitOutcome.COMMITTED, CommitOutcome.ACCEPTED)
 
 
-def decide_from_answer(answer: EndAnswer) -> Outcome | None:
+def decide_from_answer(answer: EndAnswer) -> CommitOutcome | None:
     """What the coordinator's answer alone decides; None: the markers must be read."""
     match answer:
         case EndAnswer.ENDED:
-            return Outcome.ENDED_NOW
+            return CommitOutcome.ENDED_NOW
         case EndAnswer.NO_ANSWER:
-            return Outcome.STILL_OPEN
+            return CommitOutcome.STILL_OPEN
         case EndAnswer.FENCED | EndAnswer.INVALID_STATE | EndAnswer.UNKNOWN_PRODUCER:
             return None
         case EndAnswer.NOT_AUTHORIZED | EndAnswer.REJECTED:
             return None
 
 
-def decide_from_markers(markers: Sequence[Marker]) -> Outcome:
+def decide_from_markers(markers: Sequence[Marker]) -> CommitOutcome:
     """What the markers of all partitions of a refused transaction decide.
 
     Its coordinator decides once for all of them and then writes one marker after the other, so one is enough: markers
-    that are not there yet will come (or are lost, which `hanging_transactions.py` looks for), and those that retention has removed
-    said the same. Without any marker it is waited for. Commit beside abort is damage.
+    that are not there yet will come (or are lost, which `hanging_transactions.py` looks for), and those that retention
+    has removed said the same. Without any marker it is waited for. Commit beside abort is damage.
     """
     seen = set(markers)
     if {Marker.COMMIT, Marker.ABORT} <= seen:
-        return Outcome.UNDECIDABLE
+        return CommitOutcome.UNDECIDABLE
     if Marker.COMMIT in seen:
-        return Outcome.COMMITTED
+        return CommitOutcome.COMMITTED
     if Marker.ABORT in seen:
-        return Outcome.LOST
-    return Outcome.STILL_OPEN if Marker.OPEN in seen else Outcome.GONE
+        return CommitOutcome.LOST
+    return CommitOutcome.STILL_OPEN if Marker.OPEN in seen else CommitOutcome.GONE

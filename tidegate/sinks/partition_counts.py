@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOOK_S: Final = 1.0
 """Between two questions about a topic: bad rows may come in every batch. A topic's new partitions take longer than that
 until all brokers and the source know them."""
-LOOK_TIMEOUT_S: Final = 10.0
+LOOKUP_TIMEOUT_S: Final = 10.0
 
 
 class PartitionCounts:
@@ -28,7 +28,7 @@ class PartitionCounts:
         self._clock = clock
         self._of_producers: dict[str, int] = {}
         self._of_looks: dict[str, int] = {}  # apart, because another thread writes it
-        self._looked_at: dict[str, float] = {}
+        self._checked_at: dict[str, float] = {}
 
     def learn(self, counts: Mapping[str, int]) -> None:
         """What a new producer has found, for all topics."""
@@ -48,11 +48,11 @@ class PartitionCounts:
         Raises BrokerUnavailable, KafkaRefused.
         """
         now = self._clock.monotonic()
-        if now - self._looked_at.get(topic, -math.inf) < LOOK_S:
+        if now - self._checked_at.get(topic, -math.inf) < LOOK_S:
             return False
-        self._looked_at[topic] = now
+        self._checked_at[topic] = now
         known = self[topic]
-        found = client.topics([topic], LOOK_TIMEOUT_S).get(topic)
+        found = client.topics([topic], LOOKUP_TIMEOUT_S).get(topic)
         if found is None or found.partitions <= known:
             return False
         self._of_looks[topic] = found.partitions

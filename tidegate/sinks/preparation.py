@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidegate.clock import Clock
     from tidegate.ids import OperatorName
     from tidegate.kafka.transactions import TransactionClient
-    from tidegate.kafka.writer import Writer
+    from tidegate.kafka.writer import TransactionWriter
 
 PREPARE_TIMEOUT_S: Final = 120.0
 PROOF_AGE_S_MAX: Final = 600.0
@@ -48,11 +48,11 @@ class Preparation:
         self._outage = outage
         self._threads = threads
         self._clock = clock
-        self._flushed: deque[Writer] = deque()
+        self._flushed: deque[TransactionWriter] = deque()
         self._results: deque[Prepared] = deque()
         self._proven: dict[tuple[int, TopicPartition], float] = {}
 
-    def submit(self, writer: Writer | None, barrier: QueuedBarrier) -> None:
+    def submit(self, writer: TransactionWriter | None, barrier: QueuedBarrier) -> None:
         """Prepare what a writer has produced for the barrier; None: nothing was produced.
 
         Nothing takes its turn as well: an answer that overtook the proof of the transaction before it would be
@@ -61,7 +61,7 @@ class Preparation:
         job = partial(self._answer, barrier, ()) if writer is None else partial(self._prepare, writer, barrier)
         self._threads.prepare.submit(job)
 
-    def take_flushed(self) -> list[Writer]:
+    def take_flushed(self) -> list[TransactionWriter]:
         """Writers whose records are all delivered since the last call."""
         return list(taken(self._flushed))
 
@@ -76,7 +76,7 @@ class Preparation:
 
     # -- on the preparing thread ---------------------------------------------------------------------------------------
 
-    def _prepare(self, writer: Writer, barrier: QueuedBarrier) -> None:
+    def _prepare(self, writer: TransactionWriter, barrier: QueuedBarrier) -> None:
         with self._threads.discarding_on_failure(writer):
             flushed = self._flush(writer, barrier.checkpoint)
         self._flushed.append(writer)
@@ -89,7 +89,7 @@ class Preparation:
         if self._producers.pool is not None:
             self._threads.discard(writer)
 
-    def _flush(self, writer: Writer, checkpoint: CheckpointId) -> Flushed:
+    def _flush(self, writer: TransactionWriter, checkpoint: CheckpointId) -> Flushed:
         """Deliver all records. Raises SinkFailed, SinkRefused."""
         undelivered = self._outage.flush(writer)
         flushed = Flushed(

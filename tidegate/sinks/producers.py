@@ -1,8 +1,8 @@
 """Producers of one sink subtask, opened ahead of need on a thread, each for one transaction.
 
 A transactional id is initialised again only after its last transaction has a marker in every partition: its
-coordinator may have left some out (`hanging_transactions.py`). The next transaction of the id would become one with it there, and
-take its committed records away when it is aborted.
+coordinator may have left some out (`hanging_transactions.py`). The next transaction of the id would become one with it
+there, and take its committed records away when it is aborted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.writer import OPEN_TIMEOUT_S
-from tidegate.sinks.hanging_transactions import Blocked, derive_blocked, find_unended
+from tidegate.sinks.hanging_transactions import BlockedPartition, derive_blocked, find_unended
 from tidegate.sinks.helper_threads import SinkThreads, taken
 from tidegate.sinks.outage import SinkOutage
 from tidegate.sinks.pool import IdPool
@@ -26,7 +26,7 @@ from tidegate.sinks.topic_limits import SinkTopics
 
 if TYPE_CHECKING:
     from tidegate.kafka.transactions import TransactionClient
-    from tidegate.kafka.writer import Writer
+    from tidegate.kafka.writer import TransactionWriter
     from tidegate.operators.builtin.kafka_sink import SinkOperator
 
 WARM_AHEAD: Final = 2
@@ -67,11 +67,11 @@ class SinkProducers:
         self._clock = tools.clock
         self.client: TransactionClient | None = None
         """Asks about transactions; None before the first producer is open, and without transactions."""
-        self._warm: deque[Writer] = deque()
+        self._warm: deque[TransactionWriter] = deque()
         self._warm_since: dict[TransactionalId, float] = {}
         self._reopen_s = REOPEN_S
         self._opening = 0
-        self._opened: deque[Writer] = deque()
+        self._opened: deque[TransactionWriter] = deque()
         self.opened_in_s = 0.0
         """How long it took to open the last one."""
         self._last: dict[TransactionalId, Committable] = {}
@@ -91,7 +91,7 @@ class SinkProducers:
             progressed = True
         return progressed
 
-    def take(self) -> Writer | None:
+    def take(self) -> TransactionWriter | None:
         """A warm producer, for records from now on; None while none is open."""
         if not self._warm:
             return None
@@ -146,11 +146,11 @@ class SinkProducers:
 
     # -- on the opening thread -----------------------------------------------------------------------------------------
 
-    def _submit(self, transactional_id: TransactionalId | None, blocked: Blocked | None = None) -> None:
+    def _submit(self, transactional_id: TransactionalId | None, blocked: BlockedPartition | None = None) -> None:
         opening = partial(self._open, transactional_id, blocked)
         self._threads.open.submit(partial(self._outage.wait_out, opening))
 
-    def _open(self, transactional_id: TransactionalId | None, blocked: Blocked | None) -> None:
+    def _open(self, transactional_id: TransactionalId | None, blocked: BlockedPartition | None) -> None:
         """`blocked`: it was tried to use the id again before."""
         if self._threads.is_stopping() or not self._connect():
             return
@@ -187,7 +187,7 @@ class SinkProducers:
         self._reopen_s = REOPEN_S if lifetime_ms is None else min(REOPEN_S, lifetime_ms / 4000)
         return True
 
-    def _open_later(self, last: Committable, unended: Sequence[TopicPartition], blocked: Blocked) -> None:
+    def _open_later(self, last: Committable, unended: Sequence[TopicPartition], blocked: BlockedPartition) -> None:
         """Try the id again after other openings. Raises SinkFailed after ENDED_TIMEOUT_S."""
         if self._clock.monotonic() - blocked.since > ENDED_TIMEOUT_S:
             raise SinkFailed(

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tidegate.committable import Committable, WrittenRange
-from tidegate.ids import Attempt, CheckpointId, OperatorName, Producer, SlotIndex, TopicPartition, TransactionalId
+from tidegate.ids import Attempt, CheckpointId, OperatorName, ProducerId, SlotIndex, TopicPartition, TransactionalId
 from tidegate.kafka.errors import SinkFailed, refused_record
 from tidegate.kafka.facts import CoordinatorState, PreparedView
 
@@ -25,7 +25,7 @@ class Flushed(msgspec.Struct, frozen=True):
     attempt: Attempt
     checkpoint: CheckpointId
     transactional_id: TransactionalId
-    producer: Producer
+    producer: ProducerId
     produced: int
     undelivered: int
     """What flush returned."""

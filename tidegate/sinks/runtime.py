@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.config.fields.secrets import Redactor
 from tidegate.formats.bisection import Raising, evaluate_rows, internal_failure
-from tidegate.formats.dead_letters.encoder import LetterEncoder
+from tidegate.formats.dead_letters.encoder import DeadLetterEncoder
 from tidegate.formats.failures import FailureKind, RecordFailure, gather_failures
 from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
@@ -48,10 +48,10 @@ class SinkRuntime(KafkaSink, Runtime):
         self.bytes = 0
         self._encoder = self._make_encoder()
 
-    def _make_encoder(self) -> RecordEncoder | LetterEncoder:
+    def _make_encoder(self) -> RecordEncoder | DeadLetterEncoder:
         operator = self.operator
         if isinstance(operator, DeadLetterOperator):
-            return LetterEncoder(operator.pipeline, self._attempt, self._redactor)
+            return DeadLetterEncoder(operator.pipeline, self._attempt, self._redactor)
         return RecordEncoder(operator.format, operator.columns, operator.parts, operator.options)
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input

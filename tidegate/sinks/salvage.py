@@ -20,7 +20,7 @@ from tidegate.kafka.errors import SinkFailed, TransactionLost
 from tidegate.kafka.facts import LoggedRange
 from tidegate.kafka.topic_settings import BEFORE, DIFFERENCE, UNLIMITED_MS
 from tidegate.sinks.naming import TransactionalName
-from tidegate.sinks.outcome import Outcome
+from tidegate.sinks.outcome import CommitOutcome
 
 SALVAGE_SLOT: Final = 900
 """First pool slot of salvage transactions; sinks stay below POOL_SIZE_MAX (pool.py)."""
@@ -49,7 +49,7 @@ class LostTransaction(msgspec.Struct, frozen=True):
 class Settlement(msgspec.Struct, frozen=True):
     """How the transactions of a permit ended, outcomes in its order; none is undecidable."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CommitOutcome, ...]
     committed: tuple[Committable, ...]
     lost: tuple[LostTransaction, ...]
     held: tuple[Committable, ...] = ()
@@ -58,7 +58,7 @@ class Settlement(msgspec.Struct, frozen=True):
     @property
     def definite(self) -> bool:
         """Of no transaction that was asked the end is open."""
-        return self.outcomes.count(Outcome.STILL_OPEN) == len(self.held)
+        return self.outcomes.count(CommitOutcome.STILL_OPEN) == len(self.held)
 
     @property
     def losing(self) -> tuple[LostTransaction, ...]:

@@ -20,7 +20,7 @@ from tidegate.kafka.facts import TopicLimits
 from tidegate.kafka.log_reader import SCAN_TIMEOUT_S
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files
-from tidegate.kafka.tools import KAFKA_TOOLS, Consumer, KafkaTools
+from tidegate.kafka.tools import KAFKA_TOOLS, KafkaConsumer, KafkaTools
 from tidegate.sinks.proof import Flushed, decide_committable, decide_first_sequences, decide_flushed
 from tidegate.sinks.salvage import (
     Group,
@@ -35,7 +35,7 @@ from tidegate.sinks.salvage import (
 if TYPE_CHECKING:
     from tidegate.kafka.facts import LoggedRange
     from tidegate.kafka.transactions import TransactionClient
-    from tidegate.kafka.writer import Writer
+    from tidegate.kafka.writer import TransactionWriter
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class Salvager:
         decide_whole(committable, {part: sum(one.records for one in ranges) for part, ranges in found.items()})
         return committable
 
-    def _prove(self, group: Group, writer: Writer, left: int) -> Committable:
+    def _prove(self, group: Group, writer: TransactionWriter, left: int) -> Committable:
         flushed = Flushed(
             sink=group.name.sink,
             subtask=SlotIndex(0),
@@ -208,7 +208,7 @@ class Salvager:
         finally:
             consumer.close()
 
-    def _open_consumer(self) -> Consumer:
+    def _open_consumer(self) -> KafkaConsumer:
         """Files that are being replaced are waited for. Raises KafkaRefused."""
         config: dict[str, Any] = {**_PREFETCH, **self._kafka, **_READING, "group.id": self._order.pipeline}
         patient_until = self._clock.monotonic() + (RENEWAL_S if names_tls_files(self._kafka) else 0.0)

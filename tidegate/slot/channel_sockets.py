@@ -19,7 +19,7 @@ READ_BYTES: Final = 1 << 14
 """A record of TLS."""
 
 
-class Channel(Protocol):
+class DataSocket(Protocol):
     """A connected socket that never blocks."""
 
     def sendmsg(self, parts: Sequence[memoryview], /) -> int:
@@ -64,11 +64,11 @@ class Sockets:
         listening.setblocking(False)
         return listening
 
-    def connect(self, host: str, port: int) -> Channel:
+    def connect(self, host: str, port: int) -> DataSocket:
         """Raises OSError."""
         return _prepare(socket.create_connection((host, port), CONNECT_TIMEOUT_S))
 
-    def accept(self, listening: Listening) -> Channel:
+    def accept(self, listening: Listening) -> DataSocket:
         """Raises BlockingIOError, OSError."""
         return _prepare(listening.accept()[0])
 
@@ -80,11 +80,11 @@ class EncryptedSockets(Sockets):
         self._accepting = accepting_context(key)
         self._dialling = dialling_context(key)
 
-    def connect(self, host: str, port: int) -> Channel:
+    def connect(self, host: str, port: int) -> DataSocket:
         """See Sockets. The two ends agree on the encryption when something is sent: both may connect at a time."""
         return EncryptedChannel(_prepare(socket.create_connection((host, port), CONNECT_TIMEOUT_S)), self._dialling)
 
-    def accept(self, listening: Listening) -> Channel:
+    def accept(self, listening: Listening) -> DataSocket:
         """See Sockets."""
         return EncryptedChannel(_prepare(listening.accept()[0]), self._accepting, accepted=True)
 

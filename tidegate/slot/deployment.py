@@ -25,9 +25,9 @@ from tidegate.slot.schemas import SlotSchemas
 from tidegate.slot.subtasks import Subtasks
 from tidegate.slot.wiring import Wiring
 from tidegate.storage.shared import Proof
-from tidegate.task.dead_letter_limit import LetterCount
+from tidegate.task.dead_letter_limit import DeadLetterCount
 from tidegate.task.inflight import derive_shapes
-from tidegate.task.loop import Clock, SlotLoop
+from tidegate.task.loop import LoopClock, SlotLoop
 from tidegate.task.messages import Acknowledged, Completed, Deploy, SlotMessage
 
 logger = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Deployment:
     def __init__(
         self,
         deploy: Deploy,
-        clock: Clock,
+        clock: LoopClock,
         send: Callable[[SlotMessage], None],
         wake: Callable[[], None],
         parts: SlotParts | None = None,
@@ -72,7 +72,7 @@ class Deployment:
         self.loop.origins = derive_origins(plan)
         self.loop.shapes = derive_shapes(plan)
         for letters in plan.operators(DeadLetterOperator):
-            self.loop.letters = LetterCount(letters.per_minute_max)
+            self.loop.letters = DeadLetterCount(letters.per_minute_max)
         named = [
             one.schema for source in plan.operators(SourceOperator) for one in (source.options, source.key_options)
         ]

@@ -9,7 +9,7 @@ from itertools import islice
 from tidegate.coordinator.types import StateHandle
 from tidegate.journal.state_files import read_parts, read_state
 from tidegate.slot.copies import Copies
-from tidegate.storage.base import Reading, StorageError
+from tidegate.storage.base import StorageError, StorageReader
 from tidegate.storage.checksum import unseal
 
 logger = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 class RestoredFiles:
     """Whatever is given was verified against its handle. Reads and raises as `journal/state_files.py`."""
 
-    def __init__(self, storage: Reading, copies: Copies) -> None:
+    def __init__(self, storage: StorageReader, copies: Copies) -> None:
         self._storage = storage
         self._copies = copies
         self.copied_bytes = 0
@@ -35,7 +35,7 @@ class RestoredFiles:
         """What it has of these key groups, as one or more files."""
         return self._read(handle, lambda place: read_parts(place, handle, key_groups))
 
-    def _read(self, handle: StateHandle, read: Callable[[Reading], Iterable[bytes]]) -> Iterator[bytes]:
+    def _read(self, handle: StateHandle, read: Callable[[StorageReader], Iterable[bytes]]) -> Iterator[bytes]:
         """A copy that turns out to be damaged is given up; both places have the same parts, so none comes twice."""
         given = 0
         if self._copies.has(handle.path):

@@ -20,15 +20,15 @@ import msgspec
 from tidegate.errors import UNDECODABLE, AttemptFailed
 from tidegate.ids import Attempt, SlotIndex
 from tidegate.process.repeated_messages import Complaints
-from tidegate.slot.channel_sockets import AwaitsPeer, Channel, Sockets
+from tidegate.slot.channel_sockets import AwaitsPeer, DataSocket, Sockets
 from tidegate.task.channels import InputChannel, RemoteOutput
 from tidegate.task.messages import PeerAddress
 from tidegate.task.wire import (
     ChannelBroken,
     ChannelHello,
     Frame,
+    FrameKind,
     FrameReader,
-    Kind,
     SequenceCheck,
     decode_element,
     write_frame,
@@ -42,7 +42,7 @@ HELLO_BYTES_MAX: Final = 512
 """More than this without a hello does not come from a slot."""
 HELLO_TIMEOUT_S: Final = 10.0
 """For the hello of a connection; a slot sends it at once."""
-STRANGERS_MAX: Final = 64
+UNAUTHENTICATED_MAX: Final = 64
 """At a time, when there are not more slots than half of it; a further one ends the oldest."""
 ACCEPT_PAUSE_S: Final = 0.5
 """When no connection can be accepted (no descriptors are left, for instance)."""
@@ -60,7 +60,7 @@ class _Connection:
 
     receive_bytes = RECEIVE_BYTES
 
-    def __init__(self, transport: DataTransport, sock: Channel) -> None:
+    def __init__(self, transport: DataTransport, sock: DataSocket) -> None:
         self.sock = sock
         self.reader = FrameReader()
         self._transport = transport
@@ -140,7 +140,7 @@ class _Connection:
 class _Sender(_Connection):
     """To one other slot: takes frames from the outputs, reads credits and questions."""
 
-    def __init__(self, transport: DataTransport, sock: Channel, peer: int, outputs: Mapping[int, RemoteOutput]):
+    def __init__(self, transport: DataTransport, sock: DataSocket, peer: int, outputs: Mapping[int, RemoteOutput]):
         super().__init__(transport, sock)
         self._peer = peer
         self._outputs = outputs
@@ -151,9 +151,9 @@ class _Sender(_Connection):
 
     def on_frame(self, frame: Frame) -> None:
         output = self._outputs.get(frame.channel)
-        if output is not None and frame.kind is Kind.CREDIT:
+        if output is not None and frame.kind is FrameKind.CREDIT:
             output.grant(frame.sequence)
-        elif output is not None and frame.kind is Kind.QUESTION:
+        elif output is not None and frame.kind is FrameKind.QUESTION:
             output.on_question(frame.sequence)
         else:
             raise ChannelBroken(f"{self.name} answered with {frame.kind.name} on edge {frame.channel}")
@@ -180,7 +180,7 @@ class _Receiver(_Connection):
 
     receive_bytes = HELLO_BYTES_MAX
 
-    def __init__(self, transport: DataTransport, sock: Channel) -> None:
+    def __init__(self, transport: DataTransport, sock: DataSocket) -> None:
         super().__init__(transport, sock)
         self._sender: int | None = None
         self._sequence = SequenceCheck()
@@ -214,7 +214,7 @@ class _Receiver(_Connection):
             raise ChannelBroken(f"{self.reader.pending_bytes} bytes without a hello")
 
     def _on_hello(self, frame: Frame) -> None:
-        if frame.kind is not Kind.HELLO:
+        if frame.kind is not FrameKind.HELLO:
             raise ChannelBroken(f"a {frame.kind.name} frame came before the hello")
         try:
             hello = msgspec.json.decode(frame.body, type=ChannelHello)
@@ -231,10 +231,10 @@ class _Receiver(_Connection):
         for edge, channel in self._inputs.items():
             credit = channel.take_credit()
             if credit:
-                self.queue(write_frame(Kind.CREDIT, edge, credit, b""))
+                self.queue(write_frame(FrameKind.CREDIT, edge, credit, b""))
             question = channel.take_question()
             if question:
-                self.queue(write_frame(Kind.QUESTION, edge, question, b""))
+                self.queue(write_frame(FrameKind.QUESTION, edge, question, b""))
         if self.backlog:
             self.flush()
         return False
@@ -264,9 +264,9 @@ class DataTransport:
         self._listener = sockets.listen(host)
         self.port: int = self._listener.getsockname()[1]
         self._connections: list[_Sender | _Receiver] = []
-        self._strangers: dict[_Receiver, float] = {}
+        self._unauthenticated: dict[_Receiver, float] = {}
         """Those without a hello, oldest first, and when each is given up."""
-        self._strangers_max = STRANGERS_MAX
+        self._unauthenticated_max = UNAUTHENTICATED_MAX
         self._inputs: dict[tuple[int, int], InputChannel] = {}
         self._accepts_at: float | None = None
         """When connections are accepted again; None: now."""
@@ -284,7 +284,7 @@ class DataTransport:
         Raises PeerLost.
         """
         self._inputs = inputs
-        self._strangers_max = max(STRANGERS_MAX, 2 * len(peers))
+        self._unauthenticated_max = max(UNAUTHENTICATED_MAX, 2 * len(peers))
         for peer, channels in outputs.items():
             address = peers[peer]
             try:
@@ -293,7 +293,7 @@ class DataTransport:
                 raise PeerLost(f"slot {peer} at {address.host}:{address.port} cannot be reached: {error}") from error
             sender = _Sender(self, sock, peer, channels)
             hello = msgspec.json.encode(ChannelHello(self._attempt, self._token, slot))
-            sender.queue(write_frame(Kind.HELLO, 0, 0, hello))
+            sender.queue(write_frame(FrameKind.HELLO, 0, 0, hello))
             sender.flush()
             self._connections.append(sender)
 
@@ -307,29 +307,29 @@ class DataTransport:
 
     def welcome(self, connection: _Receiver) -> None:
         """It is a slot of ours."""
-        del self._strangers[connection]
+        del self._unauthenticated[connection]
         self._connections.append(connection)
 
     def refuse(self, connection: _Receiver, why: str) -> None:
         """Close a connection that is not ours."""
-        if self._strangers.pop(connection, None) is None:
+        if self._unauthenticated.pop(connection, None) is None:
             return  # its last event was on the way when it was closed
         self._complaints.report("a data connection was refused", why)
         connection.close()
 
     def pump(self) -> bool:
         """Move what may leave into the sockets; True when frames left."""
-        if self._strangers or self._accepts_at is not None:
-            self._look_at_the_clock()
+        if self._unauthenticated or self._accepts_at is not None:
+            self._check_clock()
         moved = [connection.pump() for connection in self._connections]  # every one, not up to the first that moved
         return any(moved)
 
     def close(self) -> None:
         """Close every socket."""
-        for connection in (*self._connections, *self._strangers):
+        for connection in (*self._connections, *self._unauthenticated):
             connection.close()
         self._connections.clear()
-        self._strangers.clear()
+        self._unauthenticated.clear()
         self._stop_accepting()
         self._listener.close()
 
@@ -343,20 +343,20 @@ class DataTransport:
             self._stop_accepting()
             self._accepts_at = self._elapsed() + ACCEPT_PAUSE_S
             return
-        while len(self._strangers) >= self._strangers_max:
-            self.refuse(next(iter(self._strangers)), "there are too many without a hello")
-        self._strangers[_Receiver(self, sock)] = self._elapsed() + HELLO_TIMEOUT_S
+        while len(self._unauthenticated) >= self._unauthenticated_max:
+            self.refuse(next(iter(self._unauthenticated)), "there are too many without a hello")
+        self._unauthenticated[_Receiver(self, sock)] = self._elapsed() + HELLO_TIMEOUT_S
 
     def _stop_accepting(self) -> None:
         if self._accepts_at is None:
             self.selector.unregister(self._listener)
 
-    def _look_at_the_clock(self) -> None:
+    def _check_clock(self) -> None:
         now = self._elapsed()
-        for stranger, until in list(self._strangers.items()):
+        for peer, until in list(self._unauthenticated.items()):
             if until > now:
                 break
-            self.refuse(stranger, f"no hello within {HELLO_TIMEOUT_S:g} s")
+            self.refuse(peer, f"no hello within {HELLO_TIMEOUT_S:g} s")
         if self._accepts_at is not None and now >= self._accepts_at:
             self._accepts_at = None
             self.selector.register(self._listener, selectors.EVENT_READ, self._on_accept)

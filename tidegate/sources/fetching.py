@@ -25,7 +25,7 @@ NO_OFFSET: Final = ck.OFFSET_INVALID
 _FATAL: Final = ck.KafkaError._FATAL  # noqa: SLF001  # the client's own codes begin with an underscore; they are public
 
 
-class Event(NamedTuple):
+class FetchEvent(NamedTuple):
     """What came and is no record: the end of a partition, or an error."""
 
     partition: TopicPartition
@@ -38,7 +38,7 @@ class Fetched(NamedTuple):
     """What came, in its order, records and events each for themselves."""
 
     records: Records
-    events: Sequence[Event]
+    events: Sequence[FetchEvent]
 
     def before_events(self) -> Records:
         """The records up to the first one that does not lie before every event of its partition.
@@ -54,7 +54,7 @@ class Fetched(NamedTuple):
         return self.records.part(0, next(found, len(self.records)))
 
 
-class Client(Protocol):
+class FetchClient(Protocol):
     """What is needed of a consumer here."""
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
@@ -80,7 +80,7 @@ class Fetcher(Protocol):
 class MessageFetcher:
     """By message objects."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: FetchClient) -> None:
         self._client = client
         self._first: list[ck.Message] = []
 
@@ -129,7 +129,7 @@ class NativeFetcher:
         self._messages = array("Q")
         """Addresses; the first `_waiting` ones are of messages that nobody has taken."""
         self._waiting = 0
-        self._events: list[Event] = []
+        self._events: list[FetchEvent] = []
         self._reporting = client.report_errors(handle, lambda code, text: on_error(ck.KafkaError(code, text)))
         """Has to outlive the client."""
 
@@ -193,19 +193,21 @@ class NativeFetcher:
                 )
         self._events += _events_of(messages)
 
-    def _event_of(self, at: int) -> Event:
+    def _event_of(self, at: int) -> FetchEvent:
         one = Message.from_address(at)
         text = ctypes.string_at(one.value, one.value_size).decode(errors="replace") if one.value else None
         topic = self._lib.topic_name(one.topic).decode() if one.topic else ""
-        event = Event(TopicPartition(topic, one.partition), one.offset, ck.KafkaError(one.err, text, one.err == _FATAL))
+        event = FetchEvent(
+            TopicPartition(topic, one.partition), one.offset, ck.KafkaError(one.err, text, one.err == _FATAL)
+        )
         self._lib.message_destroy(at)
         return event
 
 
-def _events_of(messages: Sequence[ck.Message]) -> list[Event]:
+def _events_of(messages: Sequence[ck.Message]) -> list[FetchEvent]:
     found = ((message, message.error()) for message in messages)
     return [
-        Event(TopicPartition(one.topic() or "", one.partition() or 0), _offset_of(one), error)
+        FetchEvent(TopicPartition(one.topic() or "", one.partition() or 0), _offset_of(one), error)
         for one, error in found
         if error is not None
     ]
@@ -217,7 +219,7 @@ def _offset_of(message: ck.Message) -> int:
     return NO_OFFSET if offset is None else offset
 
 
-def open_fetcher(client: Client, on_error: Callable[[ck.KafkaError], None]) -> Fetcher:
+def open_fetcher(client: FetchClient, on_error: Callable[[ck.KafkaError], None]) -> Fetcher:
     """In place where that can be done, which only a client of the library itself can; its errors go to `on_error`."""
     if not isinstance(client, ck.Consumer):
         return MessageFetcher(client)

@@ -28,7 +28,7 @@ from tidegate.sources.messages import Records
 from tidegate.sources.newest_timestamps import NewestRecords
 from tidegate.sources.offset_order import find_last_offsets
 from tidegate.sources.positions import Positions
-from tidegate.sources.reader import Pending, Reader
+from tidegate.sources.reader import ConsumerThread, Pending
 from tidegate.sources.record_parts import PartsDecoder, open_decoder
 from tidegate.sources.tools import SOURCE_TOOLS, SourceTools
 from tidegate.sources.waiting_records import HeldRecords
@@ -97,11 +97,11 @@ class KafkaSource:
         self._names_topic = operator.names_topic
         self._spreads = operator.splits_rows()
         """Updates are two rows each."""
-        self._writes_letters = operator.bad_records is BadRecordPolicy.DEAD_LETTER
+        self._writes_dead_letters = operator.bad_records is BadRecordPolicy.DEAD_LETTER
         self._partitions = self._by_key(partitions)
         self._positions: Positions | None = None
         self._paused: set[TopicPartition] = set()
-        self._reader: Reader | None = None
+        self._reader: ConsumerThread | None = None
         self._empty_bounded = not partitions and bounded
         if partitions:
             self._reader = self._make_reader(partitions, restored)
@@ -109,8 +109,8 @@ class KafkaSource:
         else:
             self._positions = Positions(operator.name, {})
 
-    def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions) -> Reader:
-        return Reader(self._operator, partitions, restored, self._group_id, self._wake, self._tools)
+    def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions) -> ConsumerThread:
+        return ConsumerThread(self._operator, partitions, restored, self._group_id, self._wake, self._tools)
 
     @property
     def ready(self) -> bool:
@@ -203,7 +203,7 @@ class KafkaSource:
         """The most rows for which no more records than these are taken."""
         return records * 2 + 1 if self._spreads else records
 
-    def _take_held(self, reader: Reader, positions: Positions, rows_max: int) -> SourceBatch | None:
+    def _take_held(self, reader: ConsumerThread, positions: Positions, rows_max: int) -> SourceBatch | None:
         """Records that have waited, of one partition."""
         for held in self._held.due():
             first, rest = held.pending.split(self._records_of(rows_max), self.batch_bytes_max)
@@ -216,7 +216,9 @@ class KafkaSource:
                 return batch
         return None
 
-    def _advance(self, reader: Reader, positions: Positions, pending: Pending) -> SourceBatch | WaitingForSchema | None:
+    def _advance(
+        self, reader: ConsumerThread, positions: Positions, pending: Pending
+    ) -> SourceBatch | WaitingForSchema | None:
         """Everything in `pending` was read, unless it waits."""
         batch = self._batch(pending, positions)
         if not isinstance(batch, WaitingForSchema):
@@ -249,7 +251,7 @@ class KafkaSource:
             if isinstance(decoded, WaitingForSchema):
                 return decoded
             frame, found = self._rows(decoded, messages, origins, last)
-            raw = [messages.raw(one.row) if self._writes_letters else None for one in found]
+            raw = [messages.raw(one.row) if self._writes_dead_letters else None for one in found]
             failures = [
                 UnreadableRecord(self._partitions[origins[one.row]], messages.offsets[one.row], one, bytes_of)
                 for one, bytes_of in zip(found, raw, strict=True)
@@ -300,7 +302,7 @@ class KafkaSource:
             nexts = self._positions.next_offsets
             self._reader.ask({part: Due(nexts[part], question) for part, question in questions})
 
-    def _note_ended(self, reader: Reader, positions: Positions) -> None:
+    def _note_ended(self, reader: ConsumerThread, positions: Positions) -> None:
         reached = positions.ended - self._paused
         if reached:
             self._paused |= reached
@@ -308,7 +310,7 @@ class KafkaSource:
             if self.watermarks is not None:
                 self.watermarks.on_end(sorted(reached))
 
-    def _note_caught_up(self, reader: Reader, positions: Positions, pending: Pending) -> None:
+    def _note_caught_up(self, reader: ConsumerThread, positions: Positions, pending: Pending) -> None:
         """Records that came after an answer, or after an end was seen, have moved the position past it."""
         if self.watermarks is None or not self.watermarks.watches:
             return

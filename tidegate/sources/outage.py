@@ -81,7 +81,7 @@ class Outage:
             source=self._source,
         )
 
-    def look_into(self, find_obstacle: Callable[[], Obstacle | None]) -> None:
+    def inspect(self, find_obstacle: Callable[[], Obstacle | None]) -> None:
         """What is in the way, asked when a report is due and once in a while after it. Raises SourceUnavailable where
         waiting does not cure it: the client would try the same login for ever.
         """

@@ -18,7 +18,7 @@ from tidegate.formats.dead_letters import GONE, UNREAD
 from tidegate.formats.dead_letters.frames import RawRecord
 from tidegate.ids import TopicPartition
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files, stamp_tls_files
-from tidegate.operators.async_queue import Call
+from tidegate.operators.async_queue import PendingCall
 from tidegate.operators.builtin.dead_letters import WAIT_MS, Origin
 from tidegate.operators.calls.caller import Asked, CallsFailed
 from tidegate.sources.consumer_properties import DEFAULTS, derive_consumer_properties
@@ -64,7 +64,7 @@ _UNKNOWN: Final = frozenset(
 
 
 class _Request(msgspec.Struct, eq=False):
-    call: Call
+    call: PendingCall
     partition: TopicPartition
     offset: int
     deadline: float
@@ -100,7 +100,7 @@ class RecordReader:
         self._firsts: dict[TopicPartition, int] = {}
         """First offsets, of partitions that have lost records: to find each lost one missing takes far longer."""
         self._requests: deque[_Request] = deque()
-        self._done: deque[Call] = deque()
+        self._done: deque[PendingCall] = deque()
         self._stopping = False
         self._serving = False
         self._broken: BaseException | None = None
@@ -118,11 +118,11 @@ class RecordReader:
             self._serving = True
             self._thread.submit(self._serve)
 
-    def take(self) -> list[Call]:
+    def take(self) -> list[PendingCall]:
         """See Caller."""
         if self._broken is not None:
             raise CallsFailed(f"records cannot be read back for {self._name}: {self._broken}") from self._broken
-        taken: list[Call] = []
+        taken: list[PendingCall] = []
         while self._done:
             taken.append(self._done.popleft())
         if self._requests and not self._serving:  # they came while the thread was ending

@@ -24,7 +24,7 @@ from tidegate.operators.builtin.kafka_source import ON_LOST_CONTINUE, SourceOper
 from tidegate.sources.caught_up import CaughtUp, Due
 from tidegate.sources.consumer_properties import derive_consumer_properties
 from tidegate.sources.errors import SourceFailed, SourceUnavailable
-from tidegate.sources.fetching import Event, Fetcher
+from tidegate.sources.fetching import Fetcher, FetchEvent
 from tidegate.sources.messages import NO_RECORDS, Records
 from tidegate.sources.outage import LOOK_SECONDS, Outage
 from tidegate.sources.partition_errors import RepeatedErrors
@@ -97,7 +97,7 @@ class Pending(msgspec.Struct):
     size_bytes: int = 0
     caught_up: dict[TopicPartition, Due] = {}
     """Partitions whose last stable offset is still this one, a while after it was reached, or as somebody has asked:
-    see `Reader.watch` and `Reader.ask`."""
+    see `ConsumerThread.watch` and `ConsumerThread.ask`."""
 
     def __bool__(self) -> bool:
         return bool(self.records or self.ends or self.caught_up)
@@ -118,7 +118,7 @@ class Pending(msgspec.Struct):
         return Pending(first, {}, size_bytes), rest
 
 
-class Reader:
+class ConsumerThread:
     """Started once; `take` and `positions` are for the loop, everything else happens in the thread."""
 
     def __init__(
@@ -322,11 +322,11 @@ class Reader:
         if self._added:
             self._assign_added(consumer, fetcher)
         room = self._wait_for_room(consumer)
-        self._look_for_caught_up(consumer)
+        self._find_caught_up(consumer)
         if room == 0:
             return
         if not fetcher.wait(_IDLE_SECONDS):
-            self._look_for_brokers(consumer)
+            self._check_brokers(consumer)
             return
         self._linger()
         fetched = fetcher.take(room)
@@ -338,7 +338,7 @@ class Reader:
             raise
         self._hand_over(fetched.records, ends)
 
-    def _look_for_caught_up(self, consumer: Consumer) -> None:
+    def _find_caught_up(self, consumer: Consumer) -> None:
         """One request to each broker, whatever the number of partitions: records wait meanwhile."""
         with self._changed:
             due = self._caught_up.due(self._clock.monotonic())
@@ -363,7 +363,7 @@ class Reader:
         if found:
             self._wake()
 
-    def _look_for_brokers(self, consumer: Consumer) -> None:
+    def _check_brokers(self, consumer: Consumer) -> None:
         """After an error and without records only a request shows whether the brokers are back. Raises
         SourceUnavailable where they are, and refuse the login.
         """
@@ -372,7 +372,7 @@ class Reader:
         try:
             consumer.list_topics(self._any_topic, timeout=LOOK_SECONDS)
         except ck.KafkaException as error:
-            self._outage.look_into(lambda: self._tools.find_obstacle(self._operator.kafka))
+            self._outage.inspect(lambda: self._tools.find_obstacle(self._operator.kafka))
             self._outage.on_error(error.args[0])
         else:
             self._outage.end()
@@ -442,7 +442,7 @@ class Reader:
         if was_empty and (records or ends):
             self._wake()
 
-    def _take_events(self, consumer: Consumer, events: Sequence[Event]) -> dict[TopicPartition, int]:
+    def _take_events(self, consumer: Consumer, events: Sequence[FetchEvent]) -> dict[TopicPartition, int]:
         """The ends of partitions. Raises SourceFailed and SourceUnavailable for errors."""
         ends: dict[TopicPartition, int] = {}
         for part, offset, error in events:

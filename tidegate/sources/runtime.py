@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.coordinator.types import SourcePositions
-from tidegate.formats.dead_letters.frames import letters_of_records
+from tidegate.formats.dead_letters.frames import dead_letters_of_records
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure, RecordPlace
 from tidegate.formats.schemas import Schemas
 from tidegate.ids import OperatorName, TopicPartition
@@ -126,6 +126,6 @@ class SourceRuntime(KafkaSource, Runtime):
             if bad.raw is not None
         ]
         if letters:
-            out.side(DEAD, letters_of_records(self.operator.name, letters))
+            out.side(DEAD, dead_letters_of_records(self.operator.name, letters))
         out.emit(batch.frame)
         return True

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from tidegate.coordinator.start_offsets import Unplaced
+from tidegate.coordinator.start_offsets import UnassignedSource
 from tidegate.coordinator.types import SourcePositions
 from tidegate.ids import TopicPartition
 from tidegate.operators.builtin.kafka_source import SourceOperator
@@ -42,7 +42,7 @@ class RightClient(Protocol):
         """READ on a topic."""
 
 
-def refuse_unreadable(client: RightClient, operator: SourceOperator, unplaced: Unplaced) -> None:
+def refuse_unreadable(client: RightClient, operator: SourceOperator, unplaced: UnassignedSource) -> None:
     """Raises SourceFailed for topics that a pattern has found and that may not be read.
 
     Before they have positions: a topic of which a checkpoint has some, of partitions that it had before, cannot be left
@@ -67,7 +67,7 @@ def refuse_unreadable(client: RightClient, operator: SourceOperator, unplaced: U
 
 
 def read_beginning(
-    client: OffsetClient, operator: SourceOperator, unplaced: Unplaced, now: dt.datetime
+    client: OffsetClient, operator: SourceOperator, unplaced: UnassignedSource, now: dt.datetime
 ) -> SourcePositions:
     """Positions of all partitions. Raises SourceFailed for an offset or instant that cannot be, and what asking raises.
 

@@ -13,7 +13,7 @@ from typing import Final
 from tidegate.formats.contract import WaitingForSchema
 from tidegate.ids import TopicPartition
 from tidegate.sources.messages import Records
-from tidegate.sources.reader import Pending, Reader
+from tidegate.sources.reader import ConsumerThread, Pending
 
 _LOG = logging.getLogger("tidegate.sources")
 
@@ -24,7 +24,7 @@ AGAIN_S: Final = 0.05
 """After which records are offered to their decoder again."""
 
 
-class Held:
+class HeldBatch:
     """The records of one partition."""
 
     def __init__(self, partition: TopicPartition) -> None:
@@ -41,7 +41,7 @@ class HeldRecords:
     def __init__(self, source: str, elapsed: Callable[[], float]) -> None:
         self._source = source
         self._elapsed = elapsed
-        self._held: dict[TopicPartition, Held] = {}
+        self._held: dict[TopicPartition, HeldBatch] = {}
 
     def __bool__(self) -> bool:
         return bool(self._held)
@@ -86,14 +86,14 @@ class HeldRecords:
     def _target(self, part: TopicPartition, free: Pending, *, only_held: bool) -> Pending:
         if only_held and part not in self._held:
             return free
-        return self._held.setdefault(part, Held(part)).pending
+        return self._held.setdefault(part, HeldBatch(part)).pending
 
-    def due(self) -> Iterator[Held]:
+    def due(self) -> Iterator[HeldBatch]:
         """Those that are offered to the decoder now."""
         now = self._elapsed()
         yield from [one for one in self._held.values() if one.due_s <= now]
 
-    def wait(self, held: Held, waiting: WaitingForSchema, reader: Reader) -> None:
+    def wait(self, held: HeldBatch, waiting: WaitingForSchema, reader: ConsumerThread) -> None:
         """It waits, or still does."""
         now = self._elapsed()
         held.due_s = now + AGAIN_S
@@ -102,7 +102,7 @@ class HeldRecords:
             reader.pause([held.partition])
             _LOG.info("source %s: records of %s wait for %s", self._source, held.partition, waiting.wanted)
 
-    def advance(self, held: Held, rest: Pending, reader: Reader, *, ended: bool = False) -> None:
+    def advance(self, held: HeldBatch, rest: Pending, reader: ConsumerThread, *, ended: bool = False) -> None:
         """Some of it was decoded; `rest` comes next. `ended`: nothing more of the partition is wanted."""
         if rest:
             held.pending = rest

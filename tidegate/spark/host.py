@@ -119,7 +119,7 @@ class NotEnoughSlots(PipelineStopped):
     exit_code = 2
 
 
-class SlotsAway(NotEnoughSlots):
+class SlotsUnavailable(NotEnoughSlots):
     """A cluster, whose workers may be late after a power failure, say: a supervisor may start the daemon again."""
 
     exit_code = 1
@@ -332,7 +332,7 @@ class SparkHost:
             threading.Event().wait(POLL_S)
         held = _OF_OTHERS if self._master.startswith(STANDALONE) else ""
         silent = "" if offered else self._cause_of_the_cluster + self._cause_of_versions
-        raise (NotEnoughSlots if self._is_local else SlotsAway)(
+        raise (NotEnoughSlots if self._is_local else SlotsUnavailable)(
             f"spark.master {self._master} offers {offered} slots, parallelism needs {parallelism}; raise the cores of "
             f"the master or of the executors, or lower `parallelism`{held}{silent}",
             offered=offered,

@@ -14,7 +14,7 @@ _SERVES: Final = re.compile(rf"(^| )-m ({re.escape(FORK_SERVER)}|pyspark\.daemon
 _ZOMBIE = "Z"
 
 
-class Process(NamedTuple):
+class OsProcess(NamedTuple):
     """One row of the process table."""
 
     pid: int
@@ -23,9 +23,9 @@ class Process(NamedTuple):
     command: str
 
 
-def read_processes() -> dict[int, Process]:
+def read_processes() -> dict[int, OsProcess]:
     """All processes that can be read; zombies included (state Z)."""
-    found: dict[int, Process] = {}
+    found: dict[int, OsProcess] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -34,7 +34,7 @@ def read_processes() -> dict[int, Process]:
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:  # it has ended meanwhile
             continue
-        found[int(entry.name)] = Process(int(entry.name), int(fields[1]), fields[0], command)
+        found[int(entry.name)] = OsProcess(int(entry.name), int(fields[1]), fields[0], command)
     return found
 
 
@@ -44,10 +44,10 @@ def is_alive(pid: int) -> bool:
     return process is not None and process.state != _ZOMBIE
 
 
-def find_descendants(root: int) -> list[Process]:
+def find_descendants(root: int) -> list[OsProcess]:
     """Everything below a process, parents first."""
     table = read_processes()
-    found: list[Process] = []
+    found: list[OsProcess] = []
     wanted = [root]
     while wanted:
         parent = wanted.pop(0)
@@ -62,7 +62,7 @@ def find_slots(root: int) -> list[int]:
     return choose_slots(find_descendants(root))
 
 
-def choose_slots(below: Sequence[Process]) -> list[int]:
+def choose_slots(below: Sequence[OsProcess]) -> list[int]:
     """Those that were forked from a server. A server's parent is a JVM, of an executor or, with none, of the driver."""
     forked = {process.pid: process for process in below if _SERVES.search(process.command)}
     servers = {pid for pid, process in forked.items() if process.parent not in forked}

@@ -46,7 +46,7 @@ from pyspark.sql.types import DataType as SparkType
 from tidegate.datatypes import NESTED, DataType
 from tidegate.errors import TidegateError
 from tidegate.tables.files import StateFiles, choose_state, read_files, read_shape
-from tidegate.tables.source import Snapshot, open_snapshot
+from tidegate.tables.source import StateSnapshot, open_snapshot
 from tidegate.tables.table import StateTable, read_frames
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class StateOptions(msgspec.Struct, frozen=True):
     raw: bool = False
     partitions: int = PARTITIONS
 
-    def open(self) -> Snapshot:
+    def open(self) -> StateSnapshot:
         """Raises what `open_snapshot` raises."""
         return open_snapshot(self.path, self.checkpoint, os.environ)
 

@@ -14,7 +14,7 @@ import msgspec
 from tidegate.state.compatibility import CannotConvert, Convert
 from tidegate.state.declaration import StateDeclaration, StateShape
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.serializers.contract import Place
+from tidegate.state.serializers.contract import FieldPath
 from tidegate.state.serializers.fields import derive_former
 from tidegate.state.verdict import judge_keys, judge_values
 
@@ -66,7 +66,7 @@ def derive_migration(written: StateShape, declaration: StateDeclaration) -> Migr
     """What is done to entries; None where they stay. For shapes that `judge` lets through."""
     key = judge_keys(written, declaration).convert
     value = judge_values(written, declaration).convert
-    place = Place(declaration.evolution)
+    place = FieldPath(declaration.evolution)
     if declaration.names_columns:
         keys = [field.name for field in declaration.shape.keys]
         column = (

@@ -27,8 +27,8 @@ from tidegate.state.declaration import (
     total_parameter,
 )
 from tidegate.state.errors import StateUnreadable
-from tidegate.state.serializers.contract import Place, SnapshotUnreadable
-from tidegate.state.serializers.fields import Written, derive_former, judge_fields
+from tidegate.state.serializers.contract import FieldPath, SnapshotUnreadable
+from tidegate.state.serializers.fields import WrittenField, derive_former, judge_fields
 from tidegate.state.serializers.registry import SERIALIZERS
 
 __all__ = ["Fit", "Verdict", "judge", "judge_keys", "judge_values", "refuse_other_shape"]
@@ -57,7 +57,7 @@ def judge(written: StateShape, declaration: StateDeclaration) -> Verdict:
 def judge_keys(written: StateShape, declaration: StateDeclaration) -> Judged:
     """How keys fit. They decide where an entry is: they stay in their order, and keep their key groups."""
     wanted = declaration.shape
-    place = Place(declaration.evolution)
+    place = FieldPath(declaration.evolution)
     differences: list[Difference] = []
     for which, before, now in (("first", written.prefix, wanted.prefix), ("last", written.suffix, wanted.suffix)):
         if before != now:
@@ -82,7 +82,7 @@ def judge_keys(written: StateShape, declaration: StateDeclaration) -> Judged:
 
 
 def _judge_columns(
-    written: Sequence[StateField], wanted: Sequence[StateField], place: Place, shape: StateShape, first: int
+    written: Sequence[StateField], wanted: Sequence[StateField], place: FieldPath, shape: StateShape, first: int
 ) -> Judged:
     """Columns of keys, which are neither added nor taken away nor moved. `first`: so many columns are before them."""
     if len(written) != len(wanted):
@@ -119,7 +119,7 @@ def _same_group(written: StateField, wanted: StateField) -> bool:
 def judge_values(written: StateShape, declaration: StateDeclaration) -> Judged:
     """How values fit."""
     wanted = declaration.shape
-    place = Place(declaration.evolution, declaration.begins, holds_rows=True)
+    place = FieldPath(declaration.evolution, declaration.begins, holds_rows=True)
     judged = _settle(_judge_all(written.values, wanted.values, place, written), written, declaration)
     lasting, move = _judge_ends(written, wanted)
     if not lasting and (judged.convert is None or not written.expires):
@@ -168,9 +168,11 @@ def _settle(judged: Judged, written: StateShape, declaration: StateDeclaration) 
     return Judged(differences, lambda value: settles(change(value)))
 
 
-def _judge_all(written: Sequence[StateField], wanted: Sequence[StateField], place: Place, shape: StateShape) -> Judged:
+def _judge_all(
+    written: Sequence[StateField], wanted: Sequence[StateField], place: FieldPath, shape: StateShape
+) -> Judged:
     versions = shape.serializer.versions
-    old = [Written(field, SERIALIZERS.read(field.type, versions)) for field in written]
+    old = [WrittenField(field, SERIALIZERS.read(field.type, versions)) for field in written]
     new = [(field, SERIALIZERS.serializer_of(field.type)) for field in wanted]
     return judge_fields(old, new, place)
 
@@ -213,7 +215,7 @@ def _judge_serializers(written: Serializer, wanted: Serializer, evolution: Evolu
     else:
         return refused(f"its serializer was {_name_of(written, old)}, this release has {_name_of(wanted, new)}")
     totals = {name[len(TOTAL) :]: text for name, text in written.parameters.items() if name.startswith(TOTAL)}
-    former = derive_former(Place(evolution).renames, totals)
+    former = derive_former(FieldPath(evolution).renames, totals)
     reasons = []
     for column, text in totals.items():
         now = next((new for new, before in former.items() if before == column), column)

@@ -45,7 +45,7 @@ class ObjectCorrupt(StorageError):
     retriable = False
 
 
-class Reading(Protocol):
+class StorageReader(Protocol):
     """Where objects are read from, and nothing else is asked."""
 
     location: str
@@ -61,7 +61,7 @@ class Reading(Protocol):
         """
 
 
-class Storage(Reading, Protocol):
+class Storage(StorageReader, Protocol):
     """Durable objects. When a writing call has returned, the object survives a power cut.
 
     Used by several threads and processes at a time, on several machines. Calls block, for a bounded time, and raise

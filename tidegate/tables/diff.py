@@ -12,11 +12,11 @@ import polars as pl
 from tidegate.ids import OperatorName, StateName
 from tidegate.state.snapshot import Entry
 from tidegate.tables.files import GroupEntries, StateFiles, list_states, read_files, read_groups
-from tidegate.tables.source import Snapshot
+from tidegate.tables.source import StateSnapshot
 from tidegate.tables.table import StateTable
 
 
-class Change(StrEnum):
+class RowDifference(StrEnum):
     """What has happened to a key."""
 
     ADDED = "added"
@@ -38,13 +38,13 @@ class StateDiff(msgspec.Struct):
     """Why the two cannot be compared; then nothing is counted."""
 
 
-OnRows = Callable[[StateDiff, Change, StateTable, pl.DataFrame], None]
+OnRows = Callable[[StateDiff, RowDifference, StateTable, pl.DataFrame], None]
 """Is given the rows that differ. A changed key has a row before and one after, each in frames of their own, in the same
 order."""
 
 
 def compare_snapshots(
-    one: Snapshot, other: Snapshot, step: str | None = None, on_rows: OnRows | None = None
+    one: StateSnapshot, other: StateSnapshot, step: str | None = None, on_rows: OnRows | None = None
 ) -> Iterator[StateDiff]:
     """For each state of either, or of a step, from `one` to `other`. A state that only one of them has is empty in the
     other.
@@ -56,11 +56,11 @@ def compare_snapshots(
         yield _compare((one, before.get(name)), (other, after.get(name)), on_rows)
 
 
-def _states_of(snapshot: Snapshot, step: str | None) -> dict[tuple[str, str], StateFiles]:
+def _states_of(snapshot: StateSnapshot, step: str | None) -> dict[tuple[str, str], StateFiles]:
     return {(state.operator, state.state): read_files(snapshot, state) for state in list_states(snapshot, step)}
 
 
-Side = tuple[Snapshot, StateFiles | None]
+Side = tuple[StateSnapshot, StateFiles | None]
 
 
 def _compare(one: Side, other: Side, on_rows: OnRows | None) -> StateDiff:
@@ -71,7 +71,7 @@ def _compare(one: Side, other: Side, on_rows: OnRows | None) -> StateDiff:
         return diff
     table = StateTable(known[0].shape)
 
-    def tell(change: Change, group: int, entries: list[Entry]) -> None:
+    def tell(change: RowDifference, group: int, entries: list[Entry]) -> None:
         if on_rows is not None and entries:
             on_rows(diff, change, table, table.make_frame([GroupEntries(group, entries)]))
 
@@ -121,7 +121,7 @@ def _side_by_side(
             right = next(other, None)
 
 
-Tell = Callable[[Change, int, list[Entry]], None]
+Tell = Callable[[RowDifference, int, list[Entry]], None]
 
 
 def _compare_keys(diff: StateDiff, group: int, left: dict[Any, Any], right: dict[Any, Any], tell: Tell) -> None:
@@ -132,10 +132,10 @@ def _compare_keys(diff: StateDiff, group: int, left: dict[Any, Any], right: dict
     diff.removed += len(removed)
     diff.changed += len(changed)
     diff.same += len(left) - len(removed) - len(changed)
-    tell(Change.REMOVED, group, removed)
-    tell(Change.BEFORE, group, [(key, left[key]) for key in changed])
-    tell(Change.AFTER, group, [(key, right[key]) for key in changed])
-    tell(Change.ADDED, group, added)
+    tell(RowDifference.REMOVED, group, removed)
+    tell(RowDifference.BEFORE, group, [(key, left[key]) for key in changed])
+    tell(RowDifference.AFTER, group, [(key, right[key]) for key in changed])
+    tell(RowDifference.ADDED, group, added)
 
 
 def _compare_values(diff: StateDiff, group: int, left: Sequence[Entry], right: Sequence[Entry], tell: Tell) -> None:
@@ -151,8 +151,8 @@ def _compare_values(diff: StateDiff, group: int, left: Sequence[Entry], right: S
     diff.removed += len(removed)
     diff.added += len(rest)
     diff.same += len(left) - len(removed)
-    tell(Change.REMOVED, group, removed)
-    tell(Change.ADDED, group, rest)
+    tell(RowDifference.REMOVED, group, removed)
+    tell(RowDifference.ADDED, group, rest)
 
 
 def _same(one: object, other: object) -> bool:

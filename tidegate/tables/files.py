@@ -24,7 +24,7 @@ from tidegate.plan.assignment import key_group_range, overlap
 from tidegate.state.declaration import StateDeclaration, StateForm, StateShape
 from tidegate.state.snapshot import Entry, SnapshotHeader, read_entries, read_header
 from tidegate.storage.base import ObjectCorrupt, ObjectMissing
-from tidegate.tables.source import Snapshot, read_journal
+from tidegate.tables.source import StateSnapshot, read_journal
 from tidegate.task.restore import group_by_state
 
 
@@ -88,7 +88,7 @@ class StateFiles(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def _watched(snapshot: Snapshot, handle: StateHandle) -> Iterator[None]:
+def _watched(snapshot: StateSnapshot, handle: StateHandle) -> Iterator[None]:
     """Raises SnapshotGone for a file that is missing because its checkpoint is; ObjectCorrupt for what a savepoint
     lacks: its remedy is another one than that of a checkpoint.
     """
@@ -109,17 +109,17 @@ def _watched(snapshot: Snapshot, handle: StateHandle) -> Iterator[None]:
         ) from damage
 
 
-def _read_head(snapshot: Snapshot, handle: StateHandle) -> bytes:
+def _read_head(snapshot: StateSnapshot, handle: StateHandle) -> bytes:
     with _watched(snapshot, handle):
         return read_head(snapshot.storage, handle)
 
 
-def _read_parts(snapshot: Snapshot, handle: StateHandle, key_groups: range) -> Iterator[bytes]:
+def _read_parts(snapshot: StateSnapshot, handle: StateHandle, key_groups: range) -> Iterator[bytes]:
     with _watched(snapshot, handle):
         yield from read_parts(snapshot.storage, handle, key_groups)
 
 
-def _is_retained(snapshot: Snapshot, wanted: CheckpointId) -> bool:
+def _is_retained(snapshot: StateSnapshot, wanted: CheckpointId) -> bool:
     return any(entry.checkpoint.id == wanted for entry in read_journal(snapshot.storage).retained)
 
 
@@ -131,7 +131,7 @@ class StateHandles(msgspec.Struct, frozen=True):
     handles: tuple[StateHandle, ...]
 
 
-def list_states(snapshot: Snapshot, step: str | None = None) -> list[StateHandles]:
+def list_states(snapshot: StateSnapshot, step: str | None = None) -> list[StateHandles]:
     """The states of a snapshot, or those of a step. Rows in flight are no state.
 
     Raises ObjectCorrupt, StorageError, and SnapshotGone where the checkpoint is not there any more.
@@ -145,12 +145,12 @@ def list_states(snapshot: Snapshot, step: str | None = None) -> list[StateHandle
     ]
 
 
-def read_shape(snapshot: Snapshot, state: StateHandles) -> StateShape:
+def read_shape(snapshot: StateSnapshot, state: StateHandles) -> StateShape:
     """From the head of one of its files. Raises as `list_states`, and StateUnreadable."""
     return read_header(_read_head(snapshot, state.handles[-1]))[0].shape
 
 
-def read_files(snapshot: Snapshot, state: StateHandles, key_groups: range | None = None) -> StateFiles:
+def read_files(snapshot: StateSnapshot, state: StateHandles, key_groups: range | None = None) -> StateFiles:
     """With the headers of its files; only of those subtasks that had some of these key groups, if given.
 
     Raises as `list_states`, and StateUnreadable for a file that is none.
@@ -162,11 +162,11 @@ def read_files(snapshot: Snapshot, state: StateHandles, key_groups: range | None
     return StateFiles(state.operator, state.state, tuple(files))
 
 
-def _groups_of(snapshot: Snapshot, handle: StateHandle) -> range:
+def _groups_of(snapshot: StateSnapshot, handle: StateHandle) -> range:
     return key_group_range(handle.subtask, snapshot.identity.parallelism, snapshot.identity.max_parallelism)
 
 
-def choose_state(snapshot: Snapshot, step: str, state: str | None) -> StateHandles:
+def choose_state(snapshot: StateSnapshot, step: str, state: str | None) -> StateHandles:
     """One state of a step; `state` may be left out where the step has one, or one besides lists.
 
     Raises StateUnknown, which lists what there is, and what `list_states` raises.
@@ -196,7 +196,7 @@ class GroupEntries(msgspec.Struct, frozen=True):
     entries: Sequence[Entry]
 
 
-def read_groups(snapshot: Snapshot, state: StateFiles, key_groups: range | None = None) -> Iterator[GroupEntries]:
+def read_groups(snapshot: StateSnapshot, state: StateFiles, key_groups: range | None = None) -> Iterator[GroupEntries]:
     """The entries of a state, key group by key group, in ascending order; of these key groups only, if given.
 
     Raises as `read_files`.
@@ -232,7 +232,7 @@ def _merge(parts: Sequence[tuple[bool, list[Entry]]]) -> Sequence[Entry]:
 class _Stream:
     """A file, read when its first key group is taken, and let go of with its last."""
 
-    def __init__(self, snapshot: Snapshot, state: StateFiles, file: StateFile, wanted: range) -> None:
+    def __init__(self, snapshot: StateSnapshot, state: StateFiles, file: StateFile, wanted: range) -> None:
         self.full = not file.handle.increment
         self._place = snapshot, state, file.handle, wanted
         self._parts = Counter(part.group for part in file.header.groups if part.group in wanted)

@@ -10,7 +10,7 @@ from tidegate.coordinator.types import StateHandle
 from tidegate.ids import OperatorName, StateName
 from tidegate.state.declaration import Serializer
 from tidegate.tables.files import StateFiles, list_states, read_files
-from tidegate.tables.source import Snapshot
+from tidegate.tables.source import StateSnapshot
 from tidegate.tables.table import Role, StateTable
 
 
@@ -57,7 +57,7 @@ class PositionInfo(msgspec.Struct, frozen=True):
     offset: int
 
 
-class Listing(msgspec.Struct, frozen=True):
+class StateListing(msgspec.Struct, frozen=True):
     """All of a checkpoint or savepoint."""
 
     source: str
@@ -71,7 +71,7 @@ class Listing(msgspec.Struct, frozen=True):
     positions: tuple[PositionInfo, ...]
 
 
-def read_listing(snapshot: Snapshot) -> Listing:
+def read_listing(snapshot: StateSnapshot) -> StateListing:
     """Raises what `read_files` raises."""
     checkpoint, identity = snapshot.checkpoint, snapshot.identity
     positions = {
@@ -79,7 +79,7 @@ def read_listing(snapshot: Snapshot) -> Listing:
         for part in checkpoint.positions
         for partition, offset in part.next_offsets
     }
-    return Listing(
+    return StateListing(
         source=snapshot.title,
         pipeline=identity.pipeline,
         checkpoint=checkpoint.id,

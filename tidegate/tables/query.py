@@ -10,13 +10,13 @@ from tidegate.datatypes import BOOLEAN, STRING
 from tidegate.errors import TidegateError
 from tidegate.expressions.compiled.frames import Predicate, compile_predicate, compile_projection
 from tidegate.expressions.errors import ExpressionError
-from tidegate.expressions.expression import Cast, Column, Expression
+from tidegate.expressions.expression import Cast, ColumnReference, Expression
 from tidegate.expressions.parse import parse_expression
 from tidegate.formats.columns import plain_values
 from tidegate.state.declaration import StateShape
 from tidegate.state.keygroups import KEY_HASH, key_groups_of_keys
 from tidegate.tables.files import StateHandles, read_files
-from tidegate.tables.source import Snapshot
+from tidegate.tables.source import StateSnapshot
 from tidegate.tables.table import Role, StateTable, read_frames
 
 
@@ -41,7 +41,7 @@ class Query:
         self.key_groups = self._derive_groups()
         """The key groups that can have what is asked for; None: all."""
 
-    def read(self, snapshot: Snapshot, state: StateHandles) -> Iterator[pl.DataFrame]:
+    def read(self, snapshot: StateSnapshot, state: StateHandles) -> Iterator[pl.DataFrame]:
         """Frames without rows that were not asked for; other key groups are not decoded.
 
         Raises QueryRefused where the condition fails for a row.
@@ -62,7 +62,7 @@ class Query:
         keys = [column for column in self._table.columns if column.role is Role.KEY]
         for column in keys:
             if column.name == name:
-                given = Column(name, STRING)
+                given = ColumnReference(name, STRING)
                 value: Expression = given if column.type == STRING else Cast(given, column.type)
                 found, failures = compile_projection([(name, value)]).apply(pl.DataFrame({name: [text]}))
                 if failures or found[name][0] is None:

@@ -37,7 +37,7 @@ _SUM_DIGITS: Final = 10
 """A sum of decimals has so many digits more than its values, up to the most that there are."""
 
 
-class Result(NamedTuple):
+class AggregateResult(NamedTuple):
     """What can be derived of an aggregate."""
 
     function: str
@@ -47,30 +47,32 @@ class Result(NamedTuple):
     """From a frame that has the accumulators, in columns named as the parts in the state."""
 
 
-def derive_result(name: str, parts: Sequence[StateField]) -> Result | None:
+def derive_result(name: str, parts: Sequence[StateField]) -> AggregateResult | None:
     """The result of the aggregate `name` whose accumulator has these parts; None where it cannot be known."""
     suffixes = tuple(part.name.removeprefix(f"{name}.") for part in parts)
     first = parts[0]
     if len(parts) == 1 and suffixes[0] in _ITSELF:
-        return Result(suffixes[0], first.type, lambda frame: frame[first.name].alias(name))
+        return AggregateResult(suffixes[0], first.type, lambda frame: frame[first.name].alias(name))
     if suffixes == ("first", "seen"):
-        return Result("first", first.type, lambda frame: frame[first.name].alias(name))
+        return AggregateResult("first", first.type, lambda frame: frame[first.name].alias(name))
     if suffixes == ("sum", "count"):
         return _average(name, first)
     if suffixes == _COMPENSATED:
-        return Result("sum", DOUBLE, lambda frame: frame[first.name].alias(name))
+        return AggregateResult("sum", DOUBLE, lambda frame: frame[first.name].alias(name))
     if suffixes == (*_COMPENSATED, COUNT.suffix):
-        return Result("avg", DOUBLE, lambda frame: _compensated_average(name, [part.name for part in parts], frame))
+        return AggregateResult(
+            "avg", DOUBLE, lambda frame: _compensated_average(name, [part.name for part in parts], frame)
+        )
     if suffixes == _INTEGERS:
-        return Result("sum", BIGINT, lambda frame: _integer_sum(name, frame))
+        return AggregateResult("sum", BIGINT, lambda frame: _integer_sum(name, frame))
     if suffixes in (_DOUBLES, (*_DOUBLES, COUNT.suffix)):
         return _double(name, [part.name for part in parts])
     if suffixes == ("by", "value"):
-        return Result("value", parts[1].type, lambda frame: frame[f"{name}.value"].alias(name))
+        return AggregateResult("value", parts[1].type, lambda frame: frame[f"{name}.value"].alias(name))
     return None
 
 
-def _average(name: str, total: StateField) -> Result | None:
+def _average(name: str, total: StateField) -> AggregateResult | None:
     count = f"{name}.count"
     if total.type.kind != "decimal" or total.type.precision >= MAX_PRECISION:
         return None  # whether its values have 38 digits or fewer is not to be seen
@@ -82,7 +84,7 @@ def _average(name: str, total: StateField) -> Result | None:
         found = [None if one is None else divide_average(units_of(one, scale), scale, n, kind) for one, n in pairs]
         return make_column(name, kind, found)
 
-    return Result("avg", kind, compute)
+    return AggregateResult("avg", kind, compute)
 
 
 def _compensated_average(name: str, columns: Sequence[str], frame: pl.DataFrame) -> pl.Series:
@@ -95,7 +97,7 @@ def _integer_sum(name: str, frame: pl.DataFrame) -> pl.Series:
     return frame.select(pl.when(carry == 0).then(low).alias(name)).to_series()
 
 
-def _double(name: str, columns: Sequence[str]) -> Result:
+def _double(name: str, columns: Sequence[str]) -> AggregateResult:
     average = len(columns) > len(_DOUBLES)
 
     def compute(frame: pl.DataFrame) -> pl.Series:
@@ -107,4 +109,4 @@ def _double(name: str, columns: Sequence[str]) -> Result:
         ]
         return make_column(name, DOUBLE, found)
 
-    return Result("avg" if average else "sum", DOUBLE, compute)
+    return AggregateResult("avg" if average else "sum", DOUBLE, compute)

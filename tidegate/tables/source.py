@@ -40,7 +40,7 @@ class SourceRefused(PipelineStopped):
     exit_code = 2
 
 
-class Kind(Enum):
+class SnapshotKind(Enum):
     """What is at a path."""
 
     NOTHING = auto()
@@ -49,20 +49,20 @@ class Kind(Enum):
     """Or a pipe: whatever is no directory can be read."""
 
 
-def kind_of(path: str) -> Kind:
+def kind_of(path: str) -> SnapshotKind:
     """What is there. Raises SourceRefused where that cannot be seen."""
     try:
         mode = Path(path).stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        return Kind.NOTHING
+        return SnapshotKind.NOTHING
     except OSError as error:
         raise SourceRefused(
             f"{path[:PATH_SHOWN]} cannot be looked at: {error.strerror}; check the path and the permissions"
         ) from error
-    return Kind.DIRECTORY if stat.S_ISDIR(mode) else Kind.FILE
+    return SnapshotKind.DIRECTORY if stat.S_ISDIR(mode) else SnapshotKind.FILE
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class StateSnapshot(msgspec.Struct, frozen=True):
     """A checkpoint or a savepoint, and where its files are."""
 
     title: str
@@ -76,7 +76,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 def open_snapshot(
     source: str, checkpoint: str | None, environ: Mapping[str, str], opener: StorageOpener = open_storage
-) -> Snapshot:
+) -> StateSnapshot:
     """What a text names: a savepoint; a pipeline file or a checkpoint directory, of which `checkpoint` (a number, or
     `newest`, which is the default) chooses one. The text may end with it, too: `pipeline.yaml@42`.
     An address is opened by `opener`, what belongs to a pipeline file as the file says.
@@ -85,7 +85,7 @@ def open_snapshot(
     """
     place, chosen = source, checkpoint
     found = _CHOSEN.fullmatch(source)
-    if found is not None and kind_of(source) is Kind.NOTHING:
+    if found is not None and kind_of(source) is SnapshotKind.NOTHING:
         place = found["place"]
         if checkpoint not in (None, found["checkpoint"]):
             raise SourceRefused(f"{source} names checkpoint {found['checkpoint']}, --from names {checkpoint}: name one")
@@ -97,14 +97,14 @@ def open_snapshot(
     return _open(place, chosen, environ, opener)
 
 
-def _open(place: str, chosen: str | None, environ: Mapping[str, str], opener: StorageOpener) -> Snapshot:
+def _open(place: str, chosen: str | None, environ: Mapping[str, str], opener: StorageOpener) -> StateSnapshot:
     directory = place
     if "://" not in place:
         kind = kind_of(place)
-        if kind is Kind.FILE:
+        if kind is SnapshotKind.FILE:
             settings = read_sections(Path(place), environ, "checkpoints")
             directory, opener = settings.checkpoints.directory, derive_opener(settings)
-        elif kind is Kind.NOTHING:
+        elif kind is SnapshotKind.NOTHING:
             raise SourceRefused(
                 f"{place}: there is no such file or directory; name a pipeline file, a checkpoint directory or a "
                 "savepoint"
@@ -121,18 +121,18 @@ def _open(place: str, chosen: str | None, environ: Mapping[str, str], opener: St
         if chosen is not None:
             raise SourceRefused(f"{place} is a savepoint, which is one cut: leave the checkpoint out")
         found = read_savepoint(storage)
-        return Snapshot(f"savepoint {place}", storage, found.checkpoint, found.identity, retained=False)
+        return StateSnapshot(f"savepoint {place}", storage, found.checkpoint, found.identity, retained=False)
     return _choose(storage, directory, chosen)
 
 
-def _choose(storage: Storage, directory: str, chosen: str | None) -> Snapshot:
+def _choose(storage: Storage, directory: str, chosen: str | None) -> StateSnapshot:
     retained = read_journal(storage).retained
     numbers = [entry.checkpoint.id for entry in retained]
     wanted = int(chosen) if chosen not in (None, NEWEST) else numbers[-1] if numbers else 0
     for entry in retained:
         if entry.checkpoint.id == wanted:
             title = f"checkpoint {wanted} of {directory}"
-            return Snapshot(title, storage, entry.checkpoint, entry.identity, retained=True)
+            return StateSnapshot(title, storage, entry.checkpoint, entry.identity, retained=True)
     if not numbers:
         raise SourceRefused(f"{directory} has no checkpoints yet")
     there = ", ".join(map(str, numbers))

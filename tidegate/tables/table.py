@@ -21,8 +21,8 @@ from tidegate.formats.columns import make_column, polars_type
 from tidegate.state.declaration import StateField, StateShape
 from tidegate.state.snapshot import Entry
 from tidegate.tables.files import GroupEntries, StateFiles, read_groups
-from tidegate.tables.results import Result, derive_result
-from tidegate.tables.source import Snapshot
+from tidegate.tables.results import AggregateResult, derive_result
+from tidegate.tables.source import StateSnapshot
 
 KEY_GROUP: Final = "__tidegate_key_group"
 SUBTASK: Final = "__tidegate_subtask"
@@ -62,7 +62,7 @@ class StateTable:
         self._keyed = bool(shape.keys)
         self._keys = _unique(shape.keys, {KEY_GROUP, SUBTASK, EXPIRES})
         self._values = _unique(shape.values, {*self._keys, KEY_GROUP, SUBTASK, EXPIRES})
-        self._results: dict[str, Result] = {}
+        self._results: dict[str, AggregateResult] = {}
         self.columns: tuple[TableColumn, ...] = tuple(self._derive_columns(raw=raw))
         """In their order."""
 
@@ -121,7 +121,7 @@ class StateTable:
 
 
 def read_frames(
-    snapshot: Snapshot, state: StateFiles, table: StateTable, key_groups: range | None = None
+    snapshot: StateSnapshot, state: StateFiles, table: StateTable, key_groups: range | None = None
 ) -> Iterator[pl.DataFrame]:
     """The rows of a state, of these key groups only, if given; no frame has more than `ROWS_MAX`.
 

@@ -26,7 +26,7 @@ from tidegate.journal.savepoint import FORMAT_VERSION, METADATA, encode_metadata
 from tidegate.journal.state_files import derive_head
 from tidegate.plan.assignment import key_group_range
 from tidegate.plan.graph import Plan
-from tidegate.plan.state_fingerprints import derive_meanings
+from tidegate.plan.state_fingerprints import derive_fingerprints
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.snapshot import Entry, encode_snapshot
 from tidegate.storage.base import Storage, StorageError
@@ -95,15 +95,15 @@ def derive_identity(plan: Plan, cluster_id: str, topic_ids: Mapping[str, str]) -
 
     Words that the file has about changed state are spent: they were said of state before these rows.
     """
-    meanings = derive_meanings(plan)
-    said = Definition(meanings, {}, dict.fromkeys(meanings, ()), frozenset(), plan.words)
+    fingerprints = derive_fingerprints(plan)
+    said = Definition(fingerprints, {}, dict.fromkeys(fingerprints, ()), frozenset(), plan.words)
     return Identity(
         pipeline=plan.pipeline,
         cluster_id=cluster_id,
         topic_ids=dict(topic_ids),
         parallelism=plan.parallelism,
         max_parallelism=plan.max_parallelism,
-        meanings=meanings,
+        fingerprints=fingerprints,
         words=spend({}, said, {}),
     )
 

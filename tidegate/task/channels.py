@@ -29,7 +29,7 @@ from tidegate.task.elements import (
     TimeControl,
     Watermark,
 )
-from tidegate.task.wire import EncodedBatch, Kind, encode_element
+from tidegate.task.wire import EncodedBatch, FrameKind, encode_element
 
 CREDIT_BYTES: Final = 2 << 20
 QUEUE_BYTES_MAX: Final = 1 << 20
@@ -308,12 +308,12 @@ class RemoteOutput(_Asked):
         """The receiver has consumed `credit` bytes."""
         self._credit += credit
 
-    def take(self) -> tuple[Kind, int, bytes] | None:
+    def take(self) -> tuple[FrameKind, int, bytes] | None:
         """The next frame that may leave now as (kind, sequence, body), or None."""
         if not self._queue:
             return None
         head = self._queue[0]
-        if head.kind is Kind.BATCH:
+        if head.kind is FrameKind.BATCH:
             if self._credit <= 0:
                 return None
             self._credit -= len(head.body)
@@ -378,7 +378,7 @@ class RemoteOutput(_Asked):
             self.queued_bytes -= len(each.body)
             each.place_unaligned(each.barrier)
             self.queued_bytes += len(each.body)
-            passed = [EncodedBatch(other.body, other.rows) for other in behind if other.kind is Kind.BATCH]
+            passed = [EncodedBatch(other.body, other.rows) for other in behind if other.kind is FrameKind.BATCH]
             if passed:
                 self._overtaken[each.barrier.checkpoint] = passed
             front.append(each)

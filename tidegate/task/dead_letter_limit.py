@@ -20,7 +20,7 @@ class TooManyDeadLetters(PipelineStopped):
     code = "too-many-dead-letters"
 
 
-class LetterCount:
+class DeadLetterCount:
     """Of one slot, or of all that report to the daemon. `per_minute_max` None: no limit."""
 
     def __init__(self, per_minute_max: int | None) -> None:
@@ -46,11 +46,11 @@ class LetterCount:
             raise TooManyDeadLetters(describe_many(everything, self._max))
 
 
-class LetterWatch:
+class DeadLetterRateLimit:
     """All slots of an attempt together, by what they report: each stops by itself when it alone has too many."""
 
     def __init__(self, per_minute_max: int | None) -> None:
-        self._count = LetterCount(per_minute_max)
+        self._count = DeadLetterCount(per_minute_max)
         self._seen: dict[tuple[int, OperatorName, FailureKind], int] = {}
 
     def on_report(self, slot: int, letters: Mapping[OperatorName, Mapping[FailureKind, int]], now_ms: float) -> None:

@@ -23,7 +23,7 @@ from tidegate.operators.builtin.kafka_sink import SinkOperator
 from tidegate.operators.spec import Operator as PlanOperator
 from tidegate.task.bad_records import FatalRecords
 from tidegate.task.barriers.handler import AbortReason, Notify
-from tidegate.task.dead_letter_limit import LetterCount
+from tidegate.task.dead_letter_limit import DeadLetterCount
 from tidegate.task.inflight import EdgeShape, Recording
 from tidegate.task.messages import (
     Abandoned,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Clock(Protocol):
+class LoopClock(Protocol):
     """The time, injected."""
 
     def now_ms(self) -> int:
@@ -101,7 +101,7 @@ class SlotLoop:
         self,
         pipeline: str,
         attempt: Attempt,
-        clock: Clock,
+        clock: LoopClock,
         send: Callable[[SlotMessage], None],
         submit: Callable[[UploadJob], None],
         on_bad_records: Callable[[BadRecordPolicy, str, int], None],
@@ -114,7 +114,7 @@ class SlotLoop:
         """Topics upstream of each operator, for messages about a record."""
         self.shapes: Mapping[int, EdgeShape] = {}
         """Edges by key, by index: those that may have rows in flight at a checkpoint."""
-        self.letters = LetterCount(None)
+        self.letters = DeadLetterCount(None)
         """Of the last minute."""
         self._pipeline = pipeline
         self._attempt = attempt
@@ -351,9 +351,9 @@ class SlotLoop:
             self.bad_record(operator.name, operator.bad_records, found, where, failure)
         if operator.bad_records is not BadRecordPolicy.DEAD_LETTER:
             return None
-        from tidegate.formats.dead_letters.frames import letters_of_rows
+        from tidegate.formats.dead_letters.frames import dead_letters_of_rows
 
-        return letters_of_rows(operator.name, origins, frame, failures)
+        return dead_letters_of_rows(operator.name, origins, frame, failures)
 
     def bad_record(
         self,

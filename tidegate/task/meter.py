@@ -12,7 +12,7 @@ from tidegate.operators.spec import Rest
 from tidegate.task.report import OperatorCounts
 
 
-class Meter:
+class OperatorMeter:
     """Of one subtask. `rests` says for every node what its rows are that go nowhere; `elapsed_ms` never goes back."""
 
     __slots__ = ("_elapsed_ms", "_rests", "_since_ms", "counts")

@@ -14,11 +14,11 @@ from tidegate.operators.runtime import END_OF_TIME, BatchTooLarge, OperatorRunti
 from tidegate.plan.graph import Vertex
 from tidegate.plan.growth import BatchLimits
 from tidegate.task.elements import Batch, Control, TimeControl
-from tidegate.task.meter import Meter
+from tidegate.task.meter import OperatorMeter
 from tidegate.task.outputs import EdgeOutput
-from tidegate.task.pace import Pace
+from tidegate.task.pace import BatchPacer
 from tidegate.task.ports import OperatorState, Sink, Source, StateCapture
-from tidegate.task.tree import NodeOut, Tree
+from tidegate.task.tree import NodeOut, OperatorTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,17 +49,17 @@ class OperatorChain:
         self.source, self.operators, self.sinks = runtimes
         self.outputs = outputs
         self.limits = limits
-        self.pace = Pace()
+        self.pace = BatchPacer()
         self.states: Mapping[StateId, OperatorState] = {
             StateId(vertex.nodes[index].operator.name, name): state
             for index, operator in self.operators.items()
             for name, state in operator.states.items()
         }
-        self.meter = Meter([node.operator.REST for node in vertex.nodes], elapsed_ms)
+        self.meter = OperatorMeter([node.operator.REST for node in vertex.nodes], elapsed_ms)
         heads = {} if self.source is None else {0: self.source}
         self._runtimes: Mapping[int, OperatorRuntime] = {**heads, **self.operators, **self.sinks}
         self._timed = self._runtimes
-        self._tree = Tree(vertex, self._runtimes, outputs, self.meter, failed)
+        self._tree = OperatorTree(vertex, self._runtimes, outputs, self.meter, failed)
         self._polled = [(index, one) for index, one in self.operators.items() if _polls(one)]
         self._after = {index: [*self._downstream(vertex, index)] for index in self._runtimes}
 

@@ -26,7 +26,7 @@ ORIGIN: Final = 0.1
 """What it counts that no rows take no time: all that is known while calls have the same number of rows."""
 
 
-class Pace:
+class BatchPacer:
     """The limit of one subtask."""
 
     def __init__(self) -> None:

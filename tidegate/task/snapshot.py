@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tidegate.committable import Committable
 from tidegate.coordinator.types import Ack, SourcePositions, StateHandle, StateKind
-from tidegate.ids import Attempt, OperatorName, Producer, StateId, StateName, SubtaskId
+from tidegate.ids import Attempt, OperatorName, ProducerId, StateId, StateName, SubtaskId
 from tidegate.task.barriers.handler import Notify
 from tidegate.task.ports import StateCapture
 
@@ -47,7 +47,7 @@ class PendingSnapshot:
         self._builds_on = tuple(file for capture in captures.values() for file in capture.builds_on)
         self._sinks = set(sinks)
         self._states: list[StateHandle] = []
-        self._committables: dict[Producer, Committable] = {}
+        self._committables: dict[ProducerId, Committable] = {}
         self._snapshot_ms = snapshot_ms
         self._upload_ms = 0.0
         self._prepare_ms = 0.0

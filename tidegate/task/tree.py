@@ -13,9 +13,9 @@ from tidegate.formats.failures import RecordFailure
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import DEAD
 from tidegate.operators.spec import Operator as PlanOperator
-from tidegate.plan.graph import Node, Vertex, Way
+from tidegate.plan.graph import Node, OutputPath, Vertex
 from tidegate.task.elements import StreamStatus, TimeControl, Watermark
-from tidegate.task.meter import Meter
+from tidegate.task.meter import OperatorMeter
 from tidegate.task.outputs import EdgeOutput
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     """Rows that an operator could not process; the letters about them, where there are to be any."""
 
 
-class Tree:
+class OperatorTree:
     """See the module. `outs[i]` is where the results of node i go."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Tree:
         vertex: Vertex,
         runtimes: Mapping[int, OperatorRuntime],
         outputs: Mapping[int, EdgeOutput],
-        meter: Meter,
+        meter: OperatorMeter,
         failed: Failed,
     ) -> None:
         self.outs = [NodeOut(self, index, node) for index, node in enumerate(vertex.nodes)]
@@ -48,7 +48,7 @@ class Tree:
         giver = self._givers.get(edge)
         return giver is not None and giver.idle
 
-    def deliver(self, node: int, way: Way, batch: pl.DataFrame) -> None:
+    def deliver(self, node: int, way: OutputPath, batch: pl.DataFrame) -> None:
         """Rows of a node, depth first: their order is the order of arrival on every way out."""
         self.meter.gave(node, batch.height)
         for child in way.children:
@@ -57,7 +57,7 @@ class Tree:
         for edge in way.edges:
             self._outputs[edge].emit(batch)
 
-    def send_letters(self, node: int, way: Way, letters: pl.DataFrame) -> None:
+    def send_dead_letters(self, node: int, way: OutputPath, letters: pl.DataFrame) -> None:
         """About records that failed: they are no rows of the node, and what it has to do itself goes on."""
         for edge in way.edges:
             self._outputs[edge].emit(letters)
@@ -83,13 +83,13 @@ class Tree:
 class NodeOut:
     """See Out. `idle` while the node has said that it is."""
 
-    def __init__(self, tree: Tree, index: int, node: Node) -> None:
+    def __init__(self, tree: OperatorTree, index: int, node: Node) -> None:
         self._tree = tree
         self._index = index
         self._operator = node.operator
-        self._main = Way(node.children, node.edges)
+        self._main = OutputPath(node.children, node.edges)
         self._sides = node.sides
-        timed = [Way(node.children, node.edges), *(way for side, way in node.sides.items() if side != DEAD)]
+        timed = [OutputPath(node.children, node.edges), *(way for side, way in node.sides.items() if side != DEAD)]
         self._everywhere = (
             tuple(dict.fromkeys(child for way in timed for child in way.children)),
             tuple(dict.fromkeys(edge for way in timed for edge in way.edges)),
@@ -112,7 +112,7 @@ class NodeOut:
         if way is None or not batch.height:
             return
         if name == DEAD:
-            self._tree.send_letters(self._index, way, batch)
+            self._tree.send_dead_letters(self._index, way, batch)
         else:
             self._deliver(way, batch)
 
@@ -135,7 +135,7 @@ class NodeOut:
             self.idle = self._tree.meter.counts[self._index].idle = idle
             self._tree.pass_on(self._index, StreamStatus(idle), *self._everywhere)
 
-    def _deliver(self, way: Way, batch: pl.DataFrame) -> None:
+    def _deliver(self, way: OutputPath, batch: pl.DataFrame) -> None:
         """No rows come from an idle one (W05): what it emits all the same, by the clock, makes it active meanwhile."""
         if not self.idle:
             self._tree.deliver(self._index, way, batch)

@@ -151,7 +151,7 @@ class VertexTask:
 
     def turn(self) -> bool:
         """Process one batch or one control element; False when there is nothing to do or no room for it."""
-        moved = self._look_at_time()
+        moved = self._check_event_time()
         self._recordings.settle()
         moved |= self.chain.poll_operators()
         if self._questions:
@@ -238,7 +238,7 @@ class VertexTask:
                 self.inputs.ask()
         return self._questions.answer(self.chain.is_idle)
 
-    def _look_at_time(self) -> bool:
+    def _check_event_time(self) -> bool:
         """Whatever is due; True when an operator has more to do at once."""
         deadline_ms = self.next_deadline_ms
         if deadline_ms is None:

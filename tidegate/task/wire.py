@@ -25,7 +25,7 @@ BODY_BYTES_MAX: Final = 1 << 30
 """A longer body means that the stream is not ours or out of step."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame carries."""
 
     HELLO = 0
@@ -52,7 +52,7 @@ class ChannelHello(msgspec.Struct, frozen=True):
 class Frame(msgspec.Struct, frozen=True):
     """One frame as read from a connection."""
 
-    kind: Kind
+    kind: FrameKind
     channel: int
     sequence: int
     body: bytes
@@ -69,28 +69,28 @@ class EncodedBatch(msgspec.Struct, frozen=True):
     rows: int
 
 
-def write_frame(kind: Kind, channel: int, sequence: int, body: bytes) -> list[bytes]:
+def write_frame(kind: FrameKind, channel: int, sequence: int, body: bytes) -> list[bytes]:
     """The parts of a frame, header first, ready for `sendmsg`."""
     return [HEADER.pack(len(body), kind, channel, sequence), body]
 
 
-def encode_element(element: Element) -> tuple[Kind, bytes]:
+def encode_element(element: Element) -> tuple[FrameKind, bytes]:
     """Batches as an Arrow IPC stream, control elements as msgpack."""
     if not isinstance(element, Batch):
-        return Kind.CONTROL, _encode_control(element)
-    return Kind.BATCH, encode_frame(element.frame)
+        return FrameKind.CONTROL, _encode_control(element)
+    return FrameKind.BATCH, encode_frame(element.frame)
 
 
 def decode_element(frame: Frame) -> Element:
     """Inverse of `encode_element`. Raises ChannelBroken for a kind that is not an element and for a spoilt body."""
-    if frame.kind is Kind.BATCH:
+    if frame.kind is FrameKind.BATCH:
         import polars as pl
 
         try:
             return Batch(decode_frame(frame.body), len(frame.body))
         except (pl.exceptions.PolarsError, OSError) as error:
             raise _spoilt(frame, error) from error
-    if frame.kind is Kind.CONTROL:
+    if frame.kind is FrameKind.CONTROL:
         try:
             control: Control = _decode_control(frame.body)
         except UNDECODABLE as error:
@@ -121,14 +121,14 @@ class FrameReader:
         at = 0
         while len(self._buffer) - at >= HEADER.size:
             length, kind, channel, sequence = HEADER.unpack_from(self._buffer, at)
-            if length > BODY_BYTES_MAX or kind > Kind.QUESTION:
+            if length > BODY_BYTES_MAX or kind > FrameKind.QUESTION:
                 raise ChannelBroken(f"impossible frame header: kind {kind}, {length} bytes")
             end = at + HEADER.size + length
             if len(self._buffer) < end:
                 break
             with memoryview(self._buffer) as whole:  # one copy instead of two: bodies are large
                 body = bytes(whole[at + HEADER.size : end])
-            yield Frame(Kind(kind), channel, sequence, body)
+            yield Frame(FrameKind(kind), channel, sequence, body)
             at = end
         del self._buffer[:at]
 

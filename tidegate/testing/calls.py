@@ -5,26 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tidegate.operators.async_queue import Call, CallFailure
+from tidegate.operators.async_queue import CallFailure, PendingCall
 from tidegate.operators.calls.attempts import CallPolicy, attempt_call
-from tidegate.operators.calls.caller import Asked, Target, close_target, open_target
+from tidegate.operators.calls.caller import Asked, CallTarget, close_target, open_target
 
 
 class PromptCaller:
     """See Caller. Limits and pauses are those of the step, in real time; pauses are as short as they can be."""
 
-    def __init__(self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None]) -> None:  # noqa: ARG002  # as ThreadCaller
+    def __init__(self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None]) -> None:  # noqa: ARG002  # as ThreadCaller
         self._name = name
         self._target = target
         self._policy = policy
-        self._asked: list[tuple[Call, object]] = []
+        self._asked: list[tuple[PendingCall, object]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def submit(self, asked: Asked) -> None:
         """See Caller."""
         self._asked += asked
 
-    def take(self) -> list[Call]:
+    def take(self) -> list[PendingCall]:
         """See Caller. Everything that was asked is answered when it returns. Raises CallsFailed."""
         asked, self._asked = self._asked, []
         if not asked:
@@ -45,7 +45,7 @@ class PromptCaller:
     async def _answer(self, asked: Asked) -> None:
         await asyncio.gather(*(self._call(call, request) for call, request in asked))
 
-    async def _call(self, call: Call, request: object) -> None:
+    async def _call(self, call: PendingCall, request: object) -> None:
         answer = await attempt_call(lambda: self._target.ask(request), self._policy, lambda: 0.0)
         if isinstance(answer, CallFailure):
             call.failure = answer

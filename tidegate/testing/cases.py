@@ -21,17 +21,17 @@ from tidegate.operators.spec import Requirement
 from tidegate.plan.graph import Plan
 from tidegate.task.report import OperatorCounts
 from tidegate.testing.compare import Difference, Record, compare, compare_runs, derive_expected, derive_records
-from tidegate.testing.feed import Event, derive_ends, derive_events, plain_key_options, plain_options
+from tidegate.testing.feed import FeedEvent, derive_ends, derive_events, plain_key_options, plain_options
 from tidegate.testing.flow_text import render_moment
-from tidegate.testing.harness import Harness, Snapshot
+from tidegate.testing.harness import Harness, HarnessSnapshot
 from tidegate.testing.log import Log
-from tidegate.testing.parts import VirtualClock, Written
+from tidegate.testing.parts import VirtualClock, WrittenRecord
 
 SKIPPED_SHOWN: Final = 5
-Output = Mapping[OperatorName, Sequence[Written]]
+Output = Mapping[OperatorName, Sequence[WrittenRecord]]
 
 
-class Failure(msgspec.Struct, frozen=True):
+class CaseFailure(msgspec.Struct, frozen=True):
     """One reason why a case fails. `difference` where records differ; `sink` is empty for what concerns no sink."""
 
     message: str
@@ -45,7 +45,7 @@ class CaseResult(msgspec.Struct, frozen=True):
     """A case that has run; it has passed when nothing has failed."""
 
     case: CaseSettings
-    failures: tuple[Failure, ...]
+    failures: tuple[CaseFailure, ...]
     seconds: float
     output: dict[str, list[Record]]
     """By sink, every record as people read it; empty when the pipeline stopped."""
@@ -85,20 +85,20 @@ class CaseRunner:
         }
         return CaseResult(case, tuple(failures), time.perf_counter() - started, output)
 
-    def _judge(self, case: CaseSettings) -> tuple[Output, list[Failure]]:
+    def _judge(self, case: CaseSettings) -> tuple[Output, list[CaseFailure]]:
         events = derive_events(case.given, self._sources, self._options, self._key_options)
         skipped: list[str] = []
         run = _Run(self._plan_of(case), case, events, self._sources.values(), skipped.append)
         played = run.play()
         if case.fails is not None:
-            return played.written, [Failure(f"the pipeline did not fail; expected a message with {case.fails!r}")]
+            return played.written, [CaseFailure(f"the pipeline did not fail; expected a message with {case.fails!r}")]
         failures = [
             *self._compare(case, played.written),
             *_judge_counts("bad records", case.bad_records, played.bad, skipped),
             *_judge_counts("late records", case.late, played.late, ()),
         ]
         if played.notes and any(one.difference is not None for one in failures):
-            failures.append(Failure("\n".join(["by the way:", *played.notes])))
+            failures.append(CaseFailure("\n".join(["by the way:", *played.notes])))
         if not failures:
             failures += self._compare_restarted(case, played.written, run)
         return played.written, failures
@@ -109,10 +109,10 @@ class CaseRunner:
         assert slots is not None
         return msgspec.structs.replace(self._plan, parallelism=min(slots, self._plan.max_parallelism))
 
-    def _compare(self, case: CaseSettings, written: Output) -> list[Failure]:
-        failures: list[Failure] = []
+    def _compare(self, case: CaseSettings, written: Output) -> list[CaseFailure]:
+        failures: list[CaseFailure] = []
         if expects_nothing(case):
-            failures.append(Failure("nothing is expected: write `expect`, or let --update write what comes out"))
+            failures.append(CaseFailure("nothing is expected: write `expect`, or let --update write what comes out"))
         for name, expected in case.expect.items():
             sink = self._sinks[OperatorName(name)]
             ordered = not isinstance(expected, ExpectedSet)
@@ -120,15 +120,15 @@ class CaseRunner:
             actual = derive_records(written.get(sink.name, ()), sink)
             difference = compare([derive_expected(one) for one in wanted], actual, ordered=ordered)
             if difference is not None:
-                failures.append(Failure(_describe(len(wanted), len(actual)), name, difference))
+                failures.append(CaseFailure(_describe(len(wanted), len(actual)), name, difference))
         return failures
 
-    def _compare_restarted(self, case: CaseSettings, plain: Output, run: _Run) -> list[Failure]:
+    def _compare_restarted(self, case: CaseSettings, plain: Output, run: _Run) -> list[CaseFailure]:
         try:
             restarted = run.play_with_restart()
         except TidegateError as error:
-            return [Failure(f"with a restart in the middle of the case the pipeline fails: {error.message}")]
-        failures: list[Failure] = []
+            return [CaseFailure(f"with a restart in the middle of the case the pipeline fails: {error.message}")]
+        failures: list[CaseFailure] = []
         for name, sink in self._sinks.items():
             before = derive_records(plain.get(name, ()), sink)
             after = derive_records(restarted.get(name, ()), sink)
@@ -136,15 +136,15 @@ class CaseRunner:
             difference = compare_runs(before, after, ordered=ordered)
             if difference is not None:
                 message = "a restart changes the result: - is without, + with a restart in the middle of the case"
-                failures.append(Failure(message, name, difference, by_restart=True))
+                failures.append(CaseFailure(message, name, difference, by_restart=True))
         return failures
 
     @staticmethod
-    def _judge_stop(case: CaseSettings, error: TidegateError) -> list[Failure]:
+    def _judge_stop(case: CaseSettings, error: TidegateError) -> list[CaseFailure]:
         if case.fails is not None and case.fails in error.message:
             return []
         expected = "" if case.fails is None else f"; expected a message with {case.fails!r}"
-        return [Failure(f"the pipeline fails: {error.message}{expected}")]
+        return [CaseFailure(f"the pipeline fails: {error.message}{expected}")]
 
 
 def _describe(wanted: int, actual: int) -> str:
@@ -154,7 +154,7 @@ def _describe(wanted: int, actual: int) -> str:
 
 def _judge_counts(
     what: str, wanted: int | Mapping[str, int] | None, came: Mapping[str, int], lines: Sequence[str]
-) -> list[Failure]:
+) -> list[CaseFailure]:
     """`wanted` in all, or by kind or step; None is not compared. `lines` say more of those that came."""
     total = sum(came.values())
     if wanted is None or (wanted == total if isinstance(wanted, int) else _counted(wanted) == _counted(came)):
@@ -163,7 +163,7 @@ def _judge_counts(
     text += lines[:SKIPPED_SHOWN]
     if len(lines) > SKIPPED_SHOWN:
         text.append(f"and {len(lines) - SKIPPED_SHOWN} more")
-    return [Failure("\n".join(text))]
+    return [CaseFailure("\n".join(text))]
 
 
 def _counted(counts: Mapping[str, int]) -> dict[str, int]:
@@ -219,7 +219,7 @@ class _Run:
         self,
         plan: Plan,
         case: CaseSettings,
-        events: Sequence[Event],
+        events: Sequence[FeedEvent],
         sources: Iterable[SourceSettings],
         on_skipped: Callable[[str], None],
     ) -> None:
@@ -261,7 +261,7 @@ class _Run:
         finally:
             harness.close()
 
-    def _play_until(self, middle: int, log: Log, clock: VirtualClock) -> Snapshot:
+    def _play_until(self, middle: int, log: Log, clock: VirtualClock) -> HarnessSnapshot:
         harness = Harness(self._plan, log, clock, _ignore)
         try:
             for event in self._events[:middle]:
@@ -274,7 +274,7 @@ class _Run:
         finally:
             harness.close()
 
-    def _happen(self, harness: Harness, log: Log, event: Event) -> None:
+    def _happen(self, harness: Harness, log: Log, event: FeedEvent) -> None:
         at_ms = self._case.begins_ms + event.after_ms
         if at_ms > harness.clock.time_ms:
             harness.settle()

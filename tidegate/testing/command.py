@@ -13,14 +13,14 @@ from tidegate.config.errors import ConfigErrors
 from tidegate.config.load import LoadedPipeline, parse_pipeline
 from tidegate.config.models import PipelineSettings
 from tidegate.plan.graph import Plan
-from tidegate.testing.cases import CaseResult, CaseRunner, Failure, expects_nothing
+from tidegate.testing.cases import CaseFailure, CaseResult, CaseRunner, expects_nothing
 from tidegate.testing.compare import Record
 from tidegate.testing.update import UpdateRefused, update_text
 
 _BOM = "\ufeff"
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """Of all chosen cases, in the order of the file."""
 
     results: tuple[CaseResult, ...]
@@ -48,7 +48,7 @@ def run_cases(
     chosen: Sequence[CaseSettings],
     parallelism: int | None,
     on_result: Callable[[CaseResult], None],
-) -> Outcome:
+) -> RunOutcome:
     """All of them, one after the other."""
     started = time.perf_counter()
     runner = CaseRunner(loaded, plan, parallelism)
@@ -56,7 +56,7 @@ def run_cases(
     for case in chosen:
         results.append(runner.run(case))
         on_result(results[-1])
-    return Outcome(tuple(results), len(loaded.settings.tests) - len(chosen), time.perf_counter() - started)
+    return RunOutcome(tuple(results), len(loaded.settings.tests) - len(chosen), time.perf_counter() - started)
 
 
 def write_output(file: Path, environ: Mapping[str, str], loaded: LoadedPipeline, results: Sequence[CaseResult]) -> int:
@@ -105,5 +105,5 @@ def _changed(result: CaseResult) -> dict[str, list[Record]]:
     return {failure.sink: result.output[failure.sink] for failure in result.failures if _can_update(failure)}
 
 
-def _can_update(failure: Failure) -> bool:
+def _can_update(failure: CaseFailure) -> bool:
     return bool(failure.sink) and not failure.by_restart

@@ -16,7 +16,7 @@ from tidegate.formats.schema_ids import bare_options
 from tidegate.formats.schema_keys import key_to_plain
 from tidegate.formats.schemas import FormatOptions
 from tidegate.operators.builtin.kafka_sink import SinkOperator
-from tidegate.testing.parts import Written
+from tidegate.testing.parts import WrittenRecord
 
 FIELDS: Final = ("key", "key_base64", "value", "value_base64", "headers", "timestamp", "partition", "topic")
 ALIGNED_MAX: Final = 400_000
@@ -49,17 +49,17 @@ class JsonText(str):
     __slots__ = ()
 
 
-def derive_records(written: Sequence[Written], sink: SinkOperator) -> list[Record]:
+def derive_records(written: Sequence[WrittenRecord], sink: SinkOperator) -> list[Record]:
     """As people read them: the value decoded by the sink's format, bytes that are no text in base64."""
     return [_record(one, sink, FORMATS[sink.format].to_plain) for one in written]
 
 
-def derive_written(written: Sequence[Written], sink: SinkOperator) -> list[Record]:
+def derive_written(written: Sequence[WrittenRecord], sink: SinkOperator) -> list[Record]:
     """As `derive_records`, with values that are not decoded: each is JsonText."""
     return [_record(one, sink, lambda *one: JsonText(FORMATS[sink.format].to_json(*one).decode())) for one in written]
 
 
-def _record(one: Written, sink: SinkOperator, read: Callable[[bytes, FormatOptions], Any]) -> Record:
+def _record(one: WrittenRecord, sink: SinkOperator, read: Callable[[bytes, FormatOptions], Any]) -> Record:
     record: Record = {}
     record.update(_key_of(one.key, sink))
     try:

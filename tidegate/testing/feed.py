@@ -30,7 +30,7 @@ NO_TIMESTAMP: Final = -1
 """What Kafka's clients write for a record without timestamp."""
 
 
-class Produced(msgspec.Struct, frozen=True):
+class ProducedRecord(msgspec.Struct, frozen=True):
     """A record of a topic; `timestamp_ms` None is what the clock shows, and `NO_TIMESTAMP` none."""
 
     partition: TopicPartition
@@ -74,11 +74,11 @@ class ValueRefused(TidegateError):
     retriable = False
 
 
-class Event(msgspec.Struct, frozen=True):
+class FeedEvent(msgspec.Struct, frozen=True):
     """`after_ms`: since the beginning of the case. Nothing may happen but that time has passed."""
 
     after_ms: int
-    record: Produced | None = None
+    record: ProducedRecord | None = None
     source: str = ""
     watermark_ms: int | None = None
     """The watermark of `source` comes to it."""
@@ -127,31 +127,31 @@ def derive_events(
     sources: Mapping[str, SourceSettings],
     options: Mapping[str, FormatOptions],
     key_options: Mapping[str, FormatOptions],
-) -> list[Event]:
+) -> list[FeedEvent]:
     """Each source has a time of its own, which its `advance` moves; at the same time the sources' order counts."""
-    events: list[Event] = []
+    events: list[FeedEvent] = []
     for name, elements in given.items():
         after_ms = 0
         for element in elements:
             if element.advance_ms is not None:
                 after_ms += element.advance_ms
-                events.append(Event(after_ms))
+                events.append(FeedEvent(after_ms))
             elif element.watermark is not None:
-                events.append(Event(after_ms, None, name, element.watermark))
+                events.append(FeedEvent(after_ms, None, name, element.watermark))
             else:
                 record = _record(element, sources[name], options.get(name, NO_OPTIONS), key_options.get(name))
-                events.append(Event(after_ms, record))
+                events.append(FeedEvent(after_ms, record))
     return sorted(events, key=lambda event: event.after_ms)
 
 
 def _record(
     element: GivenSettings, source: SourceSettings, options: FormatOptions, key_options: FormatOptions | None
-) -> Produced:
+) -> ProducedRecord:
     part = TopicPartition(element.topic or source.example_topic, element.partition)
     key = element.key_base64 if element.key is None else _key(element.key, key_options)
     none = "timestamp" in element.written and element.timestamp is None
     at_ms = NO_TIMESTAMP if none else element.timestamp
-    return Produced(part, key, _value(element, source.format, options), at_ms, element.headers or ())
+    return ProducedRecord(part, key, _value(element, source.format, options), at_ms, element.headers or ())
 
 
 def _key(text: str, options: FormatOptions | None) -> bytes:
@@ -177,7 +177,7 @@ def _value(element: GivenSettings, format_name: str, options: FormatOptions) -> 
         raise ValueRefused(f"{refused.message}: {str(element.value)[:100]}; {refused.remedy}") from refused
 
 
-def derive_ends(records: Iterable[Produced], sources: Iterable[SourceSettings]) -> dict[TopicPartition, int]:
+def derive_ends(records: Iterable[ProducedRecord], sources: Iterable[SourceSettings]) -> dict[TopicPartition, int]:
     """How many records each partition has at the end. A topic without records has one partition; a pattern stands for
     one only where it has no other.
     """

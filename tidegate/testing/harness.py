@@ -23,13 +23,13 @@ from tidegate.plan.graph import Plan
 from tidegate.slot.deployment import Deployment
 from tidegate.sources.caught_up import STAYS_SECONDS
 from tidegate.storage.shared import Proof
-from tidegate.task.dead_letter_limit import LetterCount
+from tidegate.task.dead_letter_limit import DeadLetterCount
 from tidegate.task.elements import Barrier
 from tidegate.task.messages import Acknowledged, Completed, Declined, Deploy, SlotMessage, SlotSettings, Trigger
 from tidegate.task.report import OperatorCounts
 from tidegate.task.wire import Frame, decode_element
 from tidegate.testing.log import Log
-from tidegate.testing.parts import BenchParts, Collector, MemoryStorage, Numbered, VirtualClock, Written
+from tidegate.testing.parts import BenchParts, Collector, MemoryStorage, Numbered, VirtualClock, WrittenRecord
 
 QUIET_MS: Final = 1000 * int(STAYS_SECONDS)
 """After so long a source asks whether a partition is still at its end."""
@@ -40,14 +40,14 @@ TURNS_MAX: Final = 1_000_000
 _CHECKPOINT: Final = CheckpointId(1)
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class HarnessSnapshot(msgspec.Struct, frozen=True):
     """A completed checkpoint: the acknowledgements by slot, and what the sinks had written before it."""
 
     acks: tuple[tuple[Ack, ...], ...]
     quiet: tuple[dict[OperatorName, frozenset[TopicPartition]], ...]
     """By slot and source the partitions that were idle. It is no part of a checkpoint: a restart finds it out again,
     which takes a second."""
-    written: dict[OperatorName, list[Written]]
+    written: dict[OperatorName, list[WrittenRecord]]
     storage: MemoryStorage
 
 
@@ -60,14 +60,14 @@ class Harness:
         log: Log,
         clock: VirtualClock,
         on_skipped: Callable[[str], None],
-        snapshot: Snapshot | None = None,
+        snapshot: HarnessSnapshot | None = None,
     ) -> None:
         self.plan = plan
         self.clock = clock
         self._storage = MemoryStorage() if snapshot is None else snapshot.storage
         self._acks: list[list[Ack]] = [[] for _ in range(plan.parallelism)]
         self._attempt = Attempt(1 if snapshot is None else 2)
-        self._written: dict[OperatorName, list[Written]] = {} if snapshot is None else dict(snapshot.written)
+        self._written: dict[OperatorName, list[WrittenRecord]] = {} if snapshot is None else dict(snapshot.written)
         proof = Proof(self._storage, self._attempt, "", clock)
         proof.write_daemons()
         numbers = count()
@@ -78,7 +78,7 @@ class Harness:
             for slot, parts in enumerate(self._parts)
         ]
         for deployment in self._slots:
-            deployment.loop.letters = LetterCount(None)  # a minute of a case may hold any number
+            deployment.loop.letters = DeadLetterCount(None)  # a minute of a case may hold any number
             deployment.open()
         if snapshot is not None:
             for parts, quiet in zip(self._parts, snapshot.quiet, strict=True):
@@ -89,7 +89,7 @@ class Harness:
         self,
         slot: int,
         partitions: Mapping[OperatorName, Sequence[tuple[TopicPartition, ...]]],
-        snapshot: Snapshot | None,
+        snapshot: HarnessSnapshot | None,
     ) -> Deploy:
         assigned = {source: parts[slot] for source, parts in partitions.items()}
         acks = () if snapshot is None else snapshot.acks
@@ -171,7 +171,7 @@ class Harness:
         self.clock.time_ms = until_ms
         self.settle()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> HarnessSnapshot:
         """A completed checkpoint of what is in the pipeline now. Raises AttemptFailed when it does not complete."""
         after_ms = 0 if self.plan.exactly_once else None
         barrier = Barrier(_CHECKPOINT, self.clock.now_ms(), unaligned_after_ms=after_ms)
@@ -185,7 +185,7 @@ class Harness:
         written = self._gather(Collector.take_prepared)
         for deployment in self._slots:
             deployment.loop.on_completed(Completed(self._attempt, _CHECKPOINT, frozenset()))
-        return Snapshot(tuple(map(tuple, self._acks)), quiet, written, self._storage)
+        return HarnessSnapshot(tuple(map(tuple, self._acks)), quiet, written, self._storage)
 
     def _waiting_for(self, subtasks: int) -> bool:
         return any(len(acks) < subtasks for acks in self._acks)
@@ -197,13 +197,13 @@ class Harness:
 
     # -- what came out -------------------------------------------------------------------------------------------------
 
-    def written(self) -> dict[OperatorName, list[Written]]:
+    def written(self) -> dict[OperatorName, list[WrittenRecord]]:
         """By sink, in the order of writing, with what the restored snapshot has."""
         for name, records in self._gather(Collector.take).items():
             self._written.setdefault(name, []).extend(records)
         return self._written
 
-    def _gather(self, take: Callable[[Collector], list[Numbered]]) -> dict[OperatorName, list[Written]]:
+    def _gather(self, take: Callable[[Collector], list[Numbered]]) -> dict[OperatorName, list[WrittenRecord]]:
         found: dict[OperatorName, list[Numbered]] = {}
         for parts in self._parts:
             for sink in parts.sinks:

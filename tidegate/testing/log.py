@@ -10,7 +10,7 @@ import confluent_kafka as ck
 
 from tidegate.formats.schemas import SchemaText
 from tidegate.ids import TopicPartition
-from tidegate.operators.async_queue import Call
+from tidegate.operators.async_queue import PendingCall
 from tidegate.operators.calls.caller import Asked
 from tidegate.sources.messages import KafkaMessages
 
@@ -63,13 +63,13 @@ class LogRecords:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._asked: list[tuple[Call, object]] = []
+        self._asked: list[tuple[PendingCall, object]] = []
 
     def submit(self, asked: Asked) -> None:
         """See Caller."""
         self._asked += asked
 
-    def take(self) -> list[Call]:
+    def take(self) -> list[PendingCall]:
         """See Caller."""
         asked, self._asked = self._asked, []
         for call, request in asked:

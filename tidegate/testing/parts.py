@@ -26,7 +26,7 @@ from tidegate.slot.parts import SlotParts, reading_of
 from tidegate.slot.uploads import Uploads
 from tidegate.sources.fetching import Fetcher
 from tidegate.sources.positions import Positions
-from tidegate.sources.reader import Pending, Reader
+from tidegate.sources.reader import ConsumerThread, Pending
 from tidegate.sources.runtime import BadRecord, SourceRuntime
 from tidegate.sources.tools import SourceTools
 from tidegate.storage.base import ObjectMissing
@@ -158,7 +158,7 @@ class LogTools(SourceTools):
         return OneThread()
 
 
-class LogReader(Reader):
+class TestLogReader(ConsumerThread):
     """Reads when it is asked to: its thread never starts."""
 
     _consumer: LogConsumer
@@ -187,7 +187,7 @@ class LogSource(SourceRuntime):
 
     def pump(self) -> bool:
         """See LogReader."""
-        return isinstance(self._reader, LogReader) and self._reader.pump()
+        return isinstance(self._reader, TestLogReader) and self._reader.pump()
 
     def raise_watermark(self, watermark_ms: int) -> None:
         """As if a record had brought every partition to it."""
@@ -202,18 +202,18 @@ class LogSource(SourceRuntime):
                 self.watermarks.on_caught_up(part)
             self.caught_up = frozenset(parts)
 
-    def _note_caught_up(self, reader: Reader, positions: Positions, pending: Pending) -> None:
+    def _note_caught_up(self, reader: ConsumerThread, positions: Positions, pending: Pending) -> None:
         super()._note_caught_up(reader, positions, pending)
         records = pending.records
         read = {TopicPartition(topic, number) for topic, number in zip(records.topics, records.partitions, strict=True)}
         if self.watermarks is not None and self.watermarks.watches:
             self.caught_up = (self.caught_up - read) | frozenset(pending.caught_up)
 
-    def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions) -> Reader:
-        return LogReader(self._operator, partitions, restored, self._group_id, self._wake, self._tools)
+    def _make_reader(self, partitions: Sequence[TopicPartition], restored: SourcePositions) -> ConsumerThread:
+        return TestLogReader(self._operator, partitions, restored, self._group_id, self._wake, self._tools)
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenRecord(msgspec.Struct, frozen=True):
     """A record as a sink has encoded it; `timestamp_ms` None is the time of writing."""
 
     key: bytes | None
@@ -226,7 +226,7 @@ class Written(msgspec.Struct, frozen=True):
     """None: the sink has only one."""
 
 
-Numbered = tuple[int, Written]
+Numbered = tuple[int, WrittenRecord]
 
 
 class Collector(SinkRuntime):
@@ -258,7 +258,7 @@ class Collector(SinkRuntime):
         none = [None] * len(rows)
         sent = (rows.timestamps_ms or none, rows.headers or none, rows.partitions or none)
         for key, value, timestamp_ms, headers, partition in zip(rows.keys or none, rows.values, *sent, strict=True):
-            record = Written(key, value, timestamp_ms, tuple(headers or ()), partition, rows.topic)
+            record = WrittenRecord(key, value, timestamp_ms, tuple(headers or ()), partition, rows.topic)
             self._written.append((next(self.numbers), record))
 
     def turn(self) -> bool:

@@ -31,7 +31,7 @@ from tidegate.operators.registry import choose_step_kind
 from tidegate.plan.build import build_plan
 from tidegate.plan.graph import Plan
 from tidegate.testing.compare import JsonText, Record, derive_written
-from tidegate.testing.feed import NO_TIMESTAMP, Copies, Produced, derive_ends
+from tidegate.testing.feed import NO_TIMESTAMP, Copies, ProducedRecord, derive_ends
 from tidegate.testing.flow_text import render_moment
 from tidegate.testing.harness import Harness
 from tidegate.testing.log import Log
@@ -122,7 +122,7 @@ class Preview:
         self.early: list[str] = []
         """And a line for each source that has event times before 1971."""
 
-    def run(self, records: Iterable[Produced], tapped: Sequence[str] = ()) -> Iterator[Previewed]:
+    def run(self, records: Iterable[ProducedRecord], tapped: Sequence[str] = ()) -> Iterator[Previewed]:
         """What comes out, sink by sink in the order of the file, as it comes."""
         produced = list(records)
         ends = derive_ends(produced, self._loaded.settings.sources.values())
@@ -216,7 +216,7 @@ class LineParser:
         self.schema: SchemaText | None = None
         """Of the file that is read, where it has one."""
 
-    def read(self, stream: BinaryIO) -> Iterator[Produced]:
+    def read(self, stream: BinaryIO) -> Iterator[ProducedRecord]:
         """Records of a file of the format's own kind, or of lines. Raises RecordRefused, as does the iterator."""
         try:
             found = self._format.file_values(stream, self._options)
@@ -233,17 +233,17 @@ class LineParser:
         except OSError as error:
             raise self._unreadable(error.strerror or error) from error
 
-    def _of_file(self, values: Iterator[bytes]) -> Iterator[Produced]:
+    def _of_file(self, values: Iterator[bytes]) -> Iterator[ProducedRecord]:
         try:
             for value in values:
-                yield Produced(TopicPartition(self._settings.example_topic, 0), None, value)
+                yield ProducedRecord(TopicPartition(self._settings.example_topic, 0), None, value)
         except ValueError as error:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: object) -> RecordRefused:
         return RecordRefused(f"{self._file}the file cannot be read: {error}")
 
-    def parse(self, lines: Iterable[bytes]) -> Iterator[Produced]:
+    def parse(self, lines: Iterable[bytes]) -> Iterator[ProducedRecord]:
         """A record of each line that is not blank. Raises RecordRefused."""
         for number, line in enumerate(lines, 1):
             if len(line) > LINE_BYTES_MAX:
@@ -257,21 +257,21 @@ class LineParser:
             except (ValueError, TypeError, RecursionError, FormatRefusal) as error:
                 raise RecordRefused(f"{self._file}line {number} is no record: {error}", line=number) from error
 
-    def _parse(self, line: bytes) -> Produced:
+    def _parse(self, line: bytes) -> ProducedRecord:
         if not self._whole:  # as it is, if it can be: what is wrong with it is the pipeline's to find
             kind = self._format.schema_kind
             if kind is SchemaKind.JSON:
                 line = prefix_of(self._options) + line
             elif kind is not None:
                 line = self._format.from_plain(parse_json(line), self._options)
-            return Produced(TopicPartition(self._settings.example_topic, 0), None, line)
+            return ProducedRecord(TopicPartition(self._settings.example_topic, 0), None, line)
         entry = parse_json(line)
         if not isinstance(entry, dict):
             raise TypeError("it is no object with `value`; without --records a line is the value")
         topic = entry.get("topic")
         if not isinstance(topic, str) or not self._settings.reads(topic):
             topic = self._settings.example_topic
-        return Produced(
+        return ProducedRecord(
             TopicPartition(topic, _partition(entry.get("partition"))),
             self._key(entry),
             self._value(entry),

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tidegate.config.load import LoadedPipeline
 from tidegate.formats.plain import as_float, render_number
-from tidegate.testing.cases import CaseResult, Failure
+from tidegate.testing.cases import CaseFailure, CaseResult
 from tidegate.testing.compare import Line, is_absent
 from tidegate.testing.flow_text import render_flow, render_record
 
@@ -50,7 +50,7 @@ class ResultPrinter:
         text = f"{', '.join(parts)} in {_duration(seconds)}"
         self._print(Text(text, "bold red" if failed else "bold green"))
 
-    def _print_failure(self, failure: Failure) -> None:
+    def _print_failure(self, failure: CaseFailure) -> None:
         first, *rest = failure.message.splitlines()
         self._print(Text(f"    {f'sink {failure.sink}: ' if failure.sink else ''}{first}"))
         for text in rest:
@@ -172,7 +172,7 @@ def write_junit(file: Path, loaded: LoadedPipeline, results: Sequence[CaseResult
     ET.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
 
 
-def _lines(failure: Failure) -> list[str]:
+def _lines(failure: CaseFailure) -> list[str]:
     head = f"sink {failure.sink}: " if failure.sink else ""
     return [
         f"{head}{failure.message}",

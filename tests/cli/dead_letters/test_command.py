@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from tidegate.cli.dead_letters import command
 from tidegate.cli.dead_letters.replay import Replayed
-from tidegate.cli.dead_letters.topic import letter_of
+from tidegate.cli.dead_letters.topic import dead_letter_of
 from tidegate.config.errors import ConfigErrors, Problem
 from tidegate.formats import dead_letters as letters
-from tidegate.formats.dead_letters.letter import Letter, make_mark
+from tidegate.formats.dead_letters.letter import DeadLetter, make_mark
 
 OWN = ("name\x1b]0;title\x07", b"1")
 ABOUT = [(letters.KIND, b"UNKNOWN_FIELD"), (letters.STEP, b"orders"), (letters.HEADERS, b"1")]
@@ -56,13 +56,13 @@ class Topic:
     def read(self, _: object) -> Iterator[ck.Message]:
         yield from self.found
 
-    def letters(self, _: object) -> Iterator[Letter]:
-        yield from filter(None, map(letter_of, self.found))
+    def letters(self, _: object) -> Iterator[DeadLetter]:
+        yield from filter(None, map(dead_letter_of, self.found))
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, topic: type[Topic]) -> None:
     """To the commands, for any file; who has the records of the step `share` is known."""
-    monkeypatch.setattr(command, "LetterTopic", topic)
+    monkeypatch.setattr(command, "DeadLetterTopic", topic)
     monkeypatch.setattr(command, "read_sections", lambda *_: None)
     monkeypatch.setattr(
         command, "_find_holding", lambda *_: lambda letter, _: "sink copy" if letter.step == "share" else ""
@@ -85,7 +85,7 @@ def test_nothing_of_a_record_reaches_the_terminal_as_an_order(
 
 def answer(monkeypatch: pytest.MonkeyPatch, done: Replayed) -> None:
     """Of every replay of the file `f`."""
-    monkeypatch.setattr(command, "replay_letters", lambda *_: done)
+    monkeypatch.setattr(command, "replay_dead_letters", lambda *_: done)
     monkeypatch.setattr(command, "read_sections", lambda *_: SimpleNamespace(name="shop"))
     monkeypatch.setattr(command, "_find_holding", lambda *_: None)
 

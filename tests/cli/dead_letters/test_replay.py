@@ -13,10 +13,10 @@ import pytest
 from tests.support import clients
 from tidegate.cli.dead_letters import replay
 from tidegate.cli.dead_letters.replay import OWN, derive_replay_properties
-from tidegate.cli.dead_letters.topic import CLIENT_LOG, LettersRefused, letter_of
+from tidegate.cli.dead_letters.topic import CLIENT_LOG, ReplayRefused, dead_letter_of
 from tidegate.clock import SYSTEM_CLOCK
 from tidegate.formats import dead_letters as letters
-from tidegate.formats.dead_letters.letter import Letter, read_letter
+from tidegate.formats.dead_letters.letter import DeadLetter, read_dead_letter
 from tidegate.kafka.facts import TopicFacts, TopicLimits
 from tidegate.sinks.naming import replay_id
 
@@ -65,11 +65,11 @@ class Client:
 def test_a_topic_that_is_not_there_is_refused_by_a_dry_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """It said how many records would be written, and the replay itself was refused."""
     monkeypatch.setattr(replay, "TransactionClient", Client)
-    letter = read_letter(0, 3, None, None, b"v", [(letters.KIND, b"X"), (letters.HEADERS, b"0")])
+    letter = read_dead_letter(0, 3, None, None, b"v", [(letters.KIND, b"X"), (letters.HEADERS, b"0")])
     assert letter is not None
     with replay._Fitting(cast("Any", SimpleNamespace(topic="dead", kafka={}))) as fitting:
         assert not fitting.refuses(letter, "orders")
-        with pytest.raises(LettersRefused, match="topic ordres does not exist; choose another by --to"):
+        with pytest.raises(ReplayRefused, match="topic ordres does not exist; choose another by --to"):
             fitting.refuses(letter, "ordres")
 
 
@@ -102,7 +102,7 @@ def test_a_record_that_the_topic_does_not_take_is_known_before_it_is_written(
     headers = [(letters.KIND, b"X"), (letters.HEADERS, b"0")]
     if age_ms is not None:
         headers.append((letters.TIMESTAMP, str(SYSTEM_CLOCK.now_ms() - age_ms).encode()))
-    letter = read_letter(0, 3, None, key, b"v" * 50, headers)
+    letter = read_dead_letter(0, 3, None, key, b"v" * 50, headers)
     assert letter is not None
     with replay._Fitting(cast("Any", SimpleNamespace(topic="dead", kafka={}))) as fitting:
         assert fitting.refuses(letter, "orders").startswith(reason)
@@ -131,8 +131,8 @@ class Broker:
     def read(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[ck.Message]:
         yield from self.dead[: bounds[0][1]]
 
-    def letters(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[Letter]:
-        yield from filter(None, map(letter_of, self.read(bounds)))
+    def letters(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[DeadLetter]:
+        yield from filter(None, map(dead_letter_of, self.read(bounds)))
 
     def produce(self, *, topic: str, value: bytes | None, headers: Any, **_: Any) -> None:
         if topic == self.topic:
@@ -162,10 +162,10 @@ def dead_letter(offset: int, source_offset: int | None, value: bytes, *more: tup
 def replayed(broker: Broker, monkeypatch: pytest.MonkeyPatch, *chosen: int, to: str | None = None) -> replay.Replayed:
     """Of the letters at these offsets; of all without. A dry run before it has to count the same."""
     monkeypatch.setattr(replay, "TransactionClient", Client)
-    monkeypatch.setattr(replay, "LetterTopic", lambda _: broker)
+    monkeypatch.setattr(replay, "DeadLetterTopic", lambda _: broker)
     monkeypatch.setattr(ck, "Producer", lambda *_, **__: broker)
     settings = cast("Any", SimpleNamespace(name="shop", kafka={}))
-    order = replay.Order(lambda one: not chosen or one.offset in chosen, to)
+    order = replay.ReplayOrder(lambda one: not chosen or one.offset in chosen, to)
     counted = replay.replay(settings, order._replace(dry_run=True))
     produced = list(broker.produced)
     done = replay.replay(settings, order)
@@ -178,7 +178,7 @@ def replayed(broker: Broker, monkeypatch: pytest.MonkeyPatch, *chosen: int, to: 
 @pytest.mark.parametrize("letters_max", [500, 1])
 def test_a_record_with_several_letters_is_written_once(letters_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """`explode` gives each bad element of a record its letter: the record came three times, and its good rows, too."""
-    monkeypatch.setattr(replay, "LETTERS_MAX", letters_max)
+    monkeypatch.setattr(replay, "DEAD_LETTERS_MAX", letters_max)
     places = [(7, b"a"), (7, b"a"), (8, b"b"), (7, b"a")]
     broker = Broker(*(dead_letter(at, place, value) for at, (place, value) in enumerate(places)))
     assert replayed(broker, monkeypatch) == replay.Replayed(written=2, joined=2)
@@ -221,7 +221,7 @@ def test_letters_that_may_be_of_two_records_are_both_written(
     assert len(broker.produced) == 2
 
 
-def holding(letter: Letter, target: str) -> str:
+def holding(letter: DeadLetter, target: str) -> str:
     """Another source has what failed in `decoded`; what was written to another topic is in nothing."""
     return {"orders": "", "share": "sink copy"}.get(letter.step, "state of total") if target == "orders" else ""
 
@@ -235,7 +235,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Broker:
     steps = ("orders", "share", "price", "orders")
     broker = Broker(*(dead_letter(at, 7 + at, b"a", STEPS[step]) for at, step in enumerate(steps)))
     monkeypatch.setattr(replay, "TransactionClient", Client)
-    monkeypatch.setattr(replay, "LetterTopic", lambda _: broker)
+    monkeypatch.setattr(replay, "DeadLetterTopic", lambda _: broker)
     monkeypatch.setattr(ck, "Producer", lambda *_, **__: broker)
     return broker
 
@@ -245,8 +245,8 @@ SHOP = cast("Any", SimpleNamespace(name="shop", kafka={}))
 
 def test_a_replay_is_refused_whole_where_it_would_repeat_what_others_have(refusing: Broker) -> None:
     """Three of the orders were counted and copied twice."""
-    with pytest.raises(LettersRefused) as refused:
-        replay.replay(SHOP, replay.Order(lambda _: True, holding=holding))
+    with pytest.raises(ReplayRefused) as refused:
+        replay.replay(SHOP, replay.ReplayOrder(lambda _: True, holding=holding))
     assert refused.value.message.splitlines() == [
         "nothing was written: records of 2 letters may be in other sinks or states already, and would be there twice",
         "  failed in share, and may be in sink copy (letters dead[0]@1)",
@@ -258,7 +258,7 @@ def test_a_replay_is_refused_whole_where_it_would_repeat_what_others_have(refusi
 
 
 def test_a_dry_run_counts_what_a_replay_is_refused_for(refusing: Broker) -> None:
-    done = replay.replay(SHOP, replay.Order(lambda _: True, holding=holding, dry_run=True))
+    done = replay.replay(SHOP, replay.ReplayOrder(lambda _: True, holding=holding, dry_run=True))
     assert (done.written, refusing.produced) == (2, [])
     assert done.repeating == {("share", "sink copy"): ["dead[0]@1"], ("price", "state of total"): ["dead[0]@2"]}
 
@@ -266,13 +266,13 @@ def test_a_dry_run_counts_what_a_replay_is_refused_for(refusing: Broker) -> None
 @pytest.mark.parametrize(
     ("order", "written"),
     [
-        (replay.Order(lambda one: one.step == "orders", holding=holding), 2),
-        (replay.Order(lambda _: True), 4),  # --whole-record
-        (replay.Order(lambda _: True, "elsewhere", holding), 4),
+        (replay.ReplayOrder(lambda one: one.step == "orders", holding=holding), 2),
+        (replay.ReplayOrder(lambda _: True), 4),  # --whole-record
+        (replay.ReplayOrder(lambda _: True, "elsewhere", holding), 4),
     ],
 )
 def test_what_repeats_nothing_or_is_repeated_knowingly_is_written(
-    order: replay.Order, written: int, refusing: Broker, monkeypatch: pytest.MonkeyPatch
+    order: replay.ReplayOrder, written: int, refusing: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Client, "topics", lambda _, names, __: {name: TopicFacts("id", 1) for name in names})
     assert replay.replay(SHOP, order) == replay.Replayed(written=written)
@@ -286,7 +286,7 @@ def test_a_letter_that_comes_while_the_others_are_looked_at_is_left_out(
         return {0: (0, 4 if settled else 1)}
 
     monkeypatch.setattr(refusing, "bounds", bounds)
-    done = replay.replay(SHOP, replay.Order(lambda _: True, holding=holding))
+    done = replay.replay(SHOP, replay.ReplayOrder(lambda _: True, holding=holding))
     assert (done.written, len(done.repeating), len(refusing.produced)) == (2, 2, 2)
 
 
@@ -299,8 +299,6 @@ def test_a_replay_that_another_one_has_ended_says_so(
         raise ck.KafkaException(ck.KafkaError(code))
 
     monkeypatch.setattr(refusing, place, fenced)
-    with pytest.raises(
-        LettersRefused, match="another replay of the letters of shop is running, and has ended this one"
-    ):
-        replay.replay(SHOP, replay.Order(lambda _: True))
+    with pytest.raises(ReplayRefused, match="another replay of the letters of shop is running, and has ended this one"):
+        replay.replay(SHOP, replay.ReplayOrder(lambda _: True))
     assert not CLIENT_LOG.isEnabledFor(logging.CRITICAL), "the client calls it a fatal error, on the terminal"

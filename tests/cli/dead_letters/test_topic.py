@@ -11,13 +11,13 @@ import confluent_kafka as ck
 import pytest
 
 from tidegate.cli.dead_letters import topic
-from tidegate.cli.dead_letters.topic import LettersRefused, LetterTopic, Marks
+from tidegate.cli.dead_letters.topic import DeadLetterTopic, Marks, ReplayRefused
 from tidegate.formats import dead_letters as letters
-from tidegate.formats.dead_letters.letter import Letter, make_mark, read_letter
+from tidegate.formats.dead_letters.letter import DeadLetter, make_mark, read_dead_letter
 
 
-def letter(offset: int, partition: int = 0) -> Letter:
-    found = read_letter(partition, offset, None, None, None, [(letters.KIND, b"X"), (letters.HEADERS, b"0")])
+def letter(offset: int, partition: int = 0) -> DeadLetter:
+    found = read_dead_letter(partition, offset, None, None, None, [(letters.KIND, b"X"), (letters.HEADERS, b"0")])
     assert found is not None
     return found
 
@@ -73,13 +73,13 @@ class Consumer:
         """Nothing is open."""
 
 
-def open_topic(monkeypatch: pytest.MonkeyPatch, batches: Iterator[list[ck.Message]]) -> LetterTopic:
+def open_topic(monkeypatch: pytest.MonkeyPatch, batches: Iterator[list[ck.Message]]) -> DeadLetterTopic:
     consumer = Consumer(batches)
     monkeypatch.setattr(ck, "Consumer", lambda *_, **__: consumer)
     monkeypatch.setattr(topic, "time", SimpleNamespace(monotonic=lambda: consumer.now))
-    monkeypatch.setattr(topic, "explain", lambda _, error: LettersRefused(str(error)))
+    monkeypatch.setattr(topic, "explain", lambda _, error: ReplayRefused(str(error)))
     letters_of = SimpleNamespace(topic="dead")
-    return LetterTopic(cast("Any", SimpleNamespace(name="shop", dead_letters=letters_of, kafka={})))
+    return DeadLetterTopic(cast("Any", SimpleNamespace(name="shop", dead_letters=letters_of, kafka={})))
 
 
 def dead(offset: int, partition: int = 0, pipeline: str = "shop") -> ck.Message:
@@ -102,7 +102,7 @@ def test_a_partition_that_stops_answering_is_given_up_although_others_get_new_le
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     batches = ([dead(offset)] for offset in itertools.count())
-    with open_topic(monkeypatch, batches) as found, pytest.raises(LettersRefused, match="no record came for 30 s"):
+    with open_topic(monkeypatch, batches) as found, pytest.raises(ReplayRefused, match="no record came for 30 s"):
         list(found.read({0: (0, 2), 1: (0, 2)}))
 
 

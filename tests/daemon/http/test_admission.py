@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.daemon.http.admission import Caller, decide_host, decide_order, decide_reader, is_own_machine
+from tidegate.daemon.http.admission import HttpClientIdentity, decide_host, decide_order, decide_reader, is_own_machine
 
-HERE = Caller(own_machine=True)
-ELSEWHERE = Caller(own_machine=False)
+HERE = HttpClientIdentity(own_machine=True)
+ELSEWHERE = HttpClientIdentity(own_machine=False)
 RIGHT = {"Host": "127.0.0.1:9095", "Authorization": "Bearer opensesame"}
 
 
@@ -85,7 +85,7 @@ def test_X33_an_order_needs_the_token_whatever_else_is_right() -> None:
     ],
 )
 def test_X33_orders_come_from_here_or_over_tls_with_the_token_or_a_certificate(
-    caller: Caller, headers: dict[str, str], status: int | None
+    caller: HttpClientIdentity, headers: dict[str, str], status: int | None
 ) -> None:
     refusal = decide_order(headers, (), "opensesame", caller)
     assert (None if refusal is None else refusal.status) == status
@@ -103,6 +103,6 @@ def test_X33_orders_come_from_here_or_over_tls_with_the_token_or_a_certificate(
     ],
 )
 def test_reading_needs_a_token_or_a_certificate_where_it_needs_anything(
-    caller: Caller, headers: dict[str, str], allowed: bool
+    caller: HttpClientIdentity, headers: dict[str, str], allowed: bool
 ) -> None:
     assert (decide_reader(headers, ["opensesame"], caller) is None) is allowed

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import PATIENCE_S, wait_until
-from tidegate.daemon.http.connection_limiter import CONNECTIONS_MAX, HEAD_BYTES_MAX, Place, Places
+from tidegate.daemon.http.connection_limiter import CONNECTIONS_MAX, HEAD_BYTES_MAX, ConnectionLease, Places
 from tidegate.daemon.http.server import HttpServer
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.process.limits import raise_descriptor_limit
@@ -210,8 +210,8 @@ def test_X30_an_order_keeps_its_place_whoever_comes() -> None:
     assert len(places) == 1
 
 
-def _place(places: Places) -> Place:
-    return Place(asyncio.Protocol(), places)
+def _place(places: Places) -> ConnectionLease:
+    return ConnectionLease(asyncio.Protocol(), places)
 
 
 MALFORMED = {

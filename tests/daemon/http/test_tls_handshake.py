@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.daemon.http.tls_handshake import TlsDoor
+from tidegate.daemon.http.tls_handshake import TlsHandshake
 
 
 class RecordedPlace:
@@ -39,7 +39,7 @@ def test_a_connection_whose_handshake_is_cancelled_is_closed(turns: int, monkeyp
         monkeypatch.setattr(asyncio.get_running_loop(), "start_tls", never)
         shaking: set[asyncio.Task[None]] = set()
         places: Any = type("Places", (), {"head_s": 1.0})
-        door = TlsDoor(place, places, ssl.create_default_context(), shaking)
+        door = TlsHandshake(place, places, ssl.create_default_context(), shaking)
         transport: Any = PausedTransport()
         door.connection_made(transport)
         for _ in range(turns):

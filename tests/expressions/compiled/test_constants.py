@@ -15,7 +15,16 @@ from tests.expressions.compiled.like_spark import Case, frame_of, same
 from tests.expressions.compiled.test_like_spark import TABLES
 from tidegate.datatypes import DataType
 from tidegate.expressions.compiled import compile_projection
-from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, Literal, columns_of
+from tidegate.expressions.expression import (
+    Call,
+    Cast,
+    ColumnReference,
+    Expression,
+    FieldAccess,
+    Lambda,
+    Literal,
+    columns_of,
+)
 from tidegate.expressions.parse import parse_expression
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -45,9 +54,9 @@ def literal(value: object, kind: DataType) -> Literal | None:
 def put(expression: Expression, name: str, value: Literal) -> Expression:
     """With the value in place of a column."""
     match expression:
-        case Column() if expression.name == name:
+        case ColumnReference() if expression.name == name:
             return value
-        case Field(base=base):
+        case FieldAccess(base=base):
             return msgspec.structs.replace(expression, base=put(base, name, value))
         case Cast(operand=operand):
             return msgspec.structs.replace(expression, operand=put(operand, name, value))

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tests.expressions.compiled.like_spark import Case, differences, spark_type
 from tests.expressions.compiled.test_like_spark import EACH
-from tidegate.expressions.errors import ExpressionError, Refusal
+from tidegate.expressions.errors import ExpressionError, ExpressionRefusal
 from tidegate.expressions.parse import parse_expression
 from tidegate.expressions.tokens import derive_tokens
 
@@ -51,7 +51,7 @@ def calls_with_null(case: Case, seen: set[tuple[str, int, int, str]]) -> Iterato
                     kind = parse_expression(argument, schema).type
                     call = f"{text[:start]} {way.format(type=spark_type(kind), argument=argument)}{text[end:]}"
                     parse_expression(call, schema)
-                except (ExpressionError, Refusal):
+                except (ExpressionError, ExpressionRefusal):
                     continue
                 one = (text.partition("(")[0], len(places), index, way)
                 if one not in seen:

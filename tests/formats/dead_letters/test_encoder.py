@@ -11,9 +11,14 @@ import pytest
 from tidegate.config.fields.secrets import Redactor
 from tidegate.formats import dead_letters as letters
 from tidegate.formats.contract import Headers
-from tidegate.formats.dead_letters.encoder import LetterEncoder
-from tidegate.formats.dead_letters.frames import LETTER_SCHEMA, RawRecord, letters_of_records, letters_of_rows
-from tidegate.formats.dead_letters.letter import Letter, Mark, make_mark, read_letter, read_mark
+from tidegate.formats.dead_letters.encoder import DeadLetterEncoder
+from tidegate.formats.dead_letters.frames import (
+    DEAD_LETTER_SCHEMA,
+    RawRecord,
+    dead_letters_of_records,
+    dead_letters_of_rows,
+)
+from tidegate.formats.dead_letters.letter import DeadLetter, LetterMark, make_mark, read_dead_letter, read_mark
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.record_limits import RecordLimits, fits
 
@@ -23,39 +28,39 @@ LIMITS = RecordLimits("dead", record_bytes=1 << 30, batch_bytes=1 << 20, partiti
 
 
 def about(raw: RawRecord, *, partition: int = 3, row: str | None = None) -> pl.DataFrame:
-    frame = letters_of_records("orders", [("orders", partition, 17, raw, FAILURE)])
+    frame = dead_letters_of_records("orders", [("orders", partition, 17, raw, FAILURE)])
     return frame.with_columns(pl.lit(row, pl.String).alias("row"), pl.lit("{}").alias("row_types"))
 
 
 @pytest.mark.parametrize("count", [b"9" * 5_000, b"--1", b"-1", "\u0663".encode()])
 def test_a_record_whose_count_of_headers_is_none_is_no_letter(count: bytes) -> None:
     headers = [("h", b"1"), (letters.KIND, b"WRONG_TYPE"), (letters.HEADERS, count)]
-    assert read_letter(0, 0, None, b"k", b"v", headers) is None
+    assert read_dead_letter(0, 0, None, b"k", b"v", headers) is None
 
 
 def test_numbers_of_a_letter_that_are_none_of_kafkas_are_unknown() -> None:
     """A timestamp of more than 64 bits ended `dead-letters replay` with a traceback."""
     headers = [(letters.KIND, b"X"), (letters.HEADERS, b"0"), (letters.TIMESTAMP, b"9" * 19), (letters.OFFSET, b"-1x")]
-    found = read_letter(0, 0, None, b"k", b"v", [*headers, (letters.PARTITION, str(2**63 - 1).encode())])
+    found = read_dead_letter(0, 0, None, b"k", b"v", [*headers, (letters.PARTITION, str(2**63 - 1).encode())])
     assert found is not None
     assert (found.timestamp_ms, found.source_offset, found.source_partition) == (None, None, 2**63 - 1)
 
 
-def encode(frame: pl.DataFrame, limits: RecordLimits | None = LIMITS) -> tuple[Letter, dict[str, str]]:
+def encode(frame: pl.DataFrame, limits: RecordLimits | None = LIMITS) -> tuple[DeadLetter, dict[str, str]]:
     """The only letter, and its headers."""
-    records = LetterEncoder("sales", 7).encode(frame, limits)
+    records = DeadLetterEncoder("sales", 7).encode(frame, limits)
     assert records.keys is not None
     assert records.headers is not None
     headers = records.headers[0]
     assert headers is not None
     assert limits is None or fits(records.keys[0], records.values[0], headers, limits)
-    letter = read_letter(1, 2, 3, records.keys[0], records.values[0], headers)
+    letter = read_dead_letter(1, 2, 3, records.keys[0], records.values[0], headers)
     assert letter is not None
     return letter, {name: (value or b"").decode(errors="replace") for name, value in headers}
 
 
 def test_the_bytes_of_letters_are_those_of_keys_values_and_headers() -> None:
-    records = LetterEncoder("sales", 7).encode(about(RawRecord(b"k", None, HEADERS, 99)), LIMITS)
+    records = DeadLetterEncoder("sales", 7).encode(about(RawRecord(b"k", None, HEADERS, 99)), LIMITS)
     assert records.keys is not None
     assert records.headers is not None
     headers = [header for one in records.headers for header in one or ()]
@@ -111,7 +116,7 @@ def test_a_letter_about_a_letter_keeps_the_older_reason_as_the_records_own_heade
     ],
 )
 def test_what_has_no_room_is_left_out_and_said(raw: RawRecord, row: str | None, kept: set[str]) -> None:
-    limits = RecordLimits("dead", record_bytes=1 << 30, batch_bytes=letters.LETTER_BYTES_MIN + 4096)
+    limits = RecordLimits("dead", record_bytes=1 << 30, batch_bytes=letters.DEAD_LETTER_BYTES_MIN + 4096)
     letter, _ = encode(about(raw, row=row), limits)
     present = {
         name
@@ -132,12 +137,12 @@ def test_what_has_no_room_is_left_out_and_said(raw: RawRecord, row: str | None, 
 
 
 def test_the_least_that_a_letter_can_be_fits_in_the_least_topic_that_is_accepted() -> None:
-    limits = RecordLimits("dead", record_bytes=1 << 30, batch_bytes=letters.LETTER_BYTES_MIN)
+    limits = RecordLimits("dead", record_bytes=1 << 30, batch_bytes=letters.DEAD_LETTER_BYTES_MIN)
     failure = RecordFailure(0, FailureKind.DATETIME_FIELD_OUT_OF_BOUNDS, "\N{GRINNING FACE}" * 100_000)
     raw = RawRecord(b"k" * 100_000, b"v" * 100_000, [("h" * 100_000, b"x")], 1 << 60)
-    frame = letters_of_records("s" * 100, [("t" * 249, 2**31 - 1, 2**63 - 1, raw, failure)])
+    frame = dead_letters_of_records("s" * 100, [("t" * 249, 2**31 - 1, 2**63 - 1, raw, failure)])
     frame = frame.with_columns(pl.lit('"%s"' % ("r" * 60_000)).alias("row"), pl.lit("t" * 60_000).alias("row_types"))
-    records = LetterEncoder("p" * 100, 2**31).encode(frame, limits)
+    records = DeadLetterEncoder("p" * 100, 2**31).encode(frame, limits)
     assert records.headers is not None
     assert fits(None, None, records.headers[0] or (), limits)
     assert records.values == [None]
@@ -145,7 +150,7 @@ def test_the_least_that_a_letter_can_be_fits_in_the_least_topic_that_is_accepted
 
 def test_a_row_that_is_too_long_is_left_out_with_its_size() -> None:
     frame = pl.DataFrame({"id": ["ä" * (letters.ROW_BYTES_MAX // 2), "b"]})
-    found = letters_of_rows("step", ("orders",), frame, [FAILURE, RecordFailure(1, FailureKind.WRONG_TYPE, "x")])
+    found = dead_letters_of_rows("step", ("orders",), frame, [FAILURE, RecordFailure(1, FailureKind.WRONG_TYPE, "x")])
     assert found["row"].to_list() == [None, '{"id":"b"}']
     assert found["row_types"].to_list() == [None, '{"id":"string"}']
     letter, headers = encode(found[:1])
@@ -160,10 +165,10 @@ def test_secrets_are_masked_in_the_row_and_in_the_message() -> None:
     """A server's answer, or an exception of the user's code, may quote what it was given."""
     failure = RecordFailure(0, FailureKind.CALL_FAILED, 'refused: "open\\sesame"')
     frame = pl.DataFrame({"id": [1], "notes": [['as "open\\sesame"', "b"]], "s": [{"t": "x open\\sesame"}]})
-    found = letters_of_rows("step", ("orders",), frame, [failure])
-    records = LetterEncoder("sales", 7, Redactor(["open\\sesame"])).encode(found, LIMITS)
+    found = dead_letters_of_rows("step", ("orders",), frame, [failure])
+    records = DeadLetterEncoder("sales", 7, Redactor(["open\\sesame"])).encode(found, LIMITS)
     assert records.headers is not None
-    letter = read_letter(0, 0, None, None, None, records.headers[0] or ())
+    letter = read_dead_letter(0, 0, None, None, None, records.headers[0] or ())
     assert letter is not None
     assert letter.message == 'refused: "***"'
     assert (letter.row, letter.row_masked) == ('{"id":1,"notes":["as \\"***\\"","b"],"s":{"t":"x ***"}}', 2)
@@ -173,11 +178,11 @@ def test_secrets_are_masked_in_the_row_and_in_the_message() -> None:
 
 def test_letters_about_one_partition_are_in_one_partition() -> None:
     frame = pl.concat([about(RawRecord(None, b"v", (), 1), partition=number) for number in (0, 1, 2, 3, 4, 0)])
-    found = LetterEncoder("p", 1).encode(frame, LIMITS).partitions
+    found = DeadLetterEncoder("p", 1).encode(frame, LIMITS).partitions
     assert found is not None
     assert found[0] == found[5] == found[4]
     assert set(found[:4]) == {0, 1, 2, 3}, "those of neighbours are spread"
-    assert LetterEncoder("p", 1).encode(frame).partitions == [None] * 6
+    assert DeadLetterEncoder("p", 1).encode(frame).partitions == [None] * 6
 
 
 def rows(**columns: Any) -> pl.DataFrame:
@@ -187,26 +192,28 @@ def rows(**columns: Any) -> pl.DataFrame:
 def test_rows_of_one_topic_are_found_by_their_place_and_those_of_several_by_their_own() -> None:
     failures = [FAILURE, RecordFailure(1, FailureKind.DIVIDE_BY_ZERO, "division by zero")]
     placed = rows(__tidegate_partition=[0, 1], __tidegate_offset=[5, 6])
-    found = letters_of_rows("step", ("orders",), placed, failures)
-    assert found.schema == pl.Schema(LETTER_SCHEMA)
+    found = dead_letters_of_rows("step", ("orders",), placed, failures)
+    assert found.schema == pl.Schema(DEAD_LETTER_SCHEMA)
     assert found.select("topic", "partition", "offset", "bytes").rows() == [
         ("orders", 0, 5, "wanted"),
         ("orders", 1, 6, "wanted"),
     ]
     assert [json.loads(text) for text in found["row"]] == [{"id": 1, "data": "/w=="}, {"id": 2, "data": ""}]
     several = ("more", "orders")
-    unknown = letters_of_rows("step", several, placed, failures)
+    unknown = dead_letters_of_rows("step", several, placed, failures)
     assert unknown.select("topic", "bytes").rows() == [(None, "no-record")] * 2
-    named = letters_of_rows("step", several, placed.with_columns(__tidegate_topic=pl.Series(["more", None])), failures)
+    named = dead_letters_of_rows(
+        "step", several, placed.with_columns(__tidegate_topic=pl.Series(["more", None])), failures
+    )
     assert named.select("topic", "bytes").rows() == [("more", "wanted"), (None, "no-record")]
-    assert letters_of_rows("step", ("orders",), rows(), failures)["bytes"].to_list() == ["no-record"] * 2
+    assert dead_letters_of_rows("step", ("orders",), rows(), failures)["bytes"].to_list() == ["no-record"] * 2
 
 
 def test_marks_name_letters_in_ranges() -> None:
     value = make_mark([7, 3, 4, 5, 9], "orders")
     assert json.loads(value) == {"offsets": [[3, 5], [7, 7], [9, 9]], "to": "orders"}
     mark = read_mark(value, [(letters.MARKER, b"5")])
-    assert mark == Mark(((3, 5), (7, 7), (9, 9)), "orders")
+    assert mark == LetterMark(((3, 5), (7, 7), (9, 9)), "orders")
     assert read_mark(value, []) is None
     assert read_mark(b"{", [(letters.MARKER, b"5")]) is None
 
@@ -214,7 +221,7 @@ def test_marks_name_letters_in_ranges() -> None:
 def test_a_letter_about_a_record_with_the_header_of_a_mark_is_no_mark() -> None:
     """Whoever may write to the source's topic could mark all letters; so did marks that another pipeline reads."""
     record = RawRecord(None, make_mark([0, 1, 2], "orders"), ((letters.MARKER, b"3"),), 99)
-    records = LetterEncoder("sales", 7).encode(about(record), LIMITS)
+    records = DeadLetterEncoder("sales", 7).encode(about(record), LIMITS)
     assert records.headers is not None
     headers = records.headers[0]
     assert headers is not None
@@ -227,13 +234,15 @@ def test_a_letter_about_a_record_with_the_header_of_a_mark_is_no_mark() -> None:
     [(), ((letters.KIND, b"X"),), ((letters.KIND, b"X"), (letters.HEADERS, b"5")), ((letters.HEADERS, b"x"),)],
 )
 def test_what_somebody_else_has_written_is_no_letter(headers: Headers) -> None:
-    assert read_letter(0, 0, None, b"k", b"v", headers) is None
+    assert read_dead_letter(0, 0, None, b"k", b"v", headers) is None
 
 
 def test_a_message_that_is_no_utf8_and_headers_that_cannot_be_read_cost_no_letter() -> None:
     failure = RecordFailure(0, FailureKind.CALL_FAILED, "\udcff in the user's words")
-    frame = letters_of_records("orders", [("orders", 0, 1, RawRecord(b"k", b"v", None, 1), failure)])
+    frame = dead_letters_of_records("orders", [("orders", 0, 1, RawRecord(b"k", b"v", None, 1), failure)])
     letter, _ = encode(frame)
     assert (letter.message, letter.bytes, letter.whole) == ("? in the user's words", "no-headers", False)
     assert (letter.key, letter.value, letter.headers) == (b"k", b"v", ())
-    assert letters_of_rows("step", ("orders",), rows(), [failure])["message"].to_list() == ["? in the user's words"]
+    assert dead_letters_of_rows("step", ("orders",), rows(), [failure])["message"].to_list() == [
+        "? in the user's words"
+    ]

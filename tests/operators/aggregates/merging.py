@@ -11,13 +11,13 @@ import polars as pl
 
 from tidegate.datatypes import BIGINT, DOUBLE, DataType
 from tidegate.expressions.decimals import derive_average_type, derive_sum_type
-from tidegate.expressions.expression import AggregateCall, Column, Expression, Literal
+from tidegate.expressions.expression import AggregateCall, ColumnReference, Expression, Literal
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.operators.aggregates.columnar.reduction import reduce_parts, reduce_rows
 from tidegate.operators.aggregates.contract import (
     Aggregate,
     AggregateTooLarge,
-    Use,
+    AggregateUse,
     Value,
     derive_accumulators,
     derive_columns,
@@ -45,15 +45,15 @@ def make_call(function: str, kind: DataType, by: DataType = BIGINT, share: float
         result = BIGINT
     if function in ("collect_list", "collect_set"):
         result = DataType("array", element=kind)
-    others: tuple[Expression, ...] = (Column("y", by),) if function in ("min_by", "max_by") else ()
+    others: tuple[Expression, ...] = (ColumnReference("y", by),) if function in ("min_by", "max_by") else ()
     if function == "percentile_approx":
         others = (Literal(share, DOUBLE),)
-    return AggregateCall(function, Column("x", kind), result, others)
+    return AggregateCall(function, ColumnReference("x", kind), result, others)
 
 
 def make_mergeable(name: str, call: AggregateCall) -> Aggregate:
     """An aggregate of windows."""
-    return make_aggregate(name, call, Use.WINDOW)
+    return make_aggregate(name, call, AggregateUse.WINDOW)
 
 
 def make_rows(rows: Sequence[Row], kind: DataType, by: DataType = BIGINT) -> pl.DataFrame:

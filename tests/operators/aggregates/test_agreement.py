@@ -12,7 +12,7 @@ import pytest
 
 from tests.operators.subtasks import Subtasks
 from tidegate.datatypes import BIGINT, BOOLEAN, DOUBLE, STRING, TIMESTAMP, DataType
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND
 from tidegate.ids import OperatorName
@@ -23,13 +23,13 @@ from tidegate.operators.runtime import END_OF_TIME
 from tidegate.operators.spec import StepOperator
 
 KEYS = (("k", STRING),)
-X, WHOLE = Column("x", DOUBLE), Column("i", BIGINT)
+X, WHOLE = ColumnReference("x", DOUBLE), ColumnReference("i", BIGINT)
 CALLS = {
     "n": AggregateCall("count", None, BIGINT),
     "some": AggregateCall("count", X, BIGINT),
     "total": AggregateCall("sum", X, DOUBLE),
     "mean": AggregateCall("avg", X, DOUBLE),
-    "positive": AggregateCall("sum", X, DOUBLE, condition=Column("c", BOOLEAN)),
+    "positive": AggregateCall("sum", X, DOUBLE, condition=ColumnReference("c", BOOLEAN)),
     "whole": AggregateCall("sum", WHOLE, BIGINT),
     "least": AggregateCall("min", WHOLE, BIGINT),
     "most": AggregateCall("max", X, DOUBLE),

@@ -12,7 +12,7 @@ import pytest
 from tests.operators.aggregates.merging import make_call
 from tests.operators.rows import make_frame
 from tidegate.datatypes import BIGINT, BOOLEAN, STRING
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.operators.kinds.window.running.partial import Aggregates
 
 FUNCTIONS = (
@@ -20,7 +20,7 @@ FUNCTIONS = (
     *("count_distinct", "collect_list", "collect_set", "approx_count_distinct", "percentile_approx"),
 )
 SCHEMA = {"k": STRING, "x": BIGINT, "y": BIGINT, "c": BOOLEAN, "__tidegate_time": BIGINT}
-CONDITION = Column("c", BOOLEAN)
+CONDITION = ColumnReference("c", BOOLEAN)
 ROWS_OF = ("rows", AggregateCall("count", None, BIGINT))
 
 
@@ -58,7 +58,7 @@ def test_a_filtered_aggregate_is_that_of_the_rows_that_count(function: str, piec
 
 @pytest.mark.parametrize("function", ["first", "last"])
 @pytest.mark.parametrize("condition", [None, CONDITION])
-def test_nulls_are_ignored(function: str, condition: Column | None) -> None:
+def test_nulls_are_ignored(function: str, condition: ColumnReference | None) -> None:
     rows, call = make_rows(2), make_call(function, BIGINT)
     ignoring = msgspec.structs.replace(call, condition=condition, ignore_nulls=True)
     found = results(Aggregates([("x", ignoring), ("plain", call)]), rows, 5)
@@ -70,7 +70,7 @@ def test_nulls_are_ignored(function: str, condition: Column | None) -> None:
 def test_a_step_may_filter_each_aggregate_in_its_own_way() -> None:
     rows = make_rows(3).with_columns(d=pl.col("x") > 4)
     call = make_call("sum", BIGINT)
-    by_c, by_d = (msgspec.structs.replace(call, condition=Column(name, BOOLEAN)) for name in "cd")
+    by_c, by_d = (msgspec.structs.replace(call, condition=ColumnReference(name, BOOLEAN)) for name in "cd")
     aggregates = Aggregates([("c", by_c), ("all", call), ("d", by_d)])
     parts = aggregates.reduce_rows(rows, ["k"]).sort("k")
     for index, counted in enumerate((rows.filter("c"), rows, rows.filter("d"))):

@@ -14,7 +14,7 @@ from tests.operators.aggregates.merging import NAME, make_call, make_mergeable, 
 from tidegate.datatypes import BIGINT, DOUBLE
 from tidegate.operators.aggregates.exact import (
     REST_BITS,
-    Rest,
+    ExactRemainder,
     decode_rest,
     divide_pair,
     encode_rest,
@@ -68,9 +68,9 @@ def test_a_cancelled_rest_is_none_and_flags_stay() -> None:
 
 @pytest.mark.parametrize("units", [1, -1, 1 << REST_BITS, -(1 << 4000), 12345 << 800, 127, 128, -128, -129, 255, 256])
 def test_a_rest_survives_its_bytes(units: int) -> None:
-    encoded = encode_rest(Rest(units, 1))
+    encoded = encode_rest(ExactRemainder(units, 1))
     assert encoded is not None
-    assert decode_rest(encoded) == Rest(units, 1)
+    assert decode_rest(encoded) == ExactRemainder(units, 1)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.floats(-1, 1), st.integers(1, 2**30))

@@ -41,7 +41,7 @@ from tidegate.datatypes import (
     decimal_of_units,
 )
 from tidegate.expressions.decimals import derive_average_type, derive_sum_type
-from tidegate.expressions.expression import AggregateCall, Column, Literal
+from tidegate.expressions.expression import AggregateCall, ColumnReference, Literal
 from tidegate.operators.aggregates.columnar.reduction import reduce_rows
 from tidegate.operators.aggregates.contract import derive_accumulators
 from tidegate.operators.aggregates.values import rank
@@ -251,9 +251,9 @@ def test_what_is_no_plain_column_is_refused() -> None:
 
 def test_an_argument_may_be_called_like_a_part_of_another_total() -> None:
     rows = pl.DataFrame({"k": [7] * 3, "x": [None, 1, None], "cpu.max": [2.0, 4.0, 6.0]})
-    argument = Column("cpu.max", DOUBLE)
+    argument = ColumnReference("cpu.max", DOUBLE)
     calls = {
-        "cpu": AggregateCall("max", Column("x", BIGINT), BIGINT),
+        "cpu": AggregateCall("max", ColumnReference("x", BIGINT), BIGINT),
         "n": AggregateCall("count", argument, BIGINT),
         "mean": AggregateCall("avg", argument, DOUBLE),
         "spread": AggregateCall("var_samp", argument, DOUBLE),

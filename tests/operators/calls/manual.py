@@ -12,9 +12,9 @@ from tidegate.datatypes import BIGINT, STRING
 from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName
-from tidegate.operators.async_queue import Call, CallFailure
+from tidegate.operators.async_queue import CallFailure, PendingCall
 from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.operators.calls.caller import Asked, Target
+from tidegate.operators.calls.caller import Asked, CallTarget
 from tidegate.operators.calls.runtime import CallRuntime
 from tidegate.operators.kinds.async_calls import AsyncOperator
 from tidegate.operators.spec import Columns, Slot
@@ -33,12 +33,12 @@ async def resolve(row: dict[str, Any]) -> dict[str, Any] | None:
 class ManualCaller:
     """Keeps what is asked until the test answers."""
 
-    def __init__(self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None]) -> None:
-        self.asked: dict[int, Call] = {}
+    def __init__(self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None]) -> None:
+        self.asked: dict[int, PendingCall] = {}
         """By the row's `n`, in the order in which they were asked."""
         self.order: list[int] = []
         self.closed = False
-        self._done: list[Call] = []
+        self._done: list[PendingCall] = []
         self._wake = wake
 
     def submit(self, asked: Asked) -> None:
@@ -49,7 +49,7 @@ class ManualCaller:
             self.asked[number] = call
             self.order.append(number)
 
-    def take(self) -> list[Call]:
+    def take(self) -> list[PendingCall]:
         taken, self._done = self._done, []
         return taken
 
@@ -105,7 +105,7 @@ class ManualStep:
         assert isinstance(runtime, CallRuntime)
         self.runtime = runtime
 
-    def _open(self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None]) -> ManualCaller:
+    def _open(self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None]) -> ManualCaller:
         self.caller = ManualCaller(name, target, policy, wake)
         return self.caller
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.waiting import wait_until
 from tidegate.formats.failures import FailureKind
-from tidegate.operators.async_queue import Call
+from tidegate.operators.async_queue import PendingCall
 from tidegate.operators.calls.attempts import CallPolicy
-from tidegate.operators.calls.caller import JOIN_TIMEOUT_S, CallsFailed, Target, ThreadCaller
+from tidegate.operators.calls.caller import JOIN_TIMEOUT_S, CallsFailed, CallTarget, ThreadCaller
 
 POLICY = CallPolicy(timeout_ms=60_000, retries=0, backoff_ms=1, budget_ms=60_000)
 PATIENCE_S = 30.0
@@ -62,17 +62,17 @@ class Echo:
 class Slot:
     """What a slot does with a caller."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: CallTarget) -> None:
         self.woken = threading.Event()
         self.caller = ThreadCaller("look[0]", target, POLICY, self.woken.set)
 
-    def ask(self, *requests: object) -> list[Call]:
-        calls = [Call(None, row) for row in range(len(requests))]
+    def ask(self, *requests: object) -> list[PendingCall]:
+        calls = [PendingCall(None, row) for row in range(len(requests))]
         self.caller.submit(list(zip(calls, requests, strict=True)))
         return calls
 
-    def wait_for(self, count: int) -> list[Call]:
-        taken: list[Call] = []
+    def wait_for(self, count: int) -> list[PendingCall]:
+        taken: list[PendingCall] = []
         while len(taken) < count:
             assert self.woken.wait(PATIENCE_S), "nobody wakes the slot"
             self.woken.clear()
@@ -81,7 +81,7 @@ class Slot:
 
 
 @contextmanager
-def slot_of(target: Target) -> Iterator[Slot]:
+def slot_of(target: CallTarget) -> Iterator[Slot]:
     slot = Slot(target)
     try:
         yield slot
@@ -181,7 +181,7 @@ def test_a_call_that_blocks_all_others_is_named(caplog: pytest.LogCaptureFixture
     target = Blocking()
     caller = ThreadCaller("look[0]", target, POLICY, lambda: None, look_s=0.001)
     try:
-        caller.submit([(Call(None, 0), "block")])
+        caller.submit([(PendingCall(None, 0), "block")])
         wait_until(lambda: "blocked" in caplog.text, "it is said", PATIENCE_S)
     finally:
         target.released.set()
@@ -199,7 +199,7 @@ def test_a_call_that_ignores_its_cancellation_is_named_once(
     policy = CallPolicy(timeout_ms=1, retries=0, backoff_ms=1, budget_ms=1)
     caller = ThreadCaller("look[0]", target, policy, lambda: None, look_s=0.001)
     try:
-        caller.submit([(Call(None, 0), "stubborn")])
+        caller.submit([(PendingCall(None, 0), "stubborn")])
         wait_until(lambda: "not ended" in caplog.text, "it is said", PATIENCE_S)
     finally:
         target.released.set()

@@ -17,7 +17,7 @@ from tidegate.datatypes import BIGINT, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
-from tidegate.operators.fingerprint import Branch, Branches, Meaning, combine_digests, combine_times, digest
+from tidegate.operators.fingerprint import Lineage, Lineages, StateFingerprint, combine_digests, combine_times, digest
 from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, Runtime
 from tidegate.operators.spec import ANY_ORDER, Columns, Emits, InputOrder, Requirement, Slot, StepOperator
 from tidegate.operators.step import NamedInput, StepContext, StepKind
@@ -97,14 +97,14 @@ class CogroupOperator(StepOperator, frozen=True, tag="cogroup"):
             for name, columns in zip(STATES, self.sides, strict=True)
         )
 
-    def passes(self, branches: Branches) -> Branches:
+    def lineage(self, lineages: Lineages) -> Lineages:
         columns = {name: digest("cogroup", self.name, name) for name, _ in self.output}
-        return (Branch(self.name, columns, time=combine_times(self.name, branches)),)
+        return (Lineage(self.name, columns, time=combine_times(self.name, lineages)),)
 
-    def means(self, branches: Branches, port: int = 0) -> Meaning:
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:
         return combine_digests(
             (branch.origin, f"`{name}`", digest("cogroup", branch.columns[name], *sorted(branch.conditions)))
-            for branch in branches
+            for branch in lineages
             for name in (*self.key_columns[port], *dict(self.sides[port]))
         )
 
@@ -243,7 +243,7 @@ class CogroupKind(StepKind):
             tuple({column: context.of(side).columns[column] for _, port, column in take if SIDES[port] == side}.items())
             for side in SIDES
         )
-        context.gives(dict(output))
+        context.declare_columns(dict(output))
         key_columns = tuple(matched.columns[side] for side in SIDES)
         order = tuple(InputOrder(side == step.cogroup.first, step.cogroup.ahead_ms) for side in SIDES)
         operator = CogroupOperator(

@@ -15,7 +15,7 @@ import polars as pl
 
 from tests.operators.driven import Collected
 from tidegate.datatypes import BIGINT, BOOLEAN, STRING, TIMESTAMP
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import CheckpointId, OperatorName
 from tidegate.operators.kinds.window import WindowOperator
@@ -107,7 +107,7 @@ LATE = (("k", STRING), ("x", BIGINT), *REASONS)
 
 def make_window(windowing: Windowing, lateness: int = 0, late: Columns = ()) -> WindowOperator:
     """Counts, sums and finds the first `x` per `k`."""
-    x = Column("x", BIGINT)
+    x = ColumnReference("x", BIGINT)
     calls = (
         ("n", AggregateCall("count", None, BIGINT)),
         ("total", AggregateCall("sum", x, BIGINT)),

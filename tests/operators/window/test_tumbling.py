@@ -28,7 +28,7 @@ from tests.operators.window.feeding import (
     make_window,
 )
 from tidegate.datatypes import BIGINT, STRING, TIMESTAMP, DataType
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.formats.failures import BadRecordPolicy, FailureKind
 from tidegate.ids import OperatorName
 from tidegate.operators.kinds.window import WindowOperator
@@ -324,7 +324,7 @@ def test_as_many_results_leave_at_a_time_as_there_is_room_for(
 def test_results_that_are_large_are_made_a_few_at_a_time(windowing: Windowing, monkeypatch: pytest.MonkeyPatch) -> None:
     """In memory are those of one call, whatever is on disk."""
     monkeypatch.setattr(base, "BYTES_MAX", 10_000)
-    call = AggregateCall("collect_list", Column("x", BIGINT), DataType("array", element=BIGINT))
+    call = AggregateCall("collect_list", ColumnReference("x", BIGINT), DataType("array", element=BIGINT))
     output = (("k", STRING), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP), ("all", call.type))
     window = WindowOperator(OperatorName("w"), ("k",), (("all", call),), windowing, 0, output, BadRecordPolicy.FAIL)
     step = Subtasks(window)

@@ -25,7 +25,7 @@ from tests.simulation.broker.stages import Stage
 from tidegate.committable import Committable
 from tidegate.kafka.errors import SinkFailed
 from tidegate.kafka.facts import EndAnswer, Marker
-from tidegate.kafka.writer import Writer
+from tidegate.kafka.writer import TransactionWriter
 
 # -- ends ------------------------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ def _prepare_two(stage: Stage, name: str, topic: str, timeout_ms: int) -> Commit
     return stage.prepared(name, topic, [1, 2], timeout_ms)
 
 
-def _write_one(stage: Stage, name: str, topic: str, timeout_ms: int) -> Writer:
+def _write_one(stage: Stage, name: str, topic: str, timeout_ms: int) -> TransactionWriter:
     writer = stage.writer(name, topic, timeout_ms)
     stage.write(writer, [1])
     return writer

@@ -15,7 +15,7 @@ from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, TopicPartition
 from tidegate.operators.builtin.kafka_source import SourceOperator
 from tidegate.operators.runtime import ROWS_MAX
-from tidegate.sources.reader import Reader
+from tidegate.sources.reader import ConsumerThread
 
 SOURCE = OperatorName("in")
 
@@ -24,7 +24,7 @@ class Driven(msgspec.Struct):
     """A reader and what it has handed over."""
 
     stage: Stage
-    reader: Reader
+    reader: ConsumerThread
     numbers: dict[int, list[int]] = msgspec.field(default_factory=dict)
     ends: dict[int, int] = msgspec.field(default_factory=dict)
     caught_up: list[tuple[int, int]] = msgspec.field(default_factory=list)
@@ -76,7 +76,7 @@ def _read(
     operator = SourceOperator(
         SOURCE, (topic,), "raw", (), (), "earliest", until, BadRecordPolicy.FAIL, dict(stage.kafka)
     )
-    reader = Reader(operator, parts, positions, f"{stage.prefix}-reader", lambda: None, stage.source_tools)
+    reader = ConsumerThread(operator, parts, positions, f"{stage.prefix}-reader", lambda: None, stage.source_tools)
     reader.start()
     try:
         return run(Driven(stage, reader))

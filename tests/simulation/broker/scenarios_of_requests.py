@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.simulation.broker.scenario import ENDED, FENCED, Value, markers, refused, scenario
 from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import Stage
-from tidegate.ids import Producer, TopicPartition
+from tidegate.ids import ProducerId, TopicPartition
 from tidegate.kafka.facts import Marker
 
 HOUR_MS = 3_600_000
@@ -16,10 +16,10 @@ EARLY_MS, LATE_MS = 1_600_000_000_000, 1_700_000_000_000
 # -- hurt requests -----------------------------------------------------------------------------------------------------
 
 
-def _hurting(stage: Stage, name: str, fate: Fate, call: Callable[[], Value]) -> Value:
+def _hurting(stage: Stage, name: str, outcome: Fate, call: Callable[[], Value]) -> Value:
     """What a call gives when a request of this name is hurt, which happens."""
     before = stage.hurt
-    stage.hurt_requests(name, [fate])
+    stage.hurt_requests(name, [outcome])
     try:
         found = call()
     finally:
@@ -32,9 +32,9 @@ def _hurting(stage: Stage, name: str, fate: Fate, call: Callable[[], Value]) -> 
 def an_end_is_hurt_on_the_way(stage: Stage) -> Value:
     topic = stage.topic()
     answers = []
-    for number, fate in enumerate((Fate.LOSE_REQUEST, Fate.LOSE_ANSWER), 1):
+    for number, outcome in enumerate((Fate.LOSE_REQUEST, Fate.LOSE_ANSWER), 1):
         one = stage.prepared(f"a{number}", topic, [number])
-        answers.append(_hurting(stage, "end", fate, lambda one=one: stage.client.end_transaction(one)))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+        answers.append(_hurting(stage, "end", outcome, lambda one=one: stage.client.end_transaction(one)))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
     stage.settled(topic)
     return (*answers, stage.visible(topic))
 
@@ -146,7 +146,7 @@ def a_topic_that_does_not_exist(stage: Stage) -> Value:
     codes = [
         refused(lambda: stage.client.stable_offsets(missing, timeout_s=1.0)),
         refused(lambda: stage.client.open_transactions(missing, timeout_s=1.0)),
-        refused(lambda: stage.client.producer_state(missing, Producer(1, 0), timeout_s=1.0)),
+        refused(lambda: stage.client.producer_state(missing, ProducerId(1, 0), timeout_s=1.0)),
     ]
     return codes, refused(lambda: stage.client.stable_offsets(stage.parts(topic), timeout_s=10.0))
 

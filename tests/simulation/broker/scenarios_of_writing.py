@@ -10,7 +10,7 @@ from tests.simulation.broker.scripted_port import Fate
 from tests.simulation.broker.stages import FLUSH_S, SMALL_BATCHES, Stage
 from tidegate.errors import TidegateError
 from tidegate.formats.records import OutputRecords
-from tidegate.kafka.writer import Writer
+from tidegate.kafka.writer import TransactionWriter
 
 HOUR_MS = 3_600_000
 
@@ -29,7 +29,7 @@ def _named(call: Callable[[], object]) -> tuple[str, str]:
     return "no error", ""
 
 
-def _write_all(writer: Writer, rows: OutputRecords) -> None:
+def _write_all(writer: TransactionWriter, rows: OutputRecords) -> None:
     """And let it be delivered. Raises SinkFailed, KafkaRefused."""
     assert writer.write(rows, 0) == len(rows)
     writer.flush(FLUSH_S, lambda: False)

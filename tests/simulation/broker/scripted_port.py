@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from tidegate.simulation.faults import FaultPlan
-from tidegate.simulation.kernel import Process
+from tidegate.simulation.kernel import VirtualProcess
 from tidegate.simulation.model_broker.codes import Code
 from tidegate.simulation.port import NOTHING, PATIENCE_S, BrokerPort, Connection, LinkLost, Outages
 
@@ -28,7 +28,7 @@ class Fate(Enum):
 class ScriptedPort(BrokerPort):
     """The fates of requests of one name come from a script."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: VirtualProcess) -> None:
         super().__init__(process, FaultPlan(()), Outages())
         self.hurt = 0
         self._name = ""
@@ -52,9 +52,9 @@ class ScriptedPort(BrokerPort):
 
     def fate_of(self, name: str) -> Fate:
         """What becomes of the next request."""
-        fate = self._fates.popleft() if name == self._name and self._fates else Fate.ARRIVE
-        self.hurt += fate is not Fate.ARRIVE
-        return fate
+        outcome = self._fates.popleft() if name == self._name and self._fates else Fate.ARRIVE
+        self.hurt += outcome is not Fate.ARRIVE
+        return outcome
 
 
 class ScriptedConnection(Connection):

@@ -21,7 +21,7 @@ from tidegate.ids import Attempt, CheckpointId, OperatorName, SlotIndex, TopicPa
 from tidegate.kafka.producer_properties import derive_producer_properties
 from tidegate.kafka.tools import KafkaTools
 from tidegate.kafka.transactions import TransactionClient
-from tidegate.kafka.writer import Writer
+from tidegate.kafka.writer import TransactionWriter
 from tidegate.simulation.kernel import Kernel, SimCondition
 from tidegate.simulation.model_broker.answers import answer_bytes
 from tidegate.simulation.model_broker.broker import ModelBroker
@@ -65,7 +65,7 @@ class Stage:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self._numbers = itertools.count()
-        self._writers: list[Writer] = []
+        self._writers: list[TransactionWriter] = []
 
     def play(self, run: Callable[[], T]) -> T:
         """The result of what is done at it; everything that asks brokers is done here."""
@@ -106,7 +106,7 @@ class Stage:
         """One that knows nothing yet."""
         raise NotImplementedError
 
-    def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
+    def make_writer(self, topic: str, properties: Mapping[str, str]) -> TransactionWriter:
         raise NotImplementedError
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
@@ -122,14 +122,16 @@ class Stage:
     def tid(self, name: str) -> TransactionalId:
         return TransactionalId(f"{self.prefix}.{name}")
 
-    def writer(self, name: str, topic: str, timeout_ms: int = 60_000, kafka: Mapping[str, str] | None = None) -> Writer:
+    def writer(
+        self, name: str, topic: str, timeout_ms: int = 60_000, kafka: Mapping[str, str] | None = None
+    ) -> TransactionWriter:
         """A writer with its transaction begun."""
         writer = self.make_writer(topic, derive_producer_properties(kafka or {}, self.tid(name), timeout_ms))
         self._writers.append(writer)
         writer.open(self.client, _never)
         return writer
 
-    def plain_writer(self, topic: str) -> Writer:
+    def plain_writer(self, topic: str) -> TransactionWriter:
         """One without a transaction."""
         writer = self.make_writer(topic, derive_producer_properties({}, None, 60_000))
         self._writers.append(writer)
@@ -138,7 +140,7 @@ class Stage:
 
     def write(
         self,
-        writer: Writer,
+        writer: TransactionWriter,
         numbers: Sequence[int],
         key: bytes | None = None,
         size: int = 0,
@@ -151,7 +153,7 @@ class Stage:
         assert writer.flush(FLUSH_S, _never) == 0
         writer.poll()
 
-    def committable(self, writer: Writer) -> Committable:
+    def committable(self, writer: TransactionWriter) -> Committable:
         """Prove the transaction and give its committable. Raises SinkFailed."""
         flushed = Flushed(
             sink=OperatorName("out"),
@@ -293,8 +295,8 @@ class ModelStage(Stage):
         found = self.broker.offsets(self.clock.now_ms(), partition)
         return found.start, found.stable, found.end
 
-    def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
-        return Writer("out", {topic: self.client.topic_limits(topic)}, properties, _ModelTools(self))
+    def make_writer(self, topic: str, properties: Mapping[str, str]) -> TransactionWriter:
+        return TransactionWriter("out", {topic: self.client.topic_limits(topic)}, properties, _ModelTools(self))
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
         return ModelConsumer(self.broker, self.port, config)
@@ -376,7 +378,7 @@ class RealStage(Stage):
 
     def hurt_requests(self, name: str, fates: Sequence[Fate]) -> None:
         verdicts = {Fate.REFUSE: Verdict.REFUSE, Fate.LOSE_REQUEST: Verdict.DROP, Fate.LOSE_ANSWER: Verdict.CUT}
-        script = iter([verdicts.get(fate, Verdict.FORWARD) for fate in fates])
+        script = iter([verdicts.get(outcome, Verdict.FORWARD) for outcome in fates])
 
         def rule(request: Request) -> Verdict:
             return next(script, Verdict.FORWARD) if request.api_key == API_KEYS[name] else Verdict.FORWARD
@@ -403,8 +405,8 @@ class RealStage(Stage):
     def another_client(self) -> TransactionClient:
         return TransactionClient(self.kafka)
 
-    def make_writer(self, topic: str, properties: Mapping[str, str]) -> Writer:
-        return Writer("out", {topic: self.client.topic_limits(topic)}, {**properties, **self.kafka})
+    def make_writer(self, topic: str, properties: Mapping[str, str]) -> TransactionWriter:
+        return TransactionWriter("out", {topic: self.client.topic_limits(topic)}, {**properties, **self.kafka})
 
     def make_consumer(self, config: Mapping[str, Any]) -> Consumer:
         return clients.consumer({**config, **self.kafka})

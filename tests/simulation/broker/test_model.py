@@ -42,14 +42,14 @@ def played(test: Callable[..., None]) -> Callable[..., None]:
     return play
 
 
-@pytest.mark.parametrize("fate", ALL_FATES, ids=lambda fate: fate.value)
+@pytest.mark.parametrize("fate", ALL_FATES, ids=lambda outcome: outcome.value)
 @pytest.mark.parametrize("place", range(4))
 @played
-def test_a_hurt_request_of_a_known_producer_is_repaired(stage: ModelStage, fate: Fate, place: int) -> None:
+def test_a_hurt_request_of_a_known_producer_is_repaired(stage: ModelStage, outcome: Fate, place: int) -> None:
     topic = stage.topic()
     writer = stage.writer("a", topic)
     stage.write(writer, [0])
-    stage.hurt_requests("produce", [Fate.ARRIVE] * place + [fate])
+    stage.hurt_requests("produce", [Fate.ARRIVE] * place + [outcome])
     stage.write(writer, range(1, 100))
     assert stage.hurt == 1
     assert stage.visible(topic, committed=False) == {0: list(range(100))}

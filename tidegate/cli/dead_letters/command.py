@@ -13,9 +13,9 @@ import msgspec
 
 from tidegate.checks.pipeline_file import plan_file
 from tidegate.checks.schemas import Ask
-from tidegate.cli.dead_letters.replay import Holding, Order, Replayed, render_places, render_repeating
-from tidegate.cli.dead_letters.replay import replay as replay_letters
-from tidegate.cli.dead_letters.topic import LettersRefused, LetterTopic, Marks, letter_of
+from tidegate.cli.dead_letters.replay import Holding, Replayed, ReplayOrder, render_places, render_repeating
+from tidegate.cli.dead_letters.replay import replay as replay_dead_letters
+from tidegate.cli.dead_letters.topic import DeadLetterTopic, Marks, ReplayRefused, dead_letter_of
 from tidegate.cli.output import echo_json, printable, render_table
 from tidegate.cli.pipeline_file import PIPELINE_FILE
 from tidegate.cli.topic_name import require_topic
@@ -24,7 +24,7 @@ from tidegate.config.errors import ConfigErrors
 from tidegate.config.fields.counts import render_count
 from tidegate.config.load import read_sections
 from tidegate.config.models import PipelineSettings
-from tidegate.formats.dead_letters.letter import Letter
+from tidegate.formats.dead_letters.letter import DeadLetter
 from tidegate.plan.replays import Replays
 
 _FORM = click.option(
@@ -40,7 +40,7 @@ _KEPT: Final = "\n\t"
 """Of control characters, what the commands print as it is."""
 
 
-class LetterGroup(msgspec.Struct):
+class DeadLetterGroup(msgspec.Struct):
     """Letters with the same step, kind and topic."""
 
     step: str
@@ -56,7 +56,7 @@ class LetterGroup(msgspec.Struct):
     """The sinks and states that may have the records already, so that a replay is refused; None: not known."""
 
 
-class ListedLetter(msgspec.Struct):
+class ListedDeadLetter(msgspec.Struct):
     """One letter, and where its record came from."""
 
     partition: int
@@ -69,11 +69,11 @@ class ListedLetter(msgspec.Struct):
     written_again_to: str | None
 
 
-class Listing(msgspec.Struct):
+class DeadLetterListing(msgspec.Struct):
     """What `list` prints."""
 
-    groups: list[LetterGroup]
-    letters: list[ListedLetter]
+    groups: list[DeadLetterGroup]
+    letters: list[ListedDeadLetter]
     """The newest ones."""
 
 
@@ -98,7 +98,7 @@ def dead_letters() -> None:
     help="So many letters, the newest, are listed one by one; all are counted.",
 )
 @_FORM
-def list_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...], limit: int, style: str) -> None:
+def list_dead_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...], limit: int, style: str) -> None:
     """Count the dead letters of the pipeline of FILE by step, kind and topic, and list the newest of them.
 
     For each group it names the sinks and states that may have the records already: see `replay`. `show` takes the
@@ -110,9 +110,9 @@ def list_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...], lim
         holding = _find_holding(file, Ask.COPY)
     except ConfigErrors as errors:
         click.echo(f"which sinks and states may have the records is not known: {errors.problems[0]}", err=True)
-    groups: dict[tuple[str, str, str], LetterGroup] = {}
-    newest: list[tuple[tuple[int, int, int], ListedLetter]] = []
-    with LetterTopic(settings) as topic:
+    groups: dict[tuple[str, str, str], DeadLetterGroup] = {}
+    newest: list[tuple[tuple[int, int, int], ListedDeadLetter]] = []
+    with DeadLetterTopic(settings) as topic:
         bounds, marks = topic.bounds(), Marks()
         for message in topic.read(bounds):
             marks.note(message)
@@ -123,7 +123,7 @@ def list_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...], lim
             if len(newest) > limit:
                 heapq.heappop(newest)
     rows = sorted(groups.values(), key=lambda one: (-one.open, one.step, one.kind, one.topic))
-    listing = Listing(rows, [one for _, one in sorted(newest, reverse=True)])
+    listing = DeadLetterListing(rows, [one for _, one in sorted(newest, reverse=True)])
     if style == "json":
         echo_json(listing)
     elif not rows:
@@ -133,12 +133,12 @@ def list_letters(file: Path, kinds: tuple[str, ...], steps: tuple[str, ...], lim
 
 
 def _count(
-    groups: dict[tuple[str, str, str], LetterGroup], letter: Letter, holding: Holding | None, *, is_open: bool
+    groups: dict[tuple[str, str, str], DeadLetterGroup], letter: DeadLetter, holding: Holding | None, *, is_open: bool
 ) -> None:
     name = (letter.step, letter.kind, letter.topic)
     if name not in groups:
         repeats = None if holding is None else str(holding(letter, letter.topic))
-        groups[name] = LetterGroup(*name, repeats=repeats)
+        groups[name] = DeadLetterGroup(*name, repeats=repeats)
     group = groups[name]
     group.letters += 1
     group.open += is_open
@@ -147,23 +147,23 @@ def _count(
         group.last_ms = max(letter.written_ms, group.last_ms or letter.written_ms)
 
 
-def _listed(letter: Letter, written_to: str | None) -> tuple[tuple[int, int, int], ListedLetter]:
+def _listed(letter: DeadLetter, written_to: str | None) -> tuple[tuple[int, int, int], ListedDeadLetter]:
     """With what says how new it is."""
     place = (letter.partition, letter.offset)
-    listed = ListedLetter(*place, letter.written_ms, letter.step, letter.kind, letter.place, written_to)
+    listed = ListedDeadLetter(*place, letter.written_ms, letter.step, letter.kind, letter.place, written_to)
     return (letter.written_ms or 0, *place), listed
 
 
-def _print(listing: Listing) -> None:
+def _print(listing: DeadLetterListing) -> None:
     lines = _group_lines(listing.groups)
-    lines += ["", *_letter_lines(listing.letters)] if listing.letters else []
+    lines += ["", *_dead_letter_lines(listing.letters)] if listing.letters else []
     left = sum(one.letters for one in listing.groups) - len(listing.letters)
     if left:
         lines.append(f"{render_count(left, 'older letter')} not listed: --limit, --step and --kind choose others")
     click.echo(printable("\n".join(lines), _KEPT))
 
 
-def _group_lines(groups: list[LetterGroup]) -> list[str]:
+def _group_lines(groups: list[DeadLetterGroup]) -> list[str]:
     titles = ("step", "kind", "topic", "letters", "open", "first", "last", "records may be in")
     cells = [
         (
@@ -176,7 +176,7 @@ def _group_lines(groups: list[LetterGroup]) -> list[str]:
     return render_table(titles, cells, ("letters", "open"))
 
 
-def _letter_lines(letters: list[ListedLetter]) -> list[str]:
+def _dead_letter_lines(letters: list[ListedDeadLetter]) -> list[str]:
     titles = ("partition", "offset", "written", "step", "kind", "record", "written again to")
     cells = [
         (
@@ -195,19 +195,19 @@ def _letter_lines(letters: list[ListedLetter]) -> list[str]:
 @_FORM
 def show(file: Path, partition: int, offset: int, style: str) -> None:
     """Show one dead letter of the pipeline of FILE: place, reason, headers and value."""
-    with LetterTopic(_read(file)) as topic:
+    with DeadLetterTopic(_read(file)) as topic:
         bounds = topic.bounds()
         first, end = bounds.get(partition, (0, 0))
         if not first <= offset < end:
             known = ", ".join(f"{number}: {low} to {high - 1}" for number, (low, high) in bounds.items() if low < high)
-            raise LettersRefused(f"{topic.topic}[{partition}] has no offset {offset}; there is {known or 'nothing'}")
+            raise ReplayRefused(f"{topic.topic}[{partition}] has no offset {offset}; there is {known or 'nothing'}")
         marks, letter = Marks(), None
         for message in topic.read({partition: (offset, end)}):
             marks.note(message)
             if message.offset() == offset:
-                letter = letter_of(message)
+                letter = dead_letter_of(message)
         if letter is None:
-            raise LettersRefused(f"what is at offset {offset} of {topic.topic}[{partition}] is no dead letter")
+            raise ReplayRefused(f"what is at offset {offset} of {topic.topic}[{partition}] is no dead letter")
     written_to = marks.of(letter)
     if style == "json":
         echo_json(_plain(letter, written_to))
@@ -215,14 +215,14 @@ def show(file: Path, partition: int, offset: int, style: str) -> None:
     click.echo(printable("\n".join(_lines(letter, written_to)), _KEPT))
 
 
-def _plain(letter: Letter, written_to: str | None) -> dict[str, Any]:
+def _plain(letter: DeadLetter, written_to: str | None) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(letter, builtin_types=(bytes,))
     texts = {name: _text(found.pop(name)) for name in ("key", "value")}
     headers = [[name, _text(value)] for name, value in letter.headers]
     return {**found, **texts, "headers": headers, "written_again_to": written_to}
 
 
-def _lines(letter: Letter, written_to: str | None) -> list[str]:
+def _lines(letter: DeadLetter, written_to: str | None) -> list[str]:
     about = {
         "record": letter.place,
         "record's time": _moment(letter.timestamp_ms),
@@ -240,7 +240,7 @@ def _lines(letter: Letter, written_to: str | None) -> list[str]:
     return [*lines, "value:", _text(letter.value)]
 
 
-def _row_lines(letter: Letter) -> list[str]:
+def _row_lines(letter: DeadLetter) -> list[str]:
     if letter.row is None:
         size = letter.row_size
         return [] if size is None else [f"row: left out, it has {render_count(size, 'byte')}"]
@@ -306,7 +306,7 @@ def replay(
     if to is not None and settings.dead_letters is not None and to == settings.dead_letters.topic:
         raise click.UsageError("--to is the dead-letter topic itself")
     holding = None if whole_record else _find_holding(file, Ask.EITHER)
-    done = replay_letters(settings, Order(_chosen(kinds, steps, partition, offsets), to, holding, dry_run))
+    done = replay_dead_letters(settings, ReplayOrder(_chosen(kinds, steps, partition, offsets), to, holding, dry_run))
     verb = "would be" if dry_run else "was" if done.written == 1 else "were"
     click.echo(f"{render_count(done.written, 'record')} {verb} written again")
     if done.joined:
@@ -334,7 +334,7 @@ def _find_holding(file: Path, ask: Ask) -> Holding:
 
 def _chosen(
     kinds: tuple[str, ...], steps: tuple[str, ...], partition: int | None, offsets: tuple[int, ...]
-) -> Callable[[Letter], bool]:
+) -> Callable[[DeadLetter], bool]:
     return lambda letter: (
         (not kinds or letter.kind in kinds)
         and (not steps or letter.step in steps)

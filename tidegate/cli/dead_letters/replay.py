@@ -22,9 +22,9 @@ from tidegate.cli.dead_letters.topic import (
     ANSWER_S,
     CLIENT_LOG,
     WAIT_S,
-    LettersRefused,
-    LetterTopic,
+    DeadLetterTopic,
     Marks,
+    ReplayRefused,
     explain,
 )
 from tidegate.clock import SYSTEM_CLOCK
@@ -33,7 +33,7 @@ from tidegate.config.models import PipelineSettings
 from tidegate.config.properties import derive_client_properties
 from tidegate.formats.contract import Headers
 from tidegate.formats.dead_letters import MARKER, REPLAYED_FROM
-from tidegate.formats.dead_letters.letter import Letter, make_mark
+from tidegate.formats.dead_letters.letter import DeadLetter, make_mark
 from tidegate.formats.record_limits import RecordLimits, describe_limit, fits
 from tidegate.ids import TransactionalId
 from tidegate.kafka.facts import TopicLimits
@@ -45,7 +45,7 @@ from tidegate.sinks.naming import replay_id
 if TYPE_CHECKING:  # the library is imported where it runs
     import confluent_kafka as ck
 
-LETTERS_MAX: Final = 500
+DEAD_LETTERS_MAX: Final = 500
 BYTES_MAX: Final = 8 << 20
 """Of one transaction: not less than one letter, and not much more than this."""
 TRANSACTION_S: Final = 60.0
@@ -85,14 +85,14 @@ class Replayed(msgspec.Struct):
     """By the failed step, and by who may have the record: places of chosen letters that are not written for this."""
 
 
-Holding = Callable[[Letter, str], object]
+Holding = Callable[[DeadLetter, str], object]
 """Who has the record of a letter and would get it again from a topic: false for nobody, else printable."""
 
 
-class Order(NamedTuple):
+class ReplayOrder(NamedTuple):
     """What is asked for."""
 
-    chosen: Callable[[Letter], bool]
+    chosen: Callable[[DeadLetter], bool]
     to: str | None = None
     """Write all records to this topic; None: each to its own."""
     holding: Holding | None = None
@@ -100,16 +100,16 @@ class Order(NamedTuple):
     dry_run: bool = False
 
 
-def replay(settings: PipelineSettings, order: Order) -> Replayed:
-    """Write the records of the chosen letters again. Raises LettersRefused, BrokerUnavailable."""
-    with LetterTopic(settings) as topic, _Fitting(topic) as fitting:
+def replay(settings: PipelineSettings, order: ReplayOrder) -> Replayed:
+    """Write the records of the chosen letters again. Raises ReplayRefused, BrokerUnavailable."""
+    with DeadLetterTopic(settings) as topic, _Fitting(topic) as fitting:
         if order.dry_run or order.holding is not None:
             before = _Choice(order, topic, fitting, settled=False)
             deque(before.letters(), maxlen=0)
             if order.dry_run:
                 return before.done
             if before.done.repeating:
-                raise LettersRefused(_explain_repeating(before.done))
+                raise ReplayRefused(_explain_repeating(before.done))
         writer = _Writer(settings, topic)
         choice = _Choice(order, topic, fitting, settled=True)
         waiting: list[_Chosen] = []
@@ -150,7 +150,7 @@ def render_places(places: Sequence[str]) -> str:
 class _Choice:
     """One pass over the chosen letters: which of them get marks, and what is counted of the others."""
 
-    def __init__(self, order: Order, topic: LetterTopic, fitting: _Fitting, *, settled: bool) -> None:
+    def __init__(self, order: ReplayOrder, topic: DeadLetterTopic, fitting: _Fitting, *, settled: bool) -> None:
         self._order = order
         self._topic = topic
         self._fitting = fitting
@@ -176,7 +176,7 @@ class _Choice:
             known = record is not None and record in seen
             if known:
                 done.joined += 1
-            elif not self._passes(letter, target):
+            elif not self._is_selected(letter, target):
                 continue
             else:
                 done.written += 1
@@ -184,7 +184,7 @@ class _Choice:
                     seen.add(record)
             yield _Chosen(letter, known)
 
-    def _passes(self, letter: Letter, target: str) -> bool:
+    def _is_selected(self, letter: DeadLetter, target: str) -> bool:
         place = place_of(letter, self._topic.topic)
         holders = self._order.holding(letter, target) if self._order.holding is not None else None
         if holders:
@@ -199,12 +199,12 @@ class _Choice:
 class _Chosen(NamedTuple):
     """A letter that gets its mark."""
 
-    letter: Letter
+    letter: DeadLetter
     marks_only: bool
     """Its record is written for another letter."""
 
 
-def _written_before(topic: LetterTopic, bounds: Mapping[int, tuple[int, int]], marks: Marks) -> set[bytes]:
+def _written_before(topic: DeadLetterTopic, bounds: Mapping[int, tuple[int, int]], marks: Marks) -> set[bytes]:
     """The records of letters that have marks; a hundred bytes of memory for each."""
     if marks.empty:
         return set()
@@ -213,7 +213,7 @@ def _written_before(topic: LetterTopic, bounds: Mapping[int, tuple[int, int]], m
     return {record for record in records if record is not None}
 
 
-def _record_of(letter: Letter, target: str) -> bytes | None:
+def _record_of(letter: DeadLetter, target: str) -> bytes | None:
     """What all letters of one record have in common, and where it is written to. None where nobody knows its place.
 
     Besides the place, the record's time and bytes: a topic that was deleted and created has others at the same places.
@@ -225,22 +225,22 @@ def _record_of(letter: Letter, target: str) -> bytes | None:
 
 
 def _full(waiting: Sequence[_Chosen]) -> bool:
-    return len(waiting) >= LETTERS_MAX or sum(len(one.letter.value or b"") for one in waiting) >= BYTES_MAX
+    return len(waiting) >= DEAD_LETTERS_MAX or sum(len(one.letter.value or b"") for one in waiting) >= BYTES_MAX
 
 
-def place_of(letter: Letter, topic: str) -> str:
+def place_of(letter: DeadLetter, topic: str) -> str:
     """Of the letter itself."""
     return f"{topic}[{letter.partition}]@{letter.offset}"
 
 
-def _headers(letter: Letter, topic: str) -> list[tuple[str, bytes | None]]:
+def _headers(letter: DeadLetter, topic: str) -> list[tuple[str, bytes | None]]:
     return [*letter.headers, (REPLAYED_FROM, place_of(letter, topic).encode())]
 
 
 class _Fitting:
     """What topics take. A context: the connection is closed at its end."""
 
-    def __init__(self, topic: LetterTopic) -> None:
+    def __init__(self, topic: DeadLetterTopic) -> None:
         self._topic = topic
         self._client = TransactionClient(topic.kafka)
         self._properties = {**topic.kafka, **OWN}
@@ -252,21 +252,21 @@ class _Fitting:
     def __exit__(self, *_exc_info: object) -> None:
         self._client.close()
 
-    def refuses(self, letter: Letter, target: str) -> str:
+    def refuses(self, letter: DeadLetter, target: str) -> str:
         """Why the topic would not take the record, with its header more; empty if it would.
 
         Kafka refuses the whole transaction for one record. Where settings may not be seen the broker decides. Raises
-        LettersRefused for a topic that is not there.
+        ReplayRefused for a topic that is not there.
         """
         if target not in self._facts:
             if target not in self._client.topics([target], ANSWER_S):
-                raise LettersRefused(f"topic {target} does not exist; choose another by --to", topic=target)
+                raise ReplayRefused(f"topic {target} does not exist; choose another by --to", topic=target)
             self._facts[target] = self._client.topic_limits(target, ANSWER_S)
         limits = derive_record_limits(target, self._properties, self._facts[target], SYSTEM_CLOCK.now_ms())
         return _find_obstacle(letter, _headers(letter, self._topic.topic), limits)
 
 
-def _find_obstacle(letter: Letter, headers: Headers, limits: RecordLimits) -> str:
+def _find_obstacle(letter: DeadLetter, headers: Headers, limits: RecordLimits) -> str:
     """Without numbers: letters are shown together by it."""
     at_ms = _stamp(letter)
     other = "raise it, or write to another topic by --to"
@@ -281,7 +281,7 @@ def _find_obstacle(letter: Letter, headers: Headers, limits: RecordLimits) -> st
     return ""
 
 
-def _stamp(letter: Letter) -> int:
+def _stamp(letter: DeadLetter) -> int:
     """The record's; 0 stands for the time of writing."""
     return max(0, letter.timestamp_ms or 0)
 
@@ -289,7 +289,7 @@ def _stamp(letter: Letter) -> int:
 class _Writer:
     """One producer, a transaction for each `write`."""
 
-    def __init__(self, settings: PipelineSettings, topic: LetterTopic) -> None:
+    def __init__(self, settings: PipelineSettings, topic: DeadLetterTopic) -> None:
         import confluent_kafka as ck
 
         self._topic = topic
@@ -308,7 +308,7 @@ class _Writer:
         self._partitions: dict[str, int] = {}
 
     def write(self, letters: Sequence[_Chosen], to: str | None) -> None:
-        """All of them, or none. Raises LettersRefused."""
+        """All of them, or none. Raises ReplayRefused."""
         import confluent_kafka as ck
 
         self._failed.clear()
@@ -321,18 +321,18 @@ class _Writer:
                 pass
             if self._failed:
                 self._producer.abort_transaction(TRANSACTION_S)
-                raise LettersRefused(f"nothing of this part was written: {self._failed[0][1]}")
+                raise ReplayRefused(f"nothing of this part was written: {self._failed[0][1]}")
             self._commit()
         except ck.KafkaException as error:
             self._refuse_if_fenced(error)
             reason = self._failed[0][1] if self._failed else error.args[0].str()
-            raise LettersRefused(f"the letters were not written: {reason}") from error
+            raise ReplayRefused(f"the letters were not written: {reason}") from error
 
     def _refuse_if_fenced(self, error: ck.KafkaException) -> None:
         """The transactional id belongs to the replay that began last."""
         if self._fenced.isdisjoint({error.args[0].code(), *(code for code, _ in self._failed)}):
             return
-        raise LettersRefused(
+        raise ReplayRefused(
             f"another replay of the letters of {self._pipeline} is running, and has ended this one. What this one had "
             "written is marked: wait for the other one, then repeat the command for the letters that are left"
         ) from error
@@ -363,7 +363,7 @@ class _Writer:
             else:
                 return
 
-    def _produce(self, letter: Letter, to: str | None) -> None:
+    def _produce(self, letter: DeadLetter, to: str | None) -> None:
         """In the record's own partition where it goes back to its topic."""
         target = to or letter.topic
         number = letter.source_partition
@@ -400,6 +400,6 @@ class _Writer:
             except ck.KafkaException as error:
                 raise explain(self._topic.kafka, error) from error
             if found.error is not None:
-                raise LettersRefused(f"topic {topic}: {found.error.str()}; choose another by --to", topic=topic)
+                raise ReplayRefused(f"topic {topic}: {found.error.str()}; choose another by --to", topic=topic)
             self._partitions[topic] = len(found.partitions)
         return self._partitions[topic]

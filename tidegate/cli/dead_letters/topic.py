@@ -16,7 +16,7 @@ from tidegate.config.models import PipelineSettings
 from tidegate.config.properties import derive_client_properties
 from tidegate.errors import TidegateError
 from tidegate.formats.contract import Headers
-from tidegate.formats.dead_letters.letter import Letter, read_letter, read_mark
+from tidegate.formats.dead_letters.letter import DeadLetter, read_dead_letter, read_mark
 from tidegate.kafka.diagnosis import diagnose
 from tidegate.kafka.errors import BrokerUnavailable, LoginRefused
 
@@ -35,7 +35,7 @@ CLIENT_LOG: Final = logging.getLogger("tidegate.daemon.letters.librdkafka")
 CLIENT_LOG.setLevel(logging.CRITICAL + 1)  # what matters of it is in the error that ends the command
 
 
-class LettersRefused(TidegateError):
+class ReplayRefused(TidegateError):
     """The file, the cluster or the topic does not allow what was asked for."""
 
     code = "dead-letters-refused"
@@ -44,9 +44,9 @@ class LettersRefused(TidegateError):
 
 
 def settings_of(settings: PipelineSettings) -> DeadLetterSettings:
-    """Those of the file. Raises LettersRefused."""
+    """Those of the file. Raises ReplayRefused."""
     if settings.dead_letters is None:
-        raise LettersRefused(f"pipeline {settings.name} has no `dead_letters`: nothing is written and nothing to read")
+        raise ReplayRefused(f"pipeline {settings.name} has no `dead_letters`: nothing is written and nothing to read")
     return settings.dead_letters
 
 
@@ -57,12 +57,12 @@ def explain(kafka: Mapping[str, str], error: object) -> TidegateError:
     obstacle = diagnose(kafka, STEP_S)
     if obstacle is None:
         text = error.args[0].str() if isinstance(error, ck.KafkaException) else str(error)
-        return LettersRefused(f"the cluster answers, but not to this: {text}")
+        return ReplayRefused(f"the cluster answers, but not to this: {text}")
     kind = LoginRefused if obstacle.final else BrokerUnavailable
     return kind(f"no broker can be asked: {obstacle.text}; {obstacle.remedy}")
 
 
-class LetterTopic:
+class DeadLetterTopic:
     """What read-committed readers see of the topic. A context: the client is closed at its end."""
 
     def __init__(self, settings: PipelineSettings) -> None:
@@ -95,14 +95,14 @@ class LetterTopic:
         """First offset and end of each partition; the end is that of what may be read now.
 
         `settled`: the end of all that was written, once no transaction is open before it: nothing that was committed
-        until now is after it. Raises LettersRefused, BrokerUnavailable.
+        until now is after it. Raises ReplayRefused, BrokerUnavailable.
         """
         import confluent_kafka as ck
 
         try:
             found = self._consumer.list_topics(self.topic, timeout=ANSWER_S).topics[self.topic]
             if found.error is not None:
-                raise LettersRefused(f"the dead-letter topic {self.topic}: {found.error.str()}", topic=self.topic)
+                raise ReplayRefused(f"the dead-letter topic {self.topic}: {found.error.str()}", topic=self.topic)
             parts = {number: ck.TopicPartition(self.topic, number) for number in sorted(found.partitions)}
             if not settled:
                 return {number: self._consumer.get_watermark_offsets(one, ANSWER_S) for number, one in parts.items()}
@@ -117,7 +117,7 @@ class LetterTopic:
         deadline = time.monotonic() + OPEN_S
         while self._consumer.get_watermark_offsets(part, ANSWER_S)[1] < end:
             if time.monotonic() > deadline:
-                raise LettersRefused(
+                raise ReplayRefused(
                     f"a transaction has been open in {part.topic}[{part.partition}] for {OPEN_S:g} s, and what is "
                     "after it is not known: try again when the pipeline has completed a checkpoint, or was started "
                     "again",
@@ -126,7 +126,7 @@ class LetterTopic:
             time.sleep(WAIT_S)
 
     def read(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[ck.Message]:
-        """Records within the bounds, in the order of each partition. Raises LettersRefused, BrokerUnavailable."""
+        """Records within the bounds, in the order of each partition. Raises ReplayRefused, BrokerUnavailable."""
         import confluent_kafka as ck
 
         left = {number for number, (first, end) in bounds.items() if first < end}
@@ -147,9 +147,9 @@ class LetterTopic:
             if left and time.monotonic() - heard_s > STALL_S:
                 raise explain(self.kafka, f"no record came for {STALL_S:g} s")
 
-    def letters(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[Letter]:
+    def letters(self, bounds: Mapping[int, tuple[int, int]]) -> Iterator[DeadLetter]:
         """Those of this pipeline: others may write to the topic, too. Raises as `read`."""
-        for letter in filter(None, map(letter_of, self.read(bounds))):
+        for letter in filter(None, map(dead_letter_of, self.read(bounds))):
             if letter.pipeline == self._pipeline:
                 yield letter
 
@@ -158,7 +158,7 @@ class LetterTopic:
 
         error: Any = event.error()
         if error.code() in (ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError.TOPIC_AUTHORIZATION_FAILED):
-            raise LettersRefused(f"topic {self.topic} cannot be read: {error.str()}", topic=self.topic)
+            raise ReplayRefused(f"topic {self.topic} cannot be read: {error.str()}", topic=self.topic)
 
 
 class Marks:
@@ -185,7 +185,7 @@ class Marks:
         self._sorted = False
         return True
 
-    def of(self, letter: Letter) -> str | None:
+    def of(self, letter: DeadLetter) -> str | None:
         """The topic that it was written to; None for an open one."""
         if not self._sorted:
             self._sorted = True
@@ -205,11 +205,11 @@ def _disjoint(ranges: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
     return found
 
 
-def letter_of(message: ck.Message) -> Letter | None:
+def dead_letter_of(message: ck.Message) -> DeadLetter | None:
     """None for a record that is none."""
     from tidegate.sources.messages import stamp_of
 
-    return read_letter(
+    return read_dead_letter(
         message.partition() or 0,
         message.offset() or 0,
         stamp_of(message),

@@ -20,7 +20,7 @@ from tidegate.process.garbage import collect_rarely
 if TYPE_CHECKING:
     import polars as pl
 
-    from tidegate.tables.diff import Change, StateDiff
+    from tidegate.tables.diff import RowDifference, StateDiff
     from tidegate.tables.table import StateTable
 
 _SOURCE = click.argument("source")
@@ -151,7 +151,7 @@ def diff(one: str, other: str, step: str | None, rows: bool, file: Path | None, 
     return int(any(each.added or each.removed or each.changed for each in found))
 
 
-def _print_changes(about: StateDiff, change: Change, table: StateTable, frame: pl.DataFrame) -> None:
+def _print_changes(about: StateDiff, change: RowDifference, table: StateTable, frame: pl.DataFrame) -> None:
     from tidegate.cli.state.output import json_lines
 
     place = msgspec.json.encode({"step": about.step, "state": about.state, "change": change.value})[:-1].decode()

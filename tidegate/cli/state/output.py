@@ -109,7 +109,7 @@ def _write_parquet(table: StateTable, frames: _Limited, output: Path) -> None:
 
     refused: list[TidegateError] = []
 
-    def rows(*_wishes: object) -> Iterator[pl.DataFrame]:
+    def rows(*_requested: object) -> Iterator[pl.DataFrame]:
         """All columns and rows are wanted."""
         try:
             yield from frames

@@ -10,12 +10,12 @@ from tidegate.clock import describe_stamp
 
 if TYPE_CHECKING:
     from tidegate.tables.diff import StateDiff
-    from tidegate.tables.listing import Listing, StateInfo
+    from tidegate.tables.listing import StateInfo, StateListing
 
 _NUMBERS: Final = frozenset({"keys", "bytes", "files", "added", "removed", "changed", "same"})
 
 
-def render_listing(listing: Listing) -> str:
+def render_listing(listing: StateListing) -> str:
     """What `tidegate state list` prints."""
     about = f"pipeline {listing.pipeline}, checkpoint {listing.checkpoint}"
     moment = f"completed {describe_stamp(listing.completed_at_ms)}"

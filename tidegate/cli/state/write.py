@@ -149,7 +149,7 @@ async def _look_up(
 ) -> tuple[list[SourcePositions], Cluster]:
     """Offsets of now."""
     from tidegate.config.fields.secrets import reveal
-    from tidegate.coordinator.start_offsets import Unplaced
+    from tidegate.coordinator.start_offsets import UnassignedSource
     from tidegate.daemon.kafka_edge import KafkaEdge
     from tidegate.ids import TopicPartition
     from tidegate.operators.builtin.kafka_source import SourceOperator
@@ -172,7 +172,7 @@ async def _look_up(
         unplaced = [
             (
                 source,
-                Unplaced(
+                UnassignedSource(
                     source.name,
                     tuple(TopicPartition(topic, n) for topic in source.topics for n in range(facts[topic].partitions)),
                 ),

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.types import Check, Topic, integer
+from tidegate.config.fields.types import Topic, ValueCheck, integer
 
 UNLIMITED: Final = "unlimited"
 _COUNT: Final = integer(1, 1_000_000_000)
@@ -34,7 +34,7 @@ class DeadLetterSettings(Settings):
     ]
     per_minute_max: Annotated[
         int | None,
-        Check(_per_minute, {"anyOf": [dict(_COUNT.schema), {"const": UNLIMITED}]}),
+        ValueCheck(_per_minute, {"anyOf": [dict(_COUNT.schema), {"const": UNLIMITED}]}),
         Field(
             alias="max_per_minute",
             description="More dead letters in a minute stop the pipeline with the reason and exit code 4; `unlimited` "

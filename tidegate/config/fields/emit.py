@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.types import Check, check_below, duration, refusal, require_text
+from tidegate.config.fields.types import ValueCheck, check_below, duration, refusal, require_text
 
 EACH: Final = "each"
 LATEST: Final = "latest"
@@ -38,9 +38,9 @@ def _emit(value: object) -> str | EmitEvery:
     return EmitEvery(check_below("every", _DURATION.check, value["every"]))
 
 
-EmitWord = Annotated[
+EmitMode = Annotated[
     str | EmitEvery,
-    Check(
+    ValueCheck(
         _emit,
         {
             "anyOf": [

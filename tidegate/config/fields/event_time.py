@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.types import Check, describe_value, duration, refusal, require_text
+from tidegate.config.fields.types import ValueCheck, describe_value, duration, refusal, require_text
 
 
 class Idle(StrEnum):
@@ -54,9 +54,9 @@ def render_idle(idle: Idle) -> str:
     return "{advance: wall-clock}" if idle is Idle.WALL_CLOCK else idle.value
 
 
-IdleWord = Annotated[
+IdleMode = Annotated[
     Idle,
-    Check(
+    ValueCheck(
         _idle,
         {
             "anyOf": [
@@ -94,7 +94,7 @@ class WatermarkSettings(Settings):
         ),
     ] = 0
     idle: Annotated[
-        IdleWord,
+        IdleMode,
         Field(
             description="Whether partitions without new records hold the watermark back. `caught-up`: not once "
             "everything up to the last stable offset has been read and nothing has arrived for a second; a "

@@ -22,7 +22,7 @@ _OF_SOURCES: Final = "it is said at the sources, for all that becomes of their r
 _VARIABLES: Final = "variables come from the environment: ${NAME:default} in a value"
 _METRICS: Final = "metrics are at `/metrics` of `http`: {port: 9095}"
 
-TOP_WORDS: Final[Mapping[str, str]] = {
+TOP_TERMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("variables", "vars", "env", "environment"), _VARIABLES),
     **dict.fromkeys(("metrics", "monitoring", "prometheus"), _METRICS),
     **dict.fromkeys(("pipeline", "pipeline_name", "id", "application"), "write `name`"),
@@ -32,7 +32,7 @@ TOP_WORDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bootstrap_servers", "bootstrap-servers"), "write `kafka: {bootstrap.servers: ...}`"),
 }
 """At the top of the file."""
-STEP_WORDS: Final[Mapping[str, str]] = {
+STEP_TERMS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("filter", "condition", "predicate"), _WHERE),
     "having": "write `where` in a step of its own, which reads this one",
     **dict.fromkeys(("group_by", "groupBy", "partition_by", "group", "keys"), _KEY),
@@ -58,7 +58,7 @@ STEP_WORDS: Final[Mapping[str, str]] = {
     "type": "the words of a step say what it does: `where`, `select`, `aggregate` ...",
 }
 """Of steps."""
-SOURCE_WORDS: Final[Mapping[str, str]] = {
+SOURCE_TERMS: Final[Mapping[str, str]] = {
     **{part: _METADATA.replace("PART", part) for part in ("key", "headers", "timestamp", "partition", "offset")},
     **dict.fromkeys(("delay", "idle", "watermark_delay"), _WATERMARK),
     **dict.fromkeys(("bootstrap.servers", "bootstrap_servers", "brokers"), _CLUSTER),
@@ -69,7 +69,7 @@ SOURCE_WORDS: Final[Mapping[str, str]] = {
     "select": "write a step with `select`, which reads this source",
 }
 """Of sources."""
-SINK_WORDS: Final[Mapping[str, str]] = {
+SINK_TERMS: Final[Mapping[str, str]] = {
     "topics": "write `topic: {expression: ..., allow: [a, b]}`: an expression chooses among them",
     **dict.fromkeys(("primary_key", "partition_by", "message_key"), "write `key`"),
     **dict.fromkeys(("compression", "compression.type"), "write `kafka: {compression.type: gzip}`"),

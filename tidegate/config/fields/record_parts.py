@@ -10,10 +10,10 @@ from pydantic import Discriminator, Field, Tag
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.schemas import COLUMNS, NAMED, NamedSchema, form_of
 from tidegate.config.fields.types import (
-    Check,
     Column,
     ColumnType,
     ExpressionText,
+    ValueCheck,
     check_below,
     choice,
     refusal,
@@ -76,18 +76,19 @@ _TYPE_SCHEMA: Final = {"type": "string", "examples": ["bigint", "array<string>"]
 
 KeyType = Annotated[
     DataType,
-    Check(
+    ValueCheck(
         _key_schema,
         {"anyOf": [_TYPE_SCHEMA, {"type": "object", "additionalProperties": _TYPE_SCHEMA, "minProperties": 1}]},
     ),
 ]
 KeySchema = Annotated[Annotated[KeyType, Tag(COLUMNS)] | Annotated[NamedSchema, Tag(NAMED)], Discriminator(form_of)]
 PassedHeaders = Annotated[
-    str | tuple[str, ...], Check(_passed, {"anyOf": [{"type": "string", "enum": [ALL, NONE]}, _NAMES_SCHEMA]})
+    str | tuple[str, ...], ValueCheck(_passed, {"anyOf": [{"type": "string", "enum": [ALL, NONE]}, _NAMES_SCHEMA]})
 ]
-HeaderNames = Annotated[tuple[str, ...], Check(_list, {"anyOf": [{"type": "string"}, _NAMES_SCHEMA]})]
+HeaderNames = Annotated[tuple[str, ...], ValueCheck(_list, {"anyOf": [{"type": "string"}, _NAMES_SCHEMA]})]
 RenamedHeaders = Annotated[
-    dict[str, str], Check(_renamed, {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1})
+    dict[str, str],
+    ValueCheck(_renamed, {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1}),
 ]
 
 
@@ -145,7 +146,7 @@ class HeaderSettings(Settings):
     drop: Annotated[HeaderNames, Field(description="Names of headers that are not passed on.")] = ()
     rename: Annotated[RenamedHeaders, Field(description="New names of headers that are passed on.")] = {}
     add: Annotated[
-        dict[Annotated[str, Check(_name, {"type": "string"})], ExpressionText],
+        dict[Annotated[str, ValueCheck(_name, {"type": "string"})], ExpressionText],
         Field(
             description="Headers by Spark SQL expressions over the columns that arrive, strings or binary; NULL "
             "is a header with a NULL value. A header of the same name that is passed on stays, unless `drop` has "

@@ -13,11 +13,11 @@ from tidegate.config.fields import hosts
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.columns import TypeProblem, derive_type
 from tidegate.config.fields.types import (
-    Check,
     Column,
     ColumnType,
     File,
     StepName,
+    ValueCheck,
     choice,
     describe_value,
     duration,
@@ -109,19 +109,19 @@ def _secret(value: object) -> SecretStr:
     return SecretStr(text)
 
 
-SchemaFile = Annotated[str, Check(_schema_file, _TEXT)]
-SchemaMessage = Annotated[str, Check(_message, _TEXT)]
-Subject = Annotated[str, Check(_subject, _TEXT)]
-Version = Annotated[str | int, Check(_version, {"anyOf": [{"const": LATEST}, {"type": "integer", "minimum": 1}]})]
+SchemaFile = Annotated[str, ValueCheck(_schema_file, _TEXT)]
+SchemaMessage = Annotated[str, ValueCheck(_message, _TEXT)]
+Subject = Annotated[str, ValueCheck(_subject, _TEXT)]
+Version = Annotated[str | int, ValueCheck(_version, {"anyOf": [{"const": LATEST}, {"type": "integer", "minimum": 1}]})]
 SchemaId = Annotated[str, choice("prefix", "header", "none")]
 WrittenSchemaId = Annotated[
     SchemaId, Field(description="As for a source: where records have their schema's id; `header` writes the id.")
 ]
 Urls = Annotated[
     tuple[str, ...],
-    Check(_url, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "examples": ["http://registry:8081"]}),
+    ValueCheck(_url, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "examples": ["http://registry:8081"]}),
 ]
-Secret = Annotated[SecretStr, Check(_secret, {"type": ["string", "number"]})]
+Secret = Annotated[SecretStr, ValueCheck(_secret, {"type": ["string", "number"]})]
 Secrets = Annotated[
     dict[StepName, Secret],
     Field(description="Keys for `aes_encrypt` and `aes_decrypt`, named there by `secret('name')`: `${file:...}`."),
@@ -226,7 +226,7 @@ class RegistrySettings(Settings):
         Urls, Field(description="Its address; a list names several addresses of one registry, which are tried in turn.")
     ]
     username: Annotated[
-        str | None, Check(_user, _TEXT), Field(description="For basic authentication; with `password`.")
+        str | None, ValueCheck(_user, _TEXT), Field(description="For basic authentication; with `password`.")
     ] = None
     password: Annotated[Secret | None, Field(description="Best as `${file:...}`.")] = None
     token: Annotated[Secret | None, Field(description="A bearer token, instead of user and password.")] = None

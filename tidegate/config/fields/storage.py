@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tidegate.config.fields import hosts
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.types import Check, File, refusal, require_text
+from tidegate.config.fields.types import File, ValueCheck, refusal, require_text
 from tidegate.storage.options import StorageOptions
 
 _TEXT = {"type": "string"}
@@ -60,13 +60,15 @@ class StorageSettings(Settings):
 
     endpoint: Annotated[
         str | None,
-        Check(_endpoint, {**_TEXT, "examples": ["https://minio.example:9000"]}),
+        ValueCheck(_endpoint, {**_TEXT, "examples": ["https://minio.example:9000"]}),
         Field(description="For `s3://` and `az://`: the address of a store that is not the provider's own."),
     ] = None
-    region: Annotated[str | None, Check(_word, _TEXT), Field(description="For `s3://`: the region of the bucket.")] = (
+    region: Annotated[
+        str | None, ValueCheck(_word, _TEXT), Field(description="For `s3://`: the region of the bucket.")
+    ] = None
+    account: Annotated[str | None, ValueCheck(_word, _TEXT), Field(description="For `az://`: the storage account.")] = (
         None
     )
-    account: Annotated[str | None, Check(_word, _TEXT), Field(description="For `az://`: the storage account.")] = None
     credentials_file: Annotated[
         File | None,
         Field(

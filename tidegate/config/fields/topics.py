@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Discriminator, Field, Tag
 
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.types import Check, ExpressionText, Topic, TopicPattern, Topics, check_topics, refusal
+from tidegate.config.fields.types import ExpressionText, Topic, TopicPattern, Topics, ValueCheck, check_topics, refusal
 
 TOPIC_NAME: Final = "<topic>"
 TOPIC_CHOICE: Final = "<choice>"
@@ -79,7 +79,7 @@ class TopicChoiceSettings(Settings):
     ]
     allow: Annotated[
         tuple[str, ...],
-        Check(_allowed, {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": ALLOWED_MAX}),
+        ValueCheck(_allowed, {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": ALLOWED_MAX}),
         Field(description=f"The topics that there are, at most {ALLOWED_MAX}. A start looks at all of them."),
     ]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import msgspec
 
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.types import Check, check_below, duration, refusal
+from tidegate.config.fields.types import ValueCheck, check_below, duration, refusal
 from tidegate.config.fields.units import render_duration
 
 _CLOCKS: Final = ("event_time", "processing_time")
@@ -44,9 +44,9 @@ def _ttl(value: object) -> Ttl:
 
 
 _TIME: Final = dict(_DURATION.schema)
-TtlWord = Annotated[
+TtlKind = Annotated[
     Ttl,
-    Check(
+    ValueCheck(
         _ttl,
         {
             "anyOf": [

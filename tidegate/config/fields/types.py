@@ -40,7 +40,7 @@ _GIVE_UP = re.compile(r"([0-9]{1,9}) +in +(\S+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # eq=False: hashed by identity, as typing needs it
-class Check:
+class ValueCheck:
     """Annotation for pydantic: the whole validation of a value by one function, and what editors see of it."""
 
     check: Callable[[Any], Any]
@@ -102,7 +102,7 @@ def refusal_of_flag() -> PydanticCustomError:
     return refusal("expected a secret, got a boolean", 'put it in quotes: "..."')
 
 
-def choice(*words: str, later: Mapping[str, str] | None = None) -> Check:
+def choice(*words: str, later: Mapping[str, str] | None = None) -> ValueCheck:
     """A word out of a few. `later` are words of the file format that this version refuses by name."""
     what = "one of " + ", ".join(words) if words[1:] else words[0]
 
@@ -118,7 +118,7 @@ def choice(*words: str, later: Mapping[str, str] | None = None) -> Check:
             raise refusal(f"`{text[:60]}` is not supported yet", later[first])
         raise refusal(f"`{text[:60]}` is not one of the choices", suggested(text))
 
-    return Check(check, {"type": "string", "enum": list(words)})
+    return ValueCheck(check, {"type": "string", "enum": list(words)})
 
 
 def _duration(value: object) -> int:
@@ -134,7 +134,7 @@ def _duration(value: object) -> int:
         raise refusal(str(error), remedy) from error
 
 
-def duration(low: str, high: str) -> Check:
+def duration(low: str, high: str) -> ValueCheck:
     """Milliseconds from a text with units, within bounds (both inclusive)."""
     low_ms, high_ms = derive_duration_ms(low), derive_duration_ms(high)
 
@@ -145,10 +145,10 @@ def duration(low: str, high: str) -> Check:
         return milliseconds
 
     schema = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d))+$", "examples": ["500ms", "10s", "1m30s"]}
-    return Check(check, schema, (low, high))
+    return ValueCheck(check, schema, (low, high))
 
 
-def size(low: str, high: str) -> Check:
+def size(low: str, high: str) -> ValueCheck:
     """Bytes from a text with a unit, within bounds (both inclusive)."""
     low_bytes, high_bytes = derive_size_bytes(low), derive_size_bytes(high)
     remedy = "write a number with its unit, for instance 64MiB, 2GiB"
@@ -165,13 +165,13 @@ def size(low: str, high: str) -> Check:
         return size_bytes
 
     schema = {"type": "string", "pattern": "^[0-9]+(B|KiB|MiB|GiB|TiB)$", "examples": ["64MiB", "2GiB"]}
-    return Check(check, schema, (low, high))
+    return ValueCheck(check, schema, (low, high))
 
 
 UNQUOTED: Final = "a value in quotes is a text: write it without quotes, a variable outside of braces and brackets"
 
 
-def integer(low: int, high: int) -> Check:
+def integer(low: int, high: int) -> ValueCheck:
     """A whole number within bounds (both inclusive)."""
     remedy = f"use {low} to {high}" if low < high else f"only {low} is supported"
 
@@ -184,7 +184,7 @@ def integer(low: int, high: int) -> Check:
             raise refusal(f"{describe_value(value)} is out of range", remedy)
         return int(value)
 
-    return Check(check, {"type": "integer", "minimum": low, "maximum": high})
+    return ValueCheck(check, {"type": "integer", "minimum": low, "maximum": high})
 
 
 def _flag(value: object) -> bool:
@@ -371,19 +371,19 @@ def _until(value: object) -> str:
     return text if text in ("never", "latest") else _moment(text, "never, latest")
 
 
-class GiveUp(msgspec.Struct, frozen=True):
+class GiveUpLimit(msgspec.Struct, frozen=True):
     """The brake: `failures` failed attempts within `within_ms` end the daemon."""
 
     failures: int
     within_ms: int
 
 
-def _give_up(value: object) -> GiveUp:
+def _give_up(value: object) -> GiveUpLimit:
     remedy = "for instance `20 in 30m`"
     match = _GIVE_UP.fullmatch(require_text(value, "failures and a time", remedy))
     if match is None or int(match[1]) < 1:
         raise refusal(f"{describe_value(value)} is not a number of failures in a time", remedy)
-    return GiveUp(int(match[1]), _duration(match[2]))
+    return GiveUpLimit(int(match[1]), _duration(match[2]))
 
 
 class Unaligned(msgspec.Struct, frozen=True):
@@ -434,13 +434,13 @@ def _file(value: object) -> str:
 
 
 _WORDS = {"type": "string"}
-Flag = Annotated[bool, Check(_flag, {"type": "boolean"})]
+Flag = Annotated[bool, ValueCheck(_flag, {"type": "boolean"})]
 _WORD_OR_LIST = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 _SCALAR = {"type": ["string", "number", "boolean"]}
 
 PipelineName = Annotated[
     str,
-    Check(
+    ValueCheck(
         _name(_PIPELINE_NAME, "a name", "use letters, digits, `-`, `_` and `.`, beginning with a letter or digit"),
         {"type": "string", "pattern": f"^{_PIPELINE_NAME.pattern}$", "maxLength": MAX_NAME_LENGTH},
     ),
@@ -449,36 +449,36 @@ check_step_name = _name(_OPERATOR_NAME, "a name", "use letters, digits, `-` and 
 """The name of a source, step or sink."""
 StepName = Annotated[
     str,
-    Check(
+    ValueCheck(
         check_step_name,
         {"type": "string", "pattern": f"^{_OPERATOR_NAME.pattern}$", "maxLength": MAX_NAME_LENGTH},
     ),
 ]
-Names = Annotated[tuple[str, ...], Check(_names, _WORD_OR_LIST)]
-Topic = Annotated[str, Check(check_topic, _WORDS)]
-Topics = Annotated[tuple[str, ...], Check(check_topics, _WORD_OR_LIST)]
-TopicPattern = Annotated[str, Check(_pattern, _WORDS)]
-Host = Annotated[str, Check(_host, _WORDS)]
-Column = Annotated[str, Check(check_column, _WORDS)]
-Keys = Annotated[tuple[str, ...], Check(check_columns, _WORD_OR_LIST)]
+Names = Annotated[tuple[str, ...], ValueCheck(_names, _WORD_OR_LIST)]
+Topic = Annotated[str, ValueCheck(check_topic, _WORDS)]
+Topics = Annotated[tuple[str, ...], ValueCheck(check_topics, _WORD_OR_LIST)]
+TopicPattern = Annotated[str, ValueCheck(_pattern, _WORDS)]
+Host = Annotated[str, ValueCheck(_host, _WORDS)]
+Column = Annotated[str, ValueCheck(check_column, _WORDS)]
+Keys = Annotated[tuple[str, ...], ValueCheck(check_columns, _WORD_OR_LIST)]
 GroupKeys = Annotated[
     Keys | None,
     Field(description="Column or columns of a step with keys: records with equal values share its state."),
 ]
-ColumnType = Annotated[DataType, Check(_type, {"type": "string", "examples": ["bigint", "array<string>"]})]
-ExpressionText = Annotated[str, Check(_expression, _SCALAR)]
+ColumnType = Annotated[DataType, ValueCheck(_type, {"type": "string", "examples": ["bigint", "array<string>"]})]
+ExpressionText = Annotated[str, ValueCheck(_expression, _SCALAR)]
 Properties = Annotated[
-    dict[str, str | SecretStr], Check(_properties, {"type": "object", "additionalProperties": _SCALAR})
+    dict[str, str | SecretStr], ValueCheck(_properties, {"type": "object", "additionalProperties": _SCALAR})
 ]
 Start = Annotated[
     str | dict[int, int],
-    Check(_start, {"anyOf": [_WORDS, {"type": "object", "additionalProperties": {"type": "integer"}}]}),
+    ValueCheck(_start, {"anyOf": [_WORDS, {"type": "object", "additionalProperties": {"type": "integer"}}]}),
 ]
-Until = Annotated[str, Check(_until, _WORDS)]
-GiveUpAfter = Annotated[GiveUp, Check(_give_up, {"type": "string", "pattern": "^[0-9]+ +in +[0-9a-z]+$"})]
-UnalignedWord = Annotated[
+Until = Annotated[str, ValueCheck(_until, _WORDS)]
+GiveUpAfter = Annotated[GiveUpLimit, ValueCheck(_give_up, {"type": "string", "pattern": "^[0-9]+ +in +[0-9a-z]+$"})]
+UnalignedMode = Annotated[
     Unaligned,
-    Check(
+    ValueCheck(
         _unaligned,
         {
             "type": "string",
@@ -487,8 +487,9 @@ UnalignedWord = Annotated[
         },
     ),
 ]
-File = Annotated[str, Check(_file, _WORDS)]
-Directories = Annotated[tuple[str, ...], Check(_directories, _WORD_OR_LIST)]
+File = Annotated[str, ValueCheck(_file, _WORDS)]
+Directories = Annotated[tuple[str, ...], ValueCheck(_directories, _WORD_OR_LIST)]
 Directory = Annotated[
-    str, Check(_directory, {"type": "string", "examples": [store.example for store in dict.fromkeys(STORES.values())]})
+    str,
+    ValueCheck(_directory, {"type": "string", "examples": [store.example for store in dict.fromkeys(STORES.values())]}),
 ]

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.types import Check, check_below, check_column, refusal, require_text
+from tidegate.config.fields.types import ValueCheck, check_below, check_column, refusal, require_text
 
 _WORDS = ("skip", "fail")
 _REMEDY = "write skip, fail or {keep: column}"
@@ -38,9 +38,9 @@ def _unknown(value: object) -> Unknown:
     return Unknown("keep", check_below("keep", check_column, value["keep"]))
 
 
-UnknownWord = Annotated[
+UnknownFieldsMode = Annotated[
     Unknown,
-    Check(
+    ValueCheck(
         _unknown,
         {
             "anyOf": [

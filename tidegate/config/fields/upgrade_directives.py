@@ -15,7 +15,7 @@ from pydantic import Field
 
 from tidegate.config.fields.suggest import derive_suggestion
 from tidegate.config.fields.types import (
-    Check,
+    ValueCheck,
     check_below,
     check_column,
     check_columns,
@@ -42,7 +42,7 @@ class Was(msgspec.Struct, frozen=True):
     """Name of now -> former name."""
 
 
-class StateWord(msgspec.Struct, frozen=True):
+class DirectiveVerb(msgspec.Struct, frozen=True):
     """What becomes of the state that is there."""
 
     verb: str = ""
@@ -76,14 +76,14 @@ def _was(value: object) -> Was:
     return Was(check_below("step", check_step_name, value["step"]) if "step" in value else "", named)
 
 
-def _state(value: object) -> StateWord:
+def _state(value: object) -> DirectiveVerb:
     if not isinstance(value, Mapping):
         text = require_text(value, "keep or reset", _STATE_REMEDY)
         if text not in _WORDS:
             raise refusal(
                 f"`{text[:60]}` is not one of the choices", derive_suggestion(text, _WORDS, otherwise=_STATE_REMEDY)
             )
-        return StateWord(text)
+        return DirectiveVerb(text)
     for key in value:
         if key not in _KEYS:
             raise refusal("unknown key", derive_suggestion(str(key), _KEYS), at=str(key))
@@ -100,7 +100,7 @@ def _state(value: object) -> StateWord:
     if verb:
         note = check_below(verb, _note, value[verb])
     drop = check_below("drop", check_columns, value["drop"]) if "drop" in value else ()
-    return StateWord(verb, note, drop, _defaults(value.get("defaults", {})))
+    return DirectiveVerb(verb, note, drop, _defaults(value.get("defaults", {})))
 
 
 def _note(value: object) -> str:
@@ -129,7 +129,7 @@ def _plain(value: Any) -> Any:
 
 _TEXT: Final = {"type": "string"}
 _TEXTS: Final = {"type": "object", "additionalProperties": _TEXT}
-_WAS: Final = Check(
+_WAS: Final = ValueCheck(
     _was,
     {
         "anyOf": [
@@ -138,7 +138,7 @@ _WAS: Final = Check(
         ]
     },
 )
-_STATE: Final = Check(
+_STATE: Final = ValueCheck(
     _state,
     {
         "anyOf": [
@@ -157,7 +157,7 @@ _STATE: Final = Check(
     },
 )
 SourceWas = Annotated[
-    Annotated[str, Check(check_step_name, _TEXT)] | None,
+    Annotated[str, ValueCheck(check_step_name, _TEXT)] | None,
     Field(description="Former name of a renamed source: it continues at the positions of that name."),
 ]
 StepWas = Annotated[
@@ -169,7 +169,7 @@ StepWas = Annotated[
     ),
 ]
 StepState = Annotated[
-    Annotated[StateWord, _STATE] | None,
+    Annotated[DirectiveVerb, _STATE] | None,
     Field(
         description="For a step whose state has another meaning now: `keep` continues with the existing state, "
         "`reset` starts with empty state. A directive is applied once: for the next change write a note, `{keep: "

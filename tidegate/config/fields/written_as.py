@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.types import Check, check_below, check_column, choice, refusal, require_text
+from tidegate.config.fields.types import ValueCheck, check_below, check_column, choice, refusal, require_text
 
 _UNITS: Final = ("ms", "us", "ns")
 _REMEDY: Final = "write ms, us, ns or {column: unit, ...}"
@@ -49,7 +49,7 @@ class WrittenAsSettings(Settings):
     TITLE: ClassVar[str] = "Written values"
     timestamps: Annotated[
         TimestampUnits | None,
-        Check(
+        ValueCheck(
             _timestamp_units,
             {
                 "anyOf": [

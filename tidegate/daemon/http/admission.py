@@ -15,7 +15,7 @@ LOCALHOST: Final = "localhost"
 SCHEME: Final = "Bearer "
 
 
-class Refusal(NamedTuple):
+class HttpRefusal(NamedTuple):
     """Status, stable code and words of an answer to what is not done."""
 
     status: int
@@ -23,12 +23,12 @@ class Refusal(NamedTuple):
     message: str
 
 
-ELSEWHERE: Final = Refusal(
+ELSEWHERE: Final = HttpRefusal(
     403, "forbidden", "commands are accepted from the daemon's own machine only, or over TLS (http.tls)"
 )
 
 
-class Caller(NamedTuple):
+class HttpClientIdentity(NamedTuple):
     """Who asks, as far as the connection says it."""
 
     own_machine: bool
@@ -56,7 +56,7 @@ def is_own_machine(peer: Any, own: Any) -> bool:
     return bool(peer and own) and (is_loopback(str(peer[0])) or peer[0] == own[0])
 
 
-def decide_host(host: str | None, names: Collection[str]) -> Refusal | None:
+def decide_host(host: str | None, names: Collection[str]) -> HttpRefusal | None:
     """None when a `Host` header means this server: localhost, a loopback address, one of `names`; or there is none."""
     if host is None:
         return None
@@ -66,15 +66,17 @@ def decide_host(host: str | None, names: Collection[str]) -> Refusal | None:
     message = (
         f"this server is not {host[:100]!r}: call it by its address, for instance http://127.0.0.1, or by http.host"
     )
-    return Refusal(421, "misdirected", message)
+    return HttpRefusal(421, "misdirected", message)
 
 
-def decide_order(headers: Mapping[str, str], names: Collection[str], token: str, caller: Caller) -> Refusal | None:
+def decide_order(
+    headers: Mapping[str, str], names: Collection[str], token: str, caller: HttpClientIdentity
+) -> HttpRefusal | None:
     """None when a request may change something. `Host` counts without TLS only, which has its own proof of names."""
     if not (caller.own_machine or caller.encrypted):
         return ELSEWHERE
     if "Origin" in headers:
-        return Refusal(403, "forbidden", "commands are not accepted from web pages (the request has an Origin)")
+        return HttpRefusal(403, "forbidden", "commands are not accepted from web pages (the request has an Origin)")
     refusal = None if caller.encrypted else decide_host(headers.get("Host"), names)
     if refusal is not None:
         return refusal
@@ -83,7 +85,7 @@ def decide_order(headers: Mapping[str, str], names: Collection[str], token: str,
         return None
     what = "another token than this daemon's" if given else "no token"
     certificate = ", and no certificate with a name of http.tls.operate" if caller.encrypted else ""
-    return Refusal(
+    return HttpRefusal(
         401,
         "unauthorized",
         f"the request has {what}{certificate}: run the command as the daemon's user, with its TMPDIR, and it finds the "
@@ -91,7 +93,9 @@ def decide_order(headers: Mapping[str, str], names: Collection[str], token: str,
     )
 
 
-def decide_reader(headers: Mapping[str, str], tokens: Collection[str], caller: Caller) -> Refusal | None:
+def decide_reader(
+    headers: Mapping[str, str], tokens: Collection[str], caller: HttpClientIdentity
+) -> HttpRefusal | None:
     """None when a request may read what is no probe; it needs one of `tokens`, or a certificate that may read."""
     given = headers.get("Authorization", "")
     if any(_is_token(given, token) for token in tokens) or caller.reads or caller.operates:
@@ -101,7 +105,7 @@ def decide_reader(headers: Mapping[str, str], tokens: Collection[str], caller: C
         message = f"the request has {what}, and no certificate of http.tls.client_ca that may read"
     else:
         message = f"the request has {what}: send that of http.read_token_file as a bearer token"
-    return Refusal(401, "unauthorized", message)
+    return HttpRefusal(401, "unauthorized", message)
 
 
 def _is_token(authorization: str, token: str) -> bool:

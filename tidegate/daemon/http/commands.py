@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from tidegate.daemon.checkpoint_requests import CheckpointDone
-from tidegate.daemon.http.admission import ELSEWHERE, Refusal, decide_order
+from tidegate.daemon.http.admission import ELSEWHERE, HttpRefusal, decide_order
 from tidegate.daemon.http.callers import find_caller
 from tidegate.daemon.http.connection_limiter import Places
 from tidegate.daemon.http.tls import ServerTls
@@ -38,7 +38,7 @@ COMMAND_PATHS: Final = {
 }
 
 
-class Order(msgspec.Struct, forbid_unknown_fields=True):
+class ControlRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Body of all."""
 
     pipeline: str
@@ -53,7 +53,7 @@ class OrderRefused(msgspec.Struct):
     message: str
 
 
-class Commands(Protocol):
+class ControlRoutes(Protocol):
     """The daemon; all are called on its own loop."""
 
     pipeline: str
@@ -78,10 +78,10 @@ class CommandHandlers:
         self._places = places
         self._names = names
         self._tls = tls
-        self._served: tuple[Commands, asyncio.AbstractEventLoop, str] | None = None
+        self._served: tuple[ControlRoutes, asyncio.AbstractEventLoop, str] | None = None
         self._under_way = 0
 
-    def serve(self, commands: Commands, loop: asyncio.AbstractEventLoop, token: str) -> None:
+    def serve(self, commands: ControlRoutes, loop: asyncio.AbstractEventLoop, token: str) -> None:
         """Take orders that carry `token` from now on; they are carried out on `loop`."""
         self._served = commands, loop, token
 
@@ -97,19 +97,19 @@ class CommandHandlers:
         application.router.add_post("/stop", self._stop)
 
     async def _checkpoint(self, request: web.Request) -> web.Response:
-        async def take(commands: Commands, _order: Order) -> CheckpointDone:
+        async def take(commands: ControlRoutes, _order: ControlRequest) -> CheckpointDone:
             return await commands.take_checkpoint()
 
         return await self._answer(request, take)
 
     async def _savepoint(self, request: web.Request) -> web.Response:
-        async def take(commands: Commands, order: Order) -> SavepointDone:
+        async def take(commands: ControlRoutes, order: ControlRequest) -> SavepointDone:
             return await commands.take_savepoint(order.directory)
 
         return await self._answer(request, take)
 
     async def _stop(self, request: web.Request) -> web.Response:
-        async def stop(commands: Commands, _order: Order) -> dict[str, str]:
+        async def stop(commands: ControlRoutes, _order: ControlRequest) -> dict[str, str]:
             await commands.stop()
             return {"state": "stopping"}
 
@@ -131,13 +131,13 @@ class CommandHandlers:
         if not (caller.own_machine or caller.encrypted):
             return answer_refusal(ELSEWHERE)
         if self._served is None:
-            return answer_refusal(Refusal(503, "not-ready", "the daemon is only starting; ask again"))
+            return answer_refusal(HttpRefusal(503, "not-ready", "the daemon is only starting; ask again"))
         commands, loop, token = self._served
         refusal = decide_order(request.headers, {*self._names, *_own_address(request)}, token, caller)
         if refusal is None and request.content_type != JSON:
-            refusal = Refusal(415, "bad-request", f"send {JSON}")
+            refusal = HttpRefusal(415, "bad-request", f"send {JSON}")
         if refusal is None and self._under_way >= ORDERS_MAX:
-            refusal = Refusal(503, "busy", f"{ORDERS_MAX} commands are in progress; ask again")
+            refusal = HttpRefusal(503, "busy", f"{ORDERS_MAX} commands are in progress; ask again")
         if refusal is not None:
             return answer_refusal(refusal)
         self._under_way += 1
@@ -147,15 +147,15 @@ class CommandHandlers:
             self._under_way -= 1
 
     async def _carry_out(
-        self, request: web.Request, commands: Commands, loop: asyncio.AbstractEventLoop, action: _Action
+        self, request: web.Request, commands: ControlRoutes, loop: asyncio.AbstractEventLoop, action: _Action
     ) -> web.Response:
         try:
-            order = msgspec.json.decode(await request.read(), type=Order)
+            order = msgspec.json.decode(await request.read(), type=ControlRequest)
         except UNDECODABLE as error:
-            return answer_refusal(Refusal(400, "bad-request", str(error)))
+            return answer_refusal(HttpRefusal(400, "bad-request", str(error)))
         if order.pipeline != commands.pipeline:
             message = f"this daemon runs pipeline {commands.pipeline!r}, not {order.pipeline!r}"
-            return answer_refusal(Refusal(409, "other-pipeline", message))
+            return answer_refusal(HttpRefusal(409, "other-pipeline", message))
         place = self._places.find(request.protocol)
         if place is not None:
             place.order_begins()
@@ -170,7 +170,7 @@ class CommandHandlers:
         try:
             done = await asyncio.wrap_future(running)
         except TidegateError as error:
-            return answer_refusal(Refusal(_status_of(error), error.code, redact(error.message)))
+            return answer_refusal(HttpRefusal(_status_of(error), error.code, redact(error.message)))
         return web.Response(body=msgspec.json.encode(done) + b"\n", content_type=JSON)
 
 
@@ -183,7 +183,7 @@ def _own_address(request: web.Request) -> list[str]:
 class _Action(Protocol):
     """What is done with an order."""
 
-    def __call__(self, commands: Commands, order: Order, /) -> Coroutine[Any, Any, object]: ...
+    def __call__(self, commands: ControlRoutes, order: ControlRequest, /) -> Coroutine[Any, Any, object]: ...
 
 
 def _status_of(error: TidegateError) -> int:
@@ -194,7 +194,7 @@ def _status_of(error: TidegateError) -> int:
     return 503 if passing else 500
 
 
-def answer_refusal(refusal: Refusal) -> web.Response:
+def answer_refusal(refusal: HttpRefusal) -> web.Response:
     """What is sent when nothing was done."""
     body = msgspec.json.encode(OrderRefused(refusal.code, refusal.message)) + b"\n"
     return web.Response(status=refusal.status, body=body, content_type=JSON)

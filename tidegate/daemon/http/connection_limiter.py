@@ -32,32 +32,32 @@ class Places:
         self.connections_max = connections_max
         self.head_s = head_s
         self.complaints = Complaints(logger)
-        self._taken: dict[asyncio.BaseProtocol, Place] = {}
+        self._taken: dict[asyncio.BaseProtocol, ConnectionLease] = {}
         """By the protocol that answers, oldest first."""
 
     def __len__(self) -> int:
         return len(self._taken)
 
-    def find(self, protocol: asyncio.BaseProtocol) -> Place | None:
+    def find(self, protocol: asyncio.BaseProtocol) -> ConnectionLease | None:
         """The place of the connection that a request came on; None when it has been closed since."""
         return self._taken.get(protocol)
 
-    def take(self, place: Place) -> bool:
+    def take(self, place: ConnectionLease) -> bool:
         """Whether there is room for a connection, if need be that of another one."""
         if place.protocol in self._taken:
             return True
         if len(self._taken) >= self.connections_max:
-            leaving = next((one for one in self._taken.values() if not one.holds), None)
+            evicted = next((one for one in self._taken.values() if not one.holds), None)
             self.complaints.report(
                 f"all {self.connections_max} places for HTTP connections are taken: closing the oldest"
             )
-            if leaving is None:
+            if evicted is None:
                 return False
-            leaving.close()
+            evicted.close()
         self._taken[place.protocol] = place
         return True
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: ConnectionLease) -> None:
         """It has ended."""
         self._taken.pop(place.protocol, None)
 
@@ -67,7 +67,7 @@ class Places:
             place.close()
 
 
-class Place(asyncio.Protocol):
+class ConnectionLease(asyncio.Protocol):
     """One connection, between asyncio and the protocol that answers."""
 
     def __init__(self, protocol: asyncio.Protocol, places: Places) -> None:

@@ -2,8 +2,8 @@
 
 The server has a thread and an event loop of its own and is started before any other work, with everything imported:
 importing a web stack beside a busy thread was seen to take seconds. Rendering the metrics happens on a helper thread,
-one at a time, so probes never wait for a scrape. Connections are bounded (`connection_limiter.py`), and requests that a web
-page has sent are refused (`admission.py`). The paths are described in docs/operations/monitoring.md.
+one at a time, so probes never wait for a scrape. Connections are bounded (`connection_limiter.py`), and requests that a
+web page has sent are refused (`admission.py`). The paths are described in docs/operations/monitoring.md.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from tidegate.config.fields.serving import HttpTlsSettings
-from tidegate.daemon.http.admission import LOCALHOST, Refusal, decide_host, decide_reader, is_loopback
+from tidegate.daemon.http.admission import LOCALHOST, HttpRefusal, decide_host, decide_reader, is_loopback
 from tidegate.daemon.http.callers import find_caller
 from tidegate.daemon.http.commands import COMMAND_PATHS, JSON, CommandHandlers, answer_refusal
-from tidegate.daemon.http.connection_limiter import Place, Places, make_client_logger
+from tidegate.daemon.http.connection_limiter import ConnectionLease, Places, make_client_logger
 from tidegate.daemon.http.redaction import redact_checkpoints, redact_failures, redact_status
 from tidegate.daemon.http.tls import ServerTls
-from tidegate.daemon.http.tls_handshake import TlsDoor
+from tidegate.daemon.http.tls_handshake import TlsHandshake
 from tidegate.daemon.metrics import PipelineMetrics
 from tidegate.daemon.status import PipelineState
 from tidegate.errors import TidegateError
@@ -175,8 +175,8 @@ class HttpServer:
         assert answering is not None, "it is set up"
 
         def make_place() -> asyncio.Protocol:
-            place = Place(answering(), self.places)
-            return place if self._tls is None else TlsDoor(place, self.places, self._tls.context(), self._shaking)
+            place = ConnectionLease(answering(), self.places)
+            return place if self._tls is None else TlsHandshake(place, self.places, self._tls.context(), self._shaking)
 
         try:
             server = await self._loop.create_server(make_place, self._host, self._port, backlog=BACKLOG)
@@ -245,7 +245,7 @@ class HttpServer:
 
         return guard
 
-    def _decide_reader(self, request: web.Request) -> Refusal | None:
+    def _decide_reader(self, request: web.Request) -> HttpRefusal | None:
         """Everybody may read unless the file says otherwise; who may give commands may read, too."""
         if self.read_token is None and (self._tls is None or not self._tls.asks_clients):
             return None

@@ -38,7 +38,7 @@ class ServerTls:
     ) -> None:
         self._settings = settings
         self._elapsed = elapsed
-        self._looked_at = elapsed()
+        self._checked_at = elapsed()
         files = (settings.certificate, settings.key, settings.client_ca)
         self._renewed = Renewed(files, lambda: make_context(settings), complaints.report)
         self._context = self._renewed.get()
@@ -50,8 +50,8 @@ class ServerTls:
 
     def context(self) -> ssl.SSLContext:
         """Of the files as they were LOOK_S ago or later. Those that cannot be used leave the older ones in use."""
-        if self._elapsed() - self._looked_at >= LOOK_S:
-            self._looked_at = self._elapsed()
+        if self._elapsed() - self._checked_at >= LOOK_S:
+            self._checked_at = self._elapsed()
             self._context = self._renewed.get()
         return self._context
 

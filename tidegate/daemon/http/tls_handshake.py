@@ -9,19 +9,21 @@ import asyncio
 import ssl
 from typing import Final, cast
 
-from tidegate.daemon.http.connection_limiter import Place, Places
+from tidegate.daemon.http.connection_limiter import ConnectionLease, Places
 
 SHUTDOWN_S: Final = 1.0
 """For the other end's goodbye."""
 
 
-class TlsDoor(asyncio.Protocol):
+class TlsHandshake(asyncio.Protocol):
     """One connection until its handshake is done; then its place has it.
 
     What comes with the end of the handshake is kept for the place: there may be a whole request.
     """
 
-    def __init__(self, place: Place, places: Places, context: ssl.SSLContext, shaking: set[asyncio.Task[None]]) -> None:
+    def __init__(
+        self, place: ConnectionLease, places: Places, context: ssl.SSLContext, shaking: set[asyncio.Task[None]]
+    ) -> None:
         self._place = place
         self._places = places
         self._context = context

@@ -310,10 +310,10 @@ def create_topics(
         refused.update(_create(admin, list(left.values()), timeout_s, existing_ok=existing_ok))
         for name in left.keys() - refused.keys():
             del left[name]
-        return not refused or not all(map(_passes, refused.values()))
+        return not refused or not all(map(_is_transient, refused.values()))
 
     _wait(is_settled, timeout_s)
-    for name in sorted(refused, key=lambda name: _passes(refused[name])):
+    for name in sorted(refused, key=lambda name: _is_transient(refused[name])):
         reason = refused[name].args[0].str()
         raise BrokerFailed(f"topic {name} was not created at {bootstrap}: {reason}") from refused[name]
     _wait_for_leaders(admin, topics, deadline)
@@ -335,7 +335,7 @@ def _create(
     return refused
 
 
-def _passes(refusal: KafkaException) -> bool:
+def _is_transient(refusal: KafkaException) -> bool:
     return _FENCED in refusal.args[0].str()
 
 

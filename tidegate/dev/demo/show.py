@@ -19,7 +19,7 @@ from tidegate.dev.broker.server import create_topics
 from tidegate.dev.demo.daemon import DemoDaemon, DemoFailed
 from tidegate.dev.demo.display import DemoDisplay
 from tidegate.dev.demo.orders import Order, make_orders, write_orders
-from tidegate.dev.demo.verify import Verdict, read_topic, verify_paid, verify_totals
+from tidegate.dev.demo.verify import DemoVerdict, read_topic, verify_paid, verify_totals
 from tidegate.dev.topics.client import read_topics
 
 PIPELINE_FILE: Final = Path(__file__).parent / "orders.yaml"
@@ -47,8 +47,8 @@ class DemoReport(msgspec.Struct, frozen=True):
     """What was found."""
 
     orders: int
-    paid: Verdict
-    totals: Verdict
+    paid: DemoVerdict
+    totals: DemoVerdict
     recovery_s: float
     processing_s: float
     """From the first record's possible moment (slots running) to the last commit, kill and restart included."""

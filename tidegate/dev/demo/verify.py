@@ -35,7 +35,7 @@ class SkuTotal(msgspec.Struct, frozen=True):
     last_id: int
 
 
-class Verdict(msgspec.Struct):
+class DemoVerdict(msgspec.Struct):
     """What the check found; `exact` when nothing is wrong. `examples` holds the first few findings."""
 
     expected: int = 0
@@ -95,9 +95,9 @@ def read_topic(bootstrap: str, topic: str) -> list[list[tuple[bytes | None, byte
     return rows
 
 
-def verify_paid(orders: Sequence[Order], rows: list[list[tuple[bytes | None, bytes]]]) -> Verdict:
+def verify_paid(orders: Sequence[Order], rows: list[list[tuple[bytes | None, bytes]]]) -> DemoVerdict:
     """Compare the `paid` output; `orders` in id order, ids 0 .. n-1."""
-    verdict = Verdict(expected=sum(order.status == "paid" for order in orders))
+    verdict = DemoVerdict(expected=sum(order.status == "paid" for order in orders))
     decode = msgspec.json.Decoder(PaidOrder).decode
     seen: set[int] = set()
     for partition in rows:
@@ -128,9 +128,9 @@ def verify_paid(orders: Sequence[Order], rows: list[list[tuple[bytes | None, byt
     return verdict
 
 
-def verify_totals(orders: Sequence[Order], rows: list[list[tuple[bytes | None, bytes]]]) -> Verdict:
+def verify_totals(orders: Sequence[Order], rows: list[list[tuple[bytes | None, bytes]]]) -> DemoVerdict:
     """Compare the `totals` output: replay each sku's updates in log order against the orders they name."""
-    verdict = Verdict(expected=len(orders))
+    verdict = DemoVerdict(expected=len(orders))
     decode = msgspec.json.Decoder(SkuTotal).decode
     seen: set[int] = set()
     for partition in rows:

@@ -13,7 +13,7 @@ from tidegate.datatypes import INT, DataType
 from tidegate.expressions.compiled.calendar import outside_calendar
 from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, compiles, strict
 from tidegate.expressions.compiled.decimals import decimal_arithmetic
-from tidegate.expressions.expression import Call, Column, columns_of, divides_safely
+from tidegate.expressions.expression import Call, ColumnReference, columns_of, divides_safely
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind
 
@@ -38,7 +38,7 @@ def _arithmetic(call: Call, arguments: Sequence[Compiled]) -> Compiled:
         return _time(call, arguments)
     if kind.kind in NARROW:
         wide = apply(left.cast(pl.Int64), right.cast(pl.Int64))
-        return strict(call, arguments, narrowed(wide, kind), (FailureKind.ARITHMETIC_OVERFLOW, outside(wide, kind)))
+        return strict(call, arguments, narrow(wide, kind), (FailureKind.ARITHMETIC_OVERFLOW, outside(wide, kind)))
     value = apply(left, right)
     overflow = bigint_overflow(call.function, left, right, value)
     return strict(call, arguments, value, (FailureKind.ARITHMETIC_OVERFLOW, overflow))
@@ -81,7 +81,7 @@ def _time(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     return strict(call, arguments, value, (FailureKind.ARITHMETIC_OVERFLOW, overflow))
 
 
-def narrowed(wide: pl.Expr, kind: DataType) -> pl.Expr:
+def narrow(wide: pl.Expr, kind: DataType) -> pl.Expr:
     """A 64-bit value as a smaller integer; NULL where it does not fit (`outside` reports those)."""
     return wide.cast(polars_type(kind), strict=False)
 
@@ -178,7 +178,7 @@ def _try(call: Call, arguments: Sequence[Compiled]) -> Compiled:
     sign = _TRIED[call.function]
     # A constant stays one: what is known of a zero counts here, too.
     plain = [
-        replace(one, failures=(), source=Column("", one.type) if columns_of(one.source) else one.source)
+        replace(one, failures=(), source=ColumnReference("", one.type) if columns_of(one.source) else one.source)
         for one in arguments
     ]
     found = COMPILERS[sign](Call(sign, tuple(one.source for one in plain), call.type), plain)

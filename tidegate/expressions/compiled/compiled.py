@@ -18,7 +18,7 @@ from tidegate.expressions.bounds import ELEMENTS_MAX, MAX_VALUE_BYTES
 from tidegate.expressions.expression import Call, Cast, Expression, Literal, argument_text, columns_of, text_of
 from tidegate.formats.failures import FailureKind, RecordFailure
 
-_MEANINGS = {
+_REASONS = {
     FailureKind.ARITHMETIC_OVERFLOW: "the result is out of range",
     FailureKind.CANNOT_PARSE_TIMESTAMP: "the text does not match the pattern",
     FailureKind.CAST_INVALID_INPUT: "the text cannot be converted",
@@ -40,7 +40,7 @@ _MEANINGS = {
     FailureKind.RESULT_TOO_LARGE: f"the result has more than {MAX_VALUE_BYTES >> 20} MiB",
 }
 
-_MEANINGS_OF_CASTS = {
+_REASONS_OF_CASTS = {
     FailureKind.CAST_INVALID_INPUT: "the value cannot be converted to {}",
     FailureKind.CAST_OVERFLOW: "the value is out of the range of {}",
 }
@@ -53,9 +53,9 @@ SAFE = {
 
 def failure_text(kind: FailureKind, source: Expression) -> str:
     """What is said of a record for which evaluating `source` fails."""
-    meaning = _MEANINGS[kind]
+    meaning = _REASONS[kind]
     if isinstance(source, Cast):
-        meaning = _MEANINGS_OF_CASTS.get(kind, meaning).format(source.type)
+        meaning = _REASONS_OF_CASTS.get(kind, meaning).format(source.type)
     counted = isinstance(source, Call) and source.function == "sequence"
     if kind is FailureKind.RESULT_TOO_LARGE and counted:
         meaning = f"the array has more than {ELEMENTS_MAX:,} elements"

@@ -33,7 +33,16 @@ from tidegate.expressions.compiled import (
 )
 from tidegate.expressions.compiled.casts import compile_cast
 from tidegate.expressions.compiled.compiled import COMPILERS, Compiled, FailingRows, compiles
-from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, Literal, columns_of
+from tidegate.expressions.expression import (
+    Call,
+    Cast,
+    ColumnReference,
+    Expression,
+    FieldAccess,
+    Lambda,
+    Literal,
+    columns_of,
+)
 from tidegate.formats.columns import polars_type
 
 GROUPS = (
@@ -80,9 +89,9 @@ class Compiler:
         match expression:
             case Literal(value=value, type=kind):
                 return Compiled(_literal(value, kind), expression), 0
-            case Column(name=name):
+            case ColumnReference(name=name):
                 return Compiled(column_named(name), expression), 0
-            case Field(base=base, name=name):
+            case FieldAccess(base=base, name=name):
                 inner, stage = self._staged(base)
                 return Compiled(inner.value.struct.field(name), expression, inner.failures), stage
             case Cast(operand=operand):
@@ -159,7 +168,7 @@ def _is_cheap(expression: Expression) -> bool:
     if not columns_of(expression):
         return True
     match expression:
-        case Field(base=base):
+        case FieldAccess(base=base):
             return _is_cheap(base)
         case Cast(operand=operand, type=kind):
             return _is_cheap(operand) and {operand.type.kind, kind.kind} <= _WIDENING

@@ -15,7 +15,7 @@ import polars as pl
 
 from tidegate.datatypes import DataType
 from tidegate.expressions.compiled.frames import compile_projection
-from tidegate.expressions.expression import Call, Cast, Column, Expression, Field, Lambda, columns_of
+from tidegate.expressions.expression import Call, Cast, ColumnReference, Expression, FieldAccess, Lambda, columns_of
 from tidegate.expressions.secrets import find_secrets, put_stand_ins
 from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import polars_type
@@ -41,9 +41,9 @@ def find_problem(expression: Expression) -> str:
 
 def _columns(expression: Expression) -> Iterator[tuple[str, DataType]]:
     match expression:
-        case Column(name=name, type=kind):
+        case ColumnReference(name=name, type=kind):
             yield name, kind
-        case Field(base=operand) | Cast(operand=operand):
+        case FieldAccess(base=operand) | Cast(operand=operand):
             yield from _columns(operand)
         case Call(arguments=arguments):
             for argument in arguments:
@@ -64,7 +64,7 @@ def _constants(expression: Expression) -> Iterator[Expression]:
         yield expression
         return
     match expression:
-        case Field(base=operand) | Cast(operand=operand):
+        case FieldAccess(base=operand) | Cast(operand=operand):
             yield from _constants(operand)
         case Call(function=function, arguments=arguments):
             for argument in arguments[:1] if function in _DECIDED_BY_FIRST else arguments:

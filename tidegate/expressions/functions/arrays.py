@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.datatypes import BIGINT, BOOLEAN, INTERVALS, STRING, VOID, DataType, holds_kind
 from tidegate.expressions.bounds import ELEMENTS_MAX
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import (
     Argument,
@@ -51,7 +51,7 @@ def _with_element(name: str, result: DataType | None = None) -> Resolve:
             raise site.refuse(value, "a value")
         beside_text = (value.type == STRING) != (element == STRING) and value.type.kind != "void"
         if common_type(element, value.type) != element or beside_text:
-            raise Refusal(
+            raise ExpressionRefusal(
                 value.start,
                 f"{value.type} is not an element of {array.type}",
                 derive_cast_remedy(value.expression, element),
@@ -94,7 +94,7 @@ def _sort(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if len(arguments) == 2:
         ascending = arguments[1].expression
         if not isinstance(ascending, Literal) or ascending.type not in (BOOLEAN, VOID):
-            raise Refusal(arguments[1].start, "`sort_array` needs true or false here", "write true or false")
+            raise ExpressionRefusal(arguments[1].start, "`sort_array` needs true or false here", "write true or false")
         ascending = site.boolean(arguments[1])
     return Call("sort_array", (arguments[0].expression, ascending), arguments[0].type)
 
@@ -120,7 +120,7 @@ def _repeat(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if value.type.kind in ("void", *INTERVALS):
         raise site.refuse(arguments[0], "a value that can be a column")
     if isinstance(count, Literal) and int(count.value or 0) > ELEMENTS_MAX:
-        raise Refusal(
+        raise ExpressionRefusal(
             arguments[1].start, f"`array_repeat` makes at most {ELEMENTS_MAX} elements", "use a smaller number"
         )
     return Call("array_repeat", (value, count), DataType("array", element=value.type))

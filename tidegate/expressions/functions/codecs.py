@@ -6,7 +6,7 @@ import re
 import uuid
 
 from tidegate.datatypes import BIGINT, BINARY, STRING, VOID
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Site, check_count, simple
 
@@ -26,7 +26,9 @@ def _character_set(site: Site, argument: Argument) -> Expression:
     literal = site.fixed_text(argument)
     name = str(literal.value).lower() if isinstance(literal, Literal) else ""
     if name not in CHARACTER_SETS:
-        raise Refusal(argument.start, f"`{name}` is no character set", "use one of " + ", ".join(CHARACTER_SETS))
+        raise ExpressionRefusal(
+            argument.start, f"`{name}` is no character set", "use one of " + ", ".join(CHARACTER_SETS)
+        )
     return Literal(name, STRING)
 
 
@@ -37,7 +39,7 @@ def _encode(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _decode(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if len(arguments) > 2:
-        raise Refusal(
+        raise ExpressionRefusal(
             site.start,
             "`decode` of more than a binary and a character set is not supported",
             "write `case a when 1 then 'x' else 'y' end`",
@@ -63,7 +65,7 @@ def _named_id(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     try:
         namespace = NAMESPACES.get(text.lower()) or uuid.UUID(text)
     except ValueError:
-        raise Refusal(
+        raise ExpressionRefusal(
             arguments[0].start, f"'{text}' is no namespace", "use a UUID, or one of " + ", ".join(NAMESPACES)
         ) from None
     if arguments[1].type == VOID:
@@ -76,14 +78,18 @@ def _parse_url(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     part = site.fixed_text(arguments[1])
     name = str(part.value) if isinstance(part, Literal) else ""
     if name not in URL_PARTS:
-        raise Refusal(arguments[1].start, f"`{name}` is no part of a URL", "use one of " + ", ".join(URL_PARTS))
+        raise ExpressionRefusal(
+            arguments[1].start, f"`{name}` is no part of a URL", "use one of " + ", ".join(URL_PARTS)
+        )
     if len(arguments) == 2:
         return Call("parse_url", (site.text(arguments[0]), part), STRING)
     if name != "QUERY":
-        raise Refusal(arguments[2].start, "only QUERY has values by name", "leave the third argument out")
+        raise ExpressionRefusal(arguments[2].start, "only QUERY has values by name", "leave the third argument out")
     key = site.fixed_text(arguments[2])
     if not isinstance(key, Literal) or not re.fullmatch(r"[A-Za-z0-9_-]+", str(key.value)):
-        raise Refusal(arguments[2].start, "a name may have letters, digits, _ and - only", "use regexp_extract")
+        raise ExpressionRefusal(
+            arguments[2].start, "a name may have letters, digits, _ and - only", "use regexp_extract"
+        )
     return Call("parse_url", (site.text(arguments[0]), part, key), STRING)
 
 

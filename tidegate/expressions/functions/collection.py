@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.datatypes import BOOLEAN, INT, INTERVALS, STRING, VOID, DataType
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.expressions.functions.core import (
     Argument,
@@ -27,7 +27,9 @@ def _element(name: str) -> Resolve:
             refusal = site.refuse(array, "an array")
             if array.type.kind == "struct":
                 field = index.expression.value if isinstance(index.expression, Literal) else "name"
-                raise Refusal(array.start, refusal.problem, f"write `.{field}`: the fields of a struct have names")
+                raise ExpressionRefusal(
+                    array.start, refusal.problem, f"write `.{field}`: the fields of a struct have names"
+                )
             raise refusal
         refused = {"[]": (), "get": ("bigint",)}.get(name, ("bigint", "void"))
         if index.type.kind not in (*INTEGRAL, "void") or index.type.kind in refused:
@@ -37,7 +39,7 @@ def _element(name: str) -> Resolve:
             and isinstance(index.expression, Literal)
             and index.expression.value == 0
         ):
-            raise Refusal(
+            raise ExpressionRefusal(
                 index.start,
                 f"`{site.function}` counts from 1, or from -1 at the end",
                 f"write `{text_of(array.expression)}[0]` for the first one",
@@ -61,7 +63,7 @@ def _of_element(name: str, result: DataType) -> Resolve:
             raise site.refuse(value if element else array, "a value" if element else "an array")
         kind = common_type(element, value.type)
         if kind is None or kind != element or (value.type == STRING) != (element == STRING):
-            raise Refusal(
+            raise ExpressionRefusal(
                 value.start,
                 f"{value.type} is not an element of {array.type}",
                 derive_cast_remedy(value.expression, element),
@@ -96,7 +98,7 @@ def _join(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _struct(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if not arguments or len(arguments) % 2:
-        raise Refusal(
+        raise ExpressionRefusal(
             site.start, "`named_struct` takes names and values in turn", "write `named_struct('a', 1, 'b', 2)`"
         )
     names, fields = [site.fixed_text(argument) for argument in arguments[::2]], []
@@ -106,7 +108,7 @@ def _struct(site: Site, arguments: tuple[Argument, ...]) -> Expression:
             raise site.refuse(argument, "a value that can be a column")
         fields.append((str(name.value) if isinstance(name, Literal) else "", value.type))
     if len({name.lower() for name, _ in fields}) < len(fields):
-        raise Refusal(site.start, "two fields have the same name", "rename one")
+        raise ExpressionRefusal(site.start, "two fields have the same name", "rename one")
     return Call("named_struct", tuple(map(site.any, arguments)), DataType("struct", fields=tuple(fields)))
 
 

@@ -19,7 +19,7 @@ from tidegate.datatypes import (
     DataType,
     holds_kind,
 )
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Lambda, Literal, text_of
 from tidegate.expressions.typing_rules import NUMERIC, common_type, derive_cast_remedy, with_type
 
@@ -64,15 +64,17 @@ class Site:
     function: str
     start: int
 
-    def refuse(self, argument: Argument, wanted: str, target: DataType | None = None) -> Refusal:
+    def refuse(self, argument: Argument, wanted: str, target: DataType | None = None) -> ExpressionRefusal:
         """The refusal of an argument by its type. The remedy is a cast to `target`, where there is one."""
         problem = f"`{self.function}` needs {wanted}, not {argument.type}"
         if argument.type.kind == "interval":
-            return Refusal(argument.start, problem, "count whole units: `timestampdiff(SECOND, a, b)`")
+            return ExpressionRefusal(argument.start, problem, "count whole units: `timestampdiff(SECOND, a, b)`")
         if argument.type.kind in INTERVALS:
             remedy = f"add it to a date or a timestamp: `ts + {text_of(argument.expression)}`"
-            return Refusal(argument.start, problem, remedy)
-        return Refusal(argument.start, problem, derive_cast_remedy(argument.expression, target or _TARGETS.get(wanted)))
+            return ExpressionRefusal(argument.start, problem, remedy)
+        return ExpressionRefusal(
+            argument.start, problem, derive_cast_remedy(argument.expression, target or _TARGETS.get(wanted))
+        )
 
     def _of(self, argument: Argument, kinds: tuple[str, ...], target: DataType, wanted: str) -> Expression:
         if argument.type.kind not in kinds:
@@ -131,7 +133,9 @@ class Site:
         """Refuse maps, which are neither equal nor different."""
         if holds_kind(argument.type, ("map",)):
             text = text_of(argument.expression)
-            raise Refusal(argument.start, "maps cannot be compared", f"compare values of keys: `{text}['key']`")
+            raise ExpressionRefusal(
+                argument.start, "maps cannot be compared", f"compare values of keys: `{text}['key']`"
+            )
 
     def array(self, argument: Argument) -> Expression:
         """An array."""
@@ -143,7 +147,9 @@ class Site:
         """A string literal: what must be known before the first record."""
         expression = argument.expression
         if not isinstance(expression, Literal) or argument.type.kind != "string" or expression.value is None:
-            raise Refusal(argument.start, f"`{self.function}` needs a string literal here", "write the text in quotes")
+            raise ExpressionRefusal(
+                argument.start, f"`{self.function}` needs a string literal here", "write the text in quotes"
+            )
         return expression
 
     def fixed_integer(self, argument: Argument) -> Expression:
@@ -151,7 +157,9 @@ class Site:
         expression = argument.expression
         integral = argument.type.kind in ("tinyint", "smallint", "int")
         if not isinstance(expression, Literal) or not integral or expression.value is None:
-            raise Refusal(argument.start, f"`{self.function}` needs an integer literal here", "write the number itself")
+            raise ExpressionRefusal(
+                argument.start, f"`{self.function}` needs an integer literal here", "write the number itself"
+            )
         return with_type(argument.start, expression, INT)
 
 
@@ -161,7 +169,7 @@ Result = DataType | Callable[[tuple[Expression, ...]], DataType]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """`signature` and `summary` make docs/expressions.md; `resolve` types a call (it may raise `Refusal`).
+    """`signature` and `summary` make docs/expressions.md; `resolve` types a call (it may raise `ExpressionRefusal`).
 
     `lambdas`: arguments may be lambda functions, and `resolve` looks at which of them are.
     """
@@ -201,7 +209,7 @@ def check_count(site: Site, arguments: tuple[Argument, ...], least: int, most: i
     if len(arguments) >= least and (most is None or len(arguments) <= most):
         return
     wanted = str(least) if most == least else f"at least {least}" if most is None else f"{least} to {most}"
-    raise Refusal(
+    raise ExpressionRefusal(
         site.start,
         f"`{site.function}` takes {wanted} argument{'s' * (wanted != '1')}, not {len(arguments)}",
         "see `tidegate docs expressions`",
@@ -219,7 +227,7 @@ def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]
     for argument in arguments[1:]:
         found = common_type(kind, argument.type)
         if found is None:
-            raise Refusal(
+            raise ExpressionRefusal(
                 argument.start,
                 f"`{site.function}`: {argument.type} does not go with {kind}",
                 derive_cast_remedy(argument.expression, kind),
@@ -228,7 +236,7 @@ def unify(site: Site, arguments: tuple[Argument, ...]) -> tuple[Expression, ...]
     for argument in arguments:
         if argument.type == STRING and kind != STRING and not isinstance(argument.expression, Literal):
             text = text_of(argument.expression)
-            raise Refusal(
+            raise ExpressionRefusal(
                 argument.start,
                 f"`{text}` is text beside {kind}: every record whose text is no {kind} would fail",
                 f"write what is meant: `cast({text} as {kind})`, `try_cast({text} as {kind})` for NULL instead, or the "

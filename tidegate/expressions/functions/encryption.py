@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from tidegate.datatypes import BINARY, STRING
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal, columns_of
 from tidegate.expressions.functions.core import Argument, Function, Site, check_count
 from tidegate.expressions.secrets import FORMS, SECRET
@@ -21,7 +21,7 @@ def _secret(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     name = site.fixed_text(arguments[0])
     form = site.fixed_text(arguments[1]) if len(arguments) == 2 else Literal(FORMS[0], STRING)
     if not (isinstance(form, Literal) and form.value in FORMS):
-        raise Refusal(arguments[1].start, "a key has no such form", "use one of " + ", ".join(FORMS))
+        raise ExpressionRefusal(arguments[1].start, "a key has no such form", "use one of " + ", ".join(FORMS))
     return Call(SECRET, (name, form), BINARY)
 
 
@@ -31,7 +31,7 @@ def _key(site: Site, argument: Argument) -> Expression:
     if isinstance(key, Call) and key.function == SECRET:
         return key
     if not columns_of(key):
-        raise Refusal(
+        raise ExpressionRefusal(
             argument.start,
             "a key that is written here is seen by everybody who sees the file, `explain` or a log",
             "write `secret('name')`, and `name: ${file:...}` in `secrets`; if the key was real, replace it",
@@ -47,9 +47,9 @@ def _words(site: Site, arguments: tuple[Argument, ...]) -> tuple[str, tuple[Expr
         texts[index] = str(literal.value).upper() if isinstance(literal, Literal) else ""
     mode, padding = texts
     if mode not in PADDINGS:
-        raise Refusal(arguments[2].start, "AES has no such mode here", "use one of " + ", ".join(PADDINGS))
+        raise ExpressionRefusal(arguments[2].start, "AES has no such mode here", "use one of " + ", ".join(PADDINGS))
     if padding not in PADDINGS[mode]:
-        raise Refusal(arguments[3].start, f"{mode} has no such padding", "use " + " or ".join(PADDINGS[mode]))
+        raise ExpressionRefusal(arguments[3].start, f"{mode} has no such padding", "use " + " or ".join(PADDINGS[mode]))
     return mode, (Literal(mode, STRING), Literal(padding, STRING))
 
 
@@ -59,7 +59,7 @@ def _optional(site: Site, arguments: tuple[Argument, ...], index: int) -> Expres
 
 def _refuse_missing(site: Site) -> None:
     if find_spec(_PACKAGE) is None:
-        raise Refusal(
+        raise ExpressionRefusal(
             site.start,
             f"`{site.function}` needs the package {_PACKAGE}, which is not installed",
             f"pip install 'tidegate[{_EXTRA}]', here and where the slots run",
@@ -68,7 +68,7 @@ def _refuse_missing(site: Site) -> None:
 
 def _refuse_unused(mode: str, argument: Argument, given: Expression, what: str, users: str) -> None:
     if mode not in users and not (isinstance(given, Literal) and given.value == ""):
-        raise Refusal(argument.start, f"{mode} has no {what}", f"leave it out, or use {users}")
+        raise ExpressionRefusal(argument.start, f"{mode} has no {what}", f"leave it out, or use {users}")
 
 
 def _encrypt(site: Site, arguments: tuple[Argument, ...]) -> Expression:

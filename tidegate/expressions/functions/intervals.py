@@ -19,7 +19,7 @@ from tidegate.datatypes import (
     DataType,
     decimal_of,
 )
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
 from tidegate.expressions.intervals import CALENDAR_INTERVAL, DAYS, MONTHS
@@ -89,11 +89,11 @@ def _sum_of_intervals(site: Site, left: Argument, right: Argument) -> Expression
     return Call(site.function, tuple(with_type(one.start, one.expression, kind) for one in (left, right)), kind)
 
 
-def _meaningless(site: Site, left: Argument, right: Argument) -> Refusal:
+def _meaningless(site: Site, left: Argument, right: Argument) -> ExpressionRefusal:
     problem = f"{left.type} {site.function} {right.type} has no meaning"
     kinds = (left.type.kind, right.type.kind)
     if set(kinds) <= set(INTERVALS):
-        return Refusal(
+        return ExpressionRefusal(
             site.start,
             problem,
             f"add one after the other: `ts + {text_of(left.expression)} {site.function} {text_of(right.expression)}`",
@@ -101,8 +101,8 @@ def _meaningless(site: Site, left: Argument, right: Argument) -> Refusal:
     number = right if left.type.kind in MOMENTS else left
     if number.type.kind in (*NUMERIC, "decimal") and {"timestamp", "timestamp_ntz"} & set(kinds):
         how = f"{site.function} {text_of(number.expression)} * interval 1 second"
-        return Refusal(site.start, problem, f"name the unit: `ts {how}`")
-    return Refusal(site.start, problem, "add an interval: `ts + interval 1 day`")
+        return ExpressionRefusal(site.start, problem, f"name the unit: `ts {how}`")
+    return ExpressionRefusal(site.start, problem, "add an interval: `ts + interval 1 day`")
 
 
 def scale_interval(site: Site, left: Argument, right: Argument) -> Expression:
@@ -111,10 +111,10 @@ def scale_interval(site: Site, left: Argument, right: Argument) -> Expression:
         left, right = right, left
     if left.type.kind not in INTERVALS or right.type.kind in INTERVALS:
         problem = f"{left.type} {site.function} {right.type} has no meaning"
-        raise Refusal(site.start, problem, "count a unit first: `timestampdiff(SECOND, a, b)`")
+        raise ExpressionRefusal(site.start, problem, "count a unit first: `timestampdiff(SECOND, a, b)`")
     if left.type == CALENDAR_INTERVAL:
         problem = f"`{site.function}` of what `make_interval` gives is not supported"
-        raise Refusal(left.start, problem, "multiply its arguments: `make_interval(0, 0, 0, 0, 0, 0, 2 * n)`")
+        raise ExpressionRefusal(left.start, problem, "multiply its arguments: `make_interval(0, 0, 0, 0, 0, 0, 2 * n)`")
     if right.type.kind not in _NUMBERS:
         raise site.refuse(right, "a number")
     kind = BIGINT if right.type.kind in (*INTEGRAL, "void") else right.type if right.type.kind == "decimal" else DOUBLE
@@ -130,7 +130,7 @@ def _scaled(interval: Expression, number: Expression, function: str = "*") -> Ex
 def negate_interval(argument: Argument) -> Expression:
     """`- interval`."""
     if argument.type == CALENDAR_INTERVAL:
-        raise Refusal(
+        raise ExpressionRefusal(
             argument.start,
             "what `make_interval` gives has no sign",
             f"subtract it: `ts - {text_of(argument.expression)}`",
@@ -167,7 +167,7 @@ def _unit(argument: Argument, units: tuple[str, ...]) -> Literal:
     word = str(literal.value).lower() if isinstance(literal, Literal) else ""
     if word not in units:
         known = ", ".join(units).upper()
-        raise Refusal(argument.start, f"`{word or text_of(literal)}` is not a unit", f"use one of {known}")
+        raise ExpressionRefusal(argument.start, f"`{word or text_of(literal)}` is not a unit", f"use one of {known}")
     return Literal(word, STRING)
 
 

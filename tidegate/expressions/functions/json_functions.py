@@ -6,7 +6,7 @@ import re
 
 from tidegate.config.fields.columns import TypeProblem, derive_type
 from tidegate.datatypes import INT, STRING, DataType
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
 from tidegate.expressions.json_paths import PathRefused, derive_path
@@ -23,7 +23,7 @@ def _get(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         derive_path(str(path.value) if isinstance(path, Literal) else "")
     except PathRefused as refused:
         remedy = "write it like $.order.lines[0].price; for wildcards use from_json and transform"
-        raise Refusal(arguments[1].start, f"the path {refused}", remedy) from refused
+        raise ExpressionRefusal(arguments[1].start, f"the path {refused}", remedy) from refused
     return Call("get_json_object", (site.text(arguments[0]), path), STRING)
 
 
@@ -39,10 +39,10 @@ def _schema(site: Site, argument: Argument) -> DataType:
         else:
             kind = derive_type(text)
     except TypeProblem as problem:
-        raise Refusal(argument.start, f"the schema '{text}': {problem.message}", problem.remedy) from problem
+        raise ExpressionRefusal(argument.start, f"the schema '{text}': {problem.message}", problem.remedy) from problem
     names = [name for name, _ in kind.fields]
     if len({name.lower() for name in names}) < len(names):
-        raise Refusal(argument.start, "two fields of the schema have the same name", "rename one")
+        raise ExpressionRefusal(argument.start, "two fields of the schema have the same name", "rename one")
     return kind
 
 
@@ -60,20 +60,22 @@ def _parts(text: str) -> list[str]:
 
 def _check_readable(argument: Argument, kind: DataType) -> None:
     if kind.key is not None and kind.key != STRING:
-        raise Refusal(argument.start, f"the keys of a map in JSON are strings, not {kind.key}", "use map<string, ...>")
+        raise ExpressionRefusal(
+            argument.start, f"the keys of a map in JSON are strings, not {kind.key}", "use map<string, ...>"
+        )
     parts = [field for _, field in kind.fields] + ([kind.element] if kind.element else [])
     for part in parts:
         _check_readable(argument, part)
     if kind.kind not in (*_READ, *_NESTED):
         remedy = "read it as string, then cast it" + (", or use unbase64" if kind.kind == "binary" else "")
-        raise Refusal(argument.start, f"`from_json` does not read {kind} yet", remedy)
+        raise ExpressionRefusal(argument.start, f"`from_json` does not read {kind} yet", remedy)
 
 
 def _from(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
     kind = _schema(site, arguments[1])
     if kind.kind not in _NESTED:
-        raise Refusal(
+        raise ExpressionRefusal(
             arguments[1].start, f"`from_json` reads a struct, an array or a map, not {kind}", "write: 'a int'"
         )
     _check_readable(arguments[1], kind)

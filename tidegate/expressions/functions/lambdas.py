@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.datatypes import BOOLEAN, INT, INTERVALS, MAX_PRECISION, DataType, map_of
 from tidegate.expressions.bounds import is_of_fixed_size
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Lambda
 from tidegate.expressions.functions.core import Argument, Function, Site, check_count
 from tidegate.expressions.typing_rules import with_type
@@ -20,18 +20,20 @@ def _bound(
     :param least: how many parameters it needs.
     """
     if argument.bind is None:
-        raise Refusal(argument.start, f"`{site.function}` needs a lambda function here", "write `x -> x + 1`")
+        raise ExpressionRefusal(argument.start, f"`{site.function}` needs a lambda function here", "write `x -> x + 1`")
     found = argument.bind(kinds)
     if len(found.parameters) < least:
-        raise Refusal(argument.start, f"the lambda function needs {least} parameters", "write `(a, b) -> a + b`")
+        raise ExpressionRefusal(
+            argument.start, f"the lambda function needs {least} parameters", "write `(a, b) -> a + b`"
+        )
     if result is None:
         if found.type.kind in _NO_COLUMN:
-            raise Refusal(
+            raise ExpressionRefusal(
                 argument.start, f"the lambda function gives {found.type}", "cast it, as in `x -> cast(null as int)`"
             )
         return found
     if found.type not in (result, DataType("void")):
-        raise Refusal(
+        raise ExpressionRefusal(
             argument.start,
             f"the lambda function gives {found.type}, and `{site.function}` needs {result}",
             _cast_remedy(found.type, result),
@@ -49,7 +51,7 @@ def _cast_remedy(given: DataType, needed: DataType) -> str:
 def _collection(site: Site, argument: Argument, kind: str) -> Expression:
     if argument.bind is not None or argument.type.kind != kind:
         what = "a lambda function" if argument.bind is not None else argument.type
-        raise Refusal(
+        raise ExpressionRefusal(
             argument.start, f"`{site.function}` needs {'an array' if kind == 'array' else 'a map'}, not {what}",
             "name a column of that type",
         )  # fmt: skip
@@ -73,7 +75,7 @@ def _of_map(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     key, value = entries.type.key or DataType("void"), entries.type.element or DataType("void")
     body = _bound(site, arguments[1], (key, value), BOOLEAN if site.function == "map_filter" else None, least=2)
     if site.function == "transform_keys" and body.type.kind in ("map", "struct", "array"):
-        raise Refusal(arguments[1].start, f"a key cannot be {body.type}", "make it a string or a number")
+        raise ExpressionRefusal(arguments[1].start, f"a key cannot be {body.type}", "make it a string or a number")
     kinds = {"map_filter": entries.type, "transform_keys": map_of(body.type, value)}
     return Call(site.function, (entries, body), kinds.get(site.function, map_of(key, body.type)))
 
@@ -89,10 +91,10 @@ def _aggregate(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 3, 4)
     array = _collection(site, arguments[0], "array")
     if arguments[1].bind is not None:
-        raise Refusal(arguments[1].start, f"`{site.function}` needs a value to begin with", "write `0`")
+        raise ExpressionRefusal(arguments[1].start, f"`{site.function}` needs a value to begin with", "write `0`")
     start = site.any(arguments[1])
     if not is_of_fixed_size(start.type) or start.type.kind in _NO_COLUMN:
-        raise Refusal(
+        raise ExpressionRefusal(
             arguments[1].start,
             f"`{site.function}` to {start.type} is not supported, only to numbers, booleans, times and structs of them",
             "use array_join for text, or an `async` step",

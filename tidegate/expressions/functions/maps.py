@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from tidegate.datatypes import BOOLEAN, INTERVALS, DataType, map_of
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import (
     Argument,
@@ -34,7 +34,7 @@ def map_key(argument: Argument, kind: DataType) -> Expression:
         if isinstance(found, Literal) and Decimal(str(found.value)) == Decimal(str(argument.expression.value)):
             return found
     if common_type(kind, argument.type) != kind:
-        raise Refusal(
+        raise ExpressionRefusal(
             argument.start,
             f"the keys of the map are {kind}, not {argument.type}",
             derive_cast_remedy(argument.expression, kind),
@@ -69,7 +69,7 @@ def _contains_key(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _construct(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if not arguments or len(arguments) % 2:
-        raise Refusal(site.start, "`map` takes keys and values in turn", "write `map('a', 1, 'b', 2)`")
+        raise ExpressionRefusal(site.start, "`map` takes keys and values in turn", "write `map('a', 1, 'b', 2)`")
     keys, values = unify(site, arguments[::2]), unify(site, arguments[1::2])
     _check_key(arguments[0], keys[0].type)
     if values[0].type.kind in ("void", *INTERVALS):
@@ -85,7 +85,7 @@ def _check_known(keys: tuple[Expression, ...], places: tuple[Argument, ...]) -> 
         if not isinstance(key, Literal):
             continue
         if key.value is None or key.value in seen:
-            raise Refusal(place.start, "a key of a map is never NULL, and is there once", "leave it out")
+            raise ExpressionRefusal(place.start, "a key of a map is never NULL, and is there once", "leave it out")
         seen.add(key.value)
 
 
@@ -101,7 +101,9 @@ def _from_entries(site: Site, arguments: tuple[Argument, ...]) -> Expression:
 
 def _check_key(argument: Argument, kind: DataType) -> None:
     if kind.kind in _NO_KEYS:
-        raise Refusal(argument.start, f"a map with keys of type {kind} cannot be made here", "cast them to string")
+        raise ExpressionRefusal(
+            argument.start, f"a map with keys of type {kind} cannot be made here", "cast them to string"
+        )
 
 
 FUNCTIONS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tidegate.datatypes import INT, STRING, DataType
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count
 from tidegate.expressions.functions.text import fixed_pattern
@@ -31,13 +31,13 @@ def _extract_all(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     number = int(group.value or 0) if isinstance(group, Literal) else 0
     pattern, found = fixed_pattern(site, arguments[1], nullable=False, ends=False)
     if not 0 <= number <= found.groups:
-        raise Refusal(
+        raise ExpressionRefusal(
             arguments[1].start,
             f"the pattern has {found.groups} groups, so no group {number}",
             "add brackets or ask for group 0",
         )
     if number and _PLACES.search(found.pattern):
-        raise Refusal(
+        raise ExpressionRefusal(
             arguments[1].start,
             rf"`^`, `\b` and the like are not supported in `{site.function}` with a group",
             "ask for group 0, or write the characters around it",

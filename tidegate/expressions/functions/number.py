@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.datatypes import BIGINT, DOUBLE, INT, MAX_PRECISION
 from tidegate.expressions.decimal_types import derive_rounded, derive_whole
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.expressions.functions.core import Argument, Function, Site, check_count, simple, unify
 from tidegate.expressions.functions.decimals import decimal_arithmetic
@@ -21,13 +21,13 @@ def _round(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if value.type.kind == "decimal" and abs(number) <= MAX_PRECISION:
         return Call(site.function, (value, digits), derive_rounded(value.type, number))
     if number < 0 and value.type.kind in INTEGRAL:
-        raise Refusal(
+        raise ExpressionRefusal(
             arguments[1].start,
             "an integer cannot be rounded to tens",
             f"write `cast(round(cast({text_of(value)} as double), {number}) as {value.type})`",
         )
     if abs(number) > MAX_DIGITS:
-        raise Refusal(arguments[1].start, f"rounding knows at most {MAX_DIGITS} digits", "use fewer")
+        raise ExpressionRefusal(arguments[1].start, f"rounding knows at most {MAX_DIGITS} digits", "use fewer")
     return Call(site.function, (value, digits), value.type)
 
 
@@ -81,7 +81,9 @@ def _extreme_text_free(site: Site, arguments: tuple[Argument, ...]) -> Expressio
     """Spark refuses text beside other types here, unlike in COALESCE."""
     kinds = {argument.type.kind for argument in arguments}
     if "string" in kinds and kinds - {"string", "void"}:
-        raise Refusal(site.start, f"`{site.function}` does not mix strings with other types", "cast one of them")
+        raise ExpressionRefusal(
+            site.start, f"`{site.function}` does not mix strings with other types", "cast one of them"
+        )
     return _extreme(site, arguments)
 
 

@@ -15,7 +15,7 @@ from tidegate.datatypes import (
     VOID,
     DataType,
 )
-from tidegate.expressions.errors import Refusal, with_article
+from tidegate.expressions.errors import ExpressionRefusal, with_article
 from tidegate.expressions.expression import Call, Cast, Expression, Literal, text_of
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple, unify
 from tidegate.expressions.functions.decimals import decimal_arithmetic, decimal_operand
@@ -119,7 +119,9 @@ def _with_integer_bound(name: str, left: Argument, right: Argument) -> tuple[Arg
         ):
             number = rounded_decimal(literal, up=name in upper)
             if not -(1 << 63) <= number < 1 << 63:
-                raise Refusal(bound.start, f"{literal.value} is beyond bigint", "compare with a smaller number")
+                raise ExpressionRefusal(
+                    bound.start, f"{literal.value} is beyond bigint", "compare with a smaller number"
+                )
             whole = Argument(Literal(number, BIGINT), bound.start)
             return (value, whole) if value is left else (whole, value)
     return left, right
@@ -195,7 +197,9 @@ def _literal(kind: DataType) -> Resolve:
         value = date_of_text(text) if kind == DATE else timestamp_of_text(text, zone=kind == TIMESTAMP)
         if value is None:
             example = "2026-01-31" if kind == DATE else "2026-01-31 12:00:00"
-            raise Refusal(arguments[0].start, f"'{text}' is not {with_article(kind)}", f"write `{kind}'{example}'`")
+            raise ExpressionRefusal(
+                arguments[0].start, f"'{text}' is not {with_article(kind)}", f"write `{kind}'{example}'`"
+            )
         return Literal(value, kind)
 
     return resolve
@@ -230,10 +234,10 @@ def _try(name: str) -> Resolve:
     return resolve
 
 
-def _not_tried(site: Site, sign: str, arguments: tuple[Argument, ...]) -> Refusal:
+def _not_tried(site: Site, sign: str, arguments: tuple[Argument, ...]) -> ExpressionRefusal:
     left, right = (text_of(argument.expression) for argument in arguments)
     remedy = f"write `{left} {sign} {right}`, which fails the record where it has no result"
-    return Refusal(site.start, f"`{site.function}` of these types is not supported", remedy)
+    return ExpressionRefusal(site.start, f"`{site.function}` of these types is not supported", remedy)
 
 
 def _attempted(operands: tuple[Expression, ...], arguments: tuple[Argument, ...]) -> tuple[Expression, ...]:
@@ -267,7 +271,9 @@ def _concatenation(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         arrays = unify(site, arguments)
         return Call("array_concat", arrays, arrays[0].type)
     if all(argument.type.kind == "binary" for argument in arguments):
-        raise Refusal(site.start, f"`{site.function}` of binaries is not supported", "cast one of them to string")
+        raise ExpressionRefusal(
+            site.start, f"`{site.function}` of binaries is not supported", "cast one of them to string"
+        )
     return Call("concat", tuple(map(site.text, arguments)), STRING)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.datatypes import STRING
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Site, check_count
 from tidegate.expressions.printf import KINDS, FormatRefused, derive_format
@@ -15,7 +15,7 @@ def _format(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     try:
         pieces = derive_format(str(literal.value) if isinstance(literal, Literal) else "")
     except FormatRefused as refused:
-        raise Refusal(
+        raise ExpressionRefusal(
             arguments[0].start,
             f"the format has {refused}, which is not supported",
             "use %d %x %X %o %e %f %s %S %b %% %n",
@@ -24,10 +24,12 @@ def _format(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         if not piece.conversion:
             continue
         if piece.argument + 1 >= len(arguments):
-            raise Refusal(arguments[0].start, f"the format needs {piece.argument + 1} values", "add what is missing")
+            raise ExpressionRefusal(
+                arguments[0].start, f"the format needs {piece.argument + 1} values", "add what is missing"
+            )
         argument = arguments[piece.argument + 1]
         if argument.type.kind not in (*KINDS[piece.conversion], "void"):
-            raise Refusal(
+            raise ExpressionRefusal(
                 argument.start, f"`%{piece.conversion}` does not take {argument.type}", "cast it, to a string for %s"
             )
     return Call("format_string", (literal, *(site.any(argument) for argument in arguments[1:])), STRING)

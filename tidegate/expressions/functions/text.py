@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.datatypes import BIGINT, BINARY, BOOLEAN, INT, STRING, DataType
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
 from tidegate.expressions.java_regex import (
@@ -28,7 +28,7 @@ def _text(name: str, parameters: str = "text", result: DataType = STRING) -> Res
 def _characters(site: Site, argument: Argument) -> Expression:
     """Text; not the bytes that Spark would take from a binary in its place."""
     if argument.type == BINARY:
-        raise Refusal(
+        raise ExpressionRefusal(
             argument.start,
             f"`{site.function}` of bytes is not supported",
             f"write `cast({text_of(argument.expression)} as string)` for its characters",
@@ -69,7 +69,7 @@ def _bounded(site: Site, argument: Argument, limit: str) -> Expression:
     """A number that is known beforehand, so that no record can ask for gigabytes."""
     size = site.fixed_integer(argument)
     if isinstance(size, Literal) and int(size.value or 0) > MAX_REPEAT:
-        raise Refusal(argument.start, f"`{site.function}` {limit}", "use a smaller number")
+        raise ExpressionRefusal(argument.start, f"`{site.function}` {limit}", "use a smaller number")
     return size
 
 
@@ -89,16 +89,16 @@ def fixed_pattern(
     try:
         found = derive_rust_regex(text)
     except RegexRefused as refused:
-        raise Refusal(
+        raise ExpressionRefusal(
             argument.start,
             f"the pattern has {refused}, which is not supported",
             refused.remedy or "write it otherwise",
         ) from refused
     if found.nullable and not nullable:
         message = f"the pattern can match nothing at all, which `{site.function}` does not support"
-        raise Refusal(argument.start, message, _nullable_remedy(text))
+        raise ExpressionRefusal(argument.start, message, _nullable_remedy(text))
     if found.ends and not ends:
-        raise Refusal(
+        raise ExpressionRefusal(
             argument.start,
             f"`$` in the pattern is not supported by `{site.function}`",
             r"write `\\z` for the end of the text",
@@ -111,7 +111,9 @@ def _refuse_lost(argument: Argument) -> None:
         message = f"`{argument.lost}` in a text is no more than `{argument.lost[1:]}`, which a pattern does not mean"
         if argument.lost == "\\b":
             message = r"`\b` in a text is a backspace, which a pattern does not mean"
-        raise Refusal(argument.start, message, f"write `\\{argument.lost}`: a text of SQL has two backslashes for one")
+        raise ExpressionRefusal(
+            argument.start, message, f"write `\\{argument.lost}`: a text of SQL has two backslashes for one"
+        )
 
 
 def _nullable_remedy(text: str) -> str:
@@ -133,13 +135,13 @@ def _extract(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     number = int(group.value or 0) if isinstance(group, Literal) else 0
     pattern, found = fixed_pattern(site, arguments[1], ends=number > 0)
     if not 0 <= number <= found.groups:
-        raise Refusal(
+        raise ExpressionRefusal(
             arguments[1].start,
             f"the pattern has {found.groups} groups, so no group {number}",
             "add brackets or ask for group 0",
         )
     if number in found.ending:
-        raise Refusal(
+        raise ExpressionRefusal(
             arguments[1].start,
             f"`$` in group {number} is not supported by `regexp_extract`",
             r"write it after the group, or `\\z` for the end of the text",
@@ -156,7 +158,7 @@ def _regexp_replace(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     try:
         derive_rust_replacement(str(replacement.value) if isinstance(replacement, Literal) else "", found.groups)
     except RegexRefused as refused:
-        raise Refusal(
+        raise ExpressionRefusal(
             arguments[2].start, f"the replacement has {refused}", refused.remedy or "see `tidegate docs expressions`"
         ) from refused
     return Call("regexp_replace", (site.text(arguments[0]), pattern, replacement), STRING)
@@ -172,9 +174,9 @@ def _split_part(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 3, 3)
     delimiter, part = site.fixed_text(arguments[1]), site.fixed_integer(arguments[2])
     if isinstance(delimiter, Literal) and delimiter.value == "":
-        raise Refusal(arguments[1].start, "`split_part` needs a delimiter", "name at least one character")
+        raise ExpressionRefusal(arguments[1].start, "`split_part` needs a delimiter", "name at least one character")
     if isinstance(part, Literal) and part.value == 0:
-        raise Refusal(arguments[2].start, "parts are counted from 1, or from -1 at the end", "use 1")
+        raise ExpressionRefusal(arguments[2].start, "parts are counted from 1, or from -1 at the end", "use 1")
     return Call("split_part", (site.text(arguments[0]), delimiter, part), STRING)
 
 
@@ -183,11 +185,11 @@ def _like(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     pattern = site.fixed_text(arguments[1])
     escape = site.fixed_text(arguments[2]) if len(arguments) == 3 else Literal("\\", STRING)
     if not isinstance(pattern, Literal) or not isinstance(escape, Literal) or len(str(escape.value)) != 1:
-        raise Refusal(arguments[-1].start, "the escape character must be one character", "write `escape '!'`")
+        raise ExpressionRefusal(arguments[-1].start, "the escape character must be one character", "write `escape '!'`")
     try:
         derive_like_regex(str(pattern.value), str(escape.value))
     except RegexRefused as refused:
-        raise Refusal(
+        raise ExpressionRefusal(
             arguments[1].start, f"the LIKE pattern has {refused}", r"write \\ for a backslash, or use contains"
         ) from refused
     return Call(site.function, (site.text(arguments[0]), pattern, escape), BOOLEAN)
@@ -218,7 +220,7 @@ def _sha2(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     check_count(site, arguments, 2, 2)
     bits = site.fixed_integer(arguments[1])
     if isinstance(bits, Literal) and bits.value not in (0, 224, 256, 384, 512):
-        raise Refusal(arguments[1].start, f"sha2 has no {bits.value} bits", "use 224, 256, 384 or 512")
+        raise ExpressionRefusal(arguments[1].start, f"sha2 has no {bits.value} bits", "use 224, 256, 384 or 512")
     return Call("sha2", (site.bytes(arguments[0]), bits), STRING)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.datatypes import BIGINT, DATE, INT, INTERVALS, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType, decimal_of
 from tidegate.expressions.date_patterns import PatternRefused, check_parsing, derive_date_pattern
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal, text_of
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count, simple
 from tidegate.expressions.typing_rules import with_type
@@ -68,7 +68,7 @@ def _part(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     word = str(field.value).lower() if isinstance(field, Literal) else ""
     if arguments[1].type.kind in INTERVALS:
         what = f"`{word}` cannot be extracted from an interval"
-        raise Refusal(arguments[1].start, what, "count whole units: `timestampdiff(SECOND, a, b)`")
+        raise ExpressionRefusal(arguments[1].start, what, "count whole units: `timestampdiff(SECOND, a, b)`")
     if word in _SECONDS:
         return Call("extract_seconds", (site.timestamp(arguments[1]),), decimal_of(8, 6))
     name = _FIELDS.get(word)
@@ -77,7 +77,7 @@ def _part(site: Site, arguments: tuple[Argument, ...]) -> Expression:
         if word == "epoch":
             text = text_of(arguments[1].expression)
             remedy = f"write `unix_timestamp({text})`, or `unix_micros({text}) / 1e6` with the fraction of a timestamp"
-        raise Refusal(arguments[0].start, f"`{word}` cannot be extracted", remedy)
+        raise ExpressionRefusal(arguments[0].start, f"`{word}` cannot be extracted", remedy)
     return _field(name)(Site(name, site.start), arguments[1:])
 
 
@@ -86,7 +86,9 @@ def _unit(site: Site, argument: Argument, units: tuple[str, ...]) -> Literal:
     word = str(literal.value).lower() if isinstance(literal, Literal) else ""
     unit = UNITS.get(word)
     if unit not in units:
-        raise Refusal(argument.start, f"`{word}` is not a unit of `{site.function}`", "use one of " + ", ".join(units))
+        raise ExpressionRefusal(
+            argument.start, f"`{word}` is not a unit of `{site.function}`", "use one of " + ", ".join(units)
+        )
     return Literal(unit, STRING)
 
 
@@ -108,12 +110,16 @@ def _pattern(site: Site, argument: Argument, *, parsing: bool) -> Expression:
         if parsing:
             check_parsing(parts)
     except PatternRefused as refused:
-        raise Refusal(argument.start, f"the pattern has {refused}", "see `tidegate docs expressions`") from refused
+        raise ExpressionRefusal(
+            argument.start, f"the pattern has {refused}", "see `tidegate docs expressions`"
+        ) from refused
     letters = {part.field[:1] for part in parts}
     if site.function == "to_timestamp_ntz" and letters & set("XxZ"):
-        raise Refusal(argument.start, "a timestamp_ntz has no zone", "use to_timestamp")
+        raise ExpressionRefusal(argument.start, "a timestamp_ntz has no zone", "use to_timestamp")
     if parsing and not {"y", "M", "d"} <= letters:
-        raise Refusal(argument.start, "the pattern needs yyyy, MM and dd", "parse another text with substring and cast")
+        raise ExpressionRefusal(
+            argument.start, "the pattern needs yyyy, MM and dd", "parse another text with substring and cast"
+        )
     return literal
 
 
@@ -168,7 +174,7 @@ def _to_number(name: str) -> Resolve:
 def _unix_timestamp(site: Site, arguments: tuple[Argument, ...]) -> Expression:
     if not arguments:
         message = f"`{site.function}()` gives another value each time, so a replay would differ"
-        raise Refusal(site.start, message, "use a timestamp of the record")
+        raise ExpressionRefusal(site.start, message, "use a timestamp of the record")
     check_count(site, arguments, 1, 2)
     pattern = arguments[1:] or (Argument(Literal("yyyy-MM-dd HH:mm:ss", STRING), site.start),)
     if arguments[0].type == STRING:

@@ -7,7 +7,7 @@ import zoneinfo
 from functools import cache
 
 from tidegate.datatypes import BIGINT, STRING, TIMESTAMP, TIMESTAMP_NTZ, decimal_of
-from tidegate.expressions.errors import Refusal
+from tidegate.expressions.errors import ExpressionRefusal
 from tidegate.expressions.expression import Call, Expression, Literal
 from tidegate.expressions.functions.core import Argument, Function, Resolve, Site, check_count
 from tidegate.expressions.functions.intervals import seconds_of
@@ -25,7 +25,9 @@ def _zone(site: Site, argument: Argument) -> Literal:
     literal = site.fixed_text(argument)
     name = str(literal.value) if isinstance(literal, Literal) else ""
     if not _OFFSET.fullmatch(name) and name not in _regions():
-        raise Refusal(argument.start, f"`{name}` is no time zone", "write it like Europe/Paris, UTC or +02:00")
+        raise ExpressionRefusal(
+            argument.start, f"`{name}` is no time zone", "write it like Europe/Paris, UTC or +02:00"
+        )
     return Literal(name, STRING)
 
 

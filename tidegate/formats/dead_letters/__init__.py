@@ -12,7 +12,7 @@ from typing import Final
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, DataType
 from tidegate.formats.record_parts import HEADERS_TYPE
 
-LETTER_COLUMNS: Final[tuple[tuple[str, DataType], ...]] = (
+DEAD_LETTER_COLUMNS: Final[tuple[tuple[str, DataType], ...]] = (
     ("topic", STRING),
     ("partition", INT),
     ("offset", BIGINT),
@@ -80,5 +80,5 @@ MARKER: Final = "__tidegate.replayed.letters"
 MESSAGE_CHARACTERS_MAX: Final = 2000
 ROW_BYTES_MAX: Final = 65_536
 """Larger rows are left out."""
-LETTER_BYTES_MIN: Final = 16_384
+DEAD_LETTER_BYTES_MIN: Final = 16_384
 """A topic that takes less is refused: a letter without value, key, headers and row always has room in this."""

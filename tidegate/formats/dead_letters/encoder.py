@@ -22,7 +22,7 @@ _Form = tuple[bytes | None, bytes | None, _HeaderList]
 """Key, value and headers."""
 
 
-class LetterEncoder:
+class DeadLetterEncoder:
     """Of one subtask of one attempt; used as a `RecordEncoder` is. `mask` takes the file's secrets out of a text."""
 
     def __init__(self, pipeline: str, attempt: int, mask: Callable[[str], str] = str) -> None:
@@ -50,7 +50,7 @@ class LetterEncoder:
         return next((one for one in forms if limits is None or fits(*one, limits)), forms[-1])
 
     def _forms(self, row: Mapping[str, Any]) -> Iterator[_Form]:
-        """The letter, then with less and less; the last form always has room (`LETTER_BYTES_MIN`)."""
+        """The letter, then with less and less; the last form always has room (`DEAD_LETTER_BYTES_MIN`)."""
         own = [(one["key"], one["value"]) for one in row["headers"] or ()]
         key, value, known = row["key"], row["value"], row["bytes"]
         told, untold = self._row_headers(row)

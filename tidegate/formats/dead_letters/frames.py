@@ -11,7 +11,7 @@ import polars as pl
 from tidegate.formats.columns import polars_type
 from tidegate.formats.contract import Headers
 from tidegate.formats.dead_letters import (
-    LETTER_COLUMNS,
+    DEAD_LETTER_COLUMNS,
     MESSAGE_CHARACTERS_MAX,
     NO_HEADERS,
     NO_RECORD,
@@ -21,7 +21,7 @@ from tidegate.formats.dead_letters import (
 from tidegate.formats.dead_letters.rows import render_rows, render_types
 from tidegate.formats.failures import RecordFailure
 
-LETTER_SCHEMA: Final = {name: polars_type(kind) for name, kind in LETTER_COLUMNS}
+DEAD_LETTER_SCHEMA: Final = {name: polars_type(kind) for name, kind in DEAD_LETTER_COLUMNS}
 
 
 class RawRecord(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class RawRecord(msgspec.Struct, frozen=True):
     timestamp_ms: int | None
 
 
-def letters_of_records(step: str, found: Sequence[tuple[str, int, int, RawRecord, RecordFailure]]) -> pl.DataFrame:
+def dead_letters_of_records(step: str, found: Sequence[tuple[str, int, int, RawRecord, RecordFailure]]) -> pl.DataFrame:
     """Of records that a source could not decode: topic, partition, offset, bytes and reason."""
     rows = [
         {
@@ -48,7 +48,7 @@ def letters_of_records(step: str, found: Sequence[tuple[str, int, int, RawRecord
         }
         for topic, partition, offset, raw, failure in found
     ]
-    return pl.DataFrame(rows, schema=LETTER_SCHEMA)
+    return pl.DataFrame(rows, schema=DEAD_LETTER_SCHEMA)
 
 
 def columns_of(raw: RawRecord) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def columns_of(raw: RawRecord) -> dict[str, Any]:
     }
 
 
-def letters_of_rows(
+def dead_letters_of_rows(
     step: str, topics: Sequence[str], frame: pl.DataFrame, failures: Sequence[RecordFailure]
 ) -> pl.DataFrame:
     """Of rows of `frame` that failed in a step or a sink; `topics` are those that its rows may come from.
@@ -88,11 +88,11 @@ def letters_of_rows(
             "row_types": [None if text is None else types for text, _ in texts],
             "row_bytes": [size for _, size in texts],
         },
-        schema_overrides=LETTER_SCHEMA,
-    ).select([name if name in _MADE else pl.lit(None, kind).alias(name) for name, kind in LETTER_SCHEMA.items()])
+        schema_overrides=DEAD_LETTER_SCHEMA,
+    ).select([name if name in _MADE else pl.lit(None, kind).alias(name) for name, kind in DEAD_LETTER_SCHEMA.items()])
 
 
-_MADE: Final = frozenset(name for name, _ in LETTER_COLUMNS) - {"key", "value", "headers", "timestamp"}
+_MADE: Final = frozenset(name for name, _ in DEAD_LETTER_COLUMNS) - {"key", "value", "headers", "timestamp"}
 
 
 def _message_of(failure: RecordFailure) -> str:

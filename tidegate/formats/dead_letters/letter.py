@@ -15,7 +15,7 @@ from tidegate.formats.contract import Headers
 _NUMBER: Final = re.compile("-?[0-9]{1,19}")
 
 
-class Letter(msgspec.Struct, frozen=True):
+class DeadLetter(msgspec.Struct, frozen=True):
     """What a record of the dead-letter topic says. Numbers that nobody knows are None, words empty."""
 
     partition: int
@@ -57,16 +57,16 @@ class Letter(msgspec.Struct, frozen=True):
         return f"{self.topic}[{self.source_partition}] offset {self.source_offset}"
 
 
-def read_letter(
+def read_dead_letter(
     partition: int, offset: int, written_ms: int | None, key: bytes | None, value: bytes | None, headers: Headers
-) -> Letter | None:
+) -> DeadLetter | None:
     """None for a record that is no letter of ours: a mark, or what somebody else has written."""
     own_count = _number(_last(headers, letters.HEADERS))
     kind = _last(headers, letters.KIND)
     if own_count is None or kind is None or not 0 <= own_count <= len(headers):
         return None
     reason = headers[own_count:]
-    return Letter(
+    return DeadLetter(
         partition=partition,
         offset=offset,
         written_ms=written_ms,
@@ -90,7 +90,7 @@ def read_letter(
     )
 
 
-class Mark(msgspec.Struct, frozen=True):
+class LetterMark(msgspec.Struct, frozen=True):
     """The value of a record that marks letters of its own partition: they were written to `to`."""
 
     offsets: tuple[tuple[int, int], ...]
@@ -106,15 +106,15 @@ def make_mark(offsets: Iterable[int], to: str) -> bytes:
             ranges[-1] = (ranges[-1][0], offset)
         else:
             ranges.append((offset, offset))
-    return msgspec.json.encode(Mark(tuple(ranges), to))
+    return msgspec.json.encode(LetterMark(tuple(ranges), to))
 
 
-def read_mark(value: bytes | None, headers: Headers) -> Mark | None:
+def read_mark(value: bytes | None, headers: Headers) -> LetterMark | None:
     """None for a record that is no mark. A letter may have a mark's header, its record's own, but never that alone."""
     if [name for name, _ in headers] != [letters.MARKER]:
         return None
     try:
-        return msgspec.json.decode(value or b"", type=Mark)
+        return msgspec.json.decode(value or b"", type=LetterMark)
     except UNDECODABLE:
         return None
 

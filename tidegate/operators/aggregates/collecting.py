@@ -19,11 +19,11 @@ from tidegate.expressions.typing_rules import INTEGRAL
 from tidegate.operators.aggregates.contract import (
     TIME,
     Aggregate,
+    AggregateField,
     AggregateTooLarge,
-    Field,
+    AggregateUse,
     Functions,
     Reduction,
-    Use,
     Value,
     argument_type,
     blank,
@@ -55,10 +55,12 @@ class Distinct(Aggregate):
 
     keeps_values = True
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
         self._kind = argument_type(call)
-        self.fields = (Field("values", DataType("array", element=key_type(self._kind)), nullable=True, zero=()),)
+        self.fields = (
+            AggregateField("values", DataType("array", element=key_type(self._kind)), nullable=True, zero=()),
+        )
         self.encoding = kind_of_keys(self._kind)
         self._collect = call.function == "collect_set"
         (self._column,) = self.columns
@@ -111,7 +113,7 @@ class Distinct(Aggregate):
 class CountedDistinct(CountedValues):
     """count(distinct) of changes. Two zeros are one value, and so is NaN, as in a key."""
 
-    fields = (Field("distinct", BIGINT, nullable=False, zero=0), COUNT)
+    fields = (AggregateField("distinct", BIGINT, nullable=False, zero=0), COUNT)
 
     @override
     def key_of(self, value: float) -> Any:
@@ -141,12 +143,13 @@ class Listed(Aggregate):
 
     keeps_values = True
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
         self._kind = argument_type(call)
         values = DataType("array", element=key_type(self._kind))
         self.fields = tuple(
-            Field(suffix, kind, nullable=True, zero=()) for suffix, kind in (("times", BIGINTS), ("values", values))
+            AggregateField(suffix, kind, nullable=True, zero=())
+            for suffix, kind in (("times", BIGINTS), ("values", values))
         )
         self.encoding = kind_of_keys(self._kind)
         self.arguments = [*self.arguments, TIME]
@@ -236,7 +239,7 @@ def _too_large(lists: pl.Series) -> pl.Series:
 
 
 FUNCTIONS: Final[Functions] = {
-    "count_distinct": {Use.WINDOW: Distinct, Use.CHANGES: CountedDistinct},
-    "collect_set": {Use.WINDOW: Distinct},
-    "collect_list": {Use.WINDOW: Listed},
+    "count_distinct": {AggregateUse.WINDOW: Distinct, AggregateUse.CHANGES: CountedDistinct},
+    "collect_set": {AggregateUse.WINDOW: Distinct},
+    "collect_list": {AggregateUse.WINDOW: Listed},
 }

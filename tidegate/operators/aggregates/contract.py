@@ -18,7 +18,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from tidegate.datatypes import DataType
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,7 +37,7 @@ TIME: Final = "__tidegate_time"
 """The column of event times, ms since 1970."""
 
 
-class Use(Enum):
+class AggregateUse(Enum):
     """What the results of an aggregate are for: what an accumulator has to be able to do."""
 
     RUNNING = auto()
@@ -48,7 +48,7 @@ class Use(Enum):
     """Rows are added and retracted."""
 
 
-class Field(NamedTuple):
+class AggregateField(NamedTuple):
     """A part of an accumulator: a field of the state, and a column of partial results."""
 
     suffix: str
@@ -87,10 +87,10 @@ class Reduction(NamedTuple):
         return Reduction(self.columns, [*self.expressions, pl.col(name).sum()])
 
 
-Make = Callable[[str, AggregateCall, Use], "Aggregate"]
+Make = Callable[[str, AggregateCall, AggregateUse], "Aggregate"]
 """Makes an aggregate: the name of its result, the call over plain columns, and what it is for."""
 
-Functions = Mapping[str, Mapping[Use, Make]]
+Functions = Mapping[str, Mapping[AggregateUse, Make]]
 """What a family has, by the name of the function and by use."""
 
 
@@ -101,7 +101,7 @@ class AggregateTooLarge(Exception):
 class Aggregate:
     """One aggregate function of a step, over plain columns. `name` is that of its result."""
 
-    fields: Sequence[Field]
+    fields: Sequence[AggregateField]
     takes_null = False
     """Whether `add` gets rows whose argument is NULL."""
     picks_value: ClassVar[bool] = False
@@ -113,12 +113,12 @@ class Aggregate:
     encoding = ""
     """How values are kept, where the types of the fields do not say it: it is in the headers of state files."""
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         """`use` is one of those that the registry names the class for."""
         self.name = name
         self.call = call
         self.use = use
-        self.arguments: Sequence[str] = [one.name for one in call.arguments if isinstance(one, Column)]
+        self.arguments: Sequence[str] = [one.name for one in call.arguments if isinstance(one, ColumnReference)]
         """The columns whose values `add` gets: the value itself of a single one, else a tuple."""
 
     # -- what an aggregate is ------------------------------------------------------------------------------------------

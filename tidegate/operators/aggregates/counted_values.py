@@ -14,7 +14,7 @@ from typing_extensions import override
 from tidegate.datatypes import BIGINT, STRING, DataType
 from tidegate.expressions.expression import AggregateCall
 from tidegate.ids import StateName
-from tidegate.operators.aggregates.contract import Aggregate, Numbers, Use, Value
+from tidegate.operators.aggregates.contract import Aggregate, AggregateUse, Numbers, Value
 from tidegate.operators.aggregates.values import FLOATING, plain_key
 from tidegate.state.base import KeyedState
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
@@ -27,7 +27,7 @@ AGGREGATE: Final = StateField("aggregate", STRING, nullable=False)
 class CountedValues(Aggregate):
     """A base of these aggregates. `begin` makes a pair of the number of the key and the value."""
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
         assert call.argument is not None
         self.floating = call.argument.type.kind in FLOATING

@@ -9,12 +9,20 @@ from typing_extensions import override
 
 from tidegate.datatypes import BIGINT
 from tidegate.expressions.expression import AggregateCall
-from tidegate.operators.aggregates.contract import Aggregate, Field, Functions, Numbers, Reduction, Use, Value
+from tidegate.operators.aggregates.contract import (
+    Aggregate,
+    AggregateField,
+    AggregateUse,
+    Functions,
+    Numbers,
+    Reduction,
+    Value,
+)
 
 if TYPE_CHECKING:
     import polars as pl
 
-COUNT: Final = Field("count", BIGINT, nullable=False, zero=0)
+COUNT: Final = AggregateField("count", BIGINT, nullable=False, zero=0)
 
 
 class Count(Aggregate):
@@ -22,10 +30,10 @@ class Count(Aggregate):
 
     fields = (COUNT,)
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
         self._rows = self.takes_null = call.argument is None
-        if use is Use.CHANGES:
+        if use is AggregateUse.CHANGES:
             self.encoding = "rows" if self._rows else "values"
 
     @override
@@ -91,7 +99,10 @@ def run_count(numbers: Numbers, values: Sequence[Any], counts: list[Any]) -> lis
 class CountedBooleans(Aggregate):
     """bool_and and bool_or of changes: how many are true, and how many false."""
 
-    fields = (Field("true", BIGINT, nullable=False, zero=0), Field("false", BIGINT, nullable=False, zero=0))
+    fields = (
+        AggregateField("true", BIGINT, nullable=False, zero=0),
+        AggregateField("false", BIGINT, nullable=False, zero=0),
+    )
     picks_value = True
     encoding = "values"
 
@@ -115,4 +126,4 @@ class CountedBooleans(Aggregate):
         return not false if self.call.function == "bool_and" else bool(true)
 
 
-FUNCTIONS: Final[Functions] = {"count": dict.fromkeys(Use, Count)}
+FUNCTIONS: Final[Functions] = {"count": dict.fromkeys(AggregateUse, Count)}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tidegate.datatypes import BIGINT, BINARY
-from tidegate.operators.aggregates.contract import Field, Value
+from tidegate.operators.aggregates.contract import AggregateField, Value
 
 FRACTION_BITS: Final = 62
 FRACTION_MASK: Final = (1 << FRACTION_BITS) - 1
@@ -33,7 +33,7 @@ NAN, POSITIVE, NEGATIVE = 1, 2, 4
 """Flags of a rest: it has met NaN, an infinity, the other."""
 
 EXACT_SUM: Final = tuple(
-    Field(suffix, kind, nullable=True)
+    AggregateField(suffix, kind, nullable=True)
     for suffix, kind in (("units", BIGINT), ("fraction", BIGINT), ("fine", BIGINT), ("rest", BINARY))
 )
 """NULL without values."""
@@ -97,18 +97,18 @@ def divide_pair(high: float, low: float, count: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class ExactRemainder:
     """`units / 2^REST_BITS`, and flags."""
 
     units: int = 0
     flags: int = 0
 
-    def plus(self, units: int, flags: int = 0) -> Rest:
+    def plus(self, units: int, flags: int = 0) -> ExactRemainder:
         """The sum of both."""
-        return Rest(self.units + units, self.flags | flags)
+        return ExactRemainder(self.units + units, self.flags | flags)
 
 
-def rest_of_values(values: Iterable[float], power: int = 1) -> Rest:
+def rest_of_values(values: Iterable[float], power: int = 1) -> ExactRemainder:
     """The exact sum of doubles, or of their squares."""
     units, flags = 0, 0
     for value in values:
@@ -117,19 +117,19 @@ def rest_of_values(values: Iterable[float], power: int = 1) -> Rest:
             units += numerator**power << (REST_BITS - power * (denominator.bit_length() - 1))
         else:
             flags |= NAN if math.isnan(value) else POSITIVE if value > 0 or power == 2 else NEGATIVE
-    return Rest(units, flags)
+    return ExactRemainder(units, flags)
 
 
-def rest_of_rests(values: Iterable[bytes]) -> Rest:
+def rest_of_rests(values: Iterable[bytes]) -> ExactRemainder:
     """The sum of encoded rests."""
-    total = Rest()
+    total = ExactRemainder()
     for value in values:
         rest = decode_rest(value)
         total = total.plus(rest.units, rest.flags)
     return total
 
 
-def encode_rest(rest: Rest) -> bytes | None:
+def encode_rest(rest: ExactRemainder) -> bytes | None:
     """As it is in a state: flags and the number of zero bytes in two bytes, then the others, lowest first."""
     if not rest.units:
         return (rest.flags << 12).to_bytes(2, "big") if rest.flags else None
@@ -138,10 +138,10 @@ def encode_rest(rest: Rest) -> bytes | None:
     return (rest.flags << 12 | len(body) - len(kept)).to_bytes(2, "big") + kept
 
 
-def decode_rest(encoded: bytes) -> Rest:
+def decode_rest(encoded: bytes) -> ExactRemainder:
     """The inverse."""
     header = int.from_bytes(encoded[:2], "big")
-    return Rest(int.from_bytes(encoded[2:], "little", signed=True) << 8 * (header & 0xFFF), header >> 12)
+    return ExactRemainder(int.from_bytes(encoded[2:], "little", signed=True) << 8 * (header & 0xFFF), header >> 12)
 
 
 def is_common(value: float) -> bool:
@@ -176,7 +176,7 @@ def split_fixed(fixed: int, rest: bytes | None) -> Value:
     if not -_HALF <= units < _HALF:
         above = (units + _HALF) >> 64
         units -= above << 64
-        rest = encode_rest((Rest() if rest is None else decode_rest(rest)).plus(above << (64 + REST_BITS)))
+        rest = encode_rest((ExactRemainder() if rest is None else decode_rest(rest)).plus(above << (64 + REST_BITS)))
     return units, (fixed >> FRACTION_BITS) & FRACTION_MASK, fixed & FRACTION_MASK, rest
 
 

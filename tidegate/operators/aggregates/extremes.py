@@ -13,7 +13,15 @@ from typing_extensions import override
 
 from tidegate.datatypes import DOUBLE
 from tidegate.expressions.expression import AggregateCall
-from tidegate.operators.aggregates.contract import Aggregate, Field, Functions, Numbers, Reduction, Use, Value
+from tidegate.operators.aggregates.contract import (
+    Aggregate,
+    AggregateField,
+    AggregateUse,
+    Functions,
+    Numbers,
+    Reduction,
+    Value,
+)
 from tidegate.operators.aggregates.counted_values import CountedValues
 from tidegate.operators.aggregates.counting import COUNT, CountedBooleans
 from tidegate.operators.aggregates.values import from_order_key, order_key, plain_from_key, plain_key
@@ -28,9 +36,9 @@ class Extreme(Aggregate):
 
     picks_value = True
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
-        self.fields = (Field(call.function, call.type, nullable=True),)
+        self.fields = (AggregateField(call.function, call.type, nullable=True),)
         self._greatest = call.function in ("max", "bool_or")
 
     @override
@@ -108,9 +116,9 @@ class CountedExtreme(CountedValues):
 
     picks_value = True
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
-        self.fields = (Field("extreme", self.kept, nullable=True), COUNT)
+        self.fields = (AggregateField("extreme", self.kept, nullable=True), COUNT)
         self._greatest = call.function == "max"
 
     @override
@@ -150,7 +158,7 @@ class CountedExtreme(CountedValues):
 
 
 FUNCTIONS: Final[Functions] = {
-    function: {Use.RUNNING: Extreme, Use.WINDOW: Extreme, Use.CHANGES: changes}
+    function: {AggregateUse.RUNNING: Extreme, AggregateUse.WINDOW: Extreme, AggregateUse.CHANGES: changes}
     for functions, changes in ((("min", "max"), CountedExtreme), (("bool_and", "bool_or"), CountedBooleans))
     for function in functions
 }

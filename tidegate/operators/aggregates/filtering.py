@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 
 if TYPE_CHECKING:
     import polars as pl  # the plan does without
@@ -33,4 +33,4 @@ def derive_choice(call: AggregateCall) -> RowChoice | None:
 
 
 def _name_of(column: object) -> str:
-    return column.name if isinstance(column, Column) else ""
+    return column.name if isinstance(column, ColumnReference) else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from typing_extensions import override
 
 from tidegate.expressions.expression import AggregateCall
-from tidegate.operators.aggregates.contract import Aggregate, Functions, Reduction, Use, Value
+from tidegate.operators.aggregates.contract import Aggregate, AggregateUse, Functions, Reduction, Value
 from tidegate.operators.aggregates.counting import COUNT
 from tidegate.operators.aggregates.exact import (
     EXACT_SUM,
@@ -38,7 +38,7 @@ class Moments(Aggregate):
 
     fields = (*EXACT_SUM, *(field._replace(suffix=f"squares_{field.suffix}") for field in EXACT_SUM), COUNT)
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
         self._sample = call.function.endswith("_samp")
         self._root = call.function.startswith("stddev")
@@ -97,6 +97,6 @@ def divide_root(numerator: int, denominator: int) -> float:
 
 
 FUNCTIONS: Final[Functions] = {
-    function: {Use.RUNNING: Moments, Use.WINDOW: Moments}
+    function: {AggregateUse.RUNNING: Moments, AggregateUse.WINDOW: Moments}
     for function in ("stddev_samp", "stddev_pop", "var_samp", "var_pop")
 }

@@ -23,10 +23,10 @@ from tidegate.expressions.expression import AggregateCall, Literal
 from tidegate.expressions.typing_rules import INTEGRAL, LIMITS
 from tidegate.operators.aggregates.contract import (
     Aggregate,
-    Field,
+    AggregateField,
+    AggregateUse,
     Functions,
     Reduction,
-    Use,
     Value,
     argument_type,
     derive_columns,
@@ -47,11 +47,14 @@ class Percentile(Aggregate):
     """The value that a share of the values does not exceed."""
 
     fields = (
-        Field("level", INT, nullable=False, zero=0),
-        *(Field(suffix, DataType("array", element=BIGINT), nullable=False, zero=()) for suffix in ("bins", "counts")),
+        AggregateField("level", INT, nullable=False, zero=0),
+        *(
+            AggregateField(suffix, DataType("array", element=BIGINT), nullable=False, zero=())
+            for suffix in ("bins", "counts")
+        ),
     )
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
         self._kind = argument_type(call)
         (share,) = call.others
@@ -142,4 +145,4 @@ def value_of_bin(level: int, found: int) -> float:
     return value
 
 
-FUNCTIONS: Final[Functions] = {"percentile_approx": {Use.WINDOW: Percentile}}
+FUNCTIONS: Final[Functions] = {"percentile_approx": {AggregateUse.WINDOW: Percentile}}

@@ -16,11 +16,11 @@ from tidegate.expressions.expression import AggregateCall
 from tidegate.operators.aggregates.contract import (
     TIME,
     Aggregate,
-    Field,
+    AggregateField,
+    AggregateUse,
     Functions,
     Numbers,
     Reduction,
-    Use,
     Value,
     blank,
 )
@@ -36,9 +36,9 @@ class Last(Aggregate):
     takes_null = True
     picks_value = True
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
-        self.fields = (Field(call.function, call.type, nullable=True),)
+        self.fields = (AggregateField(call.function, call.type, nullable=True),)
 
     @override
     def add(self, accumulator: Value, value: Any) -> Value:
@@ -71,10 +71,10 @@ class First(Last):
     begins_late = False
     """The first row of keys that are there has passed."""
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
         (first,) = self.fields
-        filtered = (first, Field("seen", BOOLEAN, nullable=False, zero=False))
+        filtered = (first, AggregateField("seen", BOOLEAN, nullable=False, zero=False))
         self.fields = filtered if call.is_filtered else (first._replace(zero=UNSEEN),)
 
     @override
@@ -108,10 +108,10 @@ class Picked(Aggregate):
     takes_null = True
     picks_value = True
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
         by = BIGINT if call.function in ("first", "last") else call.others[0].type
-        self.fields = (Field("by", by, nullable=True), Field("value", call.type, nullable=True))
+        self.fields = (AggregateField("by", by, nullable=True), AggregateField("value", call.type, nullable=True))
         if len(self.arguments) == 1:
             self.arguments = [*self.arguments, TIME]
         self._last = call.function in ("last", "max_by")
@@ -165,8 +165,8 @@ class Picked(Aggregate):
 
 
 FUNCTIONS: Final[Functions] = {
-    "first": {Use.RUNNING: First, Use.WINDOW: Picked},
-    "last": {Use.RUNNING: Last, Use.WINDOW: Picked},
-    "min_by": {Use.WINDOW: Picked},
-    "max_by": {Use.WINDOW: Picked},
+    "first": {AggregateUse.RUNNING: First, AggregateUse.WINDOW: Picked},
+    "last": {AggregateUse.RUNNING: Last, AggregateUse.WINDOW: Picked},
+    "min_by": {AggregateUse.WINDOW: Picked},
+    "max_by": {AggregateUse.WINDOW: Picked},
 }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
-from tidegate.expressions.expression import AggregateCall, Column
+from tidegate.expressions.expression import AggregateCall, ColumnReference
 from tidegate.modules import import_modules
 from tidegate.operators import aggregates
-from tidegate.operators.aggregates.contract import Aggregate, Functions, Use
+from tidegate.operators.aggregates.contract import Aggregate, AggregateUse, Functions
 
 
 @functools.cache
@@ -17,14 +17,14 @@ def find_functions() -> Functions:
     return {name: uses for module in modules for name, uses in getattr(module, "FUNCTIONS", {}).items()}
 
 
-def functions_for(use: Use) -> frozenset[str]:
+def functions_for(use: AggregateUse) -> frozenset[str]:
     """The functions that there are for a use."""
     return frozenset(name for name, uses in find_functions().items() if use in uses)
 
 
-def make_aggregate(name: str, call: AggregateCall, use: Use) -> Aggregate:
+def make_aggregate(name: str, call: AggregateCall, use: AggregateUse) -> Aggregate:
     """The aggregate of a call over plain columns. `name` is that of its result."""
-    if call.argument is not None and not isinstance(call.argument, Column):
+    if call.argument is not None and not isinstance(call.argument, ColumnReference):
         raise TypeError(f"{call.argument} is no plain column")
     return find_functions()[call.function][use](name, call, use)
 

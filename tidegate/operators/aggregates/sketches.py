@@ -18,10 +18,10 @@ from tidegate.expressions.expression import AggregateCall
 from tidegate.operators.aggregates.collecting import kind_of_keys
 from tidegate.operators.aggregates.contract import (
     Aggregate,
-    Field,
+    AggregateField,
+    AggregateUse,
     Functions,
     Reduction,
-    Use,
     Value,
     argument_type,
 )
@@ -37,9 +37,9 @@ LOG_SIZE: Final = 12
 class ApproximateCount(Aggregate):
     """The sketch of the values; NULL without any."""
 
-    fields = (Field("sketch", BINARY, nullable=True),)
+    fields = (AggregateField("sketch", BINARY, nullable=True),)
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
         self._kind = kind = argument_type(call)
         hashed = f"decimals of scale {kind.scale}" if kind.kind == "decimal" else kind_of_keys(kind)
@@ -119,4 +119,4 @@ def _estimate(sketch: bytes) -> int:
     return round(float(compact_theta_sketch.deserialize(sketch).get_estimate()))
 
 
-FUNCTIONS: Final[Functions] = {"approx_count_distinct": {Use.WINDOW: ApproximateCount}}
+FUNCTIONS: Final[Functions] = {"approx_count_distinct": {AggregateUse.WINDOW: ApproximateCount}}

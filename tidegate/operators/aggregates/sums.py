@@ -21,11 +21,11 @@ from tidegate.expressions.decimals import derive_sum_type, divide_average
 from tidegate.expressions.expression import AggregateCall
 from tidegate.operators.aggregates.contract import (
     Aggregate,
-    Field,
+    AggregateField,
+    AggregateUse,
     Functions,
     Numbers,
     Reduction,
-    Use,
     Value,
     argument_type,
 )
@@ -34,7 +34,7 @@ from tidegate.operators.aggregates.exact import (
     EXACT_SUM,
     EXACT_ZERO,
     REST_BITS,
-    Rest,
+    ExactRemainder,
     Total,
     decode_rest,
     divide,
@@ -45,7 +45,7 @@ from tidegate.operators.aggregates.exact import (
     sum_of_value,
     total_of,
 )
-from tidegate.operators.aggregates.words import add_words, join_words, split_words
+from tidegate.operators.aggregates.words import add_start_options, join_words, split_words
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 OVERFLOW: Final = "a sum leaves the range of {}"
 _HALF: Final = 1 << 63
-_WORDS: Final = tuple(Field(suffix, BIGINT, nullable=True) for suffix in ("low", "carry", "high"))
+_WORDS: Final = tuple(AggregateField(suffix, BIGINT, nullable=True) for suffix in ("low", "carry", "high"))
 INTEGER_SUM, DECIMAL_SUM = _WORDS[:2], _WORDS
 """2^64 bigints stay within 128 bits, 2^64 decimals of 38 digits within 192."""
 
@@ -63,10 +63,10 @@ INTEGER_SUM, DECIMAL_SUM = _WORDS[:2], _WORDS
 class _Sum(Aggregate):
     """A sum, then the number of values where that is needed. `sum_fields` are those of the sum."""
 
-    def __init__(self, name: str, call: AggregateCall, use: Use, sum_fields: Sequence[Field]) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse, sum_fields: Sequence[AggregateField]) -> None:
         super().__init__(name, call, use)
         self.average = call.function == "avg"
-        self.counted = self.average or use is Use.CHANGES
+        self.counted = self.average or use is AggregateUse.CHANGES
         self.width = len(sum_fields)
         self.fields = (*sum_fields, COUNT) if self.counted else sum_fields
 
@@ -80,10 +80,10 @@ class CheckedSum(_Sum):
     A sum that overflows is found when its column is made (`make_column`), and its row fails.
     """
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         average = call.function == "avg"
         kind = derive_sum_type(argument_type(call)) if average else call.type
-        super().__init__(name, call, use, (Field("sum", kind, nullable=True),))
+        super().__init__(name, call, use, (AggregateField("sum", kind, nullable=True),))
         self._kind = kind
 
     @override
@@ -161,7 +161,7 @@ class _MergedSum(_Sum):
 class WholeSum(_MergedSum):
     """Of integers and decimals."""
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         argument = argument_type(call)
         self._decimal = argument.kind == "decimal"
         self._scale = argument.scale if self._decimal else 0
@@ -169,9 +169,9 @@ class WholeSum(_MergedSum):
         self._most = 10**self._kind.precision - 1 if self._decimal else _HALF - 1
         self._least = -self._most if self._decimal else -_HALF
         words = DECIMAL_SUM if self._decimal else INTEGER_SUM
-        zero = use is Use.CHANGES
+        zero = use is AggregateUse.CHANGES
         super().__init__(name, call, use, [one._replace(nullable=False, zero=0) if zero else one for one in words])
-        if self._decimal or use is Use.CHANGES:
+        if self._decimal or use is AggregateUse.CHANGES:
             self.encoding = f"units of scale {self._scale}"
 
     @cached_property
@@ -187,7 +187,7 @@ class WholeSum(_MergedSum):
             moved[0] = low + units
         else:
             words = split_words(units, self.width)
-            moved[: self.width] = words if low is None else add_words(moved[: self.width], words)
+            moved[: self.width] = words if low is None else add_start_options(moved[: self.width], words)
         if self.counted:
             moved[-1] += count
         return tuple(moved)
@@ -206,7 +206,7 @@ class WholeSum(_MergedSum):
     def merge(self, left: Value, right: Value) -> Value:
         if left[0] is None or right[0] is None:
             return left if right[0] is None else right
-        words = add_words(left[: self.width], right[: self.width])
+        words = add_start_options(left[: self.width], right[: self.width])
         return (*words, left[self.width] + right[self.width]) if self.counted else words
 
     @override
@@ -230,16 +230,18 @@ class WholeSum(_MergedSum):
         return decimal_of_units(units, self._scale) if self._decimal else units
 
 
-_SPECIAL: Final = tuple(Field(suffix, BIGINT, nullable=False, zero=0) for suffix in ("nan", "infinite", "negative"))
+_SPECIAL: Final = tuple(
+    AggregateField(suffix, BIGINT, nullable=False, zero=0) for suffix in ("nan", "infinite", "negative")
+)
 """Of changes: how many of the values are NaN and infinities, which must not leave anything behind either."""
 
 
 class DoubleSum(_MergedSum):
     """Of doubles."""
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
-        super().__init__(name, call, use, EXACT_ZERO if use is Use.CHANGES else EXACT_SUM)
-        if use is Use.CHANGES:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
+        super().__init__(name, call, use, EXACT_ZERO if use is AggregateUse.CHANGES else EXACT_SUM)
+        if use is AggregateUse.CHANGES:
             self.fields = (*self.fields, *_SPECIAL)
             self.encoding = "values"
 
@@ -251,7 +253,7 @@ class DoubleSum(_MergedSum):
 
     @override
     def add(self, accumulator: Value, value: Any) -> Value:
-        if self.use is Use.CHANGES:
+        if self.use is AggregateUse.CHANGES:
             return self._moved(accumulator, value, 1)
         total = merge_sums(accumulator[: self.width], sum_of_value(value))
         return (*total, accumulator[self.width] + 1) if self.counted else total
@@ -297,11 +299,11 @@ class CompensatedSum(_Sum):
     Two doubles hold nearly every sum. Where they do not, the whole of it is in `rest`.
     """
 
-    def __init__(self, name: str, call: AggregateCall, use: Use) -> None:
+    def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         fields = (
-            Field("sum", DOUBLE, nullable=True),
-            Field("error", DOUBLE, nullable=False, zero=0.0, optional=True),
-            Field("rest", BINARY, nullable=True, optional=True),
+            AggregateField("sum", DOUBLE, nullable=True),
+            AggregateField("error", DOUBLE, nullable=False, zero=0.0, optional=True),
+            AggregateField("rest", BINARY, nullable=True, optional=True),
         )
         super().__init__(name, call, use, fields)
 
@@ -361,10 +363,10 @@ def _add_exactly(total: float | None, error: float, rest: bytes | None, value: f
     return high, 0.0, encode_rest(whole)
 
 
-def _whole_of(total: float | None, error: float, rest: bytes | None) -> Rest:
+def _whole_of(total: float | None, error: float, rest: bytes | None) -> ExactRemainder:
     if rest is not None:
         return decode_rest(rest)
-    return Rest() if total is None else rest_of_values((total, error))
+    return ExactRemainder() if total is None else rest_of_values((total, error))
 
 
 def _split(value: float) -> tuple[int, int]:
@@ -382,11 +384,11 @@ def average_compensated(total: float | None, error: float, rest: bytes | None, c
     return divide_pair(total, error, count) if error else total / count
 
 
-def _make(name: str, call: AggregateCall, use: Use) -> Aggregate:
-    running = use is Use.RUNNING
+def _make(name: str, call: AggregateCall, use: AggregateUse) -> Aggregate:
+    running = use is AggregateUse.RUNNING
     if call.type.kind == "double":
         return (CompensatedSum if running else DoubleSum)(name, call, use)
     return (CheckedSum if running else WholeSum)(name, call, use)
 
 
-FUNCTIONS: Final[Functions] = {function: dict.fromkeys(Use, _make) for function in ("sum", "avg")}
+FUNCTIONS: Final[Functions] = {function: dict.fromkeys(AggregateUse, _make) for function in ("sum", "avg")}

@@ -66,8 +66,8 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
 
     def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
         """See Operator."""
-        passes = self.headers is not None and self.headers.passes
-        return frozenset({Requirement.HEADERS} if passes else ())
+        lineage = self.headers is not None and self.headers.pass_through
+        return frozenset({Requirement.HEADERS} if lineage else ())
 
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator. The values and their names."""

@@ -17,7 +17,7 @@ from tidegate.formats import keys
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_parts import HEADERS_TYPE
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions
-from tidegate.operators.fingerprint import Branch, Branches, digest, digest_expression
+from tidegate.operators.fingerprint import Lineage, Lineages, digest, digest_expression
 from tidegate.operators.spec import Columns, Operator, Requirement, render_columns, texts_of
 
 ON_LOST_STOP: Final = "stop"
@@ -188,7 +188,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         more = timing.reads - dict(output).keys() if timing is not None else ()
         return (*output, *(one for one in self.columns if one[0] in more)) if more else output
 
-    def passes(self, branches: Branches) -> Branches:  # noqa: ARG002  # nothing reaches a source
+    def lineage(self, lineages: Lineages) -> Lineages:  # noqa: ARG002  # nothing reaches a source
         """See Operator."""
         columns = {column: digest("column", self.name, column) for column, _ in self.schema}
         columns |= {one.name: self._digest(one) for one in self.metadata}
@@ -197,7 +197,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             columns[DELETED] = digest("metadata", self.name, DELETED)
             conditions = frozenset({digest("tombstones", self.name)})
         time = digest("event time", self.name, self._digest_time(columns)) if self.carries_time else ""
-        return (Branch(self.name, columns, conditions, time),)
+        return (Lineage(self.name, columns, conditions, time),)
 
     def _digest_time(self, columns: Mapping[str, str]) -> str:
         one = self.event_time or EventTime()

@@ -12,7 +12,7 @@ from tidegate.expressions.expression import Expression, can_fail, columns_of, te
 from tidegate.expressions.secrets import is_random
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
-from tidegate.operators.fingerprint import Branches, digest_expression
+from tidegate.operators.fingerprint import Lineages, digest_expression
 from tidegate.operators.runtime import OperatorRuntime, system_columns
 from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
 
@@ -52,13 +52,13 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
         """See Operator."""
         return True
 
-    def passes(self, branches: Branches) -> Branches:
+    def lineage(self, lineages: Lineages) -> Lineages:
         """See Operator."""
         return tuple(
             msgspec.structs.replace(
                 branch, columns={name: digest_expression(one, branch.columns) for name, one in self.columns}
             )
-            for branch in branches
+            for branch in lineages
         )
 
     def unrepeatable(self) -> tuple[str, ...]:

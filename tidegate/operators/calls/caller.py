@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from tidegate.errors import AttemptFailed
 from tidegate.formats.failures import FailureKind
-from tidegate.operators.async_queue import Call, CallFailure
+from tidegate.operators.async_queue import CallFailure, PendingCall
 from tidegate.operators.calls.attempts import CallPolicy, attempt_call, name_error
 from tidegate.operators.calls.watch import LOOK_S, CallWatch
 
@@ -32,7 +32,7 @@ THREADS_MAX: Final = 512
 time limits run, and Python's own number, the processors and four, is gone after as many calls that hang."""
 JOIN_TIMEOUT_S: Final = CANCEL_TIMEOUT_S + CLOSE_TIMEOUT_S + 0.5
 
-Asked = Sequence[tuple[Call, object]]
+Asked = Sequence[tuple[PendingCall, object]]
 """Calls with what is asked: a row, a URL."""
 
 
@@ -42,7 +42,7 @@ class CallsFailed(AttemptFailed):
     code = "calls-failed"
 
 
-class Target(Protocol):
+class CallTarget(Protocol):
     """What is called. All of it runs on the asyncio loop."""
 
     async def open(self) -> None:
@@ -61,21 +61,21 @@ class Caller(Protocol):
     def submit(self, asked: Asked) -> None:
         """Begin these calls, in their order."""
 
-    def take(self) -> list[Call]:
+    def take(self) -> list[PendingCall]:
         """Those with an answer or a failure since the last time, in the order of their ends. Raises CallsFailed."""
 
     def close(self) -> None:
         """Within a bounded time, whatever hangs."""
 
 
-OpenCaller = Callable[[str, Target, CallPolicy, Callable[[], None]], Caller]
+OpenCaller = Callable[[str, CallTarget, CallPolicy, Callable[[], None]], Caller]
 """Name, target, policy, and what wakes the slot loop."""
 
 OpenReader = Callable[[Any, str, Callable[[], None]], Caller]
 """Of single records: where they are read (`builtin/dead_letters.Origin`), name, and what wakes the slot loop."""
 
 
-async def open_target(target: Target, *stopping: asyncio.Task[bool]) -> bool:
+async def open_target(target: CallTarget, *stopping: asyncio.Task[bool]) -> bool:
     """Whether it is open; False when one of `stopping` is done before. Raises CallsFailed."""
     opening = asyncio.create_task(target.open())
     await asyncio.wait({opening, *stopping}, timeout=OPEN_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
@@ -90,7 +90,7 @@ async def open_target(target: Target, *stopping: asyncio.Task[bool]) -> bool:
     raise CallsFailed(f"`open` has not ended within {OPEN_TIMEOUT_S:g} s")
 
 
-async def close_target(target: Target, name: str) -> None:
+async def close_target(target: CallTarget, name: str) -> None:
     """Within a bounded time; what goes wrong is a warning."""
     closing = asyncio.create_task(target.close())
     await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
@@ -109,7 +109,7 @@ class ThreadCaller:
     """See Caller. The thread begins with the first call."""
 
     def __init__(
-        self, name: str, target: Target, policy: CallPolicy, wake: Callable[[], None], look_s: float = LOOK_S
+        self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None], look_s: float = LOOK_S
     ) -> None:
         """`name` seeds the pauses between attempts: two subtasks do not pause for the same time."""
         self._name = name
@@ -117,7 +117,7 @@ class ThreadCaller:
         self._policy = policy
         self._wake = wake
         self._draw = random.Random(name).random  # noqa: S311  # no secret
-        self._done: deque[Call] = deque()
+        self._done: deque[PendingCall] = deque()
         self._woken = False
         self._broken: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -126,7 +126,7 @@ class ThreadCaller:
         """Of the thread only, like all that follows: with the time of the loop when they began."""
         self._watch = CallWatch(name, policy, self._thread, look_s, self._tasks)
         self._opened = self._closing = False
-        self._early: list[tuple[Call, object]] = []
+        self._early: list[tuple[PendingCall, object]] = []
         self._stop: asyncio.Event | None = None
 
     def submit(self, asked: Asked) -> None:
@@ -138,12 +138,12 @@ class ThreadCaller:
         if self._broken is None:
             self._loop.call_soon_threadsafe(self._begin, asked)
 
-    def take(self) -> list[Call]:
+    def take(self) -> list[PendingCall]:
         """See Caller."""
         if self._broken is not None:
             raise CallsFailed(f"the calls of {self._name} have ended: {self._broken}") from self._broken
         self._woken = False  # first: what is done from here on wakes again
-        taken: list[Call] = []
+        taken: list[PendingCall] = []
         done = self._done
         while done:
             taken.append(done.popleft())
@@ -214,7 +214,7 @@ class ThreadCaller:
             tasks[task] = now
             task.add_done_callback(tasks.pop)
 
-    async def _call(self, call: Call, request: object) -> None:
+    async def _call(self, call: PendingCall, request: object) -> None:
         try:
             answer = await attempt_call(lambda: self._target.ask(request), self._policy, self._draw)
         except asyncio.CancelledError as error:

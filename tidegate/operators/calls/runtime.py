@@ -22,8 +22,16 @@ from tidegate.formats.contract import Decoded
 from tidegate.formats.failures import RecordFailure
 from tidegate.formats.sizes import cut_frame
 from tidegate.ids import StateName
-from tidegate.operators.async_queue import Call, CallFailure, CallQueue, Mark, StatusMark, WatermarkMark, make_queue
-from tidegate.operators.calls.caller import Target, ThreadCaller
+from tidegate.operators.async_queue import (
+    CallFailure,
+    CallQueue,
+    Mark,
+    PendingCall,
+    StatusMark,
+    WatermarkMark,
+    make_queue,
+)
+from tidegate.operators.calls.caller import CallTarget, ThreadCaller
 from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
 from tidegate.operators.calls.url_template import UrlTemplate, derive_requests
 from tidegate.operators.calls.waiting_rows import fit_rows
@@ -54,7 +62,7 @@ class CallRuntime(Runtime):
         self,
         operator: CallOperator,
         slot: Slot,
-        target: Target,
+        target: CallTarget,
         prepare: Prepare,
         decoder: AnswerDecoder,
     ) -> None:
@@ -70,7 +78,7 @@ class CallRuntime(Runtime):
         self._resumed = False
         self._asked = 0
         """Calls that are under way: never more than the capacity."""
-        self._unasked: deque[tuple[Call, object]] = deque()
+        self._unasked: deque[tuple[PendingCall, object]] = deque()
         """Those beyond it: restored ones of a larger capacity, or more than there was room for."""
 
     # -- the contract --------------------------------------------------------------------------------------------------
@@ -132,7 +140,7 @@ class CallRuntime(Runtime):
 
     def _ask(self, batch: pl.DataFrame) -> None:
         for row, request in enumerate(self._prepare(batch)):
-            call = Call(batch, row)
+            call = PendingCall(batch, row)
             self._queue.put(call)
             if request is None or isinstance(request, CallFailure):
                 call.failure = request
@@ -184,7 +192,7 @@ class CallRuntime(Runtime):
                 out.status(mark.idle)
         return moved
 
-    def _emit(self, calls: Sequence[Call], out: Out) -> None:
+    def _emit(self, calls: Sequence[PendingCall], out: Out) -> None:
         """Rows with equal columns. What fails goes first, as everywhere."""
         rows = pl.concat(gather_rows(calls))
         failures = [
@@ -238,7 +246,7 @@ def requests_of(template: UrlTemplate) -> Prepare:
     )
 
 
-def gather_rows(calls: Sequence[Call]) -> list[pl.DataFrame]:
+def gather_rows(calls: Sequence[PendingCall]) -> list[pl.DataFrame]:
     """The rows of these calls in their order, a frame for each run of rows of one batch."""
     frames: list[pl.DataFrame] = []
     for _, group in groupby(calls, key=lambda call: id(call.batch)):
@@ -250,7 +258,7 @@ def gather_rows(calls: Sequence[Call]) -> list[pl.DataFrame]:
     return frames
 
 
-def _alike(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+def _alike(calls: Sequence[PendingCall]) -> Iterator[Sequence[PendingCall]]:
     """Parts with equal columns: rows restored from an older definition may lack columns of the engine."""
     for _, group in groupby(calls, key=lambda call: cast("pl.DataFrame", call.batch).columns):
         yield list(group)

@@ -174,7 +174,7 @@ def load_function(reference: str) -> object:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise UserCodeProblem(
-            f"the module `{module_name}` cannot be imported: {type(error).__name__}: {error}", _mend(error)
+            f"the module `{module_name}` cannot be imported: {type(error).__name__}: {error}", _remedy_for(error)
         ) from error
     found = getattr(module, name, None)
     if found is None:
@@ -183,7 +183,7 @@ def load_function(reference: str) -> object:
     return found
 
 
-def _mend(error: Exception) -> str:
+def _remedy_for(error: Exception) -> str:
     """What to do about a module that cannot be imported: it is not there, or it is, and something in it fails."""
     if isinstance(error, ModuleNotFoundError):
         return "put it beside the pipeline file, or install it where the daemon and the executors run"

@@ -15,7 +15,7 @@ from typing_extensions import override
 from tidegate.expressions.bounds import FIXED_BYTES, Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import StateName
-from tidegate.operators.fingerprint import Branch, Branches, Meaning, combine_digests, combine_times, digest
+from tidegate.operators.fingerprint import Lineage, Lineages, StateFingerprint, combine_digests, combine_times, digest
 from tidegate.operators.spec import Columns, Emits, Rest, StepOperator, texts_of
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
 from tidegate.state.declaration import StateDeclaration, StateField, StateShape
@@ -88,11 +88,11 @@ class KeyedOperator(StepOperator, frozen=True):
         return (StateDeclaration(STATE, self.shape(self.state_values(), max_parallelism)),)
 
     @override
-    def passes(self, branches: Branches) -> Branches:
+    def lineage(self, lineages: Lineages) -> Lineages:
         """Rows that it passes on have passed a condition more; results of its own are a new origin."""
         if not self.preserves_record() or self.emits() is Emits.LATEST:
             columns = {name: digest(self.kind, self.name, name) for name, _ in self.output_columns()}
-            return (Branch(self.name, columns, time=combine_times(self.name, branches)),)
+            return (Lineage(self.name, columns, time=combine_times(self.name, lineages)),)
         return tuple(
             msgspec.structs.replace(
                 branch,
@@ -102,21 +102,21 @@ class KeyedOperator(StepOperator, frozen=True):
                 },
                 conditions=branch.conditions | {digest(*self.words(branch))},
             )
-            for branch in branches
+            for branch in lineages
         )
 
     @override
-    def means(self, branches: Branches, port: int = 0) -> Meaning | None:  # there is one
-        return combine_digests(chain.from_iterable(map(self._parts, branches)))
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint | None:  # there is one
+        return combine_digests(chain.from_iterable(map(self._parts, lineages)))
 
-    def _parts(self, branch: Branch) -> Iterator[tuple[str, str, str]]:
+    def _parts(self, branch: Lineage) -> Iterator[tuple[str, str, str]]:
         conditions = sorted(branch.conditions)
         yield branch.origin, "what is kept", digest(*self.words(branch), branch.time, *conditions)
         for name in self.held_columns():
             if name not in (*self.keys, *self.deciding_columns()):
                 yield branch.origin, f"`{name}`", digest("kept", branch.columns[name], *conditions)
 
-    def words(self, branch: Branch) -> tuple[str, ...]:
+    def words(self, branch: Lineage) -> tuple[str, ...]:
         """The kind, its settings, and what the keys and the other columns that decide are made of."""
         deciding = (branch.columns[name] for name in (*self.keys, *self.deciding_columns()))
         return self.kind, *map(str, self.parameters().values()), *deciding
@@ -165,6 +165,6 @@ class KeyedKind(StepKind):
         if fields is None:
             return
         operator = self.operator(context.name, keys, tuple(context.columns.items()), context.policy, **fields)
-        context.gives(dict(operator.output_columns()))
+        context.declare_columns(dict(operator.output_columns()))
         if all(usable):
             context.add(operator, keys)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 from pydantic import Field, create_model
 
-from tidegate.config.fields.types import Check, refusal, require_text
+from tidegate.config.fields.types import ValueCheck, refusal, require_text
 from tidegate.operators.calls.spec import (
     CallOperator,
     CallSettings,
@@ -17,7 +17,7 @@ from tidegate.operators.calls.spec import (
     policy_of,
 )
 from tidegate.operators.calls.user_code import UserCodeProblem, split_reference
-from tidegate.operators.fingerprint import Branches, digest
+from tidegate.operators.fingerprint import Lineages, digest
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Columns, Slot
 from tidegate.operators.step import StepContext, StepKind
@@ -36,7 +36,7 @@ def _reference(value: object) -> str:
 
 _FUNCTION = Annotated[
     str | None,
-    Check(_reference, {"type": "string", "examples": ["lookup.geo:resolve"]}),
+    ValueCheck(_reference, {"type": "string", "examples": ["lookup.geo:resolve"]}),
     Field(
         description="`module:function`: an `async def` that gets a row as a dict and returns a dict with the columns "
         "of `output`, or None for NULLs (`tidegate docs async`)."
@@ -63,11 +63,11 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
         """See CallOperator."""
         return self.input
 
-    def passes(self, branches: Branches) -> Branches:
+    def lineage(self, lineages: Lineages) -> Lineages:
         """See Operator."""
         return tuple(
             msgspec.structs.replace(branch, columns={**branch.columns, **self._digests(branch.columns)})
-            for branch in branches
+            for branch in lineages
         )
 
     def _digests(self, columns: Mapping[str, str]) -> dict[str, str]:
@@ -115,7 +115,7 @@ class AsyncKind(StepKind):
         output = derive_output(step, context)
         if output is None:
             return
-        context.gives(output)
+        context.declare_columns(output)
         context.add(
             AsyncOperator(
                 name=context.name,

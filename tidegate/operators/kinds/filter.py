@@ -14,7 +14,7 @@ from tidegate.expressions.bounds import Bound, Bounds, derive_bound, sum_bounds
 from tidegate.expressions.expression import Expression, columns_of, text_of
 from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.fingerprint import Branches, derive_conjuncts, digest_expression
+from tidegate.operators.fingerprint import Lineages, derive_conjuncts, digest_expression
 from tidegate.operators.spec import Columns, Rest, Slot, StepOperator
 from tidegate.operators.step import StepContext, StepKind
 
@@ -55,7 +55,7 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
         """See Operator."""
         return True
 
-    def passes(self, branches: Branches) -> Branches:
+    def lineage(self, lineages: Lineages) -> Lineages:
         """See Operator."""
         return tuple(
             msgspec.structs.replace(
@@ -63,7 +63,7 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
                 conditions=branch.conditions
                 | {digest_expression(one, branch.columns) for one in derive_conjuncts(self.predicate)},
             )
-            for branch in branches
+            for branch in lineages
         )
 
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
@@ -101,7 +101,7 @@ class FilterKind(StepKind):
     def build(self, step: FilterSettings, context: StepContext) -> None:
         """See StepKind."""
         assert step.where is not None
-        context.gives(context.columns)
+        context.declare_columns(context.columns)
         predicate = context.expression(("where",), step.where)
         if predicate is None:
             return

@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.secrets import reveal
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.types import Check, Properties, choice, duration, refusal, require_text
+from tidegate.config.fields.types import Properties, ValueCheck, choice, duration, refusal, require_text
 from tidegate.config.fields.units import render_duration
 from tidegate.operators.calls.spec import (
     CallOperator,
@@ -22,7 +22,7 @@ from tidegate.operators.calls.spec import (
     policy_of,
 )
 from tidegate.operators.calls.url_template import KINDS, UrlProblem, UrlTemplate, parse_url
-from tidegate.operators.fingerprint import Branches, digest
+from tidegate.operators.fingerprint import Lineages, digest
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Columns, Slot
 from tidegate.operators.step import StepContext, StepKind
@@ -45,7 +45,7 @@ class HttpLookup(Settings):
     TITLE: ClassVar[str] = "HTTP lookups"
     url: Annotated[
         str,
-        Check(_url, {"type": "string", "examples": ["https://prices.example/v1/{sku}"]}),
+        ValueCheck(_url, {"type": "string", "examples": ["https://prices.example/v1/{sku}"]}),
         Field(
             description="The address to request, with GET; `{column}` is the column's text, percent-encoded. A "
             "row with NULL there is not looked up: its answer is NULLs."
@@ -99,11 +99,11 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
         reads = self.reads()
         return tuple(column for column in self.input if column[0] in reads)
 
-    def passes(self, branches: Branches) -> Branches:
+    def lineage(self, lineages: Lineages) -> Lineages:
         """See Operator."""
         return tuple(
             msgspec.structs.replace(branch, columns={**branch.columns, **self._digests(branch.columns)})
-            for branch in branches
+            for branch in lineages
         )
 
     def _digests(self, columns: Mapping[str, str]) -> dict[str, str]:
@@ -167,7 +167,7 @@ class HttpKind(StepKind):
         sound = _headers_sound(lookup, context)
         if output is None or not all(usable) or not sound:
             return
-        context.gives(output)
+        context.declare_columns(output)
         context.add(
             HttpOperator(
                 name=context.name,

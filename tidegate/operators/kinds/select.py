@@ -10,7 +10,7 @@ from pydantic import Field
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.selection import AllColumns, Selection
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.expressions.expression import Column, Expression
+from tidegate.expressions.expression import ColumnReference, Expression
 from tidegate.expressions.parse import names_in
 from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.step import StepContext, StepKind
@@ -58,7 +58,7 @@ class SelectKind(StepKind):
         if not columns:
             context.problem(("select", "except"), "no column is left", "leave one out of the list, or add one")
             return
-        context.gives({column: expression.type for column, expression in columns.items()})
+        context.declare_columns({column: expression.type for column, expression in columns.items()})
         context.add(make_projection(context.name, columns, context.policy))
 
 
@@ -89,7 +89,7 @@ def _kept_columns(select: AllColumns, context: StepContext) -> dict[str, Express
     if not usable:
         return None
     return {
-        select.rename.get(name, name): Column(name, kind)
+        select.rename.get(name, name): ColumnReference(name, kind)
         for name, kind in context.columns.items()
         if name not in select.except_
     }

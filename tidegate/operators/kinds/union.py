@@ -17,7 +17,7 @@ class UnionKind(StepKind):
     def build(self, step: Settings, context: StepContext) -> None:  # noqa: ARG002  # no keys of its own
         """See StepKind."""
         if context.several:  # else it does nothing, which the file's own checks report
-            context.gives(context.columns)
+            context.declare_columns(context.columns)
             context.add(UnionOperator(context.name, tuple(context.columns.items()), context.policy))
 
 

@@ -17,8 +17,8 @@ from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.kafka.batches import BatchHeader
 from tidegate.kafka.facts import CoordinatorState, TopicFacts, TransactionDescription, TransactionListing
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
-from tidegate.simulation.model_broker.coordinator import Coordinator, Entry
-from tidegate.simulation.model_broker.log import Fetched, PartitionLog, ProducerEntry, Record, Stamp
+from tidegate.simulation.model_broker.coordinator import TransactionCoordinator, TransactionEntry
+from tidegate.simulation.model_broker.log import FetchedBatches, PartitionLog, ProducerEntry, Record, Stamp
 from tidegate.simulation.model_broker.placement import Placement
 
 ID_EXPIRY_MS: Final = 7 * 24 * 3600 * 1000
@@ -52,10 +52,10 @@ class ModelBroker:
         self.marker_delay_ms = 0
         """Between the decision about a transaction and its first marker, and again before each further marker."""
         self.id_lifetime_ms = id_expiry_ms
-        self._coordinator = Coordinator()
+        self._coordinator = TransactionCoordinator()
         self._topics: dict[str, _Topic] = {}
         self._topics_made = 0
-        self._open: dict[TransactionalId, tuple[int, Entry]] = {}
+        self._open: dict[TransactionalId, tuple[int, TransactionEntry]] = {}
         """Ids with something due, and when: the time-out of an open transaction, or the next marker."""
         self._due_ms = 0
         """Before it nothing is due."""
@@ -301,7 +301,9 @@ class ModelBroker:
         found = self._lead(now_ms, partition).offset_at(at_ms, committed=committed)
         return NO_OFFSET if found is None else found
 
-    def fetch(self, now_ms: int, partition: TopicPartition, offset: int, *, committed: bool, limit: int) -> Fetched:
+    def fetch(
+        self, now_ms: int, partition: TopicPartition, offset: int, *, committed: bool, limit: int
+    ) -> FetchedBatches:
         """Records for a read-committed or a read-uncommitted reader."""
         return self._lead(now_ms, partition).read(offset, committed=committed, limit=limit)
 
@@ -363,12 +365,12 @@ class ModelBroker:
             raise RequestRefused(Code.INVALID_PRODUCER_EPOCH)
         self._coordinator.check_writing(transactional_id, stamp.producer_id, stamp.epoch, partition)
 
-    def _write_markers(self, now_ms: int, transactional_id: TransactionalId, entry: Entry) -> None:
+    def _write_markers(self, now_ms: int, transactional_id: TransactionalId, entry: TransactionEntry) -> None:
         """The end is decided: the markers follow, at once when there is no delay."""
         self._plan(transactional_id, now_ms + self.marker_delay_ms, entry)
         self._catch_up(now_ms)
 
-    def _plan(self, transactional_id: TransactionalId, due_ms: int, entry: Entry) -> None:
+    def _plan(self, transactional_id: TransactionalId, due_ms: int, entry: TransactionEntry) -> None:
         self._open[transactional_id] = (due_ms, entry)
         self._due_ms = min(self._due_ms, due_ms)
 
@@ -388,7 +390,7 @@ class ModelBroker:
             else:
                 del self._open[transactional_id]
 
-    def _write_marker(self, entry: Entry, now_ms: int) -> bool:
+    def _write_marker(self, entry: TransactionEntry, now_ms: int) -> bool:
         """The marker of the next partition; whether more are to follow. A deleted topic needs none.
 
         Kafka takes a partition without a leader for a deleted one (ADR 15): the transaction stays open there for ever.

@@ -19,7 +19,7 @@ from tidegate.ids import TopicPartition
 from tidegate.simulation.kernel import SimCondition
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
-from tidegate.simulation.model_broker.log import Fetched
+from tidegate.simulation.model_broker.log import FetchedBatches
 from tidegate.simulation.model_broker.messages import make_message
 from tidegate.simulation.model_broker.metadata import read_metadata
 from tidegate.simulation.model_broker.placement import NOBODY
@@ -30,7 +30,7 @@ QUEUED_MAX: Final = 128
 IDLE_S: Final = 0.05
 RETRY_S: Final = 0.1
 
-_Answers = dict[TopicPartition, Fetched | Code]
+_Answers = dict[TopicPartition, FetchedBatches | Code]
 
 # ruff: noqa: SLF001 - the client names its own error codes with an underscore: they are public
 
@@ -175,7 +175,7 @@ class ModelConsumer:
 
     def _read(self, node: int, asked: Mapping[TopicPartition, int]) -> _Answers:
         """At the broker."""
-        now_ms, answers = self._port.clock.now_ms(), dict[TopicPartition, Fetched | Code]()
+        now_ms, answers = self._port.clock.now_ms(), dict[TopicPartition, FetchedBatches | Code]()
         for partition, offset in asked.items():
             try:
                 self._broker.check_leader(now_ms, partition, node)
@@ -206,7 +206,7 @@ class ModelConsumer:
         else:
             self._come_again(RETRY_S if retry else IDLE_S)
 
-    def _take(self, place: _Place, answer: Fetched) -> None:
+    def _take(self, place: _Place, answer: FetchedBatches) -> None:
         self._queue.extend(make_message(place.partition, at, record) for at, record in answer.records)
         place.offset = answer.next_offset
         if not answer.records and self._reports_ends and place.ended_at != place.offset:

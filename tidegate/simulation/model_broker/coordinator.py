@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.ids import Producer, TopicPartition, TransactionalId
+from tidegate.ids import ProducerId, TopicPartition, TransactionalId
 from tidegate.kafka.facts import CoordinatorState, TransactionDescription
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 
@@ -25,7 +25,7 @@ _PREPARE: Final = {True: CoordinatorState.PREPARE_COMMIT, False: CoordinatorStat
 _COMPLETE: Final = {True: CoordinatorState.COMPLETE_COMMIT, False: CoordinatorState.COMPLETE_ABORT}
 
 
-class Entry(msgspec.Struct):
+class TransactionEntry(msgspec.Struct):
     """What is known of one transactional id."""
 
     producer_id: int
@@ -48,11 +48,11 @@ class Entry(msgspec.Struct):
         return self.state in (CoordinatorState.PREPARE_COMMIT, CoordinatorState.COMPLETE_COMMIT)
 
 
-class Coordinator:
+class TransactionCoordinator:
     """All transactional ids. Every method raises RequestRefused with Kafka's code."""
 
     def __init__(self) -> None:
-        self.entries: dict[TransactionalId, Entry] = {}
+        self.entries: dict[TransactionalId, TransactionEntry] = {}
         self._last_producer_id = 0
 
     def next_producer_id(self) -> int:
@@ -60,13 +60,13 @@ class Coordinator:
         self._last_producer_id += 1
         return self._last_producer_id
 
-    def init(self, transactional_id: TransactionalId, timeout_ms: int, now_ms: int) -> Entry:
+    def init(self, transactional_id: TransactionalId, timeout_ms: int, now_ms: int) -> TransactionEntry:
         """A new epoch of the id. What is open is aborted first: ask again when `preparing` is over."""
         if not 0 < timeout_ms <= TIMEOUT_MS_MAX:
             raise RequestRefused(Code.INVALID_TRANSACTION_TIMEOUT)
         entry = self.entries.get(transactional_id)
         if entry is None:
-            entry = Entry(self.next_producer_id(), -1, timeout_ms, now_ms)
+            entry = TransactionEntry(self.next_producer_id(), -1, timeout_ms, now_ms)
             self.entries[transactional_id] = entry
         elif entry.state is CoordinatorState.ONGOING:
             self.abort_fenced(entry, now_ms)
@@ -99,7 +99,7 @@ class Coordinator:
 
     def end(
         self, transactional_id: TransactionalId, producer_id: int, epoch: int, commit: bool, now_ms: int
-    ) -> Entry | None:
+    ) -> TransactionEntry | None:
         """Decide the end; the entry whose markers are to be written, None when it had ended so already."""
         entry = self._owned(transactional_id, producer_id, epoch)
         if entry.state is CoordinatorState.ONGOING:
@@ -111,12 +111,12 @@ class Coordinator:
             Code.CONCURRENT_TRANSACTIONS if entry.state is _PREPARE[commit] else Code.INVALID_TXN_STATE
         )
 
-    def abort_fenced(self, entry: Entry, now_ms: int) -> None:
+    def abort_fenced(self, entry: TransactionEntry, now_ms: int) -> None:
         """Abort what is open and shut its producer out: a time-out, or another initialisation of the id."""
         entry.epoch += 1
         entry.state, entry.changed_at_ms = CoordinatorState.PREPARE_ABORT, now_ms
 
-    def marker_written(self, entry: Entry, partition: TopicPartition, now_ms: int) -> None:
+    def marker_written(self, entry: TransactionEntry, partition: TopicPartition, now_ms: int) -> None:
         """One of the markers is in its partition; after the last one the transaction is complete."""
         entry.partitions.discard(partition)
         if not entry.partitions:
@@ -129,7 +129,7 @@ class Coordinator:
             raise RequestRefused(Code.TRANSACTIONAL_ID_NOT_FOUND)
         return TransactionDescription(
             entry.state,
-            Producer(entry.producer_id, entry.epoch),
+            ProducerId(entry.producer_id, entry.epoch),
             entry.timeout_ms,
             entry.opened_at_ms,
             frozenset(entry.partitions),
@@ -155,7 +155,7 @@ class Coordinator:
         if entry.state is not CoordinatorState.ONGOING or partition not in entry.partitions:
             raise RequestRefused(Code.INVALID_TXN_STATE)
 
-    def _owned(self, transactional_id: TransactionalId, producer_id: int, epoch: int) -> Entry:
+    def _owned(self, transactional_id: TransactionalId, producer_id: int, epoch: int) -> TransactionEntry:
         entry = self.entries.get(transactional_id)
         if entry is None or entry.producer_id != producer_id:
             raise RequestRefused(Code.INVALID_PRODUCER_ID_MAPPING)

@@ -22,7 +22,7 @@ BATCH_RECORDS: Final = 16
 NEVER_S: Final = float("inf")
 
 
-class Verdict(Enum):
+class AppendVerdict(Enum):
     """What an answer means for its batch."""
 
     DONE = "done"
@@ -31,7 +31,7 @@ class Verdict(Enum):
     REFUSED = "refused"
 
 
-class Limits(msgspec.Struct, frozen=True):
+class ProducerLimits(msgspec.Struct, frozen=True):
     """Settings of a producer."""
 
     batch_bytes: int
@@ -41,7 +41,7 @@ class Limits(msgspec.Struct, frozen=True):
     retry_s: float
 
 
-class Batch(msgspec.Struct, eq=False):
+class SequencedBatch(msgspec.Struct, eq=False):
     """Records of one partition that travel together."""
 
     partition: TopicPartition
@@ -63,9 +63,9 @@ class Batch(msgspec.Struct, eq=False):
 class Lane:
     """One partition."""
 
-    def __init__(self, partition: TopicPartition, limits: Limits) -> None:
+    def __init__(self, partition: TopicPartition, limits: ProducerLimits) -> None:
         self.partition = partition
-        self.batches: deque[Batch] = deque()
+        self.batches: deque[SequencedBatch] = deque()
         self._limits = limits
         self._next_sequence = 0
         self._acknowledged = -1
@@ -78,14 +78,14 @@ class Lane:
         if last is None or last.closed or last.size_bytes + record.size_bytes > self._limits.batch_bytes:
             if last is not None:
                 last.closed = True
-            last = Batch(self.partition, self._next_sequence, now_s)
+            last = SequencedBatch(self.partition, self._next_sequence, now_s)
             self.batches.append(last)
         last.records.append(record)
         last.size_bytes += record.size_bytes
         last.closed = len(last.records) >= BATCH_RECORDS
         self._next_sequence += 1
 
-    def take(self, now_s: float, *, hurried: bool) -> Iterator[Batch]:
+    def take(self, now_s: float, *, hurried: bool) -> Iterator[SequencedBatch]:
         """Batches that leave now. Without hurry a batch that is not full waits for more records."""
         if now_s < self._held_until_s:
             return
@@ -110,29 +110,29 @@ class Lane:
         leaves_s = self._held_until_s if waiting.closed else waiting.born_s + self._limits.linger_s
         return min(expires_s, max(leaves_s, self._held_until_s)) if leaves_s > now_s else expires_s
 
-    def expired(self, now_s: float) -> list[Batch]:
+    def expired(self, now_s: float) -> list[SequencedBatch]:
         """Batches whose time is over; they are taken out."""
         found = [batch for batch in self.batches if batch.born_s + self._limits.timeout_s <= now_s]
         self.batches = deque(batch for batch in self.batches if batch not in found)
         return found
 
-    def lose(self, batch: Batch, now_s: float) -> None:
+    def lose(self, batch: SequencedBatch, now_s: float) -> None:
         """There was no answer: it is sent again."""
         batch.sent = False
         self._held_until_s = now_s + self._limits.retry_s
 
-    def judge(self, batch: Batch, code: Code, now_s: float) -> Verdict:
+    def judge(self, batch: SequencedBatch, code: Code, now_s: float) -> AppendVerdict:
         """Its answer has come. What is done or refused is taken out."""
         batch.sent = False
         if code in COORDINATOR_RETRY | LEADER_RETRY:
             self.lose(batch, now_s)
-            return Verdict.RETRY
+            return AppendVerdict.RETRY
         if code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.first_sequence > self._acknowledged + 1:
             self.lose(batch, now_s)  # the one before it is missing there: it goes first
-            return Verdict.RETRY
+            return AppendVerdict.RETRY
         self.batches.remove(batch)
         repeated = code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and batch.last_sequence <= self._acknowledged
         if code in (Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER) or repeated:
             self._acknowledged = max(self._acknowledged, batch.last_sequence)
-            return Verdict.DONE
-        return Verdict.FENCED if code in FENCED else Verdict.REFUSED
+            return AppendVerdict.DONE
+        return AppendVerdict.FENCED if code in FENCED else AppendVerdict.REFUSED

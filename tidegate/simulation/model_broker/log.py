@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.ids import NO_PRODUCER, Producer
+from tidegate.ids import NO_PRODUCER, ProducerId
 from tidegate.kafka.batches import BatchHeader
 from tidegate.simulation.model_broker.codes import Code, RequestRefused
 
@@ -58,7 +58,7 @@ class ProducerEntry(msgspec.Struct):
     """Of the last marker; -1 without one."""
 
 
-class Fetched(msgspec.Struct, frozen=True):
+class FetchedBatches(msgspec.Struct, frozen=True):
     """Answer to a fetch: records with their offsets, and where to continue (after markers and aborted records)."""
 
     records: list[tuple[int, Record]]
@@ -112,7 +112,9 @@ class PartitionLog:
         entry.open_since, entry.coordinator_epoch = None, coordinator_epoch
         offset = self.end_offset
         self._add(
-            _Batch(BatchHeader(offset, offset, Producer(producer_id, epoch), NO_SEQUENCE, 1, True, commits), (), now_ms)
+            _Batch(
+                BatchHeader(offset, offset, ProducerId(producer_id, epoch), NO_SEQUENCE, 1, True, commits), (), now_ms
+            )
         )
 
     def delete_before(self, offset: int) -> None:
@@ -138,7 +140,7 @@ class PartitionLog:
         for batch in self._from(offset):
             yield batch.header
 
-    def read(self, offset: int, *, committed: bool, limit: int) -> Fetched:
+    def read(self, offset: int, *, committed: bool, limit: int) -> FetchedBatches:
         """Up to about `limit` records from `offset` on (whole batches). Raises RequestRefused."""
         end = self.stable_offset if committed else self.end_offset
         found: list[tuple[int, Record]] = []
@@ -150,7 +152,7 @@ class PartitionLog:
                 first = header.base_offset
                 found += [(first + i, record) for i, record in enumerate(batch.records) if first + i >= offset]
             offset = max(offset, header.last_offset + 1)
-        return Fetched(found, offset)
+        return FetchedBatches(found, offset)
 
     def _from(self, offset: int) -> Iterator[_Batch]:
         if not self.start_offset <= offset <= self.end_offset:
@@ -168,7 +170,7 @@ class PartitionLog:
         last = self.end_offset + records - 1
         if stamp is None:
             return BatchHeader(self.end_offset, last, NO_PRODUCER, NO_SEQUENCE, records, False, None)
-        owner = Producer(stamp.producer_id, stamp.epoch)
+        owner = ProducerId(stamp.producer_id, stamp.epoch)
         return BatchHeader(self.end_offset, last, owner, stamp.base_sequence, records, stamp.transactional, None)
 
     def _check(self, stamp: Stamp, records: int) -> ProducerEntry:

@@ -19,7 +19,7 @@ from tidegate.ids import TopicPartition, TransactionalId
 from tidegate.simulation.kernel import SimCondition
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import COORDINATOR_RETRY, FENCED, LEADER_RETRY, Code, RequestRefused
-from tidegate.simulation.model_broker.lanes import NEVER_S, Batch, Lane, Limits, Verdict
+from tidegate.simulation.model_broker.lanes import NEVER_S, AppendVerdict, Lane, ProducerLimits, SequencedBatch
 from tidegate.simulation.model_broker.log import Record, Stamp
 from tidegate.simulation.model_broker.metadata import read_metadata
 from tidegate.simulation.model_broker.partitioner import derive_partition
@@ -65,7 +65,7 @@ class ModelProducer:
         self._record_bytes_max = int(config.get("message.max.bytes", "1000000"))
         self._socket_timeout_s = int(config.get("socket.timeout.ms", "60000")) / 1000
         self._on_delivery: Callable[[ck.KafkaError, ck.Message], None] = config["on_delivery"]
-        self._limits = Limits(
+        self._limits = ProducerLimits(
             batch_bytes=int(config.get("batch.size", "1000000")),
             linger_s=float(config.get("linger.ms", "5")) / 1000,
             timeout_s=int(config["message.timeout.ms"]) / 1000,
@@ -263,7 +263,7 @@ class ModelProducer:
         self._timer_s = NEVER_S
         self._step()
 
-    def _send(self, lane: Lane, batch: Batch) -> None:
+    def _send(self, lane: Lane, batch: SequencedBatch) -> None:
         assert self._owner is not None
         node = self._broker.placement.told_leader(batch.partition, self._clock.now_ms())
         if node == NOBODY:
@@ -289,26 +289,26 @@ class ModelProducer:
             return refused.code
         return Code.NONE
 
-    def _on_produced(self, lane: Lane, batch: Batch, code: Code) -> None:
+    def _on_produced(self, lane: Lane, batch: SequencedBatch, code: Code) -> None:
         if batch not in lane.batches:
             return  # expired, or purged meanwhile
         verdict = lane.judge(batch, code, self._clock.monotonic())
         text = f"ProduceRequest for {batch.partition} with {len(batch.records)} message(s) failed: {code.name}"
-        if verdict in (Verdict.FENCED, Verdict.REFUSED):
-            self._end(code, text, fenced=verdict is Verdict.FENCED)
+        if verdict in (AppendVerdict.FENCED, AppendVerdict.REFUSED):
+            self._end(code, text, fenced=verdict is AppendVerdict.FENCED)
             if reason_first := self._port.random.random() < REASON_FIRST:
                 self._fail(batch, int(code))
             self._give_up_unsent()
             if not reason_first:
                 self._fail(batch, int(code))
-        elif verdict is Verdict.RETRY:
+        elif verdict is AppendVerdict.RETRY:
             self._give_up_unsent()
         else:
             self._queued -= len(batch.records)
         self._step()
         self._changed.notify_all()
 
-    def _on_lost(self, lane: Lane, batch: Batch) -> None:
+    def _on_lost(self, lane: Lane, batch: SequencedBatch) -> None:
         if batch in lane.batches:
             lane.lose(batch, self._clock.monotonic())
             self._give_up_unsent()
@@ -387,7 +387,7 @@ class ModelProducer:
 
     # -- failing -------------------------------------------------------------------------------------------------------
 
-    def _expire(self, batches: Sequence[Batch]) -> None:
+    def _expire(self, batches: Sequence[SequencedBatch]) -> None:
         count = sum(len(batch.records) for batch in batches)
         self._end(None, f"{count} message(s) timed out on {batches[0].partition}", fenced=False)
         for batch in batches:
@@ -417,7 +417,7 @@ class ModelProducer:
                 lane.batches.remove(batch)
                 self._fail(batch, ck.KafkaError._PURGE_QUEUE)
 
-    def _fail(self, batch: Batch, code: int) -> None:
+    def _fail(self, batch: SequencedBatch, code: int) -> None:
         error = ck.KafkaError(code)
         self._queued -= len(batch.records)
         self._events.extend((error, batch.partition, record) for record in batch.records)

@@ -68,7 +68,7 @@ class Dedup(_Keyed):
         return made
 
 
-class Last(_Keyed):
+class LastShape(_Keyed):
     """A record unless a later one of its key has passed."""
 
     outputs = ("lasts",)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SHOWN: Final = 6
 
 
-class History(Protocol):
+class ShapeHistory(Protocol):
     """See the other oracle's."""
 
     @property
@@ -62,11 +62,11 @@ class ShapeOracle:
             if not one.causes <= done or self._shape.waits
         )
 
-    def check(self, histories: Sequence[History]) -> list[str]:
+    def check(self, histories: Sequence[ShapeHistory]) -> list[str]:
         """Everything that is wrong."""
         return [problem for topic in self._wanted for problem in self._check_topic(topic, histories)[:SHOWN]]
 
-    def _check_topic(self, topic: str, histories: Sequence[History]) -> list[str]:
+    def _check_topic(self, topic: str, histories: Sequence[ShapeHistory]) -> list[str]:
         wanted, problems = self._wanted[topic], list[str]()
         lanes: dict[Hashable, list[Hashable]] = defaultdict(list)
         for name, one in wanted.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tidegate.simulation.shapes.keyed import Best, Dedup, Expiring, Last
+from tidegate.simulation.shapes.keyed import Best, Dedup, Expiring, LastShape
 from tidegate.simulation.shapes.running import Both, Chain, Halves, Letters, Stateless, Totals, Union
 from tidegate.simulation.shapes.shape import Shape
 from tidegate.simulation.shapes.stateless import Calls, LostInput, NewTopics, Spread
@@ -17,7 +17,7 @@ _RARE: Final[Mapping[str, Shape]] = {
     "new-topics": NewTopics(),
     "lost-input": LostInput(),
     "dedup": Dedup(),
-    "last": Last(),
+    "last": LastShape(),
     "best": Best(),
     "expiring": Expiring(),
     "letters": Letters(),

@@ -15,14 +15,14 @@ from typing import Any, Final
 from tidegate.datatypes import DataType, entry_of
 from tidegate.state.compatibility import AS_IS, Convert, Judged
 from tidegate.state.declaration import StateField
-from tidegate.state.serializers.contract import Place, Snapshot, SnapshotUnreadable, ValueSerializer
-from tidegate.state.serializers.fields import Written, judge_fields, unless_null
+from tidegate.state.serializers.contract import FieldPath, SerializerSnapshot, SnapshotUnreadable, ValueSerializer
+from tidegate.state.serializers.fields import WrittenField, judge_fields, unless_null
 from tidegate.state.serializers.simple import refuse_type
 
 _OUTER: Final = ("write_outer", "read_outer", "judge_outer")
 
 
-class CompositeSnapshot(Snapshot):
+class CompositeSnapshot(SerializerSnapshot):
     """See the module."""
 
     def __init_subclass__(cls) -> None:
@@ -31,7 +31,7 @@ class CompositeSnapshot(Snapshot):
             raise TypeError(f"{cls.__qualname__} defines {', '.join(own)}: {', '.join(_OUTER)} come as a set")
 
     def __init__(self) -> None:
-        self._nested: tuple[Snapshot, ...] = ()
+        self._nested: tuple[SerializerSnapshot, ...] = ()
 
     @staticmethod
     @abstractmethod
@@ -53,11 +53,11 @@ class CompositeSnapshot(Snapshot):
     def read_outer(self, version: int, written: DataType) -> None:
         """Take the outer information, written in this version."""
 
-    def judge_outer(self, new: ValueSerializer, place: Place) -> Judged:  # noqa: ARG002  # there is none
+    def judge_outer(self, new: ValueSerializer, place: FieldPath) -> Judged:  # noqa: ARG002  # there is none
         """How the outer information fits; may judge the parts with it, by names."""
         return AS_IS
 
-    def take_nested(self, nested: Sequence[Snapshot]) -> None:
+    def take_nested(self, nested: Sequence[SerializerSnapshot]) -> None:
         """The snapshots of its parts."""
         self._nested = tuple(nested)
 
@@ -73,7 +73,7 @@ class CompositeSnapshot(Snapshot):
         """See Snapshot."""
         self.read_outer(version, written)
 
-    def judge(self, new: ValueSerializer, place: Place) -> Judged:
+    def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
         """See Snapshot. Part by part."""
         if new.type.kind != self.kind:
             return refuse_type(self.write(), new, place)
@@ -163,14 +163,17 @@ class StructSnapshot(CompositeSnapshot):
         """See CompositeSnapshot."""
         self._names = tuple(name for name, _ in written.fields)
 
-    def judge_outer(self, new: ValueSerializer, place: Place) -> Judged:
+    def judge_outer(self, new: ValueSerializer, place: FieldPath) -> Judged:
         """See CompositeSnapshot. Which field goes on as which decides what its parts are judged by."""
-        old = [Written(StateField(name, one.write()), one) for name, one in zip(self._names, self._nested, strict=True)]
+        old = [
+            WrittenField(StateField(name, one.write()), one)
+            for name, one in zip(self._names, self._nested, strict=True)
+        ]
         names = (name for name, _ in new.type.fields)
         fields = [(StateField(name, one.type), one) for name, one in zip(names, new.nested, strict=True)]
         return judge_fields(old, fields, place)
 
-    def judge(self, new: ValueSerializer, place: Place) -> Judged:
+    def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
         """See Snapshot. Fields by their names, not by their places."""
         return self.judge_outer(new, place) if new.type.kind == self.kind else refuse_type(self.write(), new, place)
 

@@ -35,7 +35,7 @@ class ValueSerializer(msgspec.Struct, frozen=True):
     """Of the types within it, in a fixed order."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class FieldPath(msgspec.Struct, frozen=True):
     """Where in a row a type is, and what was said about it."""
 
     evolution: Evolution = Evolution()
@@ -46,13 +46,13 @@ class Place(msgspec.Struct, frozen=True):
     holds_rows: bool = False
     """Whether here are an operator's own fields, such as a list of rows: columns are within them."""
 
-    def within(self, name: str) -> Place:
+    def within(self, name: str) -> FieldPath:
         """A field of what is here."""
-        return Place(self.evolution, path=self.name(name))
+        return FieldPath(self.evolution, path=self.name(name))
 
-    def of_rows(self) -> Place:
+    def of_rows(self) -> FieldPath:
         """Where the columns are, within a field of what is here."""
-        return Place(self.evolution, self.begins)
+        return FieldPath(self.evolution, self.begins)
 
     @property
     def renames(self) -> dict[str, str]:
@@ -71,7 +71,7 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.path}.{field}" if self.path else field
 
 
-class Snapshot(ABC):
+class SerializerSnapshot(ABC):
     """Of one serializer: a top-level class of its own, made without arguments and then filled (S19, S20)."""
 
     kind: ClassVar[str]
@@ -92,7 +92,7 @@ class Snapshot(ABC):
         """Become what was written in this version. Raises SnapshotUnreadable for what is none."""
 
     @abstractmethod
-    def judge(self, new: ValueSerializer, place: Place) -> Judged:
+    def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
         """How values of this one fit the serializer of now, and how they become values of it."""
 
     @abstractmethod

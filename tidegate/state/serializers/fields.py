@@ -14,17 +14,19 @@ from typing import Any, NamedTuple
 
 from tidegate.state.compatibility import GONE, CannotConvert, Convert, Difference, Fit, Judged, refused
 from tidegate.state.declaration import StateField
-from tidegate.state.serializers.contract import Place, Snapshot, ValueSerializer
+from tidegate.state.serializers.contract import FieldPath, SerializerSnapshot, ValueSerializer
 
 
-class Written(NamedTuple):
+class WrittenField(NamedTuple):
     """A field as it was written."""
 
     field: StateField
-    snapshot: Snapshot
+    snapshot: SerializerSnapshot
 
 
-def judge_fields(old: Sequence[Written], new: Sequence[tuple[StateField, ValueSerializer]], place: Place) -> Judged:
+def judge_fields(
+    old: Sequence[WrittenField], new: Sequence[tuple[StateField, ValueSerializer]], place: FieldPath
+) -> Judged:
     """How tuples of the old fields become tuples of the new ones."""
     own = _find_own([*(one.field for one in old), *(field for field, _ in new)], place)
     columns = {place.column_of(one.field.name) for one in old if one.field.name not in own}
@@ -63,7 +65,7 @@ def judge_fields(old: Sequence[Written], new: Sequence[tuple[StateField, ValueSe
 
 
 def _judge_field(
-    written: Written, field: StateField, serializer: ValueSerializer, place: Place
+    written: WrittenField, field: StateField, serializer: ValueSerializer, place: FieldPath
 ) -> tuple[list[Difference], Convert | None]:
     """One that goes on. A value that may be NULL now could not be so before: no reader notices that."""
     here = place.of_rows() if _holds_rows(field, place) else place.within(field.name)
@@ -78,13 +80,13 @@ def _judge_field(
     return differences, convert
 
 
-def _holds_rows(field: StateField, place: Place) -> bool:
+def _holds_rows(field: StateField, place: FieldPath) -> bool:
     """Whether it is what an operator keeps rows in: it has no name for users, their columns are its fields."""
     element = field.type.element
     return place.holds_rows and "." not in field.name and element is not None and element.kind in ("struct", "binary")
 
 
-def _find_own(fields: Sequence[StateField], place: Place) -> set[str]:
+def _find_own(fields: Sequence[StateField], place: FieldPath) -> set[str]:
     """Names of those that are the operator's: what it keeps rows in, what is beside accumulators, and what is never
     NULL, as columns may be.
     """
@@ -96,7 +98,7 @@ def _find_own(fields: Sequence[StateField], place: Place) -> set[str]:
     }
 
 
-def _begin(field: StateField, place: Place, *, known: bool) -> tuple[Difference, Any]:
+def _begin(field: StateField, place: FieldPath, *, known: bool) -> tuple[Difference, Any]:
     """What a new field has for the entries that are there. `known`: others of its column were written."""
     column = place.column_of(field.name)
     name = place.name(column)
@@ -115,7 +117,7 @@ def _begin(field: StateField, place: Place, *, known: bool) -> tuple[Difference,
 
 
 def _judge_gone(
-    names: Sequence[str], former: Mapping[str, str], place: Place, wanted: Collection[str]
+    names: Sequence[str], former: Mapping[str, str], place: FieldPath, wanted: Collection[str]
 ) -> Iterator[Difference]:
     """Fields that nothing continues, by column."""
     renamed = {before: now for now, before in former.items()}

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from tidegate.datatypes import DataType, decimal_of_units, units_of
 from tidegate.state.compatibility import AS_IS, CannotConvert, Convert, Fit, Judged
-from tidegate.state.serializers.contract import Place, Snapshot, SnapshotUnreadable, ValueSerializer
+from tidegate.state.serializers.contract import FieldPath, SerializerSnapshot, SnapshotUnreadable, ValueSerializer
 from tidegate.state.serializers.simple import refuse_type
 
 _DIGITS: Final[Mapping[str, int]] = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
@@ -25,7 +25,7 @@ _EXACT: Final[Mapping[str, frozenset[str]]] = {
 """Kinds whose values a floating one holds all."""
 
 
-class NumberSnapshot(Snapshot):
+class NumberSnapshot(SerializerSnapshot):
     """Of numbers of one kind."""
 
     native: ClassVar[type]
@@ -47,7 +47,7 @@ class NumberSnapshot(Snapshot):
             raise SnapshotUnreadable(f"`{written}` has types within it")
         self._type = written
 
-    def judge(self, new: ValueSerializer, place: Place) -> Judged:
+    def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
         """See Snapshot."""
         if new.type == self._type:
             return AS_IS

@@ -10,7 +10,7 @@ from typing import Final
 
 from tidegate.datatypes import DataType
 from tidegate.state.serializers.composite import ArraySnapshot, CompositeSnapshot, MapSnapshot, StructSnapshot
-from tidegate.state.serializers.contract import Snapshot, SnapshotUnreadable, ValueSerializer
+from tidegate.state.serializers.contract import SerializerSnapshot, SnapshotUnreadable, ValueSerializer
 from tidegate.state.serializers.numbers import (
     BigintSnapshot,
     DecimalSnapshot,
@@ -33,12 +33,12 @@ FIRST: Final[Mapping[str, int]] = MappingProxyType({})
 """Versions where a file names none: it was written when each had its first."""
 
 
-class Registry:
+class SerializerRegistry:
     """Finds snapshots by name."""
 
-    def __init__(self, *classes: type[Snapshot]) -> None:
+    def __init__(self, *classes: type[SerializerSnapshot]) -> None:
         """Raises ValueError for a class that could not be found again, or that two names would share."""
-        self._by_name: dict[str, type[Snapshot]] = {}
+        self._by_name: dict[str, type[SerializerSnapshot]] = {}
         for one in classes:
             if "." in one.__qualname__ or one.__qualname__.startswith("_"):
                 raise ValueError(f"{one.__qualname__} must be a public class at the top of its module")
@@ -54,7 +54,7 @@ class Registry:
             found |= self.versions_of(part.type)
         return found
 
-    def read(self, written: DataType, versions: Mapping[str, int] = FIRST) -> Snapshot:
+    def read(self, written: DataType, versions: Mapping[str, int] = FIRST) -> SerializerSnapshot:
         """A snapshot as a file has it. Raises SnapshotUnreadable."""
         snapshot = self._find(written.kind)()
         version = versions.get(written.kind, 1)
@@ -71,7 +71,7 @@ class Registry:
         """The serializer of now for a type. Raises SnapshotUnreadable for a type that is in no state."""
         return self.read(kind, {kind: one.version for kind, one in self._by_name.items()}).restore()
 
-    def snapshot_of(self, serializer: ValueSerializer) -> Snapshot:
+    def snapshot_of(self, serializer: ValueSerializer) -> SerializerSnapshot:
         """What is to be written of a serializer."""
         snapshot = self._find(serializer.type.kind)()
         if isinstance(snapshot, CompositeSnapshot):
@@ -79,14 +79,14 @@ class Registry:
         snapshot.take(serializer)
         return snapshot
 
-    def _find(self, name: str) -> type[Snapshot]:
+    def _find(self, name: str) -> type[SerializerSnapshot]:
         try:
             return self._by_name[name]
         except KeyError:
             raise SnapshotUnreadable(f"no serializer is named `{name}`") from None
 
 
-SERIALIZERS: Final = Registry(
+SERIALIZERS: Final = SerializerRegistry(
     BooleanSnapshot,
     TinyintSnapshot,
     SmallintSnapshot,

@@ -9,12 +9,12 @@ from typing import ClassVar, Final
 
 from tidegate.datatypes import BINARY, BOOLEAN, DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType
 from tidegate.state.compatibility import AS_IS, Fit, Judged, refused
-from tidegate.state.serializers.contract import Place, Snapshot, SnapshotUnreadable, ValueSerializer
+from tidegate.state.serializers.contract import FieldPath, SerializerSnapshot, SnapshotUnreadable, ValueSerializer
 
 DAY_US: Final = 86_400_000_000
 
 
-class SimpleSnapshot(Snapshot):
+class SimpleSnapshot(SerializerSnapshot):
     """The serializer is what the supplier gives: so it is rebuilt, and so another one is told apart (S13)."""
 
     supplier: ClassVar[Callable[[], ValueSerializer]]
@@ -31,7 +31,7 @@ class SimpleSnapshot(Snapshot):
         if written != self.restore().type:
             raise SnapshotUnreadable(f"`{written}` says more than its name")
 
-    def judge(self, new: ValueSerializer, place: Place) -> Judged:
+    def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
         """See Snapshot."""
         return AS_IS if new == self.restore() else refuse_type(self.write(), new, place)
 
@@ -40,7 +40,7 @@ class SimpleSnapshot(Snapshot):
         return type(self).supplier()
 
 
-def refuse_type(written: DataType, new: ValueSerializer, place: Place) -> Judged:
+def refuse_type(written: DataType, new: ValueSerializer, place: FieldPath) -> Judged:
     """The verdict for types of which one never becomes the other."""
     return refused(f"{place.path} was {written} and is {new.type}")
 
@@ -86,7 +86,7 @@ class DateSnapshot(SimpleSnapshot):
     kind = "date"
     supplier = staticmethod(lambda: ValueSerializer(DATE, int))
 
-    def judge(self, new: ValueSerializer, place: Place) -> Judged:
+    def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
         """See Snapshot. A date is the midnight with which it begins, in UTC for a timestamp."""
         if new.type in (TIMESTAMP, TIMESTAMP_NTZ):
             return Judged(((Fit.AFTER_MIGRATION, f"{place.path} was date and is {new.type}"),), _midnight)

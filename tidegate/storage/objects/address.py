@@ -14,18 +14,18 @@ _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}", re.ASCII)
 _PART: Final = re.compile(r"[A-Za-z0-9._=-]+", re.ASCII)
 
 
-class Place(msgspec.Struct, frozen=True):
+class ObjectStoreAddress(msgspec.Struct, frozen=True):
     """A bucket (Azure: a container), and where in it; `prefix` has no slash at its ends and may be empty."""
 
     bucket: str
     prefix: str
 
 
-def parse_place(address: str) -> Place:
+def parse_place(address: str) -> ObjectStoreAddress:
     """Of an address that `find_problem` has nothing against."""
     _, _, rest = address.partition("://")
     bucket, _, prefix = rest.partition("/")
-    return Place(bucket, prefix.strip("/"))
+    return ObjectStoreAddress(bucket, prefix.strip("/"))
 
 
 def find_problem(address: str, word: str) -> str:

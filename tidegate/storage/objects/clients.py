@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.storage.base import StorageError, StorageUnsupported
-from tidegate.storage.objects.address import Place
+from tidegate.storage.objects.address import ObjectStoreAddress
 from tidegate.storage.objects.failures import describe, judge
-from tidegate.storage.objects.tries import Limits
+from tidegate.storage.objects.tries import RetryLimits
 from tidegate.storage.options import StorageOptions
 
 EXTRA: Final = "object-stores"
@@ -59,7 +59,9 @@ def require_obstore(address: str) -> None:
         ) from missing
 
 
-def make_clients(recipe: Recipe, place: Place, options: StorageOptions, limits: Limits, location: str) -> Clients:
+def make_clients(
+    recipe: Recipe, place: ObjectStoreAddress, options: StorageOptions, limits: RetryLimits, location: str
+) -> Clients:
     """Nothing is asked yet. Raises StorageError."""
     from obstore.exceptions import BaseError
 

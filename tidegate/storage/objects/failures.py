@@ -15,7 +15,7 @@ import msgspec
 from tidegate.storage.base import ObjectMissing, StorageError
 
 
-class Kind(Enum):
+class FailureKindOfStore(Enum):
     """What the caller does about it."""
 
     ABSENT = auto()
@@ -28,10 +28,10 @@ class Kind(Enum):
     """Somebody has to do something."""
 
 
-class Failure(msgspec.Struct, frozen=True):
+class StoreFailure(msgspec.Struct, frozen=True):
     """One failed request."""
 
-    kind: Kind
+    kind: FailureKindOfStore
     reason: str
     remedy: str = ""
     status: int = 0
@@ -72,7 +72,7 @@ _WORDS: Final = {
 }
 
 
-def judge(error: Exception) -> Failure:
+def judge(error: Exception) -> StoreFailure:
     """Of an exception that obstore has raised."""
     text = str(error)
     head, _, details = text.partition("\n\nDebug source:")
@@ -80,39 +80,47 @@ def judge(error: Exception) -> Failure:
     if status is not None:
         return _judge_status(type(error).__name__, int(status[1]), status[2].strip(), head)
     if isinstance(error, FileNotFoundError):
-        return Failure(Kind.ABSENT, "not found", status=404)
+        return StoreFailure(FailureKindOfStore.ABSENT, "not found", status=404)
     if type(error).__name__ in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
-        return Failure(Kind.TAKEN, "it exists")
+        return StoreFailure(FailureKindOfStore.TAKEN, "it exists")
     unreadable = _UNREADABLE.search(head)
     if unreadable is not None:  # the file may be being replaced
-        return Failure(Kind.PASSING, unreadable[1])
+        return StoreFailure(FailureKindOfStore.PASSING, unreadable[1])
     found = _HTTP_KIND.search(details)
     if found is not None:
         cause = _CAUSE.search(details)
         reason = _WORDS.get(found[1], "the request failed") + (f" ({cause[1]})" if cause else "")
         if _METADATA.search(head):
-            return Failure(Kind.PASSING, f"no credentials from a role: {reason}", NO_CREDENTIALS)
+            return StoreFailure(FailureKindOfStore.PASSING, f"no credentials from a role: {reason}", NO_CREDENTIALS)
         if cause is not None and cause[1].startswith("invalid peer"):
-            return Failure(Kind.LASTING, reason, "name the certificates to trust in `checkpoints.storage.ca`")
-        return Failure(Kind.PASSING, reason, "check the store, the network, and `checkpoints.storage.endpoint`")
+            return StoreFailure(
+                FailureKindOfStore.LASTING, reason, "name the certificates to trust in `checkpoints.storage.ca`"
+            )
+        return StoreFailure(
+            FailureKindOfStore.PASSING, reason, "check the store, the network, and `checkpoints.storage.endpoint`"
+        )
     return _judge_rest(error, head)
 
 
-def _judge_status(name: str, status: int, phrase: str, head: str) -> Failure:
+def _judge_status(name: str, status: int, phrase: str, head: str) -> StoreFailure:
     code = (_CODE.search(head) or ("", ""))[1]
     message = (_MESSAGE.search(head) or ("", ""))[1].rstrip(". ")
     said = ": ".join(filter(None, (f"{status} {phrase}".strip(), code, message)))
     if _METADATA.search(head):
-        return Failure(Kind.LASTING, f"no credentials from a role: {status} {phrase}", NO_CREDENTIALS, status)
+        return StoreFailure(
+            FailureKindOfStore.LASTING, f"no credentials from a role: {status} {phrase}", NO_CREDENTIALS, status
+        )
     if name in ("AlreadyExistsError", "PreconditionError", "NotModifiedError"):
-        return Failure(Kind.TAKEN, said, status=status)
+        return StoreFailure(FailureKindOfStore.TAKEN, said, status=status)
     if status == 404 and (code in _NO_BUCKET or "bucket" in message.lower()):
-        return Failure(Kind.LASTING, said, "create it, or correct `checkpoints.directory`", status)
+        return StoreFailure(FailureKindOfStore.LASTING, said, "create it, or correct `checkpoints.directory`", status)
     if status == 404:
-        return Failure(Kind.ABSENT, said, status=status)
+        return StoreFailure(FailureKindOfStore.ABSENT, said, status=status)
     if status in _PASSING_STATUS or code in _PASSING_CODES:
-        return Failure(Kind.PASSING, said, "see what the store reports; starting again is safe", status)
-    return Failure(Kind.LASTING, said, _remedy(status, code), status)
+        return StoreFailure(
+            FailureKindOfStore.PASSING, said, "see what the store reports; starting again is safe", status
+        )
+    return StoreFailure(FailureKindOfStore.LASTING, said, _remedy(status, code), status)
 
 
 def _remedy(status: int, code: str) -> str:
@@ -132,21 +140,21 @@ def _remedy(status: int, code: str) -> str:
     return "check the address and `checkpoints.storage`"
 
 
-def _judge_rest(error: Exception, head: str) -> Failure:
+def _judge_rest(error: Exception, head: str) -> StoreFailure:
     """Credentials that cannot be made, settings that are refused before anything is sent."""
     line = re.sub(r"\?\S*", "?...", head.splitlines()[0] if head else type(error).__name__)[:200]
     if _METADATA.search(head) or "redential" in head:
-        return Failure(Kind.LASTING, "no credentials", NO_CREDENTIALS)
+        return StoreFailure(FailureKindOfStore.LASTING, "no credentials", NO_CREDENTIALS)
     if "Account must be specified" in head:
-        return Failure(Kind.LASTING, "no storage account is named", NO_ACCOUNT)
-    return Failure(Kind.LASTING, line, "check `checkpoints.storage`")
+        return StoreFailure(FailureKindOfStore.LASTING, "no storage account is named", NO_ACCOUNT)
+    return StoreFailure(FailureKindOfStore.LASTING, line, "check `checkpoints.storage`")
 
 
-def describe(location: str, operation: str, name: str, failure: Failure, tried_s: float) -> StorageError:
+def describe(location: str, operation: str, name: str, failure: StoreFailure, tried_s: float) -> StorageError:
     """The error that the storage raises in the end."""
-    if failure.kind is Kind.ABSENT:
+    if failure.kind is FailureKindOfStore.ABSENT:
         return ObjectMissing(f"{location}: there is no {name}", location=location, name=name)
-    passing = failure.kind is not Kind.LASTING
+    passing = failure.kind is not FailureKindOfStore.LASTING
     how_long = f" (tried for {tried_s:.0f} s)" if passing else ""
     remedy = f"; {failure.remedy}" if failure.remedy else ""
     return StorageError(

@@ -10,7 +10,7 @@ from tidegate.storage.objects.address import find_problem, parse_place
 from tidegate.storage.objects.clients import Recipe, make_clients, require_obstore
 from tidegate.storage.objects.credentials import CredentialsUnreadable
 from tidegate.storage.objects.storage import ObjectStorage
-from tidegate.storage.objects.tries import LIMITS, Limits
+from tidegate.storage.objects.tries import LIMITS, RetryLimits
 from tidegate.storage.options import StorageOptions
 
 
@@ -30,7 +30,7 @@ class ObjectStoreKind(StoreKind):
         """
         return self.connect(address, options, LIMITS, look=create)
 
-    def connect(self, address: str, options: StorageOptions, limits: Limits, *, look: bool) -> ObjectStorage:
+    def connect(self, address: str, options: StorageOptions, limits: RetryLimits, *, look: bool) -> ObjectStorage:
         """As `open`, with other limits. Raises StorageError."""
         if wrong := self.check(address):
             raise StorageUnsupported(f"{wrong}; for instance {self.example}")

@@ -20,8 +20,8 @@ import msgspec
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.storage.base import ObjectMissing, StorageError
 from tidegate.storage.objects.clients import Clients
-from tidegate.storage.objects.failures import Failure, Kind, judge
-from tidegate.storage.objects.tries import LIMITS, Failed, Limits, Tries
+from tidegate.storage.objects.failures import FailureKindOfStore, StoreFailure, judge
+from tidegate.storage.objects.tries import LIMITS, Failed, RetryLimits, Tries
 
 WRITER: Final = "tidegatewriter"
 """Attribute of an object, in the form that every provider takes."""
@@ -53,7 +53,7 @@ class ObjectStorage:
         self,
         location: str,
         clients: Clients,
-        limits: Limits = LIMITS,
+        limits: RetryLimits = LIMITS,
         clock: Clock = SYSTEM_CLOCK,
         token: Callable[[], str] = make_token,
     ) -> None:
@@ -85,7 +85,7 @@ class ObjectStorage:
                 self._write(name, data, mode="create", attributes={WRITER: writer})
             except self._errors as error:
                 failure = judge(error)
-                if failure.kind is not Kind.TAKEN:
+                if failure.kind is not FailureKindOfStore.TAKEN:
                     raise
                 return self._find_writer(name, failure) == writer
             return True
@@ -182,14 +182,16 @@ class ObjectStorage:
         except FileNotFoundError as error:
             raise Failed(_no_bucket(judge(error))) from None
 
-    def _find_writer(self, name: str, taken: Failure) -> str:
+    def _find_writer(self, name: str, taken: StoreFailure) -> str:
         """Who has created the object that is there."""
         try:
             found = self._obstore.get(self._brisk, name, options={"head": True})
         except FileNotFoundError:
             passing = taken.status == CONFLICT  # two requests met in the store, and it has refused both
             reason = f"{taken.reason}, yet nothing is there; somebody else deletes it"
-            raise Failed(Failure(Kind.PASSING if passing else Kind.LASTING, reason)) from None
+            raise Failed(
+                StoreFailure(FailureKindOfStore.PASSING if passing else FailureKindOfStore.LASTING, reason)
+            ) from None
         return str(found.attributes.get(WRITER, ""))
 
     def _read_head(self, name: str) -> bytes | tuple[int, str]:
@@ -211,7 +213,7 @@ class ObjectStorage:
                 return _Part(bytes(found.bytes().to_bytes()), int(found.meta["size"]), found.meta["e_tag"] or "")
         except self._errors as error:
             failure = judge(error)
-            if failure.kind is not Kind.LASTING or start < self._size(name):
+            if failure.kind is not FailureKindOfStore.LASTING or start < self._size(name):
                 raise Failed(failure) from None
         return _Part(b"", self._size(name), "")
 
@@ -224,7 +226,11 @@ class ObjectStorage:
         def read() -> bytes:
             data = bytes(self._obstore.get(self._brisk, name, options=options).bytes().to_bytes())
             if len(data) != end - start:
-                raise Failed(Failure(Kind.LASTING, f"{len(data)} bytes came where {end - start} were asked for"))
+                raise Failed(
+                    StoreFailure(
+                        FailureKindOfStore.LASTING, f"{len(data)} bytes came where {end - start} were asked for"
+                    )
+                )
             return data
 
         return self._tries.run("read", name, read)
@@ -233,7 +239,7 @@ class ObjectStorage:
         try:
             self._obstore.delete(self._brisk, name)
         except FileNotFoundError as error:
-            if judge(error).kind is not Kind.ABSENT:
+            if judge(error).kind is not FailureKindOfStore.ABSENT:
                 raise
 
     def _delete_batch(self, names: Sequence[str]) -> bool:
@@ -303,10 +309,10 @@ class ObjectStorage:
         )
 
 
-def _no_bucket(failure: Failure) -> Failure:
+def _no_bucket(failure: StoreFailure) -> StoreFailure:
     """Of a write: what is not there cannot be the object."""
     remedy = failure.remedy or "create the bucket, or correct `checkpoints.directory`"
-    return Failure(Kind.LASTING, failure.reason, remedy, failure.status)
+    return StoreFailure(FailureKindOfStore.LASTING, failure.reason, remedy, failure.status)
 
 
 def check_name(name: str) -> None:

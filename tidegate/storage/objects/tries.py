@@ -9,12 +9,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.storage.objects.failures import Failure, Kind, describe, judge
+from tidegate.storage.objects.failures import FailureKindOfStore, StoreFailure, describe, judge
 
 T = TypeVar("T")
 
 
-class Limits(msgspec.Struct, frozen=True):
+class RetryLimits(msgspec.Struct, frozen=True):
     """Times of requests. A call lasts its deadline and one more request at most."""
 
     request_s: float = 10.0
@@ -29,13 +29,13 @@ class Limits(msgspec.Struct, frozen=True):
     longest_pause_s: float = 3.0
 
 
-LIMITS: Final = Limits()
+LIMITS: Final = RetryLimits()
 
 
 class Failed(Exception):
     """A try has failed in a way that the code around a request has found, not obstore."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: StoreFailure) -> None:
         super().__init__(failure.reason)
         self.failure = failure
 
@@ -46,7 +46,7 @@ class Tries:
     def __init__(
         self,
         location: str,
-        limits: Limits,
+        limits: RetryLimits,
         errors: tuple[type[Exception], ...],
         clock: Clock = SYSTEM_CLOCK,
         dice: Callable[[], float] = random.random,
@@ -68,7 +68,7 @@ class Tries:
             except self._errors as error:
                 failure = error.failure if isinstance(error, Failed) else judge(error)
                 now = self._clock.monotonic()
-                if failure.kind is not Kind.PASSING or now + pause >= deadline:
+                if failure.kind is not FailureKindOfStore.PASSING or now + pause >= deadline:
                     raise describe(self._location, operation, name, failure, now - began) from None
             self._clock.sleep(pause * (0.5 + self._dice() / 2))
             pause = min(2 * pause, self._limits.longest_pause_s)

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from tidegate.datatypes import DOUBLE, DataType
 from tidegate.expressions.aggregates import AggregateFunction, as_double, declare_aggregate, one_argument
-from tidegate.operators.aggregates.contract import Aggregate, Field, Functions, Use, Value
+from tidegate.operators.aggregates.contract import Aggregate, AggregateField, AggregateUse, Functions, Value
 
 FUNCTION: Final = AggregateFunction(
     "median_exact",
@@ -24,7 +24,7 @@ declare_aggregate(FUNCTION)
 class Median(Aggregate):
     """Keeps all values, sorted."""
 
-    fields = (Field("sorted", DataType("array", element=DOUBLE), nullable=False, zero=()),)
+    fields = (AggregateField("sorted", DataType("array", element=DOUBLE), nullable=False, zero=()),)
     keeps_values = True
 
     @override
@@ -54,4 +54,4 @@ class Median(Aggregate):
         return kept[middle] if len(kept) % 2 else (kept[middle - 1] + kept[middle]) / 2
 
 
-FUNCTIONS: Final[Functions] = {"median_exact": dict.fromkeys(Use, Median)}
+FUNCTIONS: Final[Functions] = {"median_exact": dict.fromkeys(AggregateUse, Median)}

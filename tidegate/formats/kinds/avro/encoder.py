@@ -31,7 +31,7 @@ _TYPES: Final = {
 }
 
 
-class Check(NamedTuple):
+class WriteCheck(NamedTuple):
     """Rows that cannot be written, and why."""
 
     failing: pl.Expr
@@ -50,7 +50,7 @@ class AvroEncoder:
         kinds = dict(columns)
         record = fit_written(parse_schema(options.schema), kinds)
         self._wire = Wire(record, prefix_of(options))
-        self._checks: list[Check] = []
+        self._checks: list[WriteCheck] = []
         self._parts = _parts(record, kinds, pl.col, self._checks, "")
 
     def encode(self, frame: pl.DataFrame) -> Encoded:
@@ -69,7 +69,7 @@ class AvroEncoder:
         if not checks:
             return []
         found = frame.select_seq(one.failing.fill_null(value=False).alias(f"{i}") for i, one in enumerate(checks))
-        first: dict[int, Check] = {}
+        first: dict[int, WriteCheck] = {}
         for check, column in zip(checks, found.get_columns(), strict=True):
             if column.any():
                 for row in column.arg_true():
@@ -78,7 +78,11 @@ class AvroEncoder:
 
 
 def _parts(
-    record: AvroType, kinds: Mapping[str, DataType], value_of: Callable[[str], pl.Expr], checks: list[Check], place: str
+    record: AvroType,
+    kinds: Mapping[str, DataType],
+    value_of: Callable[[str], pl.Expr],
+    checks: list[WriteCheck],
+    place: str,
 ) -> list[pl.Expr]:
     """The columns, or fields of a struct, that `wire.py` takes."""
     made = []
@@ -94,13 +98,13 @@ def _parts(
     return made
 
 
-def _written(value: pl.Expr, kind: DataType, one: AvroType, checks: list[Check], place: str) -> pl.Expr:
+def _written(value: pl.Expr, kind: DataType, one: AvroType, checks: list[WriteCheck], place: str) -> pl.Expr:
     inner = one.bare
     if not one.nullable:
         message = f"`{place}` is NULL, and the schema has no null there"
-        checks.append(Check(value.is_null(), FailureKind.NULL_VALUE, message, nulls_of=place))
+        checks.append(WriteCheck(value.is_null(), FailureKind.NULL_VALUE, message, nulls_of=place))
     if kind.kind == "struct":
-        within: list[Check] = []
+        within: list[WriteCheck] = []
         parts = _parts(inner, dict(kind.fields), value.struct.field, within, f"{place}.")
         checks += [each._replace(failing=each.failing & value.is_not_null(), nulls_of="") for each in within]
         return pl.when(value.is_not_null()).then(pl.struct(parts))
@@ -109,9 +113,9 @@ def _written(value: pl.Expr, kind: DataType, one: AvroType, checks: list[Check],
     return _leaf(value, kind, inner, checks, place)
 
 
-def _list(value: pl.Expr, kind: DataType, items: AvroType, checks: list[Check], place: str) -> pl.Expr:
+def _list(value: pl.Expr, kind: DataType, items: AvroType, checks: list[WriteCheck], place: str) -> pl.Expr:
     assert kind.element is not None
-    within: list[Check] = []
+    within: list[WriteCheck] = []
     element = pl.element()
     if kind.kind == "array":
         made = _written(element, kind.element, items, within, f"{place}[]")
@@ -124,24 +128,24 @@ def _list(value: pl.Expr, kind: DataType, items: AvroType, checks: list[Check], 
     return value.list.eval(made)
 
 
-def _leaf(value: pl.Expr, kind: DataType, one: AvroType, checks: list[Check], place: str) -> pl.Expr:
+def _leaf(value: pl.Expr, kind: DataType, one: AvroType, checks: list[WriteCheck], place: str) -> pl.Expr:
     if one.kind == "enum":
         numbers = pl.Series(range(len(one.symbols)), dtype=pl.Int32)
         made = value.replace_strict(pl.Series(one.symbols), numbers, default=None, return_dtype=pl.Int32)
         message = f"`{place}` is no symbol of {one.name}"
-        checks.append(Check(made.is_null() & value.is_not_null(), FailureKind.OUT_OF_RANGE, message))
+        checks.append(WriteCheck(made.is_null() & value.is_not_null(), FailureKind.OUT_OF_RANGE, message))
         return made
     if one.kind == "fixed" and one.logical != "decimal":
         checks.append(
-            Check(value.bin.size() != one.size, FailureKind.OUT_OF_RANGE, f"`{place}` has not {one.size} bytes")
+            WriteCheck(value.bin.size() != one.size, FailureKind.OUT_OF_RANGE, f"`{place}` has not {one.size} bytes")
         )
         return value
     if one.logical == "uuid":
-        checks.append(Check(~value.str.contains(_UUID), FailureKind.OUT_OF_RANGE, f"`{place}` is no UUID"))
+        checks.append(WriteCheck(~value.str.contains(_UUID), FailureKind.OUT_OF_RANGE, f"`{place}` is no UUID"))
         return value
     if one.logical in DAY:  # else the record is written, and bad where it is read
         outside = ~value.is_between(0, DAY[one.logical] - 1)
-        checks.append(Check(outside, FailureKind.OUT_OF_RANGE, f"`{place}` is no time of a day"))
+        checks.append(WriteCheck(outside, FailureKind.OUT_OF_RANGE, f"`{place}` is no time of a day"))
     if one.logical == "decimal":
         size = one.size if one.kind == "fixed" else None
         return value.map_batches(lambda column: _decimal_bytes(column, size), return_dtype=pl.Binary)
@@ -150,11 +154,11 @@ def _leaf(value: pl.Expr, kind: DataType, one: AvroType, checks: list[Check], pl
     return value.cast(_TYPES[one.kind])
 
 
-def _moment(value: pl.Expr, one: AvroType, checks: list[Check], place: str) -> pl.Expr:
+def _moment(value: pl.Expr, one: AvroType, checks: list[WriteCheck], place: str) -> pl.Expr:
     factor, divisor = MICROS[one.logical.rpartition("-")[2]]
     if divisor > 1:
         message = f"`{place}` is too far from 1970 for nanoseconds"
-        checks.append(Check(~value.is_between(-_NANOS_MAX, _NANOS_MAX), FailureKind.OUT_OF_RANGE, message))
+        checks.append(WriteCheck(~value.is_between(-_NANOS_MAX, _NANOS_MAX), FailureKind.OUT_OF_RANGE, message))
         return value * divisor
     return value // factor if factor > 1 else value
 

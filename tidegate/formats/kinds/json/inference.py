@@ -49,7 +49,7 @@ _MOMENTS: Final = {"date": DATE, "timestamp": TIMESTAMP}
 _TOO_LARGE: Final = "a number that no type holds"
 
 
-class Column(msgspec.Struct, frozen=True):
+class InferredColumn(msgspec.Struct, frozen=True):
     """A field of the records as a column; `note` says what a reader of the schema should know."""
 
     name: str
@@ -67,7 +67,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 class Inference(msgspec.Struct, frozen=True):
     """The schema, and of how many records: `objects` have decided it, `others` are no JSON objects."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[InferredColumn, ...]
     left_out: tuple[LeftOut, ...]
     objects: int
     others: int
@@ -123,13 +123,13 @@ def derive_schema(values: Sequence[bytes | None]) -> Inference:
             root.add(decoded)
         else:
             others += 1
-    columns: list[Column] = []
+    columns: list[InferredColumn] = []
     left_out: list[LeftOut] = []
     for name, seen in root.fields.items():
         reason = refused_column(name) if len(columns) < COLUMNS_MAX else f"more than {COLUMNS_MAX} columns"
         kind = _resolve(seen, name, left_out, 1) if not reason else None
         if kind is not None:
-            columns.append(Column(name, kind, "" if seen.kinds else "null in every record that was looked at"))
+            columns.append(InferredColumn(name, kind, "" if seen.kinds else "null in every record that was looked at"))
         elif reason:
             left_out.append(LeftOut(name, reason))
     return Inference(tuple(columns), tuple(left_out), objects, others, tombstones)

@@ -37,7 +37,7 @@ from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.json.in_memory import find_memory_decoder
 from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnTypes, convert, in_words, keep_rest, record_type
-from tidegate.formats.kinds.json.unexpected_values import FRAMED, describe_framed, describe_stranger
+from tidegate.formats.kinds.json.unexpected_values import FRAMED, describe_framed, describe_unexpected_value
 from tidegate.formats.nested import make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
 
@@ -121,11 +121,11 @@ class JsonDecoder:
                 row = len(records) + len(failures)
                 failures.append(explain_failure(row, values[row], error))
         frame = self._frame(records)
-        if self._needed and self._refuse_strangers(frame, values, records, failures):
+        if self._needed and self._refuse_unexpected_values(frame, values, records, failures):
             frame = self._frame(records)
         return self._within_calendar(frame, records, failures) if self._moments else Decoded(frame, failures)
 
-    def _refuse_strangers(
+    def _refuse_unexpected_values(
         self, frame: pl.DataFrame, values: Sequence[bytes | None], records: list[Any], failures: list[RecordFailure]
     ) -> bool:
         """Moves records without any declared field from `records` to `failures`; whether there are some.
@@ -140,7 +140,9 @@ class JsonDecoder:
             return False
         failed = {failure.row for failure in failures}
         places = [row for row in range(len(values)) if row not in failed]
-        found = {at: why for at in suspects if (why := describe_stranger(values[places[at]] or b"", self._needed))}
+        found = {
+            at: why for at in suspects if (why := describe_unexpected_value(values[places[at]] or b"", self._needed))
+        }
         failures += [RecordFailure(places[at], FailureKind.NO_DECLARED_FIELD, why) for at, why in found.items()]
         failures.sort(key=attrgetter("row"))
         records[:] = [record for at, record in enumerate(records) if at not in found]

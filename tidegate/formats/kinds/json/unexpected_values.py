@@ -22,7 +22,7 @@ def describe_framed(value: bytes) -> str:
     return f"it looks like a record of a schema registry{known}, so `format` is {formats}"
 
 
-def describe_stranger(value: bytes, declared: Collection[str]) -> str:
+def describe_unexpected_value(value: bytes, declared: Collection[str]) -> str:
     """Why an object is bad that has none of these fields; empty for one that has some, or no fields at all."""
     try:
         fields = _FIELDS(value)

@@ -46,7 +46,7 @@ class NotUtf8(ValueError):
     """A string that is none; the library refuses them itself only where the file's syntax says so."""
 
 
-class Column:
+class ProtobufColumn:
     """A column of one field, or of none: then all is NULL."""
 
     def __init__(self, descriptor: Descriptor, made: Any, name: str, kind: DataType) -> None:
@@ -66,9 +66,9 @@ class Column:
         return make_column(self.name, self.kind, self.values(messages))
 
 
-def make_readers(one: MessageType, columns: Columns) -> list[Column]:
+def make_readers(one: MessageType, columns: Columns) -> list[ProtobufColumn]:
     """Of columns whose types fit the fields of their names (`fit.py`)."""
-    return [Column(one.descriptor, one.made, name, kind) for name, kind in columns]
+    return [ProtobufColumn(one.descriptor, one.made, name, kind) for name, kind in columns]
 
 
 def _column_reader(field: Any, kind: DataType, made: Any) -> ReadAll:

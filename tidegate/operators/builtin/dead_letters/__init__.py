@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
-from tidegate.formats.dead_letters import LETTER_BYTES_MIN, LETTER_COLUMNS
+from tidegate.formats.dead_letters import DEAD_LETTER_BYTES_MIN, DEAD_LETTER_COLUMNS
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.kafka_sink import SinkOperator
@@ -49,11 +49,11 @@ class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
 
     def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
         """See Operator."""
-        return {name for name, _ in LETTER_COLUMNS}
+        return {name for name, _ in DEAD_LETTER_COLUMNS}
 
     def kept_rows(self) -> Columns:
         """See CallOperator."""
-        return LETTER_COLUMNS
+        return DEAD_LETTER_COLUMNS
 
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
         """See Operator. What is read back is no batch's matter, as with answers of calls."""
@@ -100,8 +100,8 @@ def find_unfit(*, compacted: bool, batch_bytes: int | None) -> tuple[str, str] |
     if compacted:
         reason = "is compacted: letters without a key have no place in it, and others would be removed"
         return reason, "set its cleanup.policy to delete"
-    if batch_bytes is not None and batch_bytes < LETTER_BYTES_MIN:
-        reason = f"takes records of {batch_bytes} bytes at most, and a letter may have {LETTER_BYTES_MIN}"
+    if batch_bytes is not None and batch_bytes < DEAD_LETTER_BYTES_MIN:
+        reason = f"takes records of {batch_bytes} bytes at most, and a letter may have {DEAD_LETTER_BYTES_MIN}"
         return reason, "raise its max.message.bytes to that of the sources' topics"
     return None
 
@@ -111,7 +111,7 @@ def make_read_back(origins: tuple[Origin, ...]) -> ReadBackOperator:
     return ReadBackOperator(
         name=READ_BACK,
         answers=(),
-        output=LETTER_COLUMNS,
+        output=DEAD_LETTER_COLUMNS,
         ordered=True,
         capacity=CAPACITY,
         policy=CallPolicy(timeout_ms=2 * WAIT_MS, retries=0, backoff_ms=100, budget_ms=2 * WAIT_MS),
@@ -126,7 +126,7 @@ def make_sink(topic: str, pipeline: str, per_minute_max: int | None, kafka: dict
         name=DEAD_LETTERS,
         topic=topic,
         format="raw",
-        columns=LETTER_COLUMNS,
+        columns=DEAD_LETTER_COLUMNS,
         key=None,
         timestamp=None,
         bad_records=BadRecordPolicy.SKIP,

@@ -14,9 +14,9 @@ import polars as pl
 
 from tidegate.formats.contract import Decoded
 from tidegate.formats.dead_letters import UNREAD, WANTED
-from tidegate.formats.dead_letters.frames import LETTER_SCHEMA, RawRecord, columns_of
-from tidegate.operators.async_queue import Call
-from tidegate.operators.calls.caller import Caller, Target
+from tidegate.formats.dead_letters.frames import DEAD_LETTER_SCHEMA, RawRecord, columns_of
+from tidegate.operators.async_queue import PendingCall
+from tidegate.operators.calls.caller import Caller, CallTarget
 from tidegate.operators.calls.runtime import CallRuntime, gather_rows
 from tidegate.operators.runtime import Out
 from tidegate.operators.spec import Slot
@@ -33,13 +33,13 @@ class ReadBackRuntime(CallRuntime):
         if open_reader is None:
             raise RuntimeError("this slot has no reader of records")
 
-        def open_caller(name: str, target: Target, policy: object, wake: Callable[[], None]) -> Caller:  # noqa: ARG001  # as OpenCaller
+        def open_caller(name: str, target: CallTarget, policy: object, wake: Callable[[], None]) -> Caller:  # noqa: ARG001  # as OpenCaller
             return open_reader(operator.origins_read, name, wake)
 
         reading = msgspec.structs.replace(slot, open_caller=open_caller)
         super().__init__(operator, reading, _Nothing(), _requests, _Nothing())
 
-    def _emit(self, calls: Sequence[Call], out: Out) -> None:
+    def _emit(self, calls: Sequence[PendingCall], out: Out) -> None:
         """Every letter leaves."""
         letters = pl.concat(gather_rows(calls))
         if all(call.answer is None and call.failure is None for call in calls):
@@ -51,7 +51,7 @@ class ReadBackRuntime(CallRuntime):
                 row.update(columns_of(call.answer))
             elif call.answer is not None or call.failure is not None:
                 row["bytes"] = call.answer or UNREAD
-        self._hand_on(pl.DataFrame(rows, schema=LETTER_SCHEMA), out)
+        self._hand_on(pl.DataFrame(rows, schema=DEAD_LETTER_SCHEMA), out)
 
 
 def _requests(letters: pl.DataFrame) -> Sequence[object]:

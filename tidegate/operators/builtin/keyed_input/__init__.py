@@ -15,7 +15,7 @@ from tidegate.expressions.expression import Expression, columns_of
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName
 from tidegate.operators.builtin.projection import SelectOperator
-from tidegate.operators.fingerprint import Branches, digest, digest_expression
+from tidegate.operators.fingerprint import Lineages, digest, digest_expression
 from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Columns, Rest, Slot
 
@@ -46,15 +46,15 @@ class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
         columns = dict(self.columns)
         return frozenset(name for key in self.keys for name in columns_of(columns[key]))
 
-    def passes(self, branches: Branches) -> Branches:
+    def lineage(self, lineages: Lineages) -> Lineages:
         """See Operator."""
-        return self._passed(branches, "not null")
+        return self._passed(lineages, "not null")
 
-    def passes_at(self, output: str, branches: Branches) -> Branches:
+    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
         """See Operator."""
-        return self._passed(branches, "null") if output == UNMATCHED else self.passes(branches)
+        return self._passed(lineages, "null") if output == UNMATCHED else self.lineage(lineages)
 
-    def _passed(self, branches: Branches, condition: str) -> Branches:
+    def _passed(self, lineages: Lineages, condition: str) -> Lineages:
         columns = dict(self.columns)
         return tuple(
             msgspec.structs.replace(
@@ -62,7 +62,7 @@ class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
                 conditions=before.conditions
                 | {digest(condition, *(digest_expression(columns[key], before.columns) for key in self.keys))},
             )
-            for before, one in zip(branches, super().passes(branches), strict=True)
+            for before, one in zip(lineages, super().lineage(lineages), strict=True)
         )
 
     def explains(self) -> dict[str, Any]:

@@ -13,24 +13,24 @@ import msgspec
 from pydantic import Field
 
 from tidegate.config.fields.base import Path, Settings
-from tidegate.config.fields.emit import EACH, LATEST, EmitWord
-from tidegate.config.fields.ttl import Ttl, TtlWord
+from tidegate.config.fields.emit import EACH, LATEST, EmitMode
+from tidegate.config.fields.ttl import Ttl, TtlKind
 from tidegate.config.fields.types import Column as ColumnName
 from tidegate.config.fields.types import ExpressionText, GroupKeys
 from tidegate.datatypes import BIGINT, BOOLEAN, DataType
 from tidegate.expressions.bounds import FIXED_BYTES, GROWING, Bound, Bounds, sum_bounds
-from tidegate.expressions.expression import AggregateCall, Call, Column, Expression, Literal, can_fail
+from tidegate.expressions.expression import AggregateCall, Call, ColumnReference, Expression, Literal, can_fail
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
-from tidegate.operators.aggregates.contract import Aggregate, Use
+from tidegate.operators.aggregates.contract import Aggregate, AggregateUse
 from tidegate.operators.aggregates.registry import functions_for, make_aggregate
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.fingerprint import (
     EVENT_TIME,
-    Branch,
-    Branches,
-    Meaning,
+    Lineage,
+    Lineages,
+    StateFingerprint,
     combine_digests,
     combine_times,
     digest,
@@ -73,7 +73,7 @@ class AggregateSettings(Settings):
         ),
     ] = None
     emit: Annotated[
-        EmitWord | None,
+        EmitMode | None,
         Field(
             description="For running totals, `each`: a total per input record (the default); `latest`: the last "
             "one per key and batch, the only choice over changes. For windows, `on close`: a result when the "
@@ -83,7 +83,7 @@ class AggregateSettings(Settings):
         ),
     ] = None
     ttl: Annotated[
-        TtlWord | None,
+        TtlKind | None,
         Field(
             description="A key to which nothing is added for this long (1s to 365d) starts again, and its state "
             "is removed: `30d` or `{event_time: 30d}` by the event time of its records, `{processing_time: 30d}` "
@@ -102,7 +102,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
     output: Columns
     bad_records: BadRecordPolicy
     ttl: Ttl | None = None
-    use: ClassVar[Use] = Use.RUNNING
+    use: ClassVar[AggregateUse] = AggregateUse.RUNNING
 
     @property
     def functions(self) -> list[Aggregate]:
@@ -148,15 +148,15 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         optional = {f"{one.name}.{field.suffix}" for one in functions for field in one.fields if field.optional}
         return (StateDeclaration(TOTALS, shape, begins, frozenset(optional)),)
 
-    def passes(self, branches: Branches) -> Branches:
+    def lineage(self, lineages: Lineages) -> Lineages:
         """See Operator. Whatever arrives becomes totals."""
         columns = {name: digest("total", self.name, self.emit, name) for name, _ in self.output}
-        return (Branch(self.name, columns, time=combine_times(self.name, branches)),)
+        return (Lineage(self.name, columns, time=combine_times(self.name, lineages)),)
 
-    def means(self, branches: Branches, port: int = 0) -> Meaning:  # noqa: ARG002  # there is one
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:  # noqa: ARG002  # there is one
         """See Operator."""
-        digests = derive_digests(branches, self.keys, self.aggregates)
-        times = ((one.origin, EVENT_TIME, one.time) for one in branches if Requirement.EVENT_TIME in self.requires())
+        digests = derive_digests(lineages, self.keys, self.aggregates)
+        times = ((one.origin, EVENT_TIME, one.time) for one in lineages if Requirement.EVENT_TIME in self.requires())
         return combine_digests(itertools.chain(digests, times))
 
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
@@ -186,7 +186,7 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
 class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
     """The same over changes, some of which take rows back. What it gives are changes, too, with `_deleted`."""
 
-    use: ClassVar[Use] = Use.CHANGES
+    use: ClassVar[AggregateUse] = AggregateUse.CHANGES
 
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
         """See Operator. The groups first, then the values of extremes and of distinct counts by their types.
@@ -284,7 +284,7 @@ class AggregateKind(StepKind):
             return
         types = {key: context.columns[key] for key in keys} | {column: call.type for column, call in calls.items()}
         types |= CHANGED if context.changes else {}
-        context.gives(types)
+        context.declare_columns(types)
         inputs, plain = derive_inputs(keys, calls, context.columns)
         context.add(make_projection(OperatorName(f"{context.name}.input"), inputs, context.policy))
         output, aggregates = tuple(types.items()), tuple(plain.items())
@@ -312,7 +312,7 @@ def _takes_back(step: AggregateSettings, calls: Mapping[str, AggregateCall], con
         context.problem(("ttl",), "a change may take back what has ended long ago", remedy, at_key=True)
         sound = False
     for column, call in calls.items():
-        if call.function not in functions_for(Use.CHANGES):
+        if call.function not in functions_for(AggregateUse.CHANGES):
             context.problem(("aggregate", column), *_why_not(call))
             sound = False
     return sound
@@ -321,7 +321,7 @@ def _takes_back(step: AggregateSettings, calls: Mapping[str, AggregateCall], con
 def _why_not(call: AggregateCall) -> tuple[str, str]:
     """Message and remedy for a function that totals of changes do not have."""
     names = ", ".join(
-        "count(distinct)" if name == "count_distinct" else name for name in sorted(functions_for(Use.CHANGES))
+        "count(distinct)" if name == "count_distinct" else name for name in sorted(functions_for(AggregateUse.CHANGES))
     )
     if call.function in ("first", "last"):
         reason, remedy = "the rows of a table have no order", f"use one of {names}, or read a topic of rows"
@@ -384,7 +384,7 @@ def derive_inputs(
 
     `also`: columns that cross it as they are.
     """
-    inputs: dict[str, Expression] = {key: Column(key, columns[key]) for key in (*keys, *also)}
+    inputs: dict[str, Expression] = {key: ColumnReference(key, columns[key]) for key in (*keys, *also)}
     plain: dict[str, AggregateCall] = {}
     for column, call in calls.items():
         settled = call.others if call.function == "percentile_approx" else ()  # its share is no column
@@ -408,23 +408,23 @@ def _input_of(name: str, argument: Expression, inputs: dict[str, Expression]) ->
     """The plain column that an argument becomes; a new one of `inputs`, called `name`, unless it is there."""
     for known, one in inputs.items():
         if one == argument:
-            return Column(known, argument.type)
-    if isinstance(argument, Column):
+            return ColumnReference(known, argument.type)
+    if isinstance(argument, ColumnReference):
         name = argument.name
     while name in inputs:
         name += "_"
     inputs[name] = argument
-    return Column(name, argument.type)
+    return ColumnReference(name, argument.type)
 
 
 def derive_digests(
-    branches: Branches, keys: Iterable[str], aggregates: Iterable[tuple[str, AggregateCall]]
+    lineages: Lineages, keys: Iterable[str], aggregates: Iterable[tuple[str, AggregateCall]]
 ) -> Iterator[tuple[str, str, str]]:
     """For `combine_digests`: the choice of records, the keys and the aggregates of a step."""
     calls = list(aggregates)
-    for branch in branches:
+    for branch in lineages:
         conditions = digest("conditions", *sorted(branch.conditions))
-        several = sum(other.origin == branch.origin for other in branches) > 1
+        several = sum(other.origin == branch.origin for other in lineages) > 1
         ways = (conditions,) if several else ()  # which of several ways a value goes is part of what it means
         yield branch.origin, "the choice of records", conditions
         for key in keys:
@@ -435,14 +435,16 @@ def derive_digests(
 
 def argument_columns(aggregates: Iterable[tuple[str, AggregateCall]]) -> tuple[tuple[str, DataType], ...]:
     """The plain columns that are aggregated and filtered by, and their types."""
-    return tuple((one.name, one.type) for _, call in aggregates for one in call.expressions if isinstance(one, Column))
+    return tuple(
+        (one.name, one.type) for _, call in aggregates for one in call.expressions if isinstance(one, ColumnReference)
+    )
 
 
 def bound_results(aggregates: Iterable[tuple[str, AggregateCall]], columns: Bounds) -> dict[str, Bound]:
     """How large results are: a value that is kept is at most as large as an argument."""
     return {
         name: columns[call.argument.name]
-        if isinstance(call.argument, Column) and call.type.kind in GROWING
+        if isinstance(call.argument, ColumnReference) and call.type.kind in GROWING
         else Bound({}, FIXED_BYTES)
         for name, call in aggregates
     }

@@ -17,7 +17,7 @@ from tidegate.config.fields.units import render_duration
 from tidegate.datatypes import BIGINT
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
-from tidegate.operators.fingerprint import Branches, Meaning, combine_digests, digest
+from tidegate.operators.fingerprint import Lineages, StateFingerprint, combine_digests, digest
 from tidegate.operators.late import LateKeyedOperator, LateSettings, derive_late
 from tidegate.operators.spec import Emits, Slot
 from tidegate.operators.step import NEEDS_RETRACTION, StepContext, StepKind
@@ -78,14 +78,14 @@ class DedupOperator(LateKeyedOperator, frozen=True, tag="dedup"):
         return declare_time_ordered(StateDeclaration(SEEN, shape)), WATERMARK
 
     @override
-    def means(self, branches: Branches, port: int = 0) -> Meaning:
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:
         return combine_digests(
             (
                 branch.origin,
                 "what a duplicate is",
                 digest(digest("conditions", *sorted(branch.conditions)), digest(*self.words(branch)), branch.time),
             )
-            for branch in branches
+            for branch in lineages
         )
 
     @override
@@ -122,7 +122,7 @@ class DedupKind(StepKind):
     def build(self, step: DedupStepSettings, context: StepContext) -> None:
         """See StepKind."""
         assert step.dedup is not None
-        context.gives(context.columns)
+        context.declare_columns(context.columns)
         late = derive_late(step, context)
         usable = [context.key(("dedup", "key", index), key) for index, key in enumerate(step.dedup.key)]
         if all(usable) and late is not None:

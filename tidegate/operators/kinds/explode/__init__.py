@@ -13,7 +13,7 @@ from tidegate.config.fields.base import Path
 from tidegate.datatypes import INT, DataType
 from tidegate.expressions.bounds import Bound, Bounds, derive_identities, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.fingerprint import Branches, digest
+from tidegate.operators.fingerprint import Lineages, digest
 from tidegate.operators.kinds.explode.settings import Explode, ExplodeSettings
 from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
 from tidegate.operators.step import StepContext, StepKind
@@ -60,7 +60,7 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
         """See Operator."""
         return True
 
-    def passes(self, branches: Branches) -> Branches:
+    def lineage(self, lineages: Lineages) -> Lineages:
         """See Operator."""
         column, new = self.explode.column, self.explode.new
         return tuple(
@@ -71,7 +71,7 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
                 conditions=branch.conditions
                 | {digest("explode", "outer" if self.explode.outer else "inner", branch.columns[column])},
             )
-            for branch in branches
+            for branch in lineages
         )
 
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
@@ -126,7 +126,7 @@ class ExplodeKind(StepKind):
             context.problem(("explode",), f"there is a column `{name}` already", remedy)
         if made and not others.keys() & made.keys():
             columns = others | made
-            context.gives(columns)
+            context.declare_columns(columns)
             context.add(ExplodeOperator(context.name, one, kind, tuple(columns.items()), context.policy))
 
 

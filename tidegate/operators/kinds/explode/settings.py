@@ -9,7 +9,7 @@ import msgspec
 from pydantic import Field
 
 from tidegate.config.fields.base import Settings
-from tidegate.config.fields.types import Check, check_below, check_column, describe_value, refusal
+from tidegate.config.fields.types import ValueCheck, check_below, check_column, describe_value, refusal
 
 _WORDS: Final = ("position", "outer", "keep")
 _REMEDY: Final = "write {column: item}, or {column: [key, value]} for a map"
@@ -78,7 +78,7 @@ class ExplodeSettings(Settings):
 
     explode: Annotated[
         Explode | None,
-        Check(_explode, _SCHEMA),
+        ValueCheck(_explode, _SCHEMA),
         Field(
             description="One row for each element of an array, `{items: item}`, or for each entry of a map, "
             "`{tags: [key, value]}`. The other columns are in each of these rows; the array or map is not, "

@@ -17,7 +17,7 @@ from tidegate.expressions.bounds import Bound, Bounds
 from tidegate.ids import StateName
 from tidegate.operators.event_time import WATERMARK
 from tidegate.operators.keyed import KeyedOperator
-from tidegate.operators.kinds.keep.ranking import Order
+from tidegate.operators.kinds.keep.ranking import RankingOrder
 from tidegate.operators.kinds.keep.settings import EACH, ON_CLOSE, KeepSettings
 from tidegate.operators.late import LateKeyedOperator, derive_late
 from tidegate.operators.spec import LATE, Columns, Emits, Requirement, Rest, Slot, texts_of
@@ -112,9 +112,9 @@ class RankingOperator(LateKeyedOperator, frozen=True, tag="ranking"):
         (rows,) = value
         return (tuple(sorted(rows, key=lambda row: (order.first(row), order.rest(row)))[: self.places]),)
 
-    def order(self) -> Order:
+    def order(self) -> RankingOrder:
         """The order of its rows."""
-        return Order([name for name, _ in self.columns].index(self.by), descending=self.descending)
+        return RankingOrder([name for name, _ in self.columns].index(self.by), descending=self.descending)
 
     @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
@@ -197,7 +197,7 @@ class KeepKind(StepKind):
             return
         late = derive_late(step, context)
         if not keep.places:
-            context.gives(context.columns)
+            context.declare_columns(context.columns)
             if usable:
                 context.add(LastOperator(context.name, keys, columns, context.policy), keys)
             return
@@ -210,7 +210,7 @@ class KeepKind(StepKind):
                 "write `emit: each`; or `emit: on close`, if all rows of a key have one event time",
                 at_key=True,
             )
-        context.gives({**context.columns, RANK: BIGINT})
+        context.declare_columns({**context.columns, RANK: BIGINT})
         if usable and late is not None:
             ranked = (keep.by, keep.places, keep.descending, emit)
             context.add(

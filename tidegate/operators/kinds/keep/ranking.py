@@ -19,7 +19,7 @@ Place = tuple[Any, ...]
 class Ranking:
     """The best rows of one key, at most `places` of them. Most keys of a batch are only looked at: places come late."""
 
-    def __init__(self, order: Order, rows: tuple[Row, ...], places: int) -> None:
+    def __init__(self, order: RankingOrder, rows: tuple[Row, ...], places: int) -> None:
         """`rows`: in their order."""
         self._order = order
         self._places = places
@@ -62,7 +62,7 @@ class Ranking:
         return index
 
 
-class Order:
+class RankingOrder:
     """The order of the rows of a step."""
 
     def __init__(self, column: int, *, descending: bool) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import Field
 
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.types import Check, GroupKeys, check_below, choice, integer, refusal, require_text
+from tidegate.config.fields.types import GroupKeys, ValueCheck, check_below, choice, integer, refusal, require_text
 from tidegate.operators.late import LateSettings
 
 EACH: Final = "each"
@@ -76,7 +76,7 @@ class KeepSettings(LateSettings):
     key: GroupKeys = None
     keep: Annotated[
         Keep | None,
-        Check(_keep, _SCHEMA),
+        ValueCheck(_keep, _SCHEMA),
         Field(
             description="`last`: passes a record unless one of its key with a later event time has already "
             "passed. `{by: column, order: desc, n: 3}`: the n best records of each key, at most 1000, with their "

@@ -16,7 +16,7 @@ from tidegate.expressions.bounds import Bound, Bounds, derive_bound, sum_bounds
 from tidegate.expressions.expression import Call, Expression, Literal, columns_of, text_of
 from tidegate.expressions.typing_rules import derive_condition_remedy
 from tidegate.formats.failures import BadRecordPolicy
-from tidegate.operators.fingerprint import Branches, derive_conjuncts, digest, digest_expression
+from tidegate.operators.fingerprint import Lineages, derive_conjuncts, digest, digest_expression
 from tidegate.operators.spec import DEAD, LATE, Columns, Rest, Slot, StepOperator, texts_of
 from tidegate.operators.step import StepContext, StepKind
 
@@ -92,10 +92,10 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
         """See Operator."""
         return True
 
-    def passes_at(self, output: str, branches: Branches) -> Branches:
+    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
         """See Operator. What is asked before it matters, too; what is asked after it does not."""
         if output not in self.side_outputs():
-            return branches
+            return lineages
         place = self.side_outputs().index(output)
         condition = self.outputs[place].condition
         taken = [one.condition for one in self.outputs[:place] if one.condition is not None]
@@ -107,7 +107,7 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
                 | {digest_expression(one, branch.columns) for one in asked}
                 | {digest("not", digest_expression(one, branch.columns)) for one in taken},
             )
-            for branch in branches
+            for branch in lineages
         )
 
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
@@ -155,7 +155,7 @@ class RouteKind(StepKind):
         assert step.route is not None
         conditions: dict[str, Expression | None] = {}
         for place, (name, text) in enumerate(step.route.items(), start=1):
-            context.gives(context.columns, name)
+            context.declare_columns(context.columns, name)
             if name in RESERVED:
                 context.problem(
                     ("route", name), f"`{name}` is an output of Tidegate's own", "choose another name", at_key=True

@@ -17,11 +17,11 @@ from tidegate.expressions.expression import AggregateCall
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.ids import OperatorName, StateName
 from tidegate.operators.aggregates.collecting import BYTES_MAX, VALUES_MAX
-from tidegate.operators.aggregates.contract import Aggregate, Use
+from tidegate.operators.aggregates.contract import Aggregate, AggregateUse
 from tidegate.operators.aggregates.registry import make_aggregate
 from tidegate.operators.builtin.projection import make_projection
 from tidegate.operators.event_time import WATERMARK
-from tidegate.operators.fingerprint import EVENT_TIME, Branch, Branches, Meaning, combine_digests, digest
+from tidegate.operators.fingerprint import EVENT_TIME, Lineage, Lineages, StateFingerprint, combine_digests, digest
 from tidegate.operators.kinds.aggregate import (
     bound_results,
     derive_digests,
@@ -36,12 +36,12 @@ from tidegate.operators.kinds.window.states import (
     AHEAD,
     EARLY,
     EARLY_SESSIONS,
+    EMITTED,
     EXTRA,
     GATHERED,
-    GIVEN,
     KEPT_SESSIONS,
-    LAGGARDS,
     LATE_ROWS,
+    PENDING_LATE_ROWS,
     SESSIONS,
     SLICES,
     TIMERS,
@@ -135,7 +135,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
     @property
     def functions(self) -> list[Aggregate]:
         """The aggregates, new ones."""
-        return [make_aggregate(name, call, Use.WINDOW) for name, call in self.aggregates]
+        return [make_aggregate(name, call, AggregateUse.WINDOW) for name, call in self.aggregates]
 
     @property
     def keeping(self) -> list[str]:
@@ -174,9 +174,9 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
             return (
                 declare(name, held, ()),
                 timed(TIMERS, ()),
-                *((timed(GIVEN, ()),) if self.corrected else ()),
+                *((timed(EMITTED, ()),) if self.corrected else ()),
                 *((timed(EARLY, ()), timed(AHEAD, ahead)) if self.window.early_ms else ()),
-                timed(LAGGARDS, waiting),
+                timed(PENDING_LATE_ROWS, waiting),
                 timed(LATE_ROWS, whole),
                 WATERMARK,
             )
@@ -187,24 +187,24 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         of_window = (StateField("whole", BIGINT, nullable=False),) if self.window.overlapping else ()
         return timed(SLICES, parts, *of_window), timed(GATHERED, parts), timed(TIMERS, (), *of_window), WATERMARK
 
-    def passes(self, branches: Branches) -> Branches:  # noqa: ARG002  # whatever arrives becomes results
+    def lineage(self, lineages: Lineages) -> Lineages:  # noqa: ARG002  # whatever arrives becomes results
         """See Operator."""
         columns = {name: digest("window", self.name, name) for name, _ in self.output}
-        return (Branch(self.name, columns, time=digest("event time", self.name, "window_end")),)
+        return (Lineage(self.name, columns, time=digest("event time", self.name, "window_end")),)
 
-    def passes_at(self, output: str, branches: Branches) -> Branches:
+    def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
         """See Operator."""
-        return pass_late(self.name, branches) if output == LATE else self.passes(branches)
+        return pass_late(self.name, lineages) if output == LATE else self.lineage(lineages)
 
-    def means(self, branches: Branches, port: int = 0) -> Meaning:  # noqa: ARG002  # there is one
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:  # noqa: ARG002  # there is one
         """See Operator. Another lateness is another meaning: a window that was removed is not there to be corrected."""
         window = digest("window", *self._window_words())
-        digests = derive_digests(branches, self.keys, self.aggregates)
-        own = [(one.origin, "the window", window) for one in branches]
-        times = [(one.origin, EVENT_TIME, one.time) for one in branches]
+        digests = derive_digests(lineages, self.keys, self.aggregates)
+        own = [(one.origin, "the window", window) for one in lineages]
+        times = [(one.origin, EVENT_TIME, one.time) for one in lineages]
         if self.allowed_lateness_ms:
             lateness = digest("allowed lateness", str(self.allowed_lateness_ms))
-            own += [(one.origin, "the allowed lateness", lateness) for one in branches]
+            own += [(one.origin, "the allowed lateness", lateness) for one in lineages]
         return combine_digests([*digests, *own, *times])
 
     def _windows(self) -> dict[str, str]:
@@ -329,7 +329,7 @@ class WindowKind(StepKind):
         late = derive_late(step, context)
         if late is None:
             return
-        context.gives(types)
+        context.declare_columns(types)
         inputs, plain = derive_inputs(keys, calls, context.columns, context.columns if late else ())
         context.add(make_projection(OperatorName(f"{context.name}.input"), inputs, context.policy))
         operator = WindowOperator(

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.suggest import derive_suggestion
-from tidegate.config.fields.types import Check, duration, refusal, require_text
+from tidegate.config.fields.types import ValueCheck, duration, refusal, require_text
 from tidegate.config.fields.units import MILLISECONDS, render_duration
 from tidegate.operators.late import LateSettings
 
@@ -113,7 +113,7 @@ class WindowSettings(Settings):
     ] = None
     time_zone: Annotated[
         str | None,
-        Check(_zone, {"type": "string", "examples": ["Europe/Berlin"]}),
+        ValueCheck(_zone, {"type": "string", "examples": ["Europe/Berlin"]}),
         Field(
             description="Windows of whole days start at midnight of this zone (shifted by `offset`): some last "
             "23 or 25 hours. From 2100 on a zone has its standard time all year."

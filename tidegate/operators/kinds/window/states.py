@@ -24,9 +24,9 @@ EARLY: Final = StateName("early")
 """By due time and key: early results of sessions to come."""
 AHEAD: Final = StateName("ahead")
 """By due time and key: sessions of rows that are younger than the next early result."""
-LAGGARDS: Final = StateName("laggards")
+PENDING_LATE_ROWS: Final = StateName("pending_late")
 """Rows of sessions below the watermark of their partition, by that watermark and key: their partial results."""
 LATE_ROWS: Final = StateName("late_rows")
 """By the same: the rows themselves, for the output `late` if it turns out that they are late."""
-GIVEN: Final = StateName("given")
+EMITTED: Final = StateName("emitted")
 """By end and key: sessions whose results were given as they are."""

@@ -146,8 +146,8 @@ class ChangeReader:
             table.find_unavailable(half, failed)
         rows, *before = [table.convert(half, failed) for half in halves]
         found = {one.name: one for half in before for one in half}
-        taken_back = [found.get(one.name, one) for one in self._no_updates] if self._takes_back else None
-        frame = make_frame(rows, ops, self._output, taken_back)
+        retracted = [found.get(one.name, one) for one in self._no_updates] if self._takes_back else None
+        frame = make_frame(rows, ops, self._output, retracted)
         if failed:
             frame = frame.filter(~pl.int_range(pl.len()).is_in(sorted(failed)))
         return frame, failed

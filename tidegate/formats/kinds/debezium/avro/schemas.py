@@ -140,16 +140,16 @@ def project(event: AvroType, row: Row, names: Columns) -> AvroType:
     """What is read of an event: the columns `names` of its rows, or any one where it has none of them."""
     wanted, whole = {name for name, _ in names}, plain(event)
     fields = [
-        field if field.name == OP_FIELD else AvroField(field.name, _narrowed(field.type, wanted))
+        field if field.name == OP_FIELD else AvroField(field.name, _pruned(field.type, wanted))
         for field in whole.fields
         if field.name == OP_FIELD or field.name in row.sides
     ]
     return msgspec.structs.replace(whole, fields=tuple(fields))
 
 
-def _narrowed(one: AvroType, wanted: set[str]) -> AvroType:
+def _pruned(one: AvroType, wanted: set[str]) -> AvroType:
     if one.kind == "union":
-        return msgspec.structs.replace(one, branches=tuple(_narrowed(each, wanted) for each in one.branches))
+        return msgspec.structs.replace(one, branches=tuple(_pruned(each, wanted) for each in one.branches))
     if one.kind != "record":
         return one
     found = tuple(field for field in one.fields if field.name in wanted)

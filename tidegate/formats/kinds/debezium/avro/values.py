@@ -46,7 +46,7 @@ from tidegate.formats.kinds.json.types import (
 from tidegate.formats.lists import cut_lists
 
 
-class Unfit(NamedTuple):
+class UnfitEvent(NamedTuple):
     """A value that its column does not hold."""
 
     row: int
@@ -56,7 +56,7 @@ class Unfit(NamedTuple):
     """Where in the column's value: `[2]`, `.x`."""
 
 
-Made = tuple[pl.Series, list[Unfit]]
+Made = tuple[pl.Series, list[UnfitEvent]]
 """A column, in which anything may be where a value is unfit."""
 Convert = Callable[[pl.Series], Made]
 Read = Callable[[Any], Any]
@@ -206,7 +206,9 @@ def _outside(series: pl.Series, low: int, high: int) -> list[int]:
 
 def _small(kind: DataType, bounds: tuple[int, int], series: pl.Series) -> Made:
     unfit = [
-        Unfit(row, FailureKind.OUT_OF_RANGE, f"{series[row]} is no {kind}, which is from {bounds[0]} to {bounds[1]}")
+        UnfitEvent(
+            row, FailureKind.OUT_OF_RANGE, f"{series[row]} is no {kind}, which is from {bounds[0]} to {bounds[1]}"
+        )
         for row in _outside(series, *bounds)
     ]
     return series.cast(polars_type(kind), strict=False), unfit
@@ -214,7 +216,7 @@ def _small(kind: DataType, bounds: tuple[int, int], series: pl.Series) -> Made:
 
 def _days(series: pl.Series) -> Made:
     unfit = [
-        Unfit(row, FailureKind.OUT_OF_RANGE, f"{series[row]} days since 1970 are no date from 1 to 9999")
+        UnfitEvent(row, FailureKind.OUT_OF_RANGE, f"{series[row]} days since 1970 are no date from 1 to 9999")
         for row in _outside(series, FIRST_DAY, LAST_DAY)
     ]
     return series.cast(pl.Date()), unfit
@@ -225,7 +227,7 @@ def _since(micros: tuple[int, int], kind: pl.DataType, series: pl.Series) -> Mad
     factor, divisor = micros
     low, high = -(-FIRST_MOMENT * divisor // factor), (LAST_MOMENT + 1) * divisor // factor - 1
     unfit = [
-        Unfit(row, FailureKind.OUT_OF_RANGE, f"{series[row]} is no timestamp from the year 1 to 9999")
+        UnfitEvent(row, FailureKind.OUT_OF_RANGE, f"{series[row]} is no timestamp from the year 1 to 9999")
         for row in _outside(series, max(low, -(2**63)), min(high, 2**63 - 1))
     ]
     counted = series // divisor if divisor > 1 else series * factor
@@ -239,14 +241,14 @@ def _texts_of_bytes(series: pl.Series) -> Made:
         texts = [None if value is None else value.decode(errors="replace") for value in series.to_list()]
     made = pl.Series(texts, dtype=pl.String())
     lost = made.cast(pl.Binary()).ne_missing(series).arg_true()
-    return made, [Unfit(row, FailureKind.NOT_UTF8, "the bytes are no text in UTF-8") for row in lost]
+    return made, [UnfitEvent(row, FailureKind.NOT_UTF8, "the bytes are no text in UTF-8") for row in lost]
 
 
 # -- texts of times ----------------------------------------------------------------------------------------------------
 
 
 def _texts(read: Read, make: Callable[[pl.Series], pl.Series], series: pl.Series) -> Made:
-    unfit: list[Unfit] = []
+    unfit: list[UnfitEvent] = []
     try:
         made = make(series)
     except ValueError:
@@ -257,12 +259,12 @@ def _texts(read: Read, make: Callable[[pl.Series], pl.Series], series: pl.Series
                     read(text)
             except ValueError as error:
                 what = in_words(str(error))
-                unfit.append(Unfit(row, FailureKind.WRONG_TYPE, f"{what}, got the text {shown(text)}"))
+                unfit.append(UnfitEvent(row, FailureKind.WRONG_TYPE, f"{what}, got the text {shown(text)}"))
         for one in unfit:
             texts[one.row] = None
         made = make(pl.Series(texts, dtype=pl.String()))
     if made.dtype == TIMESTAMP:  # an offset may move it
-        unfit += [Unfit(row, FailureKind.OUT_OF_RANGE, _EARLY) for row in _outside(made.to_physical(), *_CALENDAR)]
+        unfit += [UnfitEvent(row, FailureKind.OUT_OF_RANGE, _EARLY) for row in _outside(made.to_physical(), *_CALENDAR)]
     return made, unfit
 
 
@@ -323,19 +325,19 @@ def _of_bytes(data: bytes, scale: int, kind: DataType) -> Decimal:
 
 def _each(kind: DataType, read: Read, series: pl.Series) -> Made:
     """One by one."""
-    unfit: list[Unfit] = []
+    unfit: list[UnfitEvent] = []
     values: list[Decimal | None] = []
     for row, value in enumerate(series.to_list()):
         values.append(None if value is None else _read_one(read, value, row, unfit))
     return make_decimals("", kind, values), unfit
 
 
-def _read_one(read: Read, value: Any, row: int, unfit: list[Unfit]) -> Decimal | None:
+def _read_one(read: Read, value: Any, row: int, unfit: list[UnfitEvent]) -> Decimal | None:
     try:
         made: Decimal = read(value)
     except ValueError as error:
         kind = FailureKind.OUT_OF_RANGE if DOES_NOT_FIT in str(error) else FailureKind.WRONG_TYPE
-        unfit.append(Unfit(row, kind, str(error)))
+        unfit.append(UnfitEvent(row, kind, str(error)))
         return None
     return made
 
@@ -344,7 +346,7 @@ def _look_closer(kind: DataType, read: Read, made: pl.Series, given: pl.Series, 
     """Those rows again that the quick way is not certain of; they are NULL by now."""
     if not rows:
         return made, []
-    unfit: list[Unfit] = []
+    unfit: list[UnfitEvent] = []
     values = [_read_one(read, given[row], row, unfit) for row in rows]
     if all(value is None for value in values):
         return made, unfit
@@ -412,7 +414,7 @@ def _maps(element: Convert, series: pl.Series) -> Made:
     return _cut(pairs, series, unfit, lambda _: "[...]")
 
 
-def _cut(flat: pl.Series, series: pl.Series, unfit: Sequence[Unfit], place: Callable[[int], str]) -> Made:
+def _cut(flat: pl.Series, series: pl.Series, unfit: Sequence[UnfitEvent], place: Callable[[int], str]) -> Made:
     counts = series.list.len().cast(pl.Int64)
     ends = counts.fill_null(0).cum_sum()
     made = cut_lists(flat, ends - counts, ends)
@@ -429,7 +431,7 @@ def _cut(flat: pl.Series, series: pl.Series, unfit: Sequence[Unfit], place: Call
 
 def _structs(parts: Sequence[tuple[str, DataType, Convert | None]], known: frozenset[str], series: pl.Series) -> Made:
     """`known`: fields that the writer has."""
-    unfit: list[Unfit] = []
+    unfit: list[UnfitEvent] = []
     columns = []
     for name, _, convert in parts:
         column = series.struct.field(name) if name in known else series

@@ -12,13 +12,13 @@ from tidegate.formats.kinds.debezium import ADDED
 from tidegate.formats.kinds.debezium.envelope import NoChange
 from tidegate.formats.kinds.debezium.json.events import read_change
 from tidegate.formats.kinds.debezium.json.schemas import read_types
-from tidegate.formats.kinds.json.inference import Column, LeftOut, derive_schema, refused_column
+from tidegate.formats.kinds.json.inference import InferredColumn, LeftOut, derive_schema, refused_column
 
 
 class Table(msgspec.Struct, frozen=True):
     """What the events of a topic say about their table."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[InferredColumn, ...]
     left_out: tuple[LeftOut, ...]
     events: int
     typed: bool
@@ -43,11 +43,11 @@ def derive_table(values: Sequence[bytes | None]) -> Table | None:
     if len(rows) <= others:
         return None
     types, found = read_types(schema), derive_schema(rows)
-    columns = [Column(one.name, types[one.name]) if one.name in types else one for one in found.columns]
+    columns = [InferredColumn(one.name, types[one.name]) if one.name in types else one for one in found.columns]
     left_out: list[LeftOut] = []
     for one in found.left_out:  # values that differ too much to have a type may have one all the same
         if one.path in types and not refused_column(one.path):
-            columns.append(Column(one.path, types[one.path]))
+            columns.append(InferredColumn(one.path, types[one.path]))
         else:
             left_out.append(one)
     own = tuple(one for one in columns if one.name not in ADDED)

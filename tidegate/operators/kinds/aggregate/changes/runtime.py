@@ -17,7 +17,7 @@ from tidegate.expressions.bounds import BATCH_BYTES_MAX
 from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import make_column, plain_values
 from tidegate.formats.failures import FailureKind, RecordFailure
-from tidegate.formats.row_kinds import DELETE, INSERT, ROW_KIND, TAKEN_BACK, UPDATE_AFTER, UPDATE_BEFORE
+from tidegate.formats.row_kinds import DELETE, INSERT, RETRACTING, ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.ids import StateName
 from tidegate.operators.aggregates.contract import Aggregate
 from tidegate.operators.aggregates.contract import Value as Accumulator
@@ -156,7 +156,7 @@ class ChangesRuntime(Runtime):
         for row, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
             group = groups[number]
             reason = ""
-            if kind in TAKEN_BACK:
+            if kind in RETRACTING:
                 reason = self._take(group, columns[row])
             else:
                 self._add(group, columns[row])

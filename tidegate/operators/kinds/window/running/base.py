@@ -14,7 +14,7 @@ import polars as pl
 
 from tidegate.ids import StateName
 from tidegate.operators.event_time import EventClock
-from tidegate.operators.kinds.window.running.emission import ResultsOf, Room
+from tidegate.operators.kinds.window.running.emission import EmissionBudget, ResultsOf
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, Aggregates
 from tidegate.operators.kinds.window.running.store import key_columns
 from tidegate.operators.lateness import LateRows
@@ -49,7 +49,7 @@ class WindowRuntime(Runtime):
         kinds = dict(operator.output)
         self._keys = [(key, kinds[key]) for key in operator.keys]
         self._names = [name for name, _ in operator.pruned_columns()]
-        self._room = Room(slot.rows_max, slot.bytes_max)
+        self._room = EmissionBudget(slot.rows_max, slot.bytes_max)
         self._aggregates = Aggregates(operator.aggregates)
         self._lateness_ms = operator.allowed_lateness_ms
         self._columns = [*dict.fromkeys([*operator.keys, *operator.arguments]), "__tidegate_time"]

@@ -11,7 +11,7 @@ Session = tuple[Any, ...]
 """Start and end, then what belongs to it, accumulators last."""
 
 
-class Changes:
+class ChangedWindows:
     """See the module."""
 
     def __init__(self, held: Mapping[Row, list[Session]], merge: Callable[[Session, Session], Session]) -> None:

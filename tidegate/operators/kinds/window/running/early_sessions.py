@@ -21,7 +21,7 @@ import polars as pl
 from tidegate.ids import StateName
 from tidegate.operators.aggregates.contract import Value
 from tidegate.operators.kinds.window.running.base import DUE_COST, FOLDED_MAX
-from tidegate.operators.kinds.window.running.changes import Changes, Session
+from tidegate.operators.kinds.window.running.changes import ChangedWindows, Session
 from tidegate.operators.kinds.window.running.kept_sessions import TOLD, KeptSessionRuntime
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, ROWS_LEAST
 from tidegate.operators.kinds.window.running.sessions import derive_room
@@ -107,7 +107,9 @@ class EarlySessionRuntime(KeptSessionRuntime):
         self._younger_max = derive_room(rows.height, len(found))
         places = list(dict.fromkeys(place for place, *_ in found))
         old = zip(places, self._ahead.get_many(places), strict=True)
-        changes = Changes({place: [] if value is None else list(value[0]) for place, value in old}, self._merge_own)
+        changes = ChangedWindows(
+            {place: [] if value is None else list(value[0]) for place, value in old}, self._merge_own
+        )
         for place, start, end, value in found:
             changes.join(place, (start, end, *value))
         self._ahead.put_many(changes.held, [(tuple(sessions),) for sessions in changes.held.values()])
@@ -136,8 +138,8 @@ class EarlySessionRuntime(KeptSessionRuntime):
     def _next_due(self, watermark_ms: int) -> int | None:
         """The first due time that the watermark passes and for which there may be a result."""
         firsts = [self._dues.first_ms, self._ahead.first_ms, self._younger_first]
-        if self._laggards.first_ms is not None:
-            firsts.append(self._due_after(self._laggards.first_ms))
+        if self._pending_late_rows.first_ms is not None:
+            firsts.append(self._due_after(self._pending_late_rows.first_ms))
         if self._rows or self._reduced:
             firsts.append(self._due)
         due = min((one for one in firsts if one is not None), default=None)

@@ -25,7 +25,7 @@ ResultsOf = Callable[[int, int], list[pl.Series]]
 """The result columns of some of the rows. Raises as Aggregate.results."""
 
 
-class Room(NamedTuple):
+class EmissionBudget(NamedTuple):
     """What those downstream in the vertex take at a time (`Slot`)."""
 
     rows_max: int
@@ -46,7 +46,7 @@ def emit_results(
     results_of: ResultsOf,
     names: Sequence[str],
     out: Out,
-    room: Room,
+    room: EmissionBudget,
 ) -> None:
     """Results in the order of their keys. `starts_ms` and `ends_ms` are instants; `names` the columns.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidegate.operators.kinds.window.running.slicing import Slicing
 
 
-class Given:
+class EmittedPanes:
     """See the module. Times are local ms, as all due times."""
 
     def __init__(self, clock: EventClock, slicing: Slicing, groups_of: Callable[[pl.DataFrame], Sequence[int]]) -> None:

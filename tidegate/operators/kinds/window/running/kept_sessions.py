@@ -1,7 +1,7 @@
 """Sessions that are kept for late rows after their result was given (`allowed_lateness`).
 
 A session whose result is to come, or has to be given again, has a timer at its end. One whose result was given as it
-is has an entry in `given`, by which it goes when nothing can join it any more. So a late row that joins a session, or
+is has an entry in `emitted`, by which it goes when nothing can join it any more. So a late row that joins a session, or
 makes one of several, needs no other note: the timer of what comes of it is due at once, or when the watermark reaches
 its new end.
 
@@ -24,7 +24,7 @@ from tidegate.operators.kinds.window.running.emission import DELETED, emit_delet
 from tidegate.operators.kinds.window.running.partial import AT
 from tidegate.operators.kinds.window.running.sessions import SessionRuntime
 from tidegate.operators.kinds.window.running.store import key_columns
-from tidegate.operators.kinds.window.states import GIVEN, KEPT_SESSIONS
+from tidegate.operators.kinds.window.states import EMITTED, KEPT_SESSIONS
 from tidegate.operators.runtime import END_OF_TIME
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class KeptSessionRuntime(SessionRuntime):
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
         super().__init__(operator, slot)
         self._output = operator.pruned_columns()
-        self._given = self._timed[GIVEN]
+        self._given = self._timed[EMITTED]
         self._correcting = False
         """Whether rows have come that may change what was given."""
 
@@ -54,7 +54,7 @@ class KeptSessionRuntime(SessionRuntime):
     def gauges(self) -> Mapping[str, int]:
         """See OperatorRuntime."""
         sessions = len(self._timers) + len(self._given)
-        return {"open_windows": sessions, "timers": sessions + len(self._laggards)}
+        return {"open_windows": sessions, "timers": sessions + len(self._pending_late_rows)}
 
     @property
     def settled(self) -> bool:

@@ -19,7 +19,7 @@ from tidegate.formats.columns import make_column, plain_values
 from tidegate.operators.aggregates.columnar.reduction import fill_parts, reduce_parts, reduce_rows
 from tidegate.operators.aggregates.contract import (
     Aggregate,
-    Use,
+    AggregateUse,
     Value,
     derive_accumulators,
     derive_columns,
@@ -43,7 +43,7 @@ class Aggregates:
     """All aggregates of a step. A value is the accumulators of all of them in a row, as the state has it."""
 
     def __init__(self, calls: Sequence[tuple[str, AggregateCall]]) -> None:
-        self._all = [make_aggregate(name, call, Use.WINDOW) for name, call in calls]
+        self._all = [make_aggregate(name, call, AggregateUse.WINDOW) for name, call in calls]
         self._spans: list[tuple[Aggregate, int, int]] = []
         start = 0
         for one in self._all:

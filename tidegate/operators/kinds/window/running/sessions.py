@@ -10,7 +10,7 @@ state `sessions`.
 
 A row below that watermark, a *laggard*, must not join a session that its own partition had closed, although here it may
 be open still, since another partition is slower. Whether it does must not depend on which came first. So it waits in
-the state `laggards` until the watermark has passed that of its partition, when everything is here that had been read
+the state `late_rows` until the watermark has passed that of its partition, when everything is here that had been read
 before it, as if all partitions had been one. Only then it joins, begins a session, or is late. Where sessions are kept
 longer for late rows (`kept_sessions.py`) all of that is later by so much.
 """
@@ -28,12 +28,12 @@ from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.aggregates.contract import Value
 from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime
-from tidegate.operators.kinds.window.running.changes import Changes, Session
+from tidegate.operators.kinds.window.running.changes import ChangedWindows, Session
 from tidegate.operators.kinds.window.running.emission import emit_results
-from tidegate.operators.kinds.window.running.laggards import WaitingRows
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, ROWS_LEAST
+from tidegate.operators.kinds.window.running.pending_late_rows import WaitingRows
 from tidegate.operators.kinds.window.running.store import key_columns
-from tidegate.operators.kinds.window.states import LAGGARDS, LATE_ROWS, SESSIONS, TIMERS
+from tidegate.operators.kinds.window.states import LATE_ROWS, PENDING_LATE_ROWS, SESSIONS, TIMERS
 from tidegate.operators.runtime import END_OF_TIME
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class SessionRuntime(WindowRuntime):
         self._gap_ms = operator.window.size_ms
         self._sessions = self._keyed[self.STATE]
         self._timers = self._timed[TIMERS]
-        self._laggards = self._timed[LAGGARDS]
+        self._pending_late_rows = self._timed[PENDING_LATE_ROWS]
         self._waiting = WaitingRows(operator, self._timed[LATE_ROWS])
         self._rows: list[pl.DataFrame] = []
         self._height = 0
@@ -85,7 +85,7 @@ class SessionRuntime(WindowRuntime):
     @property
     def gauges(self) -> Mapping[str, int]:
         """See OperatorRuntime."""
-        return {"open_windows": len(self._timers), "timers": len(self._timers) + len(self._laggards)}
+        return {"open_windows": len(self._timers), "timers": len(self._timers) + len(self._pending_late_rows)}
 
     def before_snapshot(self) -> None:
         """See OperatorRuntime."""
@@ -126,9 +126,9 @@ class SessionRuntime(WindowRuntime):
             zip(*columns, strict=True), parts["__tidegate_time"], parts[_SESSION], values, strict=True
         ):
             held[row].append((time, count, *value))
-        found = self._laggards.get_many(held)
+        found = self._pending_late_rows.get_many(held)
         both = [(*(() if old is None else old[0]), *new) for old, new in zip(found, held.values(), strict=True)]
-        self._laggards.put_many(held, [(one,) for one in both])
+        self._pending_late_rows.put_many(held, [(one,) for one in both])
 
     def _relieve(self) -> None:
         if self._height > self._height_max or self._size > BYTES_MAX:
@@ -188,7 +188,7 @@ class SessionRuntime(WindowRuntime):
             self._put_sessions(new)
             self._move(set(), [(one[1], *key) for key, sessions in new.items() for one in sessions])
         if len(new) < len(held):
-            changes = Changes({key: sessions for key, sessions in held.items() if sessions}, self._merge)
+            changes = ChangedWindows({key: sessions for key, sessions in held.items() if sessions}, self._merge)
             for key in changes.held:
                 for one in by_key[key]:
                     changes.join(key, one)
@@ -212,20 +212,20 @@ class SessionRuntime(WindowRuntime):
 
     def _has_due(self, until: int) -> bool:
         """Whether anything may have to be done at a watermark."""
-        first = (self._timers.first_ms, self._laggards.first_ms)
+        first = (self._timers.first_ms, self._pending_late_rows.first_ms)
         due = self._first_ms is not None and self._first_ms + self._gap_ms <= until
         return due or any(one is not None and one <= until for one in first)
 
     def _settle(self, watermark_ms: int, out: Out) -> bool:
         """Laggards of which all is here that came before them; True when there are more."""
-        taken = self._laggards.take_due(watermark_ms, FOLDED_MAX)
+        taken = self._pending_late_rows.take_due(watermark_ms, FOLDED_MAX)
         if not taken:
             return False
         changes = self._changes(list(dict.fromkeys(row[1:] for row, _ in taken)))
         late: defaultdict[Row, set[int]] = defaultdict(set)
-        for row, (laggards,) in taken:
+        for row, (late_rows,) in taken:
             over_ms = row[0] - self._lateness_ms
-            for time, count, *value in sorted(laggards, key=_START_OF, reverse=True):
+            for time, count, *value in sorted(late_rows, key=_START_OF, reverse=True):
                 own = self._begin(time, time + self._gap_ms, tuple(value))
                 if not changes.join(row[1:], own, over_ms):
                     self._late.count += count
@@ -266,10 +266,10 @@ class SessionRuntime(WindowRuntime):
         """One session of two."""
         return min(left[0], right[0]), max(left[1], right[1]), *self._aggregates.merge(left[2:], right[2:])
 
-    def _changes(self, keys: Sequence[Row]) -> Changes:
-        return Changes(self._sessions_of(keys), self._merge)
+    def _changes(self, keys: Sequence[Row]) -> ChangedWindows:
+        return ChangedWindows(self._sessions_of(keys), self._merge)
 
-    def _keep(self, changes: Changes) -> None:
+    def _keep(self, changes: ChangedWindows) -> None:
         """What has changed into the state."""
         self._put_sessions(changes.held)
         self._move(changes.gone, changes.new)

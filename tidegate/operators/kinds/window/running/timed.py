@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from tidegate.operators.kinds.window.running.base import DUE_COST, FOLDED_MAX, WindowRuntime
-from tidegate.operators.kinds.window.running.given import Given
+from tidegate.operators.kinds.window.running.given import EmittedPanes
 from tidegate.operators.kinds.window.running.partial import AT, Buffer
 from tidegate.operators.kinds.window.running.slicing import Slicing
 from tidegate.operators.kinds.window.running.store import Store, key_columns
@@ -43,7 +43,7 @@ class TimedRuntime(WindowRuntime):
         self._slicing = slicing
         self._timers = self._timed[TIMERS]
         self._key_names = names = [name for name, _ in self._keys]
-        self._given = Given(
+        self._given = EmittedPanes(
             self._clock, slicing, lambda rows: key_group_of(rows, names, slot.max_parallelism).to_list()
         )
         self._buffers: tuple[tuple[Buffer, Store], ...] = ()

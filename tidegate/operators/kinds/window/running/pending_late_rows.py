@@ -29,7 +29,7 @@ _TIME: Final = "__tidegate_time"
 
 
 class WaitingRows:
-    """By where all was over for them, and key, as the partial results in `laggards`."""
+    """By where all was over for them, and key, as the partial results in `pending_late`."""
 
     def __init__(self, operator: WindowOperator, state: TimeOrdered) -> None:
         self._name = operator.name
