@@ -10,6 +10,8 @@ import datetime
 import time
 from typing import Final, Protocol
 
+from typing_extensions import override
+
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -26,18 +28,18 @@ class Clock(Protocol):
         """Block the calling thread."""
 
 
-class SystemClock:
+class SystemClock(Clock):
     """The clock of this machine."""
 
+    @override
     def now_ms(self) -> int:
-        """See Clock."""
         return time.time_ns() // 1_000_000
 
     monotonic = staticmethod(time.monotonic)
     """See Clock. Not a method around it: it is asked several times a batch."""
 
+    @override
     def sleep(self, seconds: float) -> None:
-        """See Clock."""
         time.sleep(seconds)
 
 

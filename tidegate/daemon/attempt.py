@@ -146,11 +146,11 @@ class AttemptRunner:
         self.feed(TriggerRequested(self._now_ms(), final=True))
 
     async def take_savepoint(self, directory: str) -> SavepointDone:
-        """See SavepointDesk.take."""
+        """See SavepointService.take."""
         return await self._executor.savepoints.take(directory)
 
     async def take_checkpoint(self) -> CheckpointDone:
-        """See CheckpointDesk.take."""
+        """See CheckpointRequests.take."""
         return await self._executor.ordered.take()
 
     async def find_cause(self, unseen: StorageNotShared) -> TidegateError:

@@ -109,7 +109,7 @@ class ControlServer:
         self._watch = asyncio.get_running_loop().create_task(self._watch_slots())
 
     def encrypt(self, context: ssl.SSLContext) -> None:
-        """See Door."""
+        """See ControlHandshake."""
         if self._handshake is not None:
             self._handshake.encrypt(context)
 

@@ -213,7 +213,7 @@ class KafkaEdge:
                 one.cancel()
 
     async def resolve(self, pipeline: str, topics: Collection[str]) -> ResolveReport:
-        """See Mender.mend; one mender for all looks of the daemon."""
+        """See HangingTransactionResolver.mend; one mender for all looks of the daemon."""
 
         def look(client: TransactionClient) -> ResolveReport:
             if self._resolver is None:

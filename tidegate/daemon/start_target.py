@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from tidegate.checks.facts import Comparison
+from typing_extensions import override
+
+from tidegate.checks.facts import Comparison, StartTarget
 from tidegate.checks.unfit_state import refuse_unfit_state
 from tidegate.config.load import LoadedPipeline
 from tidegate.config.storages import derive_opener
@@ -26,23 +28,23 @@ def open_checkpoints(loaded: LoadedPipeline) -> Storage:
     return derive_opener(loaded.settings)(str(loaded.settings.checkpoints.directory))
 
 
-class StoredTarget:
+class StoredTarget(StartTarget):
     """Implements `StartTarget` for a start with these options. It opens `stores.kafka`, which the caller closes."""
 
     def __init__(self, stores: Stores, options: StartOptions) -> None:
         self._stores = stores
         self._options = options
 
+    @override
     async def try_storage(self) -> None:
-        """See StartTarget."""
         await self._stores.in_journal_thread(self._stores.storage.probe)
 
+    @override
     async def read_journal(self) -> JournalState:
-        """See StartTarget."""
         return await self._stores.in_journal_thread(self._stores.journal.read)
 
+    @override
     async def compare(self, plan: Plan) -> Comparison:
-        """See StartTarget."""
         stores = self._stores
         await stores.kafka.open()
         look = await run_preflight(plan, stores, self._options, first=True, verify=False)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.discovery import TopicFound
@@ -16,7 +17,7 @@ from tidegate.coordinator.history import FailureRecord, FollowedBy
 from tidegate.coordinator.job import Job
 from tidegate.coordinator.restart import AttemptFailure, GiveUp, RestartHistory, decide_restart
 from tidegate.coordinator.types import CompletedCheckpoint
-from tidegate.daemon.attempt import AttemptRunner
+from tidegate.daemon.attempt import AttemptListener, AttemptRunner
 from tidegate.daemon.attempt_settings import AttemptSettings
 from tidegate.daemon.housekeeping import Housekeeping
 from tidegate.daemon.ownership import Ownership
@@ -59,7 +60,7 @@ class JvmDied(TidegateError):
     exit_code = 1
 
 
-class Supervisor:
+class Supervisor(AttemptListener):
     """See the module. All calls on the daemon's event loop.
 
     `began` is called for every attempt; `jitter` gives random numbers from 0 to 1.
@@ -237,16 +238,16 @@ class Supervisor:
         if self.runner is not None:
             self.runner.fail(error)
 
+    @override
     def on_running(self, attempt: Attempt) -> None:
-        """See AttemptListener."""
         self._services.metrics.state(PipelineState.RUNNING)
         logger.info("attempt %d is running", attempt)
         self.housekeeping.resume(attempt)
         if self.stopping and self.runner is not None:
             self.runner.request_final()
 
+    @override
     def on_completed(self, checkpoint: CompletedCheckpoint) -> None:
-        """See AttemptListener."""
         self.housekeeping.completed(checkpoint)
 
     def on_brokers(self, *, answering: bool) -> None:

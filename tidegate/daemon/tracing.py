@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from typing_extensions import override
+
 from tidegate import __version__
 from tidegate.coordinator.history import CHECKPOINTS_MAX, CheckpointRecord, CheckpointResult
 from tidegate.daemon.http.redaction import redact_checkpoints
@@ -113,7 +115,7 @@ def _is_wanted(environ: Mapping[str, str]) -> bool:
     return not off and any(environ.get(name) for name in ENDPOINTS)
 
 
-class _OpenTelemetry:
+class _OpenTelemetry(Sender):
     """The SDK. It buffers in bounds and sends on a thread of its own."""
 
     def __init__(self, pipeline: str, environ: Mapping[str, str]) -> None:
@@ -129,8 +131,8 @@ class _OpenTelemetry:
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("tidegate", __version__)
 
+    @override
     def send(self, spans: Sequence[Span]) -> None:
-        """See Sender."""
         from opentelemetry import trace
         from opentelemetry.context import Context
 
@@ -144,7 +146,7 @@ class _OpenTelemetry:
         for one, span in zip(made, spans, strict=True):
             one.end(end_time=span.end_ns)
 
+    @override
     def close(self) -> None:
-        """See Sender."""
         self._provider.force_flush(FLUSH_MS)
         self._provider.shutdown()

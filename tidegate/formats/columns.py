@@ -8,9 +8,10 @@ from itertools import chain, islice
 from typing import Any, Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.datatypes import NESTED, DataType, decimal_of, entry_of
-from tidegate.formats.nested import make_nested
+from tidegate.formats.nested import Parts, make_nested
 
 TIMESTAMP = pl.Datetime("us", "UTC")
 _POLARS: dict[str, pl.DataType] = {
@@ -134,20 +135,20 @@ def make_column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
     return make_series(name, polars_type(kind), values)
 
 
-class _PlainParts:
+class _PlainParts(Parts):
     """See Parts. Structs are tuples, maps tuples of pairs."""
 
+    @override
     def fields(self, kind: DataType, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        """See Parts."""
         return list(zip(*structs, strict=True)) if structs else [()] * len(kind.fields)
 
-    def entries(self, kind: DataType, maps: Sequence[Any]) -> tuple[Sequence[int], Sequence[Any], Sequence[Any]]:  # noqa: ARG002 - all are alike
-        """See Parts."""
+    @override
+    def entries(self, kind: DataType, maps: Sequence[Any]) -> tuple[Sequence[int], Sequence[Any], Sequence[Any]]:
         keys, values = zip(*chain.from_iterable(maps), strict=True) if any(maps) else ((), ())
         return list(map(len, maps)), keys, values
 
+    @override
     def leaves(self, name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
-        """See Parts."""
         return make_column(name, kind, values)
 
 

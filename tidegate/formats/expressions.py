@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import polars as pl
+from typing_extensions import override
 
-from tidegate.formats.contract import Encoded
+from tidegate.formats.contract import Encoded, Encoder
 from tidegate.formats.text import timestamp_text
 
 
-class ExpressionEncoder:
+class ExpressionEncoder(Encoder):
     """An Encoder. `value` is a Binary expression, which `records.py` evaluates in one pass with keys and timestamps."""
 
     def __init__(self, value: pl.Expr) -> None:
         self.value = value.alias("value")
 
+    @override
     def encode(self, frame: pl.DataFrame) -> Encoded:
-        """See Encoder."""
         return Encoded(frame.select_seq(self.value))
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.formats.contract import Decoded, Decoder, Headers, Messages, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure
@@ -43,7 +44,7 @@ class UnreadableHeader(UnknownSchema):
         Exception.__init__(self, "the header with the schema's id has neither a zero and an id nor a one and a GUID")
 
 
-class HeaderSchemas:
+class HeaderSchemas(Schemas):
     """See Schemas: those of another one, and of GUIDs. Of one decoder."""
 
     def __init__(self, schemas: Schemas) -> None:
@@ -51,14 +52,14 @@ class HeaderSchemas:
         self._aliases: dict[bytes, int] = {}
         self._guids: list[str] = []
 
+    @override
     def get(self, schema_id: int | str, /) -> SchemaText | None:
-        """See Schemas."""
         if schema_id == NO_ID:
             raise UnreadableHeader
         return self._schemas.get(self.name_of(schema_id) if isinstance(schema_id, int) else schema_id)
 
+    @override
     def refuse(self, schema_id: int | str, why: str, /) -> None:
-        """See Schemas."""
         self._schemas.refuse(self.name_of(schema_id) if isinstance(schema_id, int) else schema_id, self.named(why))
 
     def name_of(self, schema_id: int) -> int | str:
@@ -159,7 +160,7 @@ class _Framed:
         return _Framed(self._messages.part(start, end), self.values[start:end])
 
 
-class HeaderIdDecoder:
+class HeaderIdDecoder(Decoder):
     """See Decoder: the format's own one, of values whose schemas may be named in a header."""
 
     def __init__(self, decoder: Decoder, schemas: HeaderSchemas) -> None:
@@ -167,8 +168,8 @@ class HeaderIdDecoder:
         self._decoder = decoder
         self._schemas = schemas
 
+    @override
     def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
-        """See Decoder."""
         headers = messages.headers
         values = self._schemas.frame(messages.values, headers, VALUE_HEADER)
         decoded = self._decoder.decode(_Framed(messages, values))

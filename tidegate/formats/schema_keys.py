@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.datatypes import DataType
 from tidegate.formats import keys
@@ -51,19 +52,19 @@ def record_options(options: FormatOptions) -> FormatOptions:
     return msgspec.structs.replace(options, schema=FORMATS[keys.AVRO].key_record(schema, KEY))
 
 
-class KeySchemas:
+class KeySchemas(Schemas):
     """See Schemas: what keys were written with, as records."""
 
     def __init__(self, schemas: Schemas) -> None:
         self._schemas = schemas
 
+    @override
     def get(self, schema_id: int | str, /) -> SchemaText | None:
-        """See Schemas."""
         found = self._schemas.get(schema_id)
         return None if found is None else FORMATS[keys.AVRO].key_record(found, KEY)
 
+    @override
     def refuse(self, schema_id: int | str, why: str, /) -> None:
-        """See Schemas."""
         self._schemas.refuse(schema_id, f"of keys: {why}")
 
 

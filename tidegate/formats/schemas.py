@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 import msgspec
+from typing_extensions import override
 
 
 class SchemaKind(StrEnum):
@@ -158,21 +159,23 @@ class Schemas(Protocol):
         """The decoder cannot read what was written with a schema, and every such record is bad: people should know."""
 
 
-class KnownSchemas:
+class KnownSchemas(Schemas):
     """See Schemas. There are these and no others."""
 
     def __init__(self, schemas: Mapping[int, SchemaText] | None = None) -> None:
         self._schemas = dict(schemas or {})
 
+    @override
     def get(self, schema_id: int | str, /) -> SchemaText | None:
-        """See Schemas. Of none a GUID is known."""
+        """Of none a GUID is known."""
         try:
             return self._schemas[schema_id]  # type: ignore[index]  # a GUID is no key
         except KeyError:
             raise UnknownSchema(schema_id) from None
 
+    @override
     def refuse(self, _schema_id: int | str, _why: str, /) -> None:
-        """See Schemas. There is nobody but those who see the bad records."""
+        """There is nobody but those who see the bad records."""
 
 
 def known_schemas(options: FormatOptions) -> KnownSchemas:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from typing_extensions import override
+
 from tidegate.kafka.connecting import connect
 
 if TYPE_CHECKING:
@@ -38,15 +40,15 @@ OpenChannel = Callable[[Mapping[str, str], float], RequestChannel]
 """From librdkafka properties, within this many seconds."""
 
 
-class ClientChannel:
+class ClientChannel(RequestChannel):
     """The channel of a connected client of kafka-python, which it closes."""
 
     def __init__(self, client: KafkaAdminClient) -> None:
         self._client = client
         self._manager: Any = client._manager
 
+    @override
     def send(self, requests: Sequence[tuple[Any, int | None]], timeout_s: float) -> list[Any]:
-        """See Channel."""
         from kafka.errors import KafkaError
 
         async def call() -> list[Any]:
@@ -70,18 +72,18 @@ class ClientChannel:
         answers: list[Any] = self._manager.run(call)
         return answers
 
+    @override
     def learn(self, coordinator: Any, kind: Any) -> None:
-        """See Channel."""
         cluster = self._manager.cluster
         if cluster.broker_metadata(coordinator.node_id) is None:
             cluster.add_coordinator(coordinator, kind, coordinator.key, synthesize_node_id=False)
 
+    @override
     def look_again(self) -> None:
-        """See Channel."""
         self._manager.cluster.request_update()
 
+    @override
     def close(self) -> None:
-        """See Channel."""
         self._client.close()
 
 

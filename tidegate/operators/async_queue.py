@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Final, Protocol
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.formats.failures import FailureKind
 
@@ -126,7 +127,7 @@ class _Trailing:
         self._entries.clear()
 
 
-class OrderedQueue:
+class OrderedQueue(CallQueue):
     """Only the head may leave (W29)."""
 
     def __init__(self, capacity: int) -> None:
@@ -134,8 +135,8 @@ class OrderedQueue:
         self._elements: deque[PendingCall | _Entry] = deque()
         self._trailing = _Trailing()
 
+    @override
     def put(self, element: PendingCall | Mark) -> None:
-        """See CallQueue."""
         if isinstance(element, PendingCall):
             self._trailing.clear()
             self._elements.append(element)
@@ -144,20 +145,20 @@ class OrderedQueue:
             self._trailing.append(entry)
             self._elements.append(entry)
 
+    @override
     def complete(self, call: PendingCall) -> None:
-        """See CallQueue."""
         call.done = True
 
+    @override
     def take_mark(self) -> Mark | None:
-        """See CallQueue."""
         if not self._elements or not isinstance(head := self._elements[0], _Entry):
             return None
         self._elements.popleft()
         self._trailing.left(head)
         return head.mark
 
+    @override
     def take_calls(self, calls_max: int) -> list[PendingCall]:
-        """See CallQueue."""
         elements, taken = self._elements, list[PendingCall]()
         while elements and len(taken) < calls_max:
             head = elements[0]
@@ -167,17 +168,17 @@ class OrderedQueue:
             elements.popleft()
         return taken
 
+    @override
     def waiting(self) -> Iterator[PendingCall]:
-        """See CallQueue."""
         return (one for one in self._elements if isinstance(one, PendingCall))
 
     @property
+    @override
     def room(self) -> int:
-        """See CallQueue."""
         return max(0, self._capacity - len(self._elements))
 
+    @override
     def __len__(self) -> int:
-        """See CallQueue."""
         return len(self._elements)
 
 
@@ -198,7 +199,7 @@ class _Segment:
         return not self.calls and self.entry is None
 
 
-class UnorderedQueue:
+class UnorderedQueue(CallQueue):
     """What is done may leave, but never beyond a mark (W30)."""
 
     def __init__(self, capacity: int) -> None:
@@ -207,8 +208,8 @@ class UnorderedQueue:
         self._segments: deque[_Segment] = deque([_Segment()])
         self._trailing = _Trailing()
 
+    @override
     def put(self, element: PendingCall | Mark) -> None:
-        """See CallQueue."""
         last = self._segments[-1]
         if isinstance(element, PendingCall):
             self._trailing.clear()
@@ -225,14 +226,14 @@ class UnorderedQueue:
             self._segments.append(_Segment())
         self._length += 1
 
+    @override
     def complete(self, call: PendingCall) -> None:
-        """See CallQueue."""
         call.done = True
         assert call.segment is not None
         call.segment.done.append(call)
 
+    @override
     def take_mark(self) -> Mark | None:
-        """See CallQueue."""
         first = self._segments[0]
         if first.entry is None:
             return None
@@ -242,8 +243,8 @@ class UnorderedQueue:
         self._drop_drained()
         return entry.mark
 
+    @override
     def take_calls(self, calls_max: int) -> list[PendingCall]:
-        """See CallQueue."""
         first, taken = self._segments[0], list[PendingCall]()
         while first.done and len(taken) < calls_max:
             call = first.done.popleft()
@@ -254,17 +255,17 @@ class UnorderedQueue:
         self._drop_drained()
         return taken
 
+    @override
     def waiting(self) -> Iterator[PendingCall]:
-        """See CallQueue."""
         return (call for segment in self._segments for call in segment.calls)
 
     @property
+    @override
     def room(self) -> int:
-        """See CallQueue."""
         return max(0, self._capacity - self._length)
 
+    @override
     def __len__(self) -> int:
-        """See CallQueue."""
         return self._length
 
     def _drop_drained(self) -> None:

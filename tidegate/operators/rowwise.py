@@ -9,23 +9,24 @@ from collections.abc import Callable
 from itertools import starmap
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.formats.bisection import evaluate_rows, internal_failure
 from tidegate.formats.failures import RecordFailure, gather_failures
-from tidegate.operators.runtime import Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, Out, Runtime
 
 Apply = Callable[[pl.DataFrame], tuple[pl.DataFrame, list[RecordFailure]]]
 """Rows in, rows out with the rows that failed by their index; order kept."""
 
 
-class RowWise(Runtime):
+class RowWise(Runtime, OperatorRuntime):
     """Filter, select: what `apply` makes of every batch. A row that makes it raise fails by itself."""
 
     def __init__(self, apply: Apply) -> None:
         self._apply = apply
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
         result, failures = apply_to_rows(batch, self._apply)
         if failures:
             out.fail(batch, failures)

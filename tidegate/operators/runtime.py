@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from typing_extensions import override
+
 from tidegate.datatypes import is_reserved
 from tidegate.errors import AttemptFailed
 from tidegate.ids import StateName
@@ -128,58 +130,60 @@ class OperatorRuntime(Protocol):
         """Free what it holds, within a bounded time. Its states are closed by whoever has opened them."""
 
 
-class Runtime:
+class Runtime(OperatorRuntime):
     """The answers of an operator without state, time or anything outside; subclasses override what they have."""
 
     late_rows: int = 0
     """See OperatorRuntime."""
 
     @property
+    @override
     def gauges(self) -> Mapping[str, int]:
-        """See OperatorRuntime."""
         return {}
 
+    @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """See OperatorRuntime."""
         out.watermark(watermark_ms)
 
+    @override
     def on_status(self, idle: bool, out: Out) -> None:
-        """See OperatorRuntime."""
         out.status(idle)
 
-    def on_time(self, now_ms: int, out: Out) -> bool:  # noqa: ARG002  # the contract's signature
-        """See OperatorRuntime."""
+    @override
+    def on_time(self, now_ms: int, out: Out) -> bool:  # the contract's signature
         return False
 
-    def poll(self, rows_max: int, out: Out) -> bool:  # noqa: ARG002  # the contract's signature
-        """See OperatorRuntime."""
+    @override
+    def poll(self, rows_max: int, out: Out) -> bool:  # the contract's signature
         return False
 
     @property
+    @override
     def room(self) -> int:
-        """See OperatorRuntime."""
         return ROWS_MAX
 
     @property
+    @override
     def next_deadline_ms(self) -> int | None:
-        """See OperatorRuntime."""
         return None
 
     @property
+    @override
     def settled(self) -> bool:
-        """See OperatorRuntime."""
         return True
 
     @property
+    @override
     def states(self) -> Mapping[StateName, OperatorState]:
-        """See OperatorRuntime."""
         return {}
 
+    @override
     def before_snapshot(self) -> None:
-        """See OperatorRuntime."""
+        pass
 
+    @override
     def close(self) -> None:
-        """See OperatorRuntime."""
+        pass
 
 
 def system_columns(frame: pl.DataFrame) -> list[str]:

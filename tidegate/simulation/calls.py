@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from typing_extensions import override
+
 from tidegate.operators.calls.attempts import CallPolicy
 from tidegate.operators.calls.caller import Asked, CallTarget, ThreadCaller
 from tidegate.simulation.loop import VirtualLoop
@@ -18,14 +20,14 @@ class SimCaller(ThreadCaller):
         super().__init__(name, target, policy, wake)
         self._virtual = loop
 
+    @override
     def submit(self, asked: Asked) -> None:
-        """See Caller."""
         if self._loop is None:
             self._loop = self._virtual
             self._virtual.create_task(self._serve())
         self._virtual.call_soon(self._begin, asked)
 
+    @override
     def close(self) -> None:
-        """See Caller."""
         if self._loop is not None:
             self._virtual.call_soon(self._request_stop)

@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from typing_extensions import override
+
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.entries import Writer
 from tidegate.coordinator.job import Job
@@ -235,8 +237,8 @@ class SimControlServer(ControlServer):
         self._world = world
         self._daemon = daemon
 
+    @override
     async def start(self) -> None:
-        """See ControlServer."""
         self.port = self._world.network.listen(self._daemon.process, self._accept)
         self._watch = self._daemon.loop.create_task(self._watch_slots())
 
@@ -247,7 +249,7 @@ class SimControlServer(ControlServer):
         self._daemon.loop.create_task(self._greet(reader, cast("Any", SimStream(end))))
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """See Door."""
+        """See ControlHandshake."""
         try:
             hello = await asyncio.wait_for(read_hello(reader.readexactly), HELLO_TIMEOUT_S)
         except TROUBLE:

@@ -15,10 +15,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from typing_extensions import override
+
 from tidegate.simulation.chance import generator
 from tidegate.simulation.disk import Disk, File, Folder, Node, failure, sync
 from tidegate.simulation.kernel import SimKilled, VirtualProcess
-from tidegate.storage.files import FileTools
+from tidegate.storage.files import FileTools, SystemCalls
 from tidegate.storage.local import UNFINISHED
 
 if TYPE_CHECKING:
@@ -41,8 +43,8 @@ class SimFileTools(FileTools):
         self._process = process
         self._tokens = 0
 
+    @override
     def make_token(self) -> str:
-        """See FileTools."""
         self._tokens += 1
         return f"{self._process.name}-{self._tokens}"
 
@@ -58,7 +60,7 @@ class _Open:
         self.at = 0
 
 
-class SimCalls:
+class SimCalls(SystemCalls):
     """See SystemCalls. An effect happens in one moment, and only while the process lives."""
 
     def __init__(self, process: VirtualProcess, disk: Disk, faults: FaultPlan, outages: Outages) -> None:
@@ -71,8 +73,8 @@ class SimCalls:
         self._opened: dict[int, _Open] = {}
         self._last = 2
 
+    @override
     def open(self, path: Path, flags: int, mode: int = 0o777, /) -> int:
-        """See SystemCalls."""
         if flags & os.O_CREAT:
             node: Node = self._call("create", path, lambda: self._disk.create(path, self._now_s, mode))
         elif flags & os.O_DIRECTORY:
@@ -83,8 +85,8 @@ class SimCalls:
         self._opened[self._last] = _Open(node, path)
         return self._last
 
+    @override
     def read(self, descriptor: int, length: int, /) -> bytes:
-        """See SystemCalls."""
         opened = self._opened[descriptor]
         if not isinstance(opened.node, File):
             raise failure(errno.EISDIR, opened.path)
@@ -92,15 +94,16 @@ class SimCalls:
         opened.at += len(part)
         return part
 
+    @override
     def pread(self, descriptor: int, length: int, offset: int, /) -> bytes:
-        """See SystemCalls."""
         opened = self._opened[descriptor]
         if not isinstance(opened.node, File):
             raise failure(errno.EISDIR, opened.path)
         return opened.node.data[offset : offset + length]
 
+    @override
     def write(self, descriptor: int, data: memoryview, /) -> int:
-        """See SystemCalls. A failing write may leave a part."""
+        """A failing write may leave a part."""
         opened = self._opened[descriptor]
         node = opened.node
         assert isinstance(node, File)
@@ -112,55 +115,55 @@ class SimCalls:
 
         return self._call("write", opened.path, effect)
 
+    @override
     def fsync(self, descriptor: int, /) -> None:
-        """See SystemCalls."""
         opened = self._opened[descriptor]
         self._call("fsync", opened.path, lambda: sync(opened.node), slow=isinstance(opened.node, File))
 
+    @override
     def close(self, descriptor: int, /) -> None:
-        """See SystemCalls."""
         del self._opened[descriptor]
 
+    @override
     def fchmod(self, descriptor: int, mode: int, /) -> None:
-        """See SystemCalls."""
         self._opened[descriptor].node.mode = stat.S_IFREG | mode
 
+    @override
     def chmod(self, path: Path, mode: int, /) -> None:
-        """See SystemCalls."""
         self._at_once(lambda: self._disk.find(path)).mode = stat.S_IFDIR | mode
 
+    @override
     def stat(self, path: Path, /) -> Any:
-        """See SystemCalls."""
         return _stat_of(self._at_once(lambda: self._disk.find(path)))
 
+    @override
     def scandir(self, path: Path, /) -> _Entries:
-        """See SystemCalls."""
         folder = self._call("list", path, lambda: self._disk.find(path), slow=True)
         if not isinstance(folder, Folder):
             raise failure(errno.ENOTDIR, path)
         return _Entries(path, dict(folder.entries))
 
+    @override
     def mkdir(self, path: Path, mode: int = 0o777, /) -> None:
-        """See SystemCalls."""
         self._call("mkdir", path, lambda: self._disk.mkdir(path, self._now_s, mode))
 
+    @override
     def rmdir(self, path: Path, /) -> None:
-        """See SystemCalls."""
         self._at_once(lambda: self._disk.rmdir(path))
 
+    @override
     def unlink(self, path: Path, /) -> None:
-        """See SystemCalls."""
         if path.parent.name == UNFINISHED:
             self._at_once(lambda: self._disk.unlink(path))
         else:
             self._call("delete", path, lambda: self._disk.unlink(path), slow=True)
 
+    @override
     def link(self, path: Path, other: Path, /) -> None:
-        """See SystemCalls."""
         self._call("put_if_absent", other, lambda: self._disk.link(path, other), slow=True)
 
+    @override
     def replace(self, path: Path, other: Path, /) -> None:
-        """See SystemCalls."""
         self._call("put", other, lambda: self._disk.replace(path, other), slow=True)
 
     @property

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from typing_extensions import override
+
 from tidegate.coordinator.coordinator import Coordinator
 from tidegate.coordinator.events import (
     AckRefused,
@@ -49,8 +51,8 @@ class WatchedCoordinator(Coordinator):
         super().__init__(settings, job, RECENT_MAX)
         self._world = world
 
+    @override
     def handle(self, event: Event, wall_offset_ms: int = 0) -> tuple[Instruction, ...]:
-        """See Coordinator."""
         if isinstance(event, DeclineReceived):
             self._world.reach.note(f"declines: {AbortReason(event.decline.reason).name.lower()}")
         instructions = super().handle(event, wall_offset_ms)
@@ -78,8 +80,8 @@ class WatchedJournal(Journal):
         super().__init__(*arguments, **options)
         self._world = world
 
+    @override
     def append_restored(self, plan: RestorePlan, chosen: Chosen, at_ms: int) -> Appended:
-        """See Journal."""
         if plan.checkpoint is not None:
             self._world.account.note_lost(plan.checkpoint)
         appended = super().append_restored(plan, chosen, at_ms)
@@ -143,8 +145,8 @@ class WatchedOutput(RemoteOutput):
         super().__init__(edge, credit_bytes, min(credit_bytes, QUEUE_BYTES_MAX))
         self._reach = reach
 
+    @override
     def grant(self, credit: int) -> None:
-        """See RemoteOutput."""
         self._reach.note("credits granted")
         if self._credit <= 0 < len(self._queue):
             self._reach.note("credits granted to a sender that waits")
@@ -159,8 +161,8 @@ class WatchedInput(InputChannel):
         self._given_up = given_up
         self._attempt = attempt
 
+    @override
     def push(self, element: Element) -> None:
-        """See InputChannel."""
         if isinstance(element, CancelMarker):
             self._given_up.marker_arrived(self._attempt, element.checkpoint, self.edge)
         super().push(element)

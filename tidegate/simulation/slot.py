@@ -7,6 +7,8 @@ import selectors
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from typing_extensions import override
+
 from tidegate import __version__
 from tidegate.clock import SteadyClock
 from tidegate.formats.schemas import Schemas
@@ -79,12 +81,12 @@ class SimThreads(Threads):
     def __init__(self, process: VirtualProcess) -> None:
         self._process = process
 
+    @override
     def helper(self, name: str, on_error: Callable[[BaseException], None]) -> HelperThread:
-        """See Threads."""
         return SimHelper(self._process, name, on_error)
 
+    @override
     def condition(self) -> Condition:
-        """See Threads."""
         return SimCondition(self._process.kernel)
 
 
@@ -98,19 +100,19 @@ class SimTools(SimThreads, KafkaTools):
         """The process's way to the broker."""
         self._broker = world.broker
 
-    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> RequestChannel:  # noqa: ARG002  # as KafkaTools
-        """See KafkaTools."""
+    @override
+    def channel(self, kafka: Mapping[str, str], timeout_s: float) -> RequestChannel:  # as KafkaTools
         return open_model_channel(self._broker, self.port, timeout_s)
 
     def explain(self, kafka: Mapping[str, str], silence: BrokerUnavailable) -> None:
         """Nothing more is known."""
 
+    @override
     def producer(self, config: Mapping[str, Any]) -> ModelProducer:
-        """See KafkaTools."""
         return ModelProducer(self._broker, self.port, config)
 
+    @override
     def consumer(self, config: Mapping[str, Any]) -> ModelConsumer:
-        """See KafkaTools."""
         return ModelConsumer(self._broker, self.port, config)
 
 
@@ -125,8 +127,8 @@ class SimSourceTools(SimThreads, SourceTools):
         self.ends: set[tuple[TopicPartition, int]] = set()
         """Last stable offsets that a broker has said."""
 
+    @override
     def consumer(self, config: Mapping[str, Any], on_error: Callable[[ck.KafkaError], None]) -> ModelConsumer:
-        """See SourceTools."""
         return HeardConsumer(self.ends, self._broker, self._port, config, on_error)
 
     def find_obstacle(self, kafka: Mapping[str, str]) -> None:
@@ -140,8 +142,8 @@ class HeardConsumer(ModelConsumer):
         super().__init__(*arguments)
         self._ends = ends
 
+    @override
     def offsets_for_times(self, partitions: list[ck.TopicPartition], timeout: float = -1) -> list[ck.TopicPartition]:
-        """See Consumer."""
         found = super().offsets_for_times(partitions, timeout)
         self._ends.update((TopicPartition(one.topic, one.partition), one.offset) for one in found)
         return found
@@ -167,8 +169,8 @@ class SimSource(SourceRuntime):
 
         watermarks.on_caught_up = on_caught_up  # type: ignore[method-assign]  # of this one only
 
+    @override
     def take(self, rows_max: int) -> SourceBatch | None:
-        """See KafkaSource."""
         return super().take(min(rows_max, ROWS_AT_ONCE))
 
 
@@ -182,46 +184,46 @@ class SimParts(SlotParts):
         self._credit_bytes = world.schedule.workload.credit_bytes or CREDIT_BYTES
         self.tools: SimTools = SimTools(world, process)
 
+    @override
     def input_channel(self, edge: int) -> InputChannel:
-        """See SlotParts."""
         return WatchedInput(self._world.given_up, self._attempt, edge, self._credit_bytes)
 
+    @override
     def remote_output(self, edge: int) -> RemoteOutput:
-        """See SlotParts."""
         return WatchedOutput(self._world.reach, edge, self._credit_bytes)
 
+    @override
     def open_storage(self, settings: SlotSettings) -> Storage:
-        """See SlotParts."""
         return LocalStorage(settings.storage_url, stays=True, tools=self._world.machines.file_tools(self._process))
 
+    @override
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
-        """See SlotParts."""
         return SimUploads(self._process, storage, wake)
 
+    @override
     def choose_backend(self, name: str, retained: int) -> OpenState:
-        """See SlotParts."""
         if name != "rocksdb":
             return super().choose_backend(name, retained)
         disks, process = self._world.machines.local_disks, self._process
         return lambda operator, declaration, groups_of: disks.open(process, operator, declaration, groups_of, retained)
 
+    @override
     def make_source(
         self, spec: SourceOperator, deploy: Deploy, wake: Callable[[], None], bad_record: BadRecord, schemas: Schemas
     ) -> SourceRuntime:
-        """See SlotParts."""
         tools = SimSourceTools(self._world, self._process, self.tools.port)
         source = SimSource(spec, *reading_of(deploy, spec.name), wake, bad_record, tools, schemas)
         source.note_idle(self._world, tools)
         return source
 
+    @override
     def open_caller(self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None]) -> Caller:
-        """See SlotParts."""
         loop = VirtualLoop(self._process, self._world.on_bug)  # type: ignore[abstract]  # it has what is used
         self._world.loops.append(loop)
         return SimCaller(name, target, policy, wake, loop)
 
+    @override
     def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:
-        """See SlotParts."""
         return RecordReader(origins, name, wake, SimSourceTools(self._world, self._process, self.tools.port))
 
 

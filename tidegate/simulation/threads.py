@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from tidegate.simulation.kernel import SimKilled, VirtualProcess, VirtualThread
 from tidegate.slot.uploads import Uploads
 from tidegate.task.loop import UploadJob
@@ -54,15 +56,15 @@ class SimHelper(HelperThread):
     def __init__(self, process: VirtualProcess, name: str, on_error: Callable[[BaseException], None]) -> None:
         self._queue = JobQueue(process, name, on_error)
 
+    @override
     def submit(self, job: Callable[[], None]) -> None:
-        """See HelperThread."""
         self._queue.add(job)
 
     def stop(self) -> None:
         """It ends by itself when nothing is left to do."""
 
+    @override
     def join(self, timeout_s: float) -> bool:
-        """See HelperThread."""
         return self._queue.join(timeout_s)
 
 
@@ -73,8 +75,8 @@ class SimUploads(Uploads):
         self._queue = JobQueue(process, "uploads", _raise)
         super().__init__(storage, wake, process.clock)
 
+    @override
     def close(self, timeout_s: float) -> None:
-        """See Uploads."""
         self._queue.join(timeout_s)
 
     def _start(self) -> None:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.config.fields.secrets import Redactor
 from tidegate.formats.bisection import Raising, evaluate_rows, internal_failure
@@ -17,7 +18,7 @@ from tidegate.formats.records import OutputRecords, RecordEncoder
 from tidegate.kafka.tools import KAFKA_TOOLS, KafkaTools
 from tidegate.operators.builtin.dead_letters import DeadLetterOperator
 from tidegate.operators.builtin.kafka_sink import SinkOperator, TopicChoice
-from tidegate.operators.runtime import Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, Out, Runtime
 from tidegate.sinks.kafka import KafkaSink, SinkPlacement
 from tidegate.sinks.topics import split_rows
 
@@ -28,7 +29,7 @@ _Parts = tuple[list[tuple[int, OutputRecords]], list[Raising]]
 """Of one batch: records with the row they begin at, and rows that raise."""
 
 
-class SinkRuntime(KafkaSink, Runtime):
+class SinkRuntime(KafkaSink, Runtime, OperatorRuntime):
     """A `Sink` of the slot loop. `masked`: secrets that dead letters must not contain."""
 
     def __init__(
@@ -54,8 +55,9 @@ class SinkRuntime(KafkaSink, Runtime):
             return DeadLetterEncoder(operator.pipeline, self._attempt, self._redactor)
         return RecordEncoder(operator.format, operator.columns, operator.parts, operator.options)
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime. Rows that Kafka cannot store are left out."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+        """Rows that Kafka cannot store are left out."""
         topic = self.operator.topic
         failures = self._write(batch, topic) if isinstance(topic, str) else self._write_by_topic(batch, topic)
         if failures:

@@ -10,6 +10,8 @@ import ssl
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
+from typing_extensions import override
+
 from tidegate.process.channel_key import accepting_context, dialling_context
 
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -80,23 +82,24 @@ class EncryptedSockets(Sockets):
         self._accepting = accepting_context(key)
         self._dialling = dialling_context(key)
 
+    @override
     def connect(self, host: str, port: int) -> DataSocket:
-        """See Sockets. The two ends agree on the encryption when something is sent: both may connect at a time."""
+        """The two ends agree on the encryption when something is sent: both may connect at a time."""
         return EncryptedChannel(_prepare(socket.create_connection((host, port), CONNECT_TIMEOUT_S)), self._dialling)
 
+    @override
     def accept(self, listening: Listening) -> DataSocket:
-        """See Sockets."""
         return EncryptedChannel(_prepare(listening.accept()[0]), self._accepting, accepted=True)
 
 
-class EncryptedChannel:
+class EncryptedChannel(DataSocket):
     """A connection under TLS."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, *, accepted: bool = False) -> None:
         self._sock = context.wrap_socket(sock, server_side=accepted, do_handshake_on_connect=False)
 
+    @override
     def sendmsg(self, parts: Sequence[memoryview], /) -> int:
-        """See Channel."""
         # A call that blocked must be repeated with the same bytes: the parts still begin with them.
         together, size = [], 0
         for part in parts:
@@ -111,8 +114,9 @@ class EncryptedChannel:
         except ssl.SSLWantWriteError as wait:
             raise BlockingIOError from wait
 
+    @override
     def recv(self, limit: int, /) -> bytes:
-        """See Channel. More than `limit` when a record is larger: what is decrypted no selector sees any more."""
+        """More than `limit` when a record is larger: what is decrypted no selector sees any more."""
         parts, size = [], 0
         try:
             while size < limit or self._sock.pending():
@@ -126,12 +130,12 @@ class EncryptedChannel:
                 raise BlockingIOError from wait
         return b"".join(parts)
 
+    @override
     def fileno(self) -> int:
-        """See Channel."""
         return self._sock.fileno()
 
+    @override
     def close(self) -> None:
-        """See Channel."""
         self._sock.close()
 
 

@@ -26,6 +26,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from typing_extensions import override
+
 from tidegate.clock import SYSTEM_CLOCK, Clock
 from tidegate.ids import CheckpointId
 from tidegate.storage.base import StorageError
@@ -107,26 +109,27 @@ class LocalCopies(Copies):
         except OSError as failure:
             raise describe_failure(self.location, "make", "a folder for copies of state", failure) from failure
 
+    @override
     def has(self, name: str) -> bool:
-        """See Copies."""
         return self._path(name).is_file()
 
+    @override
     def get(self, name: str) -> bytes:
-        """See Copies."""
         try:
             return read_all(os, self._path(name))
         except OSError as failure:
             raise describe_failure(self.location, "read", name, failure) from failure
 
+    @override
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """See Copies."""
         try:
             return read_range(os, self._path(name), start, length)
         except OSError as failure:
             raise describe_failure(self.location, "read", name, failure) from failure
 
+    @override
     def keep(self, name: str, data: bytes) -> None:
-        """See Copies. Not synced: what a power cut leaves of it does not have its checksum."""
+        """Not synced: what a power cut leaves of it does not have its checksum."""
         path = self._path(name)
         unfinished = path.with_name(f"{path.name}.{os.getpid()}")
         try:
@@ -140,25 +143,26 @@ class LocalCopies(Copies):
                 unfinished.unlink(missing_ok=True)
             self._report(f"a copy of state could not be kept in {self.location}: {failure.strerror or failure}")
 
+    @override
     def drop(self, name: str) -> None:
-        """See Copies."""
         self._remove(self._path(name))
 
+    @override
     def acknowledged(self, checkpoint: CheckpointId, names: Iterable[str]) -> None:
-        """See Copies."""
         self._acked.setdefault(checkpoint, set()).update(names)
         if len(self._acked) > ACKED_MAX:
             del self._acked[min(self._acked)]
 
+    @override
     def completed(self, checkpoint: CheckpointId) -> None:
-        """See Copies. What is of no use is removed when the next copy is kept, by the thread that writes it."""
+        """What is of no use is removed when the next copy is kept, by the thread that writes it."""
         names = self._acked.pop(checkpoint, set())
         self._acked = {other: files for other, files in self._acked.items() if other > checkpoint}
         self._first = self._first or checkpoint
         self._due = (self._first, checkpoint, frozenset(self._path(name).name for name in names))
 
+    @override
     def close(self) -> None:
-        """See Copies."""
         with suppress(OSError):
             os.utime(self._folder)
         self._release()

@@ -7,7 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from tidegate.formats.schemas import SchemaText, UnknownSchema
+from typing_extensions import override
+
+from tidegate.formats.schemas import Schemas, SchemaText, UnknownSchema
 from tidegate.task.messages import SchemaAnswer, SchemasWanted, SchemaUnfit, SlotMessage
 
 WAITING_MAX: Final = 100
@@ -21,7 +23,7 @@ for: a batch is decoded when all of its ids are judged, and the first ones must 
 """
 
 
-class SlotSchemas:
+class SlotSchemas(Schemas):
     """See formats.schemas.Schemas. For the loop's thread; `send` returns at once."""
 
     def __init__(
@@ -38,8 +40,8 @@ class SlotSchemas:
         self._unknown: OrderedDict[int | str, float] = OrderedDict()
         self._unfit: set[int | str] = set()
 
+    @override
     def get(self, schema_id: int | str, /) -> SchemaText | None:
-        """See Schemas."""
         found = self._known.get(schema_id)
         if found is not None:
             return found
@@ -59,8 +61,8 @@ class SlotSchemas:
             self._send(SchemasWanted((schema_id,)))
         return None
 
+    @override
     def refuse(self, schema_id: int | str, why: str, /) -> None:
-        """See Schemas."""
         if schema_id not in self._unfit and len(self._unfit) < UNKNOWN_MAX:
             self._unfit.add(schema_id)
             self._send(SchemaUnfit(schema_id, why))

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Final, NamedTuple, Protocol
 
 import confluent_kafka as ck
+from typing_extensions import override
 
 from tidegate.ids import TopicPartition
 from tidegate.native.library import Library, find_library
@@ -77,7 +78,7 @@ class Fetcher(Protocol):
         """Before the client's end. Whatever was fetched cannot be read any more."""
 
 
-class MessageFetcher:
+class MessageFetcher(Fetcher):
     """By message objects."""
 
     def __init__(self, client: FetchClient) -> None:
@@ -87,13 +88,13 @@ class MessageFetcher:
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing to do."""
 
+    @override
     def wait(self, seconds: float) -> bool:
-        """See Fetcher."""
         self._first = self._client.consume(1, seconds)
         return bool(self._first)
 
+    @override
     def take(self, room: int) -> Fetched:
-        """See Fetcher."""
         messages, self._first = self._first, []
         if room > len(messages):
             messages += self._client.consume(room - len(messages), 0)
@@ -106,7 +107,7 @@ class MessageFetcher:
         """Nothing to do: message objects outlive their client."""
 
 
-class NativeFetcher:
+class NativeFetcher(Fetcher):
     """In place.
 
     Partitions are redirected to a queue of our own, which C reads. The client's queue is left with what calls its
@@ -133,23 +134,24 @@ class NativeFetcher:
         self._reporting = client.report_errors(handle, lambda code, text: on_error(ck.KafkaError(code, text)))
         """Has to outlive the client."""
 
+    @override
     def expect(self, partitions: Iterable[TopicPartition]) -> None:
-        """See Fetcher. A partition keeps where it is redirected to when it is assigned."""
+        """A partition keeps where it is redirected to when it is assigned."""
         for part in partitions:
             queue = self._lib.queue_get_partition(self._handle, part.topic.encode(), part.partition)
             self._lib.queue_forward(queue, self._queue)
             self._lib.queue_destroy(queue)
 
+    @override
     def wait(self, seconds: float) -> bool:
-        """See Fetcher."""
         self._take_events()
         if not (self._waiting or self._events):
             self._reserve(1)
             self._waiting = self._consume(0, 1, round(seconds * 1000))
         return bool(self._waiting or self._events)
 
+    @override
     def take(self, room: int) -> Fetched:
-        """See Fetcher."""
         self._reserve(max(room, 1))
         found, self._waiting = self._waiting, 0
         if room > found:
@@ -166,8 +168,8 @@ class NativeFetcher:
         told += [self._event_of(others[place]) for place in range(events)]
         return Fetched(messages, told)
 
+    @override
     def close(self) -> None:
-        """See Fetcher."""
         self._loans.end()
         for place in range(self._waiting):
             self._lib.message_destroy(self._messages[place])

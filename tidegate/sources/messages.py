@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import confluent_kafka as ck
 import polars as pl
+from typing_extensions import override
 
 from tidegate.formats.contract import Headers, Messages
 from tidegate.formats.dead_letters.frames import RawRecord
@@ -97,8 +98,9 @@ class Records(Messages, Protocol):
     def raw(self, row: int) -> RawRecord:
         """One message as it is, for a letter about it."""
 
+    @override
     def part(self, start: int, end: int) -> Records:
-        """See Messages."""
+        pass
 
     def choose(self, rows: Sequence[int]) -> Records:
         """Some of the messages."""
@@ -107,7 +109,7 @@ class Records(Messages, Protocol):
         """These, and after them others that were read in the same way."""
 
 
-class KafkaMessages:
+class KafkaMessages(Records):
     """See Records: a column is made when it is asked for. Only of messages without an error."""
 
     memory = None
@@ -121,20 +123,20 @@ class KafkaMessages:
         return len(self._messages)
 
     @cached_property
+    @override
     def values(self) -> list[bytes | None]:
-        """See Messages; the source looks for tombstones among them where they are none of the decoder's business."""
+        """The source looks for tombstones among them where they are none of the decoder's business."""
         return list(map(ck.Message.value, self._messages))
 
     @property
+    @override
     def keys(self) -> list[bytes | None]:
-        """See Messages."""
         return list(map(ck.Message.key, self._messages))
 
     @property
+    @override
     def headers(self) -> Sequence[Headers | None]:
-        """See Messages.
-
-        For a name that is not UTF-8 the client returns a list and raises as well, and gives the list when it is
+        """For a name that is not UTF-8 the client returns a list and raises as well, and gives the list when it is
         asked again; reading the name in it ends the process. So the message keeps a mark in place of the list. And
         only calls from C see the exception for sure: those that the interpreter has specialised do not look.
         """
@@ -153,18 +155,18 @@ class KafkaMessages:
         return [None if headers is _UNREADABLE else headers or () for headers in found]
 
     @property
+    @override
     def key_column(self) -> pl.Series:
-        """See Records."""
         return pl.Series("key", self.keys, dtype=pl.Binary)
 
     @property
+    @override
     def timestamp_column(self) -> pl.Series:
-        """See Records."""
         return pl.Series("timestamp", self.timestamps_ms, dtype=pl.Int64)
 
     @property
+    @override
     def timestamps_ms(self) -> Sequence[int | None]:
-        """See Messages."""
         # Each pair is free before the next one is made: a list of pairs takes half as long again.
         found: list[int] = list(map(_SECOND, map(ck.Message.timestamp, self._messages)))
         if found and min(found) < 0:
@@ -172,67 +174,71 @@ class KafkaMessages:
         return found
 
     @property
+    @override
     def topics(self) -> list[str]:
-        """See Messages."""
         return list(map(_TOPIC, self._messages))
 
     @cached_property
+    @override
     def partitions(self) -> list[int]:
-        """See Messages; the source asks for them anyway."""
+        """The source asks for them anyway."""
         return list(map(_PARTITION, self._messages))
 
     @cached_property
+    @override
     def offsets(self) -> list[int]:
-        """See Messages; the source asks for them anyway."""
+        """The source asks for them anyway."""
         return list(map(_OFFSET, self._messages))
 
     @cached_property
+    @override
     def partition_column(self) -> pl.Series:
-        """See Records."""
         return pl.Series("__tidegate_partition", self.partitions, dtype=pl.Int32)
 
     @cached_property
+    @override
     def offset_column(self) -> pl.Series:
-        """See Records."""
         return pl.Series("__tidegate_offset", self.offsets, dtype=pl.Int64)
 
     @property
+    @override
     def run_ends(self) -> Sequence[int]:
-        """See Records. To look for fewer takes longer than to look at all."""
+        """To look for fewer takes longer than to look at all."""
         return range(len(self._messages))
 
     @property
+    @override
     def sizes(self) -> list[int]:
-        """See Records."""
         return list(map(len, self._messages))
 
     @property
+    @override
     def size_bytes(self) -> int:
-        """See Records."""
         return sum(map(len, self._messages))
 
     @property
+    @override
     def record_bytes(self) -> int:
-        """See Records. Headers with a name that is not UTF-8 are not counted: the client does not give them."""
+        """Headers with a name that is not UTF-8 are not counted: the client does not give them."""
         headers = chain.from_iterable(filter(None, self.headers))
         keys = sum(map(len, filter(None, self.keys)))
         return self.size_bytes + keys + sum(len(name.encode()) + len(value or b"") for name, value in headers)
 
+    @override
     def raw(self, row: int) -> RawRecord:
-        """See Records."""
         one = KafkaMessages([self._messages[row]])
         return RawRecord(one.keys[0], one.values[0], one.headers[0], one.timestamps_ms[0])
 
+    @override
     def part(self, start: int, end: int) -> KafkaMessages:
-        """See Messages."""
         return self if end - start == len(self) else KafkaMessages(self._messages[start:end])
 
+    @override
     def choose(self, rows: Sequence[int]) -> KafkaMessages:
-        """See Records."""
         return KafkaMessages([self._messages[row] for row in rows])
 
+    @override
     def joined(self, others: Records) -> Records:
-        """See Records."""
         if not self._messages:
             return others
         assert isinstance(others, KafkaMessages)

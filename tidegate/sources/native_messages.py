@@ -12,6 +12,7 @@ from functools import cached_property
 from weakref import WeakSet
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.formats.contract import Headers, ValueMemory
 from tidegate.formats.dead_letters.frames import RawRecord
@@ -101,7 +102,7 @@ class Columns:
 _COLUMNS = ("messages", "values", "lengths", "partitions", "offsets", "topics")
 
 
-class NativeMessages:
+class NativeMessages(Records):
     """See Records."""
 
     def __init__(self, loans: Loans, kept: frozenset[Loan], columns: Columns, size_bytes: int | None = None) -> None:
@@ -127,26 +128,26 @@ class NativeMessages:
         return self._all
 
     @property
+    @override
     def memory(self) -> ValueMemory:
-        """See Messages."""
         columns = self._columns
         return ValueMemory(address_of(columns.values), address_of(columns.lengths), len(self))
 
     @cached_property
+    @override
     def values(self) -> list[bytes | None]:
-        """See Messages."""
         columns = self._columns
         return self._library.bytes_of(address_of(columns.values), address_of(columns.lengths), len(self))
 
     @property
+    @override
     def keys(self) -> list[bytes | None]:
-        """See Messages."""
         addresses, lengths = self._find_keys()
         return self._library.bytes_of(address_of(addresses), address_of(lengths), len(self))
 
     @property
+    @override
     def key_column(self) -> pl.Series:
-        """See Records."""
         addresses, lengths = self._find_keys()
         return self._arrow.view_column("key", address_of(addresses), address_of(lengths), len(self))
 
@@ -159,8 +160,8 @@ class NativeMessages:
         return addresses, lengths
 
     @property
+    @override
     def headers(self) -> Sequence[Headers | None]:
-        """See Messages."""
         counts, names, name_lengths, values, value_lengths = self._find_headers()
         if not names:
             return [()] * len(self)
@@ -176,8 +177,8 @@ class NativeMessages:
         return found
 
     @property
+    @override
     def flat_headers(self) -> FlatHeaders | None:
-        """See Records."""
         counts, names, name_lengths, values, value_lengths = self._find_headers()
         if not names:
             return NO_HEADERS
@@ -213,16 +214,16 @@ class NativeMessages:
         return counts, *parts
 
     @property
+    @override
     def timestamps_ms(self) -> list[int | None]:
-        """See Messages."""
         times, known, missing = self._find_times()
         if not missing:
             return [*times]
         return [at if there else None for at, there in zip(times, known, strict=True)]
 
     @property
+    @override
     def timestamp_column(self) -> pl.Series:
-        """See Records."""
         times, _, missing = self._find_times()
         if missing:
             return pl.Series("timestamp", self.timestamps_ms, dtype=pl.Int64)
@@ -238,25 +239,25 @@ class NativeMessages:
         return times, known, missing
 
     @cached_property
+    @override
     def topics(self) -> list[str]:
-        """See Messages."""
         columns = self._columns
         name_of = {at: self._loans.client.topic_name(at).decode() for at in set(columns.topics)}
         return [name_of[at] for at in columns.topics]
 
     @property
+    @override
     def partitions(self) -> Sequence[int]:
-        """See Messages."""
         return self._all.partitions
 
     @property
+    @override
     def offsets(self) -> Sequence[int]:
-        """See Messages."""
         return self._all.offsets
 
     @property
+    @override
     def run_ends(self) -> Sequence[int]:
-        """See Records."""
         rows, columns = room_of("q", len(self)), self._all
         given = map(address_of, (columns.partitions, columns.topics))
         found = self._library.free.tg_run_ends(*given, len(self), address_of(columns.offsets), address_of(rows))
@@ -265,49 +266,49 @@ class NativeMessages:
         return rows[:found]
 
     @cached_property
+    @override
     def partition_column(self) -> pl.Series:
-        """See Records."""
         return self._arrow.fixed_column("__tidegate_partition", address_of(self._all.partitions), len(self), pl.Int32)
 
     @cached_property
+    @override
     def offset_column(self) -> pl.Series:
-        """See Records."""
         return self._arrow.fixed_column("__tidegate_offset", address_of(self._all.offsets), len(self), pl.Int64)
 
     @property
+    @override
     def sizes(self) -> list[int]:
-        """See Records."""
         return [max(length, 0) for length in self._all.lengths]
 
     @property
+    @override
     def size_bytes(self) -> int:
-        """See Records."""
         return sum(self.sizes) if self._size_bytes is None else self._size_bytes
 
     @property
+    @override
     def record_bytes(self) -> int:
-        """See Records."""
         asked = (self._address[name] for name in ("message_headers", "header_cnt", "header_get_all"))
         found: int = self._library.free.tg_record_bytes(address_of(self._columns.messages), len(self), *asked)
         return found
 
+    @override
     def raw(self, row: int) -> RawRecord:
-        """See Records."""
         one = self.part(row, row + 1)
         return RawRecord(one.keys[0], one.values[0], one.headers[0], one.timestamps_ms[0])
 
+    @override
     def part(self, start: int, end: int) -> NativeMessages:
-        """See Messages."""
         if end - start == len(self):
             return self
         return NativeMessages(self._loans, self._kept, self._all[start:end])
 
+    @override
     def choose(self, rows: Sequence[int]) -> NativeMessages:
-        """See Records."""
         return NativeMessages(self._loans, self._kept, self._all.choose(rows))
 
+    @override
     def joined(self, others: Records) -> Records:
-        """See Records."""
         if not self:
             return others
         if not others:

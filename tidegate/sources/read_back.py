@@ -12,6 +12,7 @@ from typing import Final, cast
 
 import confluent_kafka as ck
 import msgspec
+from typing_extensions import override
 
 from tidegate.config.fields.topics import matches_pattern
 from tidegate.formats.dead_letters import GONE, UNREAD
@@ -20,7 +21,7 @@ from tidegate.ids import TopicPartition
 from tidegate.kafka.tls import RENEWAL_S, names_tls_files, stamp_tls_files
 from tidegate.operators.async_queue import PendingCall
 from tidegate.operators.builtin.dead_letters import WAIT_MS, Origin
-from tidegate.operators.calls.caller import Asked, CallsFailed
+from tidegate.operators.calls.caller import Asked, Caller, CallsFailed
 from tidegate.sources.consumer_properties import DEFAULTS, derive_consumer_properties
 from tidegate.sources.messages import KafkaMessages
 from tidegate.sources.tools import SOURCE_TOOLS, Consumer, SourceTools
@@ -84,7 +85,7 @@ class _Place(msgspec.Struct):
     """A record that was read, and comes after the one that was wanted."""
 
 
-class RecordReader:
+class RecordReader(Caller):
     """See calls.caller.Caller. Answers are a RawRecord, `GONE` or `UNREAD`; there are no failures."""
 
     def __init__(
@@ -108,8 +109,8 @@ class RecordReader:
         self._told: float | None = None
         self._thread = tools.helper(f"read-back-{name}", self._on_error)
 
+    @override
     def submit(self, asked: Asked) -> None:
-        """See Caller."""
         deadline = self._clock.monotonic() + WAIT_MS / 1000
         for call, request in asked:
             topic, partition, offset = cast("tuple[str, int, int]", request)
@@ -118,8 +119,8 @@ class RecordReader:
             self._serving = True
             self._thread.submit(self._serve)
 
+    @override
     def take(self) -> list[PendingCall]:
-        """See Caller."""
         if self._broken is not None:
             raise CallsFailed(f"records cannot be read back for {self._name}: {self._broken}") from self._broken
         taken: list[PendingCall] = []
@@ -130,8 +131,8 @@ class RecordReader:
             self._thread.submit(self._serve)
         return taken
 
+    @override
     def close(self) -> None:
-        """See Caller."""
         self._stopping = True
         self._thread.submit(self._end)
         self._thread.stop()

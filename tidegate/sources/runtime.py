@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.dead_letters.frames import dead_letters_of_records
 from tidegate.formats.failures import BadRecordPolicy, RecordFailure, RecordPlace
@@ -61,8 +63,8 @@ class SourceRuntime(KafkaSource, Runtime):
         """Nothing arrives at a source."""
         raise TypeError(f"source {self.operator.name} has no input")
 
+    @override
     def poll(self, rows_max: int, out: Out) -> bool:
-        """See OperatorRuntime."""
         if self.watermarks is None:
             return self._emit(self.take(rows_max), out)
         batch = self.take(rows_max)
@@ -84,8 +86,8 @@ class SourceRuntime(KafkaSource, Runtime):
         return moved
 
     @property
+    @override
     def next_deadline_ms(self) -> int | None:
-        """See OperatorRuntime."""
         advancing = self.watermarks is not None and self.watermarks.advancing
         return self._clock_at_ms if advancing else None
 

@@ -42,6 +42,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 from pyspark.sql.types import DataType as SparkType
+from typing_extensions import override
 
 from tidegate.datatypes import NESTED, DataType
 from tidegate.errors import TidegateError
@@ -136,8 +137,8 @@ class TidegateStateSource(DataSource):
         """The columns as `tidegate state list` shows them."""
         return derive_schema(self._options.open_table())
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # a schema of the user's own is not taken
-        """See DataSource."""
+    @override
+    def reader(self, schema: StructType) -> DataSourceReader:  # a schema of the user's own is not taken
         return TidegateStateReader(self._options)
 
 
@@ -147,12 +148,12 @@ class TidegateStateReader(DataSourceReader):
     def __init__(self, options: StateOptions) -> None:
         self._options = options
 
+    @override
     def partitions(self) -> Sequence[InputPartition]:
-        """See DataSourceReader."""
         return derive_parts(self._options)
 
+    @override
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """See DataSourceReader."""
         assert isinstance(partition, StatePart)
         return read_part(partition)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Final
 
+from typing_extensions import override
+
 from tidegate.state.base import GroupsOf, Key, Share
 from tidegate.state.declaration import StateDeclaration
 from tidegate.state.grouping import GroupedEntries, in_parts
@@ -35,16 +37,16 @@ class MemoryState(IncrementalState[File]):
         self._unplaced: dict[Key, None] = {}
         """Keys that are not in it yet."""
 
+    @override
     def __len__(self) -> int:
-        """See KeyedState."""
         return len(self._entries)
 
+    @override
     def get_many(self, keys: Collection[Key]) -> list[Value | None]:
-        """See KeyedState."""
         return self._entries.get_many(keys)
 
+    @override
     def keys(self) -> Iterator[Key]:
-        """See KeyedState."""
         return iter(self._entries.keys())
 
     def restore(self, files: Iterable[bytes], share: Share) -> None:

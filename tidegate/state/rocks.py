@@ -33,6 +33,7 @@ from rocksdict import (
     WriteBatch,
     WriteOptions,
 )
+from typing_extensions import override
 
 from tidegate.state.base import GroupsOf, Key, Share
 from tidegate.state.declaration import StateDeclaration, StateShape
@@ -105,19 +106,19 @@ class RocksState(IncrementalState[File]):
         writes.disable_wal = True  # type: ignore[method-assign,assignment]  # an attribute, called a method by the stubs
         self._db.set_write_options(writes)
 
+    @override
     def __len__(self) -> int:
-        """See KeyedState."""
         return self._count
 
+    @override
     def get_many(self, keys: Collection[Key]) -> list[Value | None]:
-        """See KeyedState."""
         stored = self._stored_keys(keys)
         found = self._get(stored)
         self._seen = {key: (place, value is not None) for key, place, value in zip(keys, stored, found, strict=True)}
         return [None if value is None else self._decode(value) for value in found]
 
+    @override
     def keys(self) -> Iterator[Key]:
-        """See KeyedState."""
         return (self._key(cast("bytes", place)) for place in self._db.keys())  # noqa: SIM118  # no dict
 
     def restore(self, files: Iterable[bytes], share: Share) -> None:

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from tidegate.storage.base import StorageError
+from typing_extensions import override
+
+from tidegate.storage.base import Storage, StorageError
 from tidegate.storage.files import FILE_TOOLS, FileTools, read_all, read_range, write_all
 from tidegate.storage.patience import open_patiently
 from tidegate.storage.problems import describe_failure
@@ -37,7 +39,7 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 T = TypeVar("T")
 
 
-class LocalStorage:
+class LocalStorage(Storage):
     """See the module and `Storage`. Safe to use from several threads and processes at a time.
 
     `url` is `file:///directory` or a path; the directory is created. With `create` False it is only read: nothing is
@@ -55,8 +57,9 @@ class LocalStorage:
             self._guard("create", "the directory", self._prepare)
         self._opened = self._guard("look at", "the directory", self._identity) if stays else None
 
+    @override
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """See Storage. Also when the answer is False the existing object is durable."""
+        """Also when the answer is False the existing object is durable."""
         target = self._path(name)
 
         def link(unfinished: Path) -> bool:
@@ -72,8 +75,8 @@ class LocalStorage:
 
         return self._guard("write", name, lambda: self._publish(target, data, link))
 
+    @override
     def put(self, name: str, data: bytes) -> None:
-        """See Storage."""
         target = self._path(name)
 
         def rename(unfinished: Path) -> bool:
@@ -91,18 +94,18 @@ class LocalStorage:
                 errno=errno.errorcode[errno.ESTALE],
             )
 
+    @override
     def get(self, name: str) -> bytes:
-        """See Storage."""
         path = self._path(name)
         return self._guard("read", name, lambda: open_patiently(lambda: read_all(self._calls, path)))
 
+    @override
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """See Storage."""
         path = self._path(name)
         return self._guard("read", name, lambda: open_patiently(lambda: read_range(self._calls, path, start, length)))
 
+    @override
     def exists(self, name: str) -> bool:
-        """See Storage."""
         path = self._path(name)
 
         def look() -> bool:
@@ -113,8 +116,9 @@ class LocalStorage:
 
         return self._guard("look for", name, look)
 
+    @override
     def list(self, prefix: str) -> list[str]:
-        """See Storage. With a prefix a folder that may not be read is an error: of the journal and of state nothing may
+        """With a prefix a folder that may not be read is an error: of the journal and of state nothing may
         be left out. Without one there may be others below, as `lost+found`.
         """
         folder, slash, _ = prefix.rpartition("/")
@@ -123,8 +127,9 @@ class LocalStorage:
         names = self._guard("list", prefix or "everything", lambda: list(walk))
         return sorted(name for name in names if name.startswith(prefix))
 
+    @override
     def delete(self, name: str) -> None:
-        """See Storage. A folder that becomes empty goes too, or they would pile up one per checkpoint."""
+        """A folder that becomes empty goes too, or they would pile up one per checkpoint."""
         target = self._path(name)
 
         def remove() -> None:
@@ -133,13 +138,14 @@ class LocalStorage:
 
         self._guard("delete", name, remove)
 
+    @override
     def delete_all(self, names: Sequence[str]) -> None:
-        """See Storage."""
         for name in names:
             self.delete(name)
 
+    @override
     def probe(self) -> None:
-        """See Storage. It also makes the directory itself durable."""
+        """It also makes the directory itself durable."""
         self._guard("sync", "the directories above", self._sync_above)
         name = f"probe/{self._tools.make_token()}"
         if not self.put_if_absent(name, b"probe"):

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from typing_extensions import override
+
 from tidegate.ids import CheckpointId
 from tidegate.operators.runtime import ROWS_MAX
 from tidegate.task.elements import (
@@ -191,14 +193,14 @@ class OutputChannel(Protocol):
         """Have the receiver's questions reported, whether the sender is still idle."""
 
 
-class _Asked:
+class _Asked(OutputChannel):
     """A sending end whose receiver asks whether the sender is still idle."""
 
     def __init__(self) -> None:
         self._asked: Callable[[int], None] | None = None
 
+    @override
     def listen(self, asked: Callable[[int], None]) -> None:
-        """See OutputChannel."""
         self._asked = asked
 
     def on_question(self, question: int) -> None:
@@ -207,7 +209,7 @@ class _Asked:
             self._asked(question)
 
 
-class LocalOutput(_Asked):
+class LocalOutput(_Asked, OutputChannel):
     """To a subtask of the same slot: no serialisation. The receiver's queue is the channel, so nothing waits here."""
 
     next_deadline_ms: int | None = None
@@ -226,15 +228,17 @@ class LocalOutput(_Asked):
         """While the receiver's queue is below the credit."""
         return self._target.queued_bytes < self._target.credit_bytes
 
-    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[EncodedBatch] | None:  # noqa: ARG002 - OutputChannel
-        """See OutputChannel."""
+    @override
+    def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[EncodedBatch] | None:
         return ()
 
+    @override
     def on_time(self, now_ms: int) -> None:
-        """See OutputChannel."""
+        pass
 
+    @override
     def forget(self, checkpoint: CheckpointId) -> None:
-        """See OutputChannel."""
+        pass
 
 
 class _Waiting:
@@ -266,7 +270,7 @@ class _Waiting:
             self.kind, self.body = encode_element(self.barrier)
 
 
-class RemoteOutput(_Asked):
+class RemoteOutput(_Asked, OutputChannel):
     """To a subtask of another slot: encoded at once, sent as credit allows. `sequence` numbers the frames."""
 
     def __init__(self, edge: int, credit_bytes: int = CREDIT_BYTES, queue_bytes_max: int = QUEUE_BYTES_MAX) -> None:
@@ -323,8 +327,9 @@ class RemoteOutput(_Asked):
         sequence, self._sequence = self._sequence, self._sequence + 1
         return head.kind, sequence, head.body
 
+    @override
     def take_overtaken(self, checkpoint: CheckpointId) -> Sequence[EncodedBatch] | None:
-        """See OutputChannel. They are still queued, too: they are newer than what the receiver records."""
+        """They are still queued, too: they are newer than what the receiver records."""
         if self._limited and any(
             each.barrier is not None and each.barrier.checkpoint == checkpoint and each.limit_ms is not None
             for each in self._queue
@@ -332,8 +337,9 @@ class RemoteOutput(_Asked):
             return None
         return self._overtaken.pop(checkpoint, ())
 
+    @override
     def on_time(self, now_ms: int) -> None:
-        """See OutputChannel. Older barriers with a limit overtake together with the one that is due."""
+        """Older barriers with a limit overtake together with the one that is due."""
         due: CheckpointId | None = None
         for each in self._queue if self._limited else ():
             if each.limit_ms is None or each.barrier is None:
@@ -346,15 +352,17 @@ class RemoteOutput(_Asked):
             self._overtake(due)
 
     @property
+    @override
     def next_deadline_ms(self) -> int | None:
-        """See OutputChannel; 0 when a barrier has not seen the clock yet."""
+        """0 when a barrier has not seen the clock yet."""
         if not self._limited:
             return None
         limited = ((each.since_ms, each.limit_ms) for each in self._queue)
         return min(0 if since is None else since + limit for since, limit in limited if limit is not None)
 
+    @override
     def forget(self, checkpoint: CheckpointId) -> None:
-        """See OutputChannel. The frame is sent all the same; nobody waits for it."""
+        """The frame is sent all the same; nobody waits for it."""
         self._overtaken.pop(checkpoint, None)
         for each in self._queue:
             if each.barrier is not None and each.barrier.checkpoint == checkpoint:

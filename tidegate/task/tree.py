@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from tidegate.formats.failures import RecordFailure
-from tidegate.operators.runtime import OperatorRuntime
+from tidegate.operators.runtime import OperatorRuntime, Out
 from tidegate.operators.spec import DEAD
 from tidegate.operators.spec import Operator as PlanOperator
 from tidegate.plan.graph import Node, OutputPath, Vertex
@@ -80,7 +82,7 @@ class OperatorTree:
         self.meter.spent(node)
 
 
-class NodeOut:
+class NodeOut(Out):
     """See Out. `idle` while the node has said that it is."""
 
     def __init__(self, tree: OperatorTree, index: int, node: Node) -> None:
@@ -101,13 +103,13 @@ class NodeOut:
         """Edges that event time leaves by."""
         return self._everywhere[1]
 
+    @override
     def emit(self, batch: pl.DataFrame) -> None:
-        """See Out."""
         if batch.height:
             self._deliver(self._main, batch)
 
+    @override
     def side(self, name: str, batch: pl.DataFrame) -> None:
-        """See Out."""
         way = self._sides.get(name)
         if way is None or not batch.height:
             return
@@ -116,8 +118,8 @@ class NodeOut:
         else:
             self._deliver(way, batch)
 
+    @override
     def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
-        """See Out."""
         self._tree.meter.failed(self._index, len(failures))
         letters = self._tree.failed(self._operator, batch, failures)
         if letters is not None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from typing_extensions import override
+
 from tidegate.operators.async_queue import CallFailure, PendingCall
 from tidegate.operators.calls.attempts import CallPolicy, attempt_call
-from tidegate.operators.calls.caller import Asked, CallTarget, close_target, open_target
+from tidegate.operators.calls.caller import Asked, Caller, CallTarget, close_target, open_target
 
 
-class PromptCaller:
+class PromptCaller(Caller):
     """See Caller. Limits and pauses are those of the step, in real time; pauses are as short as they can be."""
 
     def __init__(self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None]) -> None:  # noqa: ARG002  # as ThreadCaller
@@ -20,12 +22,13 @@ class PromptCaller:
         self._asked: list[tuple[PendingCall, object]] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    @override
     def submit(self, asked: Asked) -> None:
-        """See Caller."""
         self._asked += asked
 
+    @override
     def take(self) -> list[PendingCall]:
-        """See Caller. Everything that was asked is answered when it returns. Raises CallsFailed."""
+        """Everything that was asked is answered when it returns. Raises CallsFailed."""
         asked, self._asked = self._asked, []
         if not asked:
             return []
@@ -35,8 +38,8 @@ class PromptCaller:
         self._loop.run_until_complete(self._answer(asked))
         return [call for call, _ in asked]
 
+    @override
     def close(self) -> None:
-        """See Caller."""
         if self._loop is not None:
             self._loop.run_until_complete(close_target(self._target, self._name))
             self._loop.close()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.config.cases import GivenSettings
 from tidegate.config.models import SourceSettings
@@ -55,8 +56,8 @@ class CopiedSchemas(KnownSchemas):
         super().__init__(schemas)
         self._copies = copies
 
+    @override
     def get(self, schema_id: int | str, /) -> SchemaText | None:
-        """See Schemas."""
         try:
             return super().get(schema_id)
         except UnknownSchema:

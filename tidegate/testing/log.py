@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import confluent_kafka as ck
+from typing_extensions import override
 
 from tidegate.formats.schemas import SchemaText
 from tidegate.ids import TopicPartition
 from tidegate.operators.async_queue import PendingCall
-from tidegate.operators.calls.caller import Asked
+from tidegate.operators.calls.caller import Asked, Caller
 from tidegate.sources.messages import KafkaMessages
+from tidegate.sources.tools import Consumer
 
 _END: Final = ck.KafkaError._PARTITION_EOF  # noqa: SLF001  # the client's own codes begin so, and are public
 
@@ -58,30 +60,31 @@ class Log:
         )
 
 
-class LogRecords:
+class LogRecords(Caller):
     """See Caller. Reads single records back, at once."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._asked: list[tuple[PendingCall, object]] = []
 
+    @override
     def submit(self, asked: Asked) -> None:
-        """See Caller."""
         self._asked += asked
 
+    @override
     def take(self) -> list[PendingCall]:
-        """See Caller."""
         asked, self._asked = self._asked, []
         for call, request in asked:
             topic, partition, offset = cast("tuple[str, int, int]", request)
             call.answer = KafkaMessages([self._log.partitions[TopicPartition(topic, partition)][offset]]).raw(0)
         return [call for call, _ in asked]
 
+    @override
     def close(self) -> None:
-        """See Caller."""
+        pass
 
 
-class LogConsumer:
+class LogConsumer(Consumer):
     """See sources.tools.Consumer, as far as `sources.reader` uses it. Never waits."""
 
     def __init__(self, log: Log) -> None:
@@ -96,16 +99,16 @@ class LogConsumer:
         self._fetch()
         return bool(self._queue)
 
+    @override
     def assign(self, partitions: list[ck.TopicPartition]) -> None:
-        """See Consumer."""
         self._next = {TopicPartition(one.topic, one.partition): one.offset for one in partitions}
 
+    @override
     def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
-        """See Consumer."""
         self._next |= {TopicPartition(one.topic, one.partition): one.offset for one in partitions}
 
+    @override
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
-        """See Consumer."""
         for one in partitions:
             self._next.pop(TopicPartition(one.topic, one.partition), None)
 
@@ -113,34 +116,35 @@ class LogConsumer:
         """Nothing is ever waited for."""
         raise NotImplementedError
 
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:  # noqa: ARG002  # as Consumer
-        """See Consumer."""
+    @override
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:  # as Consumer
         self._fetch()
         return [self._queue.popleft() for _ in range(min(num_messages, len(self._queue)))]
 
+    @override
     def get_watermark_offsets(
         self,
         partition: ck.TopicPartition,
-        timeout: float = -1,  # noqa: ARG002  # as Consumer
-        cached: bool = False,  # noqa: ARG002  # as Consumer
+        timeout: float = -1,  # as Consumer
+        cached: bool = False,  # as Consumer
     ) -> tuple[int, int]:
-        """See Consumer."""
         return 0, len(self._log.partitions[TopicPartition(partition.topic, partition.partition)])
 
+    @override
     def offsets_for_times(
         self,
         partitions: list[ck.TopicPartition],
-        timeout: float = -1,  # noqa: ARG002  # as Consumer
+        timeout: float = -1,  # as Consumer
     ) -> list[ck.TopicPartition]:
-        """See Consumer."""
         return [ck.TopicPartition(p.topic, p.partition, self.get_watermark_offsets(p)[1]) for p in partitions]
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Nobody asks: nothing is ever away."""
         raise NotImplementedError
 
+    @override
     def close(self) -> None:
-        """See Consumer."""
+        pass
 
     def _fetch(self) -> None:
         """Everything that is new, and once for each end that it is one."""

@@ -7,7 +7,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from typing_extensions import override
 
+from tidegate.clock import Clock
 from tidegate.coordinator.types import SourcePositions
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.formats.record_limits import RecordLimits
@@ -29,33 +31,33 @@ from tidegate.sources.positions import Positions
 from tidegate.sources.reader import ConsumerThread, Pending
 from tidegate.sources.runtime import BadRecord, SourceRuntime
 from tidegate.sources.tools import SourceTools
-from tidegate.storage.base import ObjectMissing
+from tidegate.storage.base import ObjectMissing, Storage
 from tidegate.task.loop import UploadJob
 from tidegate.task.messages import Deploy, SlotSettings
 from tidegate.task.ports import Prepared
 from tidegate.testing.calls import PromptCaller
 from tidegate.testing.feed import plain_schemas
 from tidegate.testing.log import Log, LogConsumer, LogRecords
+from tidegate.threads import Condition
 
 if TYPE_CHECKING:
     from tidegate.coordinator.types import StateHandle
-    from tidegate.storage.base import Storage
 
 NO_LIMIT: Final = 1 << 40
 
 
-class VirtualClock:
+class VirtualClock(Clock):
     """Stands until it is set. See clock.Clock, and the clock of the loop."""
 
     def __init__(self, now_ms: int) -> None:
         self.time_ms = now_ms
 
+    @override
     def now_ms(self) -> int:
-        """See Clock."""
         return self.time_ms
 
+    @override
     def monotonic(self) -> float:
-        """See Clock."""
         return self.time_ms / 1000
 
     def elapsed_ms(self) -> float:
@@ -66,7 +68,7 @@ class VirtualClock:
         """Nobody waits for anybody here."""
 
 
-class MemoryStorage:
+class MemoryStorage(Storage):
     """See Storage."""
 
     location = "memory"
@@ -74,51 +76,53 @@ class MemoryStorage:
     def __init__(self) -> None:
         self._objects: dict[str, bytes] = {}
 
+    @override
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """See Storage."""
         return self._objects.setdefault(name, data) is data
 
+    @override
     def put(self, name: str, data: bytes) -> None:
-        """See Storage."""
         self._objects[name] = data
 
+    @override
     def get(self, name: str) -> bytes:
-        """See Storage."""
         try:
             return self._objects[name]
         except KeyError:
             raise ObjectMissing(f"{name} is missing", name=name) from None
 
+    @override
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """See Storage."""
         return self.get(name)[start : start + length]
 
+    @override
     def exists(self, name: str) -> bool:
-        """See Storage."""
         return name in self._objects
 
+    @override
     def list(self, prefix: str) -> list[str]:
-        """See Storage."""
         return sorted(name for name in self._objects if name.startswith(prefix))
 
+    @override
     def delete(self, name: str) -> None:
-        """See Storage."""
         self._objects.pop(name, None)
 
+    @override
     def delete_all(self, names: Sequence[str]) -> None:
-        """See Storage."""
         for name in names:
             self.delete(name)
 
+    @override
     def probe(self) -> None:
-        """See Storage."""
+        pass
 
 
 class PromptUploads(Uploads):
     """See Uploads. A job is done when it is submitted."""
 
+    @override
     def close(self, timeout_s: float) -> None:
-        """See Uploads."""
+        pass
 
     def _start(self) -> None:
         """There is no thread."""
@@ -127,7 +131,7 @@ class PromptUploads(Uploads):
         self._do(job)
 
 
-class OneThread:
+class OneThread(Condition):
     """See threads.Condition. Nobody else can change what is waited for."""
 
     def __enter__(self) -> object:
@@ -138,12 +142,13 @@ class OneThread:
     ) -> None:
         pass
 
-    def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> object:  # noqa: ARG002  # as Condition
-        """See Condition."""
+    @override
+    def wait_for(self, predicate: Callable[[], object], timeout: float | None = None) -> object:  # as Condition
         return predicate()
 
+    @override
     def notify_all(self) -> None:
-        """See Condition."""
+        pass
 
 
 class LogTools(SourceTools):
@@ -153,8 +158,8 @@ class LogTools(SourceTools):
         self.log = log
         self.clock = clock
 
+    @override
     def condition(self) -> OneThread:
-        """See Threads."""
         return OneThread()
 
 
@@ -164,8 +169,8 @@ class TestLogReader(ConsumerThread):
     _consumer: LogConsumer
     _fetcher: Fetcher
 
+    @override
     def start(self) -> None:
-        """See Reader."""
         assert isinstance(self._tools, LogTools)
         self._consumer = LogConsumer(self._tools.log)
         self._fetcher = self._tools.fetcher(self._consumer, self._outage.on_error)
@@ -238,40 +243,40 @@ class Collector(SinkRuntime):
     _before: list[Numbered]
     _prepared: list[Prepared]
 
+    @override
     def open(self) -> None:
-        """See KafkaSink."""
         self._written = []
         self._before = []
         self._prepared = []
 
     @property
+    @override
     def room(self) -> int:
-        """See KafkaSink."""
         return ROWS_MAX
 
     def record_limits(self, topic: str) -> RecordLimits:
         """Without Kafka nobody knows those of a topic; a record without time cannot be stored all the same."""
         return RecordLimits(topic, NO_LIMIT)
 
+    @override
     def write(self, rows: OutputRecords) -> None:
-        """See KafkaSink."""
         none = [None] * len(rows)
         sent = (rows.timestamps_ms or none, rows.headers or none, rows.partitions or none)
         for key, value, timestamp_ms, headers, partition in zip(rows.keys or none, rows.values, *sent, strict=True):
             record = WrittenRecord(key, value, timestamp_ms, tuple(headers or ()), partition, rows.topic)
             self._written.append((next(self.numbers), record))
 
+    @override
     def turn(self) -> bool:
-        """See KafkaSink."""
         return False
 
-    def prepare(self, checkpoint: CheckpointId, *, final: bool = False) -> None:  # noqa: ARG002  # as KafkaSink
-        """See KafkaSink."""
+    @override
+    def prepare(self, checkpoint: CheckpointId, *, final: bool = False) -> None:  # as KafkaSink
         self._before += self.take()
         self._prepared.append(Prepared(checkpoint, (), 0.0))
 
+    @override
     def poll_prepared(self) -> Sequence[Prepared]:
-        """See KafkaSink."""
         prepared, self._prepared = self._prepared, []
         return prepared
 
@@ -284,11 +289,13 @@ class Collector(SinkRuntime):
         written, self._written = self._written, []
         return written
 
+    @override
     def begin_close(self, timeout_s: float | None = None) -> None:
-        """See KafkaSink."""
+        pass
 
+    @override
     def close(self, timeout_s: float | None = None) -> None:
-        """See KafkaSink."""
+        pass
 
 
 class BenchTools(KafkaTools):
@@ -320,41 +327,41 @@ class BenchParts(SlotParts):
         self._numbers = numbers
         self._on_skipped = on_skipped
 
-    def open_storage(self, settings: SlotSettings) -> Storage:  # noqa: ARG002  # as SlotParts
-        """See SlotParts."""
+    @override
+    def open_storage(self, settings: SlotSettings) -> Storage:  # as SlotParts
         return self._storage
 
+    @override
     def make_uploads(self, storage: Storage, wake: Callable[[], None]) -> Uploads:
-        """See SlotParts."""
         return PromptUploads(storage, wake, self._clock)
 
+    @override
     def make_source(
         self,
         spec: SourceOperator,
         deploy: Deploy,
         wake: Callable[[], None],
         bad_record: BadRecord,
-        schemas: Schemas,  # noqa: ARG002 - there is no registry
+        schemas: Schemas,
     ) -> SourceRuntime:
-        """See SlotParts."""
         tools = LogTools(self.log, self._clock)
         known = plain_schemas(spec, self.log.schema, self.log.copies)
         source = LogSource(spec, *reading_of(deploy, spec.name), wake, bad_record, tools, known)
         self.sources.append(source)
         return source
 
-    def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:  # noqa: ARG002  # as SlotParts
-        """See SlotParts."""
+    @override
+    def open_reader(self, origins: Sequence[Origin], name: str, wake: Callable[[], None]) -> Caller:  # as SlotParts
         return LogRecords(self.log)
 
+    @override
     def make_sink(self, spec: SinkOperator, deploy: Deploy, wake: Callable[[], None]) -> SinkRuntime:
-        """See SlotParts."""
         placement = SinkPlacement(deploy.plan.pipeline, deploy.slot, deploy.attempt, 0, deploy.journal)
         sink = Collector(spec, placement, wake, tools=self.tools, masked=deploy.plan.masked)
         sink.numbers = self._numbers
         self.sinks.append(sink)
         return sink
 
-    def log_bad_record(self, policy: BadRecordPolicy, where: str, count: int) -> None:  # noqa: ARG002  # as SlotParts
-        """See SlotParts."""
+    @override
+    def log_bad_record(self, policy: BadRecordPolicy, where: str, count: int) -> None:  # as SlotParts
         self._on_skipped(where)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
+from typing_extensions import override
+
 from tidegate.datatypes import STRING, DataType, Schema, parts_of
 from tidegate.formats.contract import Columns, Decoder, FormatRefusal
 from tidegate.formats.kinds.avro import record_name
@@ -72,8 +74,8 @@ from a time without a declared column have NULL in it, where in JSON they look l
 Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other parts of an envelope may be left out.
 """
 
+    @override
     def read_columns(self, declared: Schema) -> Schema:
-        """See Format."""
         for name, kind in declared.items():
             if not NAME.fullmatch(name):
                 remedy = "declare the name in the schema; Debezium's `field.name.adjustment.mode=avro` replaces others"
@@ -81,8 +83,8 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
             _check_keys(name, kind)
         return super().read_columns(declared)
 
+    @override
     def schema_columns(self, schema: SchemaText) -> Schema:
-        """See Format."""
         try:
             columns = row_columns(parse_event(schema))
         except AvroRefusal as refusal:
@@ -93,8 +95,9 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
                 raise FormatRefusal(message, "list the other columns: `schema: {id: bigint}`")
         return self.read_columns(columns)
 
+    @override
     def derive_schema(self, columns: Schema, name: str) -> SchemaText:
-        """See Format. Of an envelope, for events that people write in tests."""
+        """Of an envelope, for events that people write in tests."""
         own = {column: kind for column, kind in columns.items() if column not in ADDED}
         try:
             row = nullable(derive_record(own, f"{_NAMES}.{record_name(name)}_row"))
@@ -104,8 +107,8 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
         event = AvroType("record", f"{_NAMES}.{record_name(name)}_event", fields=fields)
         return SchemaText(SchemaKind.AVRO, schema_text(event))
 
+    @override
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
-        """See Format."""
         text = super().from_plain(value)
         if options.schema is None:
             return text
@@ -116,8 +119,8 @@ Cases of `tidegate test` write events as `value: {op: c, after: {id: 1}}`; other
         except AvroRefusal as refusal:
             raise FormatRefusal(f"no event can be written with the schema: {refusal}", _READ_REMEDY) from refusal
 
+    @override
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
-        """See Format."""
         from tidegate.formats.kinds.debezium.avro.decoder import change_decoder
 
         return change_decoder(declared, output, options, schemas)

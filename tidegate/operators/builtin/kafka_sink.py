@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats import keys
@@ -59,24 +60,25 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
         parts = (self.key, self.key_format, self.timestamp, self.partition, self.deleted, self.headers)
         return RecordParts(*parts, key_options=self.key_options)
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
         chosen = set() if isinstance(self.topic, str) else {self.topic.column}
         return {name for name, _ in self.columns} | self.parts.columns | chosen
 
-    def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
         lineage = self.headers is not None and self.headers.pass_through
         return frozenset({Requirement.HEADERS} if lineage else ())
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator. The values and their names."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+        """The values and their names."""
         names = [name for name, _ in self.columns] + ([self.key] if self.key is not None else [])
         names += [column for _, column in self.headers.added] if self.headers is not None else []
         return {}, sum_bounds(columns[name] + Bound({}, len(name)) for name in names)
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         return {
             "topic": self._explain_topic(),
             "format": self.format,
@@ -109,8 +111,8 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
             found["tombstones"] = self.deleted
         return found
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         key = f"; key {self.key}" if self.key else ""
         key += f" as {self.key_format}" if key and self.key_format != keys.TEXT else ""
         timestamp = f"; timestamp {self.timestamp}" if self.timestamp else ""

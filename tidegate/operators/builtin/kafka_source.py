@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.config.fields.event_time import Idle, render_idle
 from tidegate.config.fields.topics import matches_pattern
@@ -119,8 +120,8 @@ class SourceOperator(Operator, frozen=True, tag="source"):
     def _can_fail(self, one: MetadataColumn) -> bool:
         return one.part in ("timestamp", "headers") or (one.part == "key" and keys.can_fail(self.key_format))
 
-    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_columns(self, output: str = "") -> Columns:  # there is one
         return self.output
 
     def matches(self, topic: str) -> bool:
@@ -132,19 +133,21 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         """The topics, or what they have in common, for messages."""
         return ", ".join(self.topics) or f"like {self.pattern}"
 
-    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def preserves_record(self, output: str = "") -> bool:  # there is one
         return True
 
+    @override
     def unrepeatable(self) -> tuple[str, ...]:
-        """See Operator. Of a row of a table everything but what its record has by itself; a record's key is the
+        """Of a row of a table everything but what its record has by itself; a record's key is the
         row's, and its topic the table's.
         """
         event = [name for name, _ in self.schema if name in CHANGE_COLUMNS]
         return (*event, *(one.name for one in self.metadata if one.part not in ("key", "topic")))
 
+    @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
-        """See Operator. Updates are two rows each where rows have kinds."""
+        """Updates are two rows each where rows have kinds."""
         outgoing, made = super().output_size(columns, port)
         return outgoing, made + made if self.splits_rows() else made
 
@@ -166,8 +169,9 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         # Partition and offset alone do not say which record the two rows of an update are of.
         return self.splits_rows() and len(self.topics) != 1
 
+    @override
     def splits_rows(self) -> bool:
-        """See Operator. An update is two rows where they have kinds."""
+        """An update is two rows where they have kinds."""
         return Requirement.ROW_KIND in self.planned.carries
 
     @property
@@ -188,8 +192,8 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         more = timing.reads - dict(output).keys() if timing is not None else ()
         return (*output, *(one for one in self.columns if one[0] in more)) if more else output
 
-    def lineage(self, lineages: Lineages) -> Lineages:  # noqa: ARG002  # nothing reaches a source
-        """See Operator."""
+    @override
+    def lineage(self, lineages: Lineages) -> Lineages:  # nothing reaches a source
         columns = {column: digest("column", self.name, column) for column, _ in self.schema}
         columns |= {one.name: self._digest(one) for one in self.metadata}
         conditions: frozenset[str] = frozenset()
@@ -214,8 +218,8 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         reading = (self.key_format, str(one.type)) if one.part == "key" else ()
         return digest("metadata", self.name, one.part, *reading)
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         start = self.start if isinstance(self.start, str) else {str(k): v for k, v in self.start.items()}
         return {
             "topics": list(self.topics) or {"pattern": self.pattern},
@@ -247,8 +251,8 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             found["changes"] = "with the rows before"
         return found
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         start = self.explains()["start"]
         return [
             f"topics {self.topics_text}; {self.format}; from {start} until {self.until}",
@@ -290,6 +294,6 @@ class SourceOperator(Operator, frozen=True, tag="source"):
             return [f"event time: {found['of']}{ahead}, checked; no step needs it"]
         return [f"event time: {found['of']}{ahead}; watermark: delay {found['delay']}, idle {found['idle']}"]
 
+    @override
     def origins(self) -> tuple[str, ...]:
-        """See Operator."""
         return self.topics or (f"a topic {self.topics_text}",)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.expressions.bounds import Bound, Bounds, derive_value_bound, sum_bounds
 from tidegate.expressions.expression import Expression, can_fail, columns_of, text_of
@@ -24,12 +25,13 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
     output: Columns
     bad_records: BadRecordPolicy
 
-    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_columns(self, output: str = "") -> Columns:  # there is one
         return self.output
 
+    @override
     def pruned_columns(self, output: str = "") -> Columns:
-        """See Operator. What can fail is computed, whether it is read or not."""
+        """What can fail is computed, whether it is read or not."""
         kept = {name for name, _ in super().pruned_columns(output)}
         kept |= {name for name, expression in self.columns if can_fail(expression)}
         return tuple(one for one in self.output if one[0] in kept)
@@ -40,20 +42,20 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
         kept = {name for name, _ in self.pruned_columns()}
         return tuple(one for one in self.columns if one[0] in kept)
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
         return {name for _, expression in self.pruned_expressions for name in columns_of(expression)}
 
+    @override
     def computes(self) -> Mapping[str, Expression]:
-        """See Operator."""
         return dict(self.columns)
 
-    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def preserves_record(self, output: str = "") -> bool:  # there is one
         return True
 
+    @override
     def lineage(self, lineages: Lineages) -> Lineages:
-        """See Operator."""
         return tuple(
             msgspec.structs.replace(
                 branch, columns={name: digest_expression(one, branch.columns) for name, one in self.columns}
@@ -65,22 +67,22 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
         """See Operator: what is encrypted with a random vector is other bytes the next time."""
         return tuple(name for name, expression in self.columns if is_random(expression))
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
         made = {name: derive_value_bound(expression, columns) for name, expression in self.pruned_expressions}
         return {name: value for name, (value, _) in made.items()}, sum_bounds(whole for _, whole in made.values())
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         texts = {name: text_of(expression) for name, expression in self.pruned_expressions}
         return {"select": texts, "output": texts_of(self.pruned_columns()), "bad_records": self.bad_records}
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         return [f"{name} = {text_of(expression)}" for name, expression in self.pruned_expressions]
 
-    def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
-        """See StepOperator."""
+    @override
+    def open(self, slot: Slot) -> OperatorRuntime:  # no state
         from tidegate.expressions.compiled import compile_projection
         from tidegate.operators.rowwise import RowWise
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.runtime import OperatorRuntime, Out, Runtime, system_columns
 from tidegate.operators.spec import Columns, Slot, StepOperator
@@ -20,20 +22,20 @@ class UnionOperator(StepOperator, frozen=True, tag="union"):
     output: Columns
     bad_records: BadRecordPolicy
 
-    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_columns(self, output: str = "") -> Columns:  # there is one
         return self.output
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
         return {name for name, _ in self.pruned_columns()}
 
-    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def preserves_record(self, output: str = "") -> bool:  # there is one
         return True
 
-    def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
-        """See StepOperator."""
+    @override
+    def open(self, slot: Slot) -> OperatorRuntime:  # no state
         return _UnionRuntime([name for name, _ in self.pruned_columns()])
 
 

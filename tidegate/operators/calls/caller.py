@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
+from typing_extensions import override
+
 from tidegate.errors import AttemptFailed
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import CallFailure, PendingCall
@@ -105,7 +107,7 @@ def _error_of(task: asyncio.Task[None]) -> BaseException | None:
     return asyncio.CancelledError("cancelled from within") if task.cancelled() else task.exception()
 
 
-class ThreadCaller:
+class ThreadCaller(Caller):
     """See Caller. The thread begins with the first call."""
 
     def __init__(
@@ -129,8 +131,8 @@ class ThreadCaller:
         self._early: list[tuple[PendingCall, object]] = []
         self._stop: asyncio.Event | None = None
 
+    @override
     def submit(self, asked: Asked) -> None:
-        """See Caller."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread.start()
@@ -138,8 +140,8 @@ class ThreadCaller:
         if self._broken is None:
             self._loop.call_soon_threadsafe(self._begin, asked)
 
+    @override
     def take(self) -> list[PendingCall]:
-        """See Caller."""
         if self._broken is not None:
             raise CallsFailed(f"the calls of {self._name} have ended: {self._broken}") from self._broken
         self._woken = False  # first: what is done from here on wakes again
@@ -149,8 +151,8 @@ class ThreadCaller:
             taken.append(done.popleft())
         return taken
 
+    @override
     def close(self) -> None:
-        """See Caller."""
         if self._loop is None:
             return
         self._watch.stop()

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from typing_extensions import override
+
 from tidegate.datatypes import DataType, holds_kind
 from tidegate.formats.contract import Columns
 from tidegate.operators.calls.attempts import name_error
-from tidegate.operators.calls.caller import CallsFailed
+from tidegate.operators.calls.caller import CallsFailed, CallTarget
 from tidegate.operators.calls.user_code import load_function
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-class FunctionTarget:
-    """See Target. `reference` is `module:function`, or a class that is called like one, opened and closed."""
+class FunctionTarget(CallTarget):
+    """See CallTarget. `reference` is `module:function`, or a class that is called like one, opened and closed."""
 
     def __init__(self, reference: str) -> None:
         """Raises UserCodeProblem, CallsFailed."""
@@ -28,18 +30,19 @@ class FunctionTarget:
             raise CallsFailed(f"{reference} cannot be made: {name_error(error)}") from error
         self._ask = cast("Callable[[object], Awaitable[object]]", self._object)
 
+    @override
     async def open(self) -> None:
-        """See Target."""
         if self._has_life and hasattr(self._object, "open"):
             await self._object.open()
 
+    @override
     def ask(self, request: object) -> Awaitable[object]:
-        """See Target. Each attempt gets a row of its own: the function may change it, and what is in it."""
+        """Each attempt gets a row of its own: the function may change it, and what is in it."""
         assert isinstance(request, dict)
         return self._ask(_copy(request))
 
+    @override
     async def close(self) -> None:
-        """See Target."""
         if self._has_life and hasattr(self._object, "close"):
             await self._object.close()
 

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import aiohttp
+from typing_extensions import override
 from yarl import URL
 
 from tidegate import __version__
 from tidegate.formats.failures import FailureKind
 from tidegate.operators.calls.answer_cache import AnswerCache
 from tidegate.operators.calls.attempts import Refused, Unavailable, name_error
+from tidegate.operators.calls.caller import CallTarget
 
 BODY_BYTES_MAX: Final = 1 << 20
 REDIRECTS_MAX: Final = 5
@@ -25,8 +27,8 @@ _MISSING: Final = frozenset({404, 410})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
-class HttpTarget:
-    """See Target. A request is a URL, an answer the body, or None where the server has nothing of it.
+class HttpTarget(CallTarget):
+    """See CallTarget. A request is a URL, an answer the body, or None where the server has nothing of it.
 
     TLS certificates are verified; no cookies are kept; the environment's proxies are not used. Compressed bodies are
     not asked for, so that the limit of a body is one of memory.
@@ -50,8 +52,8 @@ class HttpTarget:
         self._asking: dict[str, asyncio.Future[bytes | None]] = {}
         self._session: aiohttp.ClientSession | None = None
 
+    @override
     async def open(self) -> None:
-        """See Target."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._connections_max),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -60,13 +62,14 @@ class HttpTarget:
             auto_decompress=False,
         )
 
+    @override
     async def close(self) -> None:
-        """See Target."""
         if self._session is not None:
             await self._session.close()
 
+    @override
     async def ask(self, request: object) -> object:
-        """See Target. Rows that ask for the same at the same time share one request, if answers are cached."""
+        """Rows that ask for the same at the same time share one request, if answers are cached."""
         assert isinstance(request, str)
         if not self._cache.keeps:
             return await self._fetch(request)

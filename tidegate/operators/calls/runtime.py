@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import Any, Final, Protocol, cast
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.formats.arrow import decode_frame, encode_frame
 from tidegate.formats.contract import Decoded
@@ -35,7 +36,7 @@ from tidegate.operators.calls.caller import CallTarget, ThreadCaller
 from tidegate.operators.calls.spec import IN_FLIGHT, CallOperator
 from tidegate.operators.calls.url_template import UrlTemplate, derive_requests
 from tidegate.operators.calls.waiting_rows import fit_rows
-from tidegate.operators.runtime import OperatorState, Out, Runtime, system_columns
+from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.operator_list import OperatorList
 
@@ -55,7 +56,7 @@ class AnswerDecoder(Protocol):
         """Rows of the good answers in order, and the bad ones."""
 
 
-class CallRuntime(Runtime):
+class CallRuntime(Runtime, OperatorRuntime):
     """See the module."""
 
     def __init__(
@@ -83,46 +84,48 @@ class CallRuntime(Runtime):
 
     # -- the contract --------------------------------------------------------------------------------------------------
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input; answers come later
-        """See OperatorRuntime."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input; answers come later
         self._resume()
         self._ask(batch)
 
+    @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """See OperatorRuntime. It waits for the rows before it, and whatever may leave does so at once (W26)."""
+        """It waits for the rows before it, and whatever may leave does so at once (W26)."""
         self._mark(WatermarkMark(watermark_ms), out)
 
+    @override
     def on_status(self, idle: bool, out: Out) -> None:
-        """See OperatorRuntime. It keeps its place like a watermark (W05)."""
+        """It keeps its place like a watermark (W05)."""
         self._mark(StatusMark(idle), out)
 
+    @override
     def poll(self, rows_max: int, out: Out) -> bool:
-        """See OperatorRuntime."""
         resumed = self._resume()
         return self._release(rows_max, out) or resumed
 
     @property
+    @override
     def room(self) -> int:
-        """See OperatorRuntime."""
         return self._queue.room
 
     @property
+    @override
     def settled(self) -> bool:
-        """See OperatorRuntime."""
         return not len(self._queue) and (self._resumed or not self._in_flight.values)
 
     @property
+    @override
     def gauges(self) -> Mapping[str, int]:
-        """See OperatorRuntime."""
         return {"calls": self._asked}
 
     @property
+    @override
     def states(self) -> Mapping[StateName, OperatorState]:
-        """See OperatorRuntime."""
         return {IN_FLIGHT.name: cast("OperatorState", self._in_flight)}
 
+    @override
     def before_snapshot(self) -> None:
-        """See OperatorRuntime."""
         self._resume()
         values = [
             (self._slot.subtask, self._slot.parallelism, encode_frame(chunk))
@@ -132,8 +135,8 @@ class CallRuntime(Runtime):
         if values or self._in_flight.values:
             self._in_flight.replace(values)
 
+    @override
     def close(self) -> None:
-        """See OperatorRuntime."""
         self._caller.close()
 
     # -- in ------------------------------------------------------------------------------------------------------------

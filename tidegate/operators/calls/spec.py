@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from pydantic import Field
+from typing_extensions import override
 
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.types import Column, ColumnType, choice, duration, integer
@@ -97,20 +98,21 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
     policy: CallPolicy
     bad_records: BadRecordPolicy
 
-    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_columns(self, output: str = "") -> Columns:  # there is one
         return self.output
 
     def kept_rows(self) -> Columns:
         """What a row has while it waits, beside the engine's columns: all that arrive and are read."""
         raise NotImplementedError
 
+    @override
     def unrepeatable(self) -> tuple[str, ...]:
-        """See Operator."""
         return tuple(name for name, _ in self.answers)
 
-    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
-        """See Operator. Rows in flight keep them."""
+    @override
+    def preserves_record(self, output: str = "") -> bool:  # there is one
+        """Rows in flight keep them."""
         return True
 
     @property
@@ -119,8 +121,8 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
         names = {name for name, _ in self.pruned_columns()}
         return tuple(column for column in self.answers if column[0] in names)
 
-    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:  # noqa: ARG002  # a list has no key groups
-        """See Operator."""
+    @override
+    def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:  # a list has no key groups
         return (msgspec.structs.replace(IN_FLIGHT, verify=self._verify),)
 
     def _verify(self, value: tuple[Any, ...]) -> None:
@@ -131,14 +133,15 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
         _, _, rows = value
         fit_rows(self, decode_frame(rows))
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator. What an answer holds does not come in: a batch of rows may wait, so it is no batch's matter."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+        """What an answer holds does not come in: a batch of rows may wait, so it is no batch's matter."""
         made = {name: Bound({}, derive_identity(name, kind).constant) for name, kind in self.answers}
         growing = Bound({}, VALUE_BYTES * sum(kind.kind in GROWING for _, kind in self.answers))
         return {**columns, **made}, sum_bounds([*columns.values(), *made.values(), growing])
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         policy = self.policy
         return {
             "order": "ordered" if self.ordered else "unordered",
@@ -152,8 +155,8 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
             "bad_records": self.bad_records,
         }
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         attempt, whole = render_duration(self.policy.timeout_ms), render_duration(self.policy.budget_ms)
         retries = "1 retry" if self.policy.retries == 1 else f"{self.policy.retries} retries"
         order = "in order" if self.ordered else "unordered within watermarks"

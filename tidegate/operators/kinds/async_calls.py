@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from pydantic import Field, create_model
+from typing_extensions import override
 
 from tidegate.config.fields.types import ValueCheck, refusal, require_text
 from tidegate.operators.calls.spec import (
@@ -55,16 +56,17 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
     function: str
     input: Columns
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator. The function gets the whole row."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
+        """The function gets the whole row."""
         return {name for name, _ in self.input}
 
+    @override
     def kept_rows(self) -> Columns:
-        """See CallOperator."""
         return self.input
 
+    @override
     def lineage(self, lineages: Lineages) -> Lineages:
-        """See Operator."""
         return tuple(
             msgspec.structs.replace(branch, columns={**branch.columns, **self._digests(branch.columns)})
             for branch in lineages
@@ -74,20 +76,20 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
         row = [f"{name}={columns[name]}" for name, _ in sorted(self.input)]
         return {name: digest("async", self.function, name, str(kind), *row) for name, kind in self.answers}
 
+    @override
     def user_code(self) -> tuple[str, ...]:
-        """See Operator."""
         return (self.function,)
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         return {"function": self.function, **super().explains()}
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         return [f"calls {self.function}", *super().describes()]
 
+    @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        """See StepOperator."""
         from tidegate.operators.calls.answers import DictDecoder
         from tidegate.operators.calls.function import FunctionTarget, rows_of
         from tidegate.operators.calls.runtime import CallRuntime
@@ -106,12 +108,12 @@ class AsyncKind(StepKind):
     }
     settings = AsyncSettings
 
+    @override
     def refuses_changes(self, step: Any) -> str:
-        """See StepKind."""
         return order_refusal(step.order)
 
+    @override
     def build(self, step: Any, context: StepContext) -> None:
-        """See StepKind."""
         output = derive_output(step, context)
         if output is None:
             return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 from pydantic import Field
+from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.types import ExpressionText
@@ -39,24 +40,24 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
     output: Columns
     bad_records: BadRecordPolicy
 
-    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_columns(self, output: str = "") -> Columns:  # there is one
         return self.output
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
         return {name for name, _ in self.pruned_columns()} | columns_of(self.predicate)
 
+    @override
     def selects_by(self) -> frozenset[str]:
-        """See Operator."""
         return columns_of(self.predicate)
 
-    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def preserves_record(self, output: str = "") -> bool:  # there is one
         return True
 
+    @override
     def lineage(self, lineages: Lineages) -> Lineages:
-        """See Operator."""
         return tuple(
             msgspec.structs.replace(
                 branch,
@@ -66,21 +67,21 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
             for branch in lineages
         )
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
         kept = {name: columns[name] for name, _ in self.pruned_columns()}
         return kept, derive_bound(self.predicate, columns) + sum_bounds(kept.values())
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         return {"where": text_of(self.predicate), "bad_records": self.bad_records}
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         return [f"where {text_of(self.predicate)}"]
 
-    def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
-        """See StepOperator."""
+    @override
+    def open(self, slot: Slot) -> OperatorRuntime:  # no state
         from tidegate.expressions.compiled import compile_predicate
         from tidegate.operators.rowwise import RowWise
 
@@ -94,12 +95,12 @@ class FilterKind(StepKind):
     examples = ("where: amount > 1",)
     settings = FilterSettings
 
+    @override
     def expressions(self, step: FilterSettings) -> Mapping[Path, str]:
-        """See StepKind."""
         return {} if step.where is None else {("where",): step.where}
 
+    @override
     def build(self, step: FilterSettings, context: StepContext) -> None:
-        """See StepKind."""
         assert step.where is not None
         context.declare_columns(context.columns)
         predicate = context.expression(("where",), step.where)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 from pydantic import Field, SecretStr
+from typing_extensions import override
 
 from tidegate.config.fields.base import Settings
 from tidegate.config.fields.secrets import reveal
@@ -89,18 +90,18 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
     missing_fails: bool
     input: Columns
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
         answers = {name for name, _ in self.answers}
         return set(self.url.columns) | {name for name, _ in self.pruned_columns() if name not in answers}
 
+    @override
     def kept_rows(self) -> Columns:
-        """See CallOperator."""
         reads = self.reads()
         return tuple(column for column in self.input if column[0] in reads)
 
+    @override
     def lineage(self, lineages: Lineages) -> Lineages:
-        """See Operator."""
         return tuple(
             msgspec.structs.replace(branch, columns={**branch.columns, **self._digests(branch.columns)})
             for branch in lineages
@@ -110,8 +111,9 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
         asked = [columns[name] for name in self.url.columns]
         return {name: digest("http", *self.url.texts, name, str(kind), *asked) for name, kind in self.answers}
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator. Of headers only the names: a value may be a secret."""
+        """Of headers only the names: a value may be a secret."""
         return {
             "url": str(self.url),
             "headers": sorted(self.headers),
@@ -120,13 +122,13 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
             **super().explains(),
         }
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         cached = f", answers good for {render_duration(self.cache_ms)}" if self.cache_ms else ""
         return [f"GET {self.url}{cached}", *super().describes()]
 
+    @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        """See StepOperator."""
         from tidegate.operators.calls.answers import JsonAnswerDecoder
         from tidegate.operators.calls.http_client import HttpTarget
         from tidegate.operators.calls.runtime import CallRuntime, requests_of
@@ -153,12 +155,12 @@ class HttpKind(StepKind):
     }
     settings = HttpCallSettings
 
+    @override
     def refuses_changes(self, step: Any) -> str:
-        """See StepKind."""
         return order_refusal(step.order)
 
+    @override
     def build(self, step: HttpCallSettings, context: StepContext) -> None:
-        """See StepKind."""
         lookup = step.http
         assert lookup is not None
         template = parse_url(lookup.url)

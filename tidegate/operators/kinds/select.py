@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import Field
+from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.selection import AllColumns, Selection
@@ -35,13 +36,13 @@ class SelectKind(StepKind):
     examples = ("select: {id: id, double: amount * 2}",)
     settings = SelectSettings
 
+    @override
     def expressions(self, step: SelectSettings) -> Mapping[Path, str]:
-        """See StepKind."""
         place, texts = _texts_of(step)
         return {(*place, column): text for column, text in texts.items()}
 
+    @override
     def build(self, step: SelectSettings, context: StepContext) -> None:
-        """See StepKind."""
         made: dict[str, Expression] = {}
         place, texts = _texts_of(step)
         for column, text in texts.items():

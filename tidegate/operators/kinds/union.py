@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from tidegate.config.fields.base import Settings
 from tidegate.operators.builtin.union import UnionOperator
 from tidegate.operators.step import StepContext, StepKind
@@ -14,8 +16,8 @@ class UnionKind(StepKind):
     examples = ("from: [rows, more]",)
     settings = Settings
 
-    def build(self, step: Settings, context: StepContext) -> None:  # noqa: ARG002  # no keys of its own
-        """See StepKind."""
+    @override
+    def build(self, step: Settings, context: StepContext) -> None:  # no keys of its own
         if context.several:  # else it does nothing, which the file's own checks report
             context.declare_columns(context.columns)
             context.add(UnionOperator(context.name, tuple(context.columns.items()), context.policy))

@@ -7,7 +7,9 @@ from functools import partial
 from typing import Any, Final
 
 from kafka import errors
+from typing_extensions import override
 
+from tidegate.kafka.channel import RequestChannel
 from tidegate.kafka.errors import BrokerUnavailable
 from tidegate.simulation.kernel import Signal
 from tidegate.simulation.model_broker.answers import answer, name_of
@@ -18,7 +20,7 @@ from tidegate.simulation.port import BrokerPort, Connection, LinkLost, LinkSilen
 CONNECT_PAUSE_S: Final = 0.1
 
 
-class ModelChannel:
+class ModelChannel(RequestChannel):
     """See sinks.channel.Channel."""
 
     def __init__(
@@ -30,8 +32,8 @@ class ModelChannel:
         self._connections: dict[int | None, Connection] = {}
         self._closed = False
 
+    @override
     def send(self, requests: Sequence[tuple[Any, int | None]], timeout_s: float) -> list[Any]:
-        """See Channel."""
         if self._closed:
             raise RuntimeError("the channel is closed")
         if len(requests) == 1:
@@ -64,8 +66,8 @@ class ModelChannel:
     def look_again(self) -> None:
         """As above."""
 
+    @override
     def close(self) -> None:
-        """See Channel."""
         self._closed = True
 
     def _send_one(self, request: Any, node: int | None, timeout_s: float) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import confluent_kafka as ck
 import msgspec
+from typing_extensions import override
 
 from tidegate.ids import TopicPartition
 from tidegate.simulation.kernel import SimCondition
@@ -24,6 +25,7 @@ from tidegate.simulation.model_broker.messages import make_message
 from tidegate.simulation.model_broker.metadata import read_metadata
 from tidegate.simulation.model_broker.placement import NOBODY
 from tidegate.simulation.port import FETCH, BrokerPort, Connection, LinkLost, LinkSilent
+from tidegate.sources.tools import Consumer
 
 FETCH_RECORDS: Final = 32
 QUEUED_MAX: Final = 128
@@ -48,7 +50,7 @@ class _Place(msgspec.Struct, eq=False):
     """Its answer is on its way."""
 
 
-class ModelConsumer:
+class ModelConsumer(Consumer):
     """See confluent_kafka.Consumer, as far as `sources.reader` and `sinks.salvager` use it."""
 
     def __init__(
@@ -73,21 +75,22 @@ class ModelConsumer:
 
     # -- the interface -------------------------------------------------------------------------------------------------
 
+    @override
     def assign(self, partitions: list[ck.TopicPartition]) -> None:
-        """See Consumer."""
         self._places.clear()
         self._queue.clear()
         self.incremental_assign(partitions)
 
+    @override
     def incremental_assign(self, partitions: list[ck.TopicPartition]) -> None:
-        """See Consumer."""
         for wanted in partitions:
             partition = TopicPartition(wanted.topic, wanted.partition)
             self._places[partition] = _Place(partition, wanted.offset)
         self._fetch()
 
+    @override
     def pause(self, partitions: list[ck.TopicPartition]) -> None:
-        """See Consumer; what has been fetched of them is dropped."""
+        """What has been fetched of them is dropped."""
         paused = {TopicPartition(one.topic, one.partition) for one in partitions}
         for partition in paused:
             self._places[partition].stopped = True
@@ -98,8 +101,8 @@ class ModelConsumer:
         """No simulated record waits for a schema."""
         raise NotImplementedError
 
+    @override
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[ck.Message]:
-        """See Consumer."""
         self._changed.wait_for(lambda: len(self._queue) >= num_messages, timeout)
         while self._errors and self._on_error is not None:
             self._on_error(self._errors.popleft())
@@ -107,10 +110,11 @@ class ModelConsumer:
         self._fetch()
         return taken
 
+    @override
     def get_watermark_offsets(
         self, partition: ck.TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int]:
-        """See Consumer. What the last fetch has said is what the partition has: fetches are never long ago."""
+        """What the last fetch has said is what the partition has: fetches are never long ago."""
         wanted = TopicPartition(partition.topic, partition.partition)
         if cached:
             bounds = self._broker.offsets(self._port.clock.now_ms(), wanted)
@@ -125,8 +129,8 @@ class ModelConsumer:
         except LinkLost:
             raise _failed(ck.KafkaError._TRANSPORT) from None
 
+    @override
     def offsets_for_times(self, partitions: list[ck.TopicPartition], timeout: float = -1) -> list[ck.TopicPartition]:
-        """See Consumer."""
         wanted = [TopicPartition(one.topic, one.partition) for one in partitions]
         try:
             ends = self._port.call("offsets", lambda: [self._read_bounds(part)[1] for part in wanted], timeout)
@@ -138,12 +142,12 @@ class ModelConsumer:
             raise _failed(ck.KafkaError._TRANSPORT) from None
         return [ck.TopicPartition(part.topic, part.partition, end) for part, end in zip(wanted, ends, strict=True)]
 
+    @override
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """See Consumer."""
         return read_metadata(self._broker, self._port, topic, timeout)
 
+    @override
     def close(self) -> None:
-        """See Consumer."""
         self._closed = True
 
     # -- fetching ------------------------------------------------------------------------------------------------------

@@ -14,8 +14,10 @@ from functools import partial
 from typing import Any, Final
 
 import confluent_kafka as ck
+from typing_extensions import override
 
 from tidegate.ids import TopicPartition, TransactionalId
+from tidegate.kafka.tools import KafkaProducer
 from tidegate.simulation.kernel import SimCondition
 from tidegate.simulation.model_broker.broker import ModelBroker
 from tidegate.simulation.model_broker.codes import COORDINATOR_RETRY, FENCED, LEADER_RETRY, Code, RequestRefused
@@ -52,7 +54,7 @@ class State(Enum):
     FATAL = "FatalError"
 
 
-class ModelProducer:
+class ModelProducer(KafkaProducer):
     """See confluent_kafka.Producer, as far as `sinks.writer` uses it. `config` has librdkafka's names."""
 
     def __init__(self, broker: ModelBroker, port: BrokerPort, config: Mapping[str, Any]) -> None:
@@ -94,12 +96,12 @@ class ModelProducer:
 
     # -- the interface -------------------------------------------------------------------------------------------------
 
+    @override
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """See Producer."""
         return read_metadata(self._broker, self._port, topic, timeout)
 
+    @override
     def init_transactions(self, timeout: float = -1) -> None:
-        """See Producer."""
         if self._state is State.INIT:
             self._state = State.WAIT_PID
             self._ask_owner()
@@ -112,12 +114,13 @@ class ModelProducer:
         if self._state is State.FATAL:
             raise ck.KafkaException(self._error)
 
+    @override
     def begin_transaction(self) -> None:
-        """See Producer."""
         if self._state is not State.READY:
             raise self._out_of_order()
         self._state = State.IN_TRANSACTION
 
+    @override
     def produce(
         self,
         topic: str,
@@ -128,7 +131,6 @@ class ModelProducer:
         timestamp: int = 0,
         headers: Sequence[tuple[str, bytes | None]] | None = None,
     ) -> None:
-        """See Producer."""
         code = self._take(topic, Record(key, value, timestamp or self._clock.now_ms(), tuple(headers or ())), partition)
         if code == ck.KafkaError._QUEUE_FULL:
             raise BufferError("Local: Queue full")
@@ -136,8 +138,8 @@ class ModelProducer:
             raise ck.KafkaException(ck.KafkaError(code, "Unable to produce message"))
         self._step()
 
+    @override
     def produce_batch(self, topic: str, messages: list[dict[str, Any]]) -> int:
-        """See Producer."""
         now_ms, taken = self._clock.now_ms(), 0
         for message in messages:
             code = self._take(topic, Record(message.get("key"), message.get("value"), now_ms), -1)
@@ -148,8 +150,8 @@ class ModelProducer:
         self._step()
         return taken
 
+    @override
     def poll(self, timeout: float = -1) -> int:
-        """See Producer."""
         self._changed.wait_for(lambda: self._events, timeout)
         served = 0
         while self._events:
@@ -160,8 +162,8 @@ class ModelProducer:
             served += 1
         return served
 
+    @override
     def flush(self, timeout: float = -1) -> int:
-        """See Producer."""
         deadline_s = self._clock.monotonic() + timeout
         self._flushing = True
         try:
@@ -175,8 +177,9 @@ class ModelProducer:
         finally:
             self._flushing = False
 
+    @override
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """See Producer; what is on its way arrives."""
+        """What is on its way arrives."""
         assert in_queue
         assert in_flight
         assert not blocking

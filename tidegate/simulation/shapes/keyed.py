@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from typing_extensions import override
+
 from tidegate.simulation.shapes.shape import TIMED_SCHEMA, Content, DerivedShape, Produced
 
 if TYPE_CHECKING:
@@ -37,8 +39,9 @@ class _Keyed(DerivedShape):
     growing = False  # a partition that is found later begins before the watermark
     bounded = False
 
+    @override
     def time_of(self, number: int, now_ms: int) -> int:
-        """See Shape. Mostly in time."""
+        """Mostly in time."""
         return now_ms - (number * 7919 % 97) - (number * 104_729 % 13 == 0) * 400
 
 
@@ -52,12 +55,12 @@ class Dedup(_Keyed):
     ]
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"to_firsts": {"topic": "firsts", "from": "rows", "key": "sku"}}
 
+    @override
     def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:
-        """See Shape."""
         return {"records that deduplication drops": len(records) - len(produced)}
 
+    @override
     def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
-        """See Shape."""
         passed: dict[Key, list[int]] = defaultdict(list)
         made = []
         for record, watermark_ms in _with_watermarks(records):
@@ -78,12 +81,12 @@ class LastShape(_Keyed):
     ]
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"to_lasts": {"topic": "lasts", "from": "rows", "key": "sku"}}
 
+    @override
     def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:
-        """See Shape."""
         return {"records that are not the last": len(records) - len(produced)}
 
+    @override
     def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
-        """See Shape."""
         latest: dict[Key, int] = {}
         made = []
         for record in records:
@@ -109,16 +112,16 @@ class Best(_Keyed):
     ]
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"to_best": {"topic": "best", "from": "ranks", "key": "sku"}}
 
-    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # noqa: ARG002  # as Shape
-        """See Shape."""
+    @override
+    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # as Shape
         return {
             "records that a ranking moves down": sum(
                 one.content.row["id"] not in one.causes for one in produced if one.content.row
             )
         }
 
+    @override
     def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
-        """See Shape."""
         ranking: dict[Key, list[InputRecord]] = defaultdict(list)
         made = []
         for record in records:
@@ -132,8 +135,8 @@ class Best(_Keyed):
                     made.append(_row("best", one, {"cents": one.price_cents, "rank": rank}, (one.id, rank), record.id))
         return made
 
-    def name_of(self, topic: str, content: Content) -> Hashable:  # noqa: ARG002  # as Shape
-        """See Shape."""
+    @override
+    def name_of(self, topic: str, content: Content) -> Hashable:  # as Shape
         assert content.row is not None
         return content.row["id"], content.row["rank"]
 
@@ -154,15 +157,15 @@ class Expiring(_Keyed):
     ]
     sinks: ClassVar[Mapping[str, Mapping[str, Any]]] = {"to_lives": {"topic": "lives", "from": "rows", "key": "sku"}}
 
-    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # noqa: ARG002  # as Shape
-        """See Shape."""
+    @override
+    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # as Shape
         return {
             "totals that begin again": sum(one.content.row["orders"] == 1 for one in produced if one.content.row)
             - len({one.lane for one in produced})
         }
 
+    @override
     def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
-        """See Shape."""
         totals: dict[Key, tuple[int, int, int]] = {}
         made = []
         for record, watermark_ms in _with_watermarks(records):

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.simulation.model_broker.log import Record
 from tidegate.simulation.shapes.lookup import ANSWER_FACTOR, is_refused
@@ -61,24 +62,24 @@ class Spread(DerivedShape):
         },
     }
 
+    @override
     def dress(self, record: InputRecord, now_ms: int) -> Record:
-        """See Shape."""
         value = None if record.id % DELETED_OF == 1 else self._encode(record)
         return Record(record.customer.encode(), value, now_ms, _headers_of(record))
 
-    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # noqa: ARG002  # as Shape
-        """See Shape."""
+    @override
+    def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:  # as Shape
         return {
             "tombstones passed on": sum(one.topic == "gone" for one in produced),
             "rows taken apart": sum(one.topic == "pieces" for one in produced),
         }
 
+    @override
     def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
-        """See Shape."""
         return [one for record in records for one in self._derive(record)]
 
+    @override
     def name_of(self, topic: str, content: Content) -> Hashable:
-        """See Shape."""
         if content.row is None:
             return int(dict(content.headers).get("id") or NOBODY)
         return (content.row["id"], content.row["n"]) if topic == "pieces" else content.row["id"]
@@ -134,12 +135,12 @@ class Calls(DerivedShape):
         "to_answers": {"topic": "answers", "from": "answered", "key": "customer"}
     }
 
+    @override
     def count(self, records: Sequence[InputRecord], produced: Sequence[Produced]) -> Mapping[str, int]:
-        """See Shape."""
         return {"calls that nobody answers": len(records) - len(produced)}
 
+    @override
     def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
-        """See Shape."""
         return [
             _copy("answers", record, {"answer": record.id * ANSWER_FACTOR})
             for record in records
@@ -159,8 +160,8 @@ class _Copies(DerivedShape):
         "to_copies": {"topic": "copies", "from": "rows", "key": "customer"}
     }
 
+    @override
     def derive(self, records: Sequence[InputRecord]) -> list[Produced]:
-        """See Shape."""
         return [_copy("copies", record, {}) for record in records]
 
 

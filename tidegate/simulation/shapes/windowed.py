@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from typing_extensions import override
+
 from tidegate.simulation.shapes.running import PAID_SINK, paid_steps
 from tidegate.simulation.shapes.shape import TIMED_SCHEMA, Shape, Step
 
@@ -36,8 +38,8 @@ class _Windowed(Shape):
     schema = TIMED_SCHEMA
     windowed = True
 
+    @override
     def steps_with(self, timing: Timing | None) -> Sequence[Step]:
-        """See Shape."""
         assert timing is not None, "windows have a size"
         return self._steps(timing)
 

@@ -12,6 +12,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Final
 
+from typing_extensions import override
+
 from tidegate.datatypes import DataType, entry_of
 from tidegate.state.compatibility import AS_IS, Convert, Judged
 from tidegate.state.declaration import StateField
@@ -61,20 +63,21 @@ class CompositeSnapshot(SerializerSnapshot):
         """The snapshots of its parts."""
         self._nested = tuple(nested)
 
+    @override
     def take(self, serializer: ValueSerializer) -> None:
-        """See Snapshot."""
         self.read_outer(self.version, serializer.type)
 
+    @override
     def write(self) -> DataType:
-        """See Snapshot."""
         return self.restore().type
 
+    @override
     def read(self, version: int, written: DataType) -> None:
-        """See Snapshot."""
         self.read_outer(version, written)
 
+    @override
     def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
-        """See Snapshot. Part by part."""
+        """Part by part."""
         if new.type.kind != self.kind:
             return refuse_type(self.write(), new, place)
         outer = self.judge_outer(new, place)
@@ -83,8 +86,8 @@ class CompositeSnapshot(SerializerSnapshot):
         differences = (*outer.differences, *(text for one in found for text in one.differences))
         return Judged(differences, self.convert(converts) if any(converts) else None)
 
+    @override
     def restore(self) -> ValueSerializer:
-        """See Snapshot."""
         return self.rebuild(tuple(one.restore() for one in self._nested))
 
 
@@ -94,18 +97,18 @@ class ArraySnapshot(CompositeSnapshot):
     kind = "array"
 
     @staticmethod
+    @override
     def parts_of(written: DataType) -> tuple[DataType, ...]:
-        """See CompositeSnapshot."""
         return (_there(written, written.element),)
 
+    @override
     def rebuild(self, nested: tuple[ValueSerializer, ...]) -> ValueSerializer:
-        """See CompositeSnapshot."""
         (element,) = nested
         native = tuple[element.native | None, ...]  # type: ignore[name-defined]  # built at run time for msgspec
         return ValueSerializer(DataType("array", element=element.type), native, nested)
 
+    @override
     def convert(self, parts: Sequence[Convert | None]) -> Convert | None:
-        """See CompositeSnapshot."""
         (element,) = parts
         assert element is not None
         change = unless_null(element)
@@ -118,19 +121,19 @@ class MapSnapshot(CompositeSnapshot):
     kind = "map"
 
     @staticmethod
+    @override
     def parts_of(written: DataType) -> tuple[DataType, ...]:
-        """See CompositeSnapshot."""
         return _there(written, written.key), _there(written, written.element)
 
+    @override
     def rebuild(self, nested: tuple[ValueSerializer, ...]) -> ValueSerializer:
-        """See CompositeSnapshot."""
         key, value = nested
         kind = DataType("map", element=value.type, key=key.type)
         entry = struct_native([part for _, part in entry_of(kind).fields], nested)
         return ValueSerializer(kind, tuple[entry, ...], nested)  # type: ignore[valid-type]  # built at run time for msgspec
 
+    @override
     def convert(self, parts: Sequence[Convert | None]) -> Convert | None:
-        """See CompositeSnapshot."""
         key, value = (_same if one is None else unless_null(one) for one in parts)
         return lambda entries: tuple((key(name), value(held)) for name, held in entries)
 
@@ -145,26 +148,27 @@ class StructSnapshot(CompositeSnapshot):
         self._names: tuple[str, ...] = ()
 
     @staticmethod
+    @override
     def parts_of(written: DataType) -> tuple[DataType, ...]:
-        """See CompositeSnapshot."""
         return tuple(kind for _, kind in written.fields)
 
+    @override
     def rebuild(self, nested: tuple[ValueSerializer, ...]) -> ValueSerializer:
-        """See CompositeSnapshot."""
         fields = tuple((name, one.type) for name, one in zip(self._names, nested, strict=True))
         kind = DataType("struct", fields=fields)
         return ValueSerializer(kind, struct_native([one.type for one in nested], nested), nested)
 
+    @override
     def write_outer(self) -> DataType:
-        """See CompositeSnapshot."""
         return DataType("struct", fields=tuple((name, DataType("void")) for name in self._names))
 
-    def read_outer(self, version: int, written: DataType) -> None:  # noqa: ARG002  # there is one
-        """See CompositeSnapshot."""
+    @override
+    def read_outer(self, version: int, written: DataType) -> None:  # there is one
         self._names = tuple(name for name, _ in written.fields)
 
+    @override
     def judge_outer(self, new: ValueSerializer, place: FieldPath) -> Judged:
-        """See CompositeSnapshot. Which field goes on as which decides what its parts are judged by."""
+        """Which field goes on as which decides what its parts are judged by."""
         old = [
             WrittenField(StateField(name, one.write()), one)
             for name, one in zip(self._names, self._nested, strict=True)
@@ -173,8 +177,9 @@ class StructSnapshot(CompositeSnapshot):
         fields = [(StateField(name, one.type), one) for name, one in zip(names, new.nested, strict=True)]
         return judge_fields(old, fields, place)
 
+    @override
     def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
-        """See Snapshot. Fields by their names, not by their places."""
+        """Fields by their names, not by their places."""
         return self.judge_outer(new, place) if new.type.kind == self.kind else refuse_type(self.write(), new, place)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, ClassVar, Final
 
+from typing_extensions import override
+
 from tidegate.datatypes import DataType, decimal_of_units, units_of
 from tidegate.state.compatibility import AS_IS, CannotConvert, Convert, Fit, Judged
 from tidegate.state.serializers.contract import FieldPath, SerializerSnapshot, SnapshotUnreadable, ValueSerializer
@@ -33,22 +35,22 @@ class NumberSnapshot(SerializerSnapshot):
     def __init__(self) -> None:
         self._type = DataType(self.kind)
 
+    @override
     def take(self, serializer: ValueSerializer) -> None:
-        """See Snapshot."""
         self._type = serializer.type
 
+    @override
     def write(self) -> DataType:
-        """See Snapshot."""
         return self._type
 
-    def read(self, version: int, written: DataType) -> None:  # noqa: ARG002  # there is one
-        """See Snapshot."""
+    @override
+    def read(self, version: int, written: DataType) -> None:  # there is one
         if written != DataType(written.kind, precision=written.precision, scale=written.scale):
             raise SnapshotUnreadable(f"`{written}` has types within it")
         self._type = written
 
+    @override
     def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
-        """See Snapshot."""
         if new.type == self._type:
             return AS_IS
         fit, convert = widen(self._type, new.type)
@@ -56,8 +58,8 @@ class NumberSnapshot(SerializerSnapshot):
             return refuse_type(self._type, new, place)
         return Judged(((fit, f"{place.path} was {self._type} and is {new.type}"),), convert)
 
+    @override
     def restore(self) -> ValueSerializer:
-        """See Snapshot."""
         return ValueSerializer(self._type, self.native)
 
 

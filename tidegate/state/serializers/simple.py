@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Final
 
+from typing_extensions import override
+
 from tidegate.datatypes import BINARY, BOOLEAN, DATE, STRING, TIMESTAMP, TIMESTAMP_NTZ, DataType
 from tidegate.state.compatibility import AS_IS, Fit, Judged, refused
 from tidegate.state.serializers.contract import FieldPath, SerializerSnapshot, SnapshotUnreadable, ValueSerializer
@@ -19,24 +21,25 @@ class SimpleSnapshot(SerializerSnapshot):
 
     supplier: ClassVar[Callable[[], ValueSerializer]]
 
+    @override
     def take(self, serializer: ValueSerializer) -> None:
-        """See Snapshot. There is nothing to be taken."""
+        """There is nothing to be taken."""
 
+    @override
     def write(self) -> DataType:
-        """See Snapshot."""
         return self.restore().type
 
-    def read(self, version: int, written: DataType) -> None:  # noqa: ARG002  # there is one
-        """See Snapshot."""
+    @override
+    def read(self, version: int, written: DataType) -> None:  # there is one
         if written != self.restore().type:
             raise SnapshotUnreadable(f"`{written}` says more than its name")
 
+    @override
     def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
-        """See Snapshot."""
         return AS_IS if new == self.restore() else refuse_type(self.write(), new, place)
 
+    @override
     def restore(self) -> ValueSerializer:
-        """See Snapshot."""
         return type(self).supplier()
 
 
@@ -86,8 +89,9 @@ class DateSnapshot(SimpleSnapshot):
     kind = "date"
     supplier = staticmethod(lambda: ValueSerializer(DATE, int))
 
+    @override
     def judge(self, new: ValueSerializer, place: FieldPath) -> Judged:
-        """See Snapshot. A date is the midnight with which it begins, in UTC for a timestamp."""
+        """A date is the midnight with which it begins, in UTC for a timestamp."""
         if new.type in (TIMESTAMP, TIMESTAMP_NTZ):
             return Judged(((Fit.AFTER_MIGRATION, f"{place.path} was date and is {new.type}"),), _midnight)
         return super().judge(new, place)

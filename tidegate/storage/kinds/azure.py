@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from typing_extensions import override
+
 from tidegate.storage.objects.clients import Recipe
 from tidegate.storage.objects.credentials import ConnectionString
 from tidegate.storage.objects.kind import ObjectStoreKind
@@ -18,8 +20,8 @@ class AzureStore(ObjectStoreKind):
     options = frozenset({"account", "endpoint", "credentials_file", "ca"})
     word = "container"
 
+    @override
     def recipe(self, options: StorageOptions) -> Recipe:
-        """See ObjectStoreKind."""
         from obstore.store import AzureStore
 
         provider = ConnectionString(options.credentials_file) if options.credentials_file else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import unquote
 
+from typing_extensions import override
+
 from tidegate.storage.base import Storage, StorageUnsupported, StoreKind
 from tidegate.storage.local import LocalStorage
 from tidegate.storage.options import NO_OPTIONS, StorageOptions
@@ -16,8 +18,8 @@ class DirectoryStore(StoreKind):
     schemes = ("file",)
     example = "file:///var/lib/tidegate"
 
+    @override
     def check(self, address: str) -> str:
-        """See StoreKind."""
         path = address.removeprefix("file://")
         if not path.startswith("/") or ("://" in address and path == address):
             return f"`{address[:60]}` is not an absolute directory"
@@ -25,8 +27,8 @@ class DirectoryStore(StoreKind):
             return "the directory has a NUL byte, which no path has"
         return ""
 
+    @override
     def open(self, address: str, *, create: bool, stays: bool, options: StorageOptions) -> Storage:
-        """See StoreKind."""
         if options != NO_OPTIONS:
             raise StorageUnsupported(f"{address}: a directory takes no options")
         return LocalStorage(address, create=create, stays=stays)

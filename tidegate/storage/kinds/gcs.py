@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from typing_extensions import override
+
 from tidegate.storage.objects.clients import Recipe
 from tidegate.storage.objects.kind import ObjectStoreKind
 from tidegate.storage.options import StorageOptions
@@ -16,8 +18,9 @@ class GoogleStore(ObjectStoreKind):
     example = "gs://bucket/tidegate/orders"
     options = frozenset({"credentials_file", "ca"})
 
+    @override
     def recipe(self, options: StorageOptions) -> Recipe:
-        """See ObjectStoreKind. Key files are read by obstore, which knows all of their forms."""
+        """Key files are read by obstore, which knows all of their forms."""
         from obstore.store import GCSStore
 
         return Recipe(

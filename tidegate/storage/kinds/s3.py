@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from typing_extensions import override
+
 from tidegate.storage.objects.clients import Recipe
 from tidegate.storage.objects.credentials import SharedFile
 from tidegate.storage.objects.kind import ObjectStoreKind
@@ -17,8 +19,9 @@ class S3Store(ObjectStoreKind):
     example = "s3://bucket/tidegate/orders"
     options = frozenset({"endpoint", "region", "credentials_file", "ca"})
 
+    @override
     def recipe(self, options: StorageOptions) -> Recipe:
-        """See ObjectStoreKind. An endpoint in the environment that is for S3 alone would win over `endpoint`."""
+        """An endpoint in the environment that is for S3 alone would win over `endpoint`."""
         from obstore.store import S3Store
 
         file = options.credentials_file

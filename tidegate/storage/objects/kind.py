@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
+from typing_extensions import override
+
 from tidegate.storage.base import Storage, StorageError, StorageUnsupported, StoreKind
 from tidegate.storage.objects.address import find_problem, parse_place
 from tidegate.storage.objects.clients import Recipe, make_clients, require_obstore
@@ -20,12 +22,13 @@ class ObjectStoreKind(StoreKind):
     word: ClassVar[str] = "bucket"
     """What it calls a bucket."""
 
+    @override
     def check(self, address: str) -> str:
-        """See StoreKind."""
         return find_problem(address, self.word)
 
-    def open(self, address: str, *, create: bool, stays: bool, options: StorageOptions) -> Storage:  # noqa: ARG002  # below
-        """See StoreKind. With `create` it is asked for something at once; a bucket is never created. An address always
+    @override
+    def open(self, address: str, *, create: bool, stays: bool, options: StorageOptions) -> Storage:  # below
+        """With `create` it is asked for something at once; a bucket is never created. An address always
         stands for one place, so there is nothing that `stays` could find.
         """
         return self.connect(address, options, LIMITS, look=create)

@@ -16,9 +16,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.clock import SYSTEM_CLOCK, Clock
-from tidegate.storage.base import ObjectMissing, StorageError
+from tidegate.storage.base import ObjectMissing, Storage, StorageError
 from tidegate.storage.objects.clients import Clients
 from tidegate.storage.objects.failures import FailureKindOfStore, StoreFailure, judge
 from tidegate.storage.objects.tries import LIMITS, Failed, RetryLimits, Tries
@@ -46,7 +47,7 @@ class _Part(msgspec.Struct, frozen=True):
     tag: str
 
 
-class ObjectStorage:
+class ObjectStorage(Storage):
     """See the module and `Storage`. Safe to use from several threads and processes at a time."""
 
     def __init__(
@@ -75,8 +76,9 @@ class ObjectStorage:
         """Whether it can be reached and listed, with one request. Raises StorageError."""
         self._tries.run("reach", "the store", lambda: next(iter(self._obstore.list(self._brisk, "probe")), None))
 
+    @override
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        """See Storage. What this call has created and others have deleted before it was answered may come back."""
+        """What this call has created and others have deleted before it was answered may come back."""
         check_name(name)
         writer = self._token()
 
@@ -92,13 +94,13 @@ class ObjectStorage:
 
         return self._tries.run("write", name, create, self._deadline_s(data))
 
+    @override
     def put(self, name: str, data: bytes) -> None:
-        """See Storage."""
         check_name(name)
         self._tries.run("write", name, lambda: self._write(name, data), self._deadline_s(data))
 
+    @override
     def get(self, name: str) -> bytes:
-        """See Storage."""
         check_name(name)
         found = self._tries.run("read", name, lambda: self._read_head(name))
         if isinstance(found, bytes):
@@ -109,8 +111,8 @@ class ObjectStorage:
         ]
         return b"".join(parts)
 
+    @override
     def get_range(self, name: str, start: int, length: int) -> bytes:
-        """See Storage."""
         check_name(name)
         found = self._tries.run("read", name, lambda: self._read_first(name, start, min(length, RANGE_BYTES)))
         if len(found.data) < RANGE_BYTES:
@@ -122,8 +124,8 @@ class ObjectStorage:
         ]
         return b"".join([found.data, *parts])
 
+    @override
     def exists(self, name: str) -> bool:
-        """See Storage."""
         check_name(name)
         try:
             self._tries.run("look for", name, lambda: self._obstore.head(self._brisk, name))
@@ -131,8 +133,8 @@ class ObjectStorage:
             return False
         return True
 
+    @override
     def list(self, prefix: str) -> list[str]:
-        """See Storage."""
         folder = prefix.rpartition("/")[0]
 
         def pages() -> list[str]:
@@ -141,13 +143,14 @@ class ObjectStorage:
         names = self._tries.run("list", prefix or "everything", pages)
         return sorted(name for name in names if name.startswith(prefix) and not name.startswith("."))
 
+    @override
     def delete(self, name: str) -> None:
-        """See Storage."""
         check_name(name)
         self._tries.run("delete", name, lambda: self._remove(name))
 
+    @override
     def delete_all(self, names: Sequence[str]) -> None:
-        """See Storage. A thousand in a request, where the store can."""
+        """A thousand in a request, where the store can."""
         for name in names:
             check_name(name)
         for start in range(0, len(names), BULK):
@@ -156,8 +159,9 @@ class ObjectStorage:
                 for name in batch:
                     self.delete(name)
 
+    @override
     def probe(self) -> None:
-        """See Storage. What it writes goes as it came; a store that ignores conditions is refused here."""
+        """What it writes goes as it came; a store that ignores conditions is refused here."""
         name = f"probe/{self._token()}"
         try:
             self._probe(name)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.errors import TidegateError
 from tidegate.ids import CheckpointId
@@ -141,26 +142,26 @@ class BarrierHandler(Protocol):
         """
 
 
-class ConsumingHandler:
+class ConsumingHandler(BarrierHandler):
     """What a handler answers that looks at consumed elements only (B12)."""
 
     watches_arrivals: bool = False
     next_deadline_ms: int | None = None
 
-    def on_arrival(self, channel: ChannelIndex, control: CheckpointControl, now_ms: int) -> list[Action]:  # noqa: ARG002 - default
-        """See BarrierHandler."""
+    @override
+    def on_arrival(self, channel: ChannelIndex, control: CheckpointControl, now_ms: int) -> list[Action]:
         return []
 
-    def on_time(self, now_ms: int) -> list[Action]:  # noqa: ARG002 - default
-        """See BarrierHandler."""
+    @override
+    def on_time(self, now_ms: int) -> list[Action]:
         return []
 
-    def recording(self, channel: ChannelIndex) -> Sequence[CheckpointId]:  # noqa: ARG002 - default
-        """See BarrierHandler."""
+    @override
+    def recording(self, channel: ChannelIndex) -> Sequence[CheckpointId]:
         return ()
 
-    def has_inflight(self, channel: ChannelIndex, checkpoint: CheckpointId) -> bool:  # noqa: ARG002 - default
-        """See BarrierHandler."""
+    @override
+    def has_inflight(self, channel: ChannelIndex, checkpoint: CheckpointId) -> bool:
         return False
 
 

@@ -11,6 +11,7 @@ import re
 from typing import Any, BinaryIO, ClassVar, Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.datatypes import DataType, Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, FileValues, Format, FormatRefusal
@@ -88,8 +89,8 @@ allow null. A NULL where the schema does not allow one makes the record bad. `ti
 Of a union of several types, the column's type is written; if there is none, the first that holds all of its values.
 """
 
+    @override
     def read_columns(self, declared: Schema) -> Schema:
-        """See Format."""
         try:
             for name, kind in declared.items():
                 check_readable(kind, name)
@@ -97,8 +98,8 @@ Of a union of several types, the column's type is written; if there is none, the
             raise FormatRefusal(f"no record has such a column {refusal}", "declare another type") from refusal
         return declared
 
+    @override
     def schema_columns(self, schema: SchemaText) -> Schema:
-        """See Format."""
         try:
             record = parse_schema(schema)
             check_defaults(record)
@@ -106,8 +107,8 @@ Of a union of several types, the column's type is written; if there is none, the
         except AvroRefusal as refusal:
             raise FormatRefusal(f"the schema cannot be read: {refusal}", _READ_REMEDY) from refusal
 
+    @override
     def derive_schema(self, columns: Schema, name: str) -> SchemaText:
-        """See Format."""
         for column in columns:
             if not NAME.fullmatch(column):
                 raise FormatRefusal(
@@ -121,8 +122,9 @@ Of a union of several types, the column's type is written; if there is none, the
             raise FormatRefusal(f"the columns cannot be written: {refusal}", "select others, or use json") from refusal
         return SchemaText(SchemaKind.AVRO, text)
 
+    @override
     def key_record(self, schema: SchemaText, field: str) -> SchemaText:
-        """See Format. A text that is no JSON stays: whoever parses it says what is wrong."""
+        """A text that is no JSON stays: whoever parses it says what is wrong."""
         try:
             inner = json.loads(schema.text)
         except ValueError:
@@ -130,8 +132,8 @@ Of a union of several types, the column's type is written; if there is none, the
         record = {"type": "record", "name": _KEY_RECORD, "fields": [{"name": field, "type": inner}]}
         return msgspec.structs.replace(schema, text=json.dumps(record, ensure_ascii=False, separators=(",", ":")))
 
+    @override
     def derive_key_schema(self, kind: DataType, name: str) -> SchemaText:
-        """See Format."""
         try:
             text = schema_text(tell_apart(derive_type(kind, f"{_NAMESPACE}.{record_name(name)}_key")))
             made = SchemaText(SchemaKind.AVRO, text)
@@ -140,8 +142,8 @@ Of a union of several types, the column's type is written; if there is none, the
             raise FormatRefusal(f"the key cannot be written: {refusal}", "select another, or use json") from refusal
         return made
 
+    @override
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
-        """See Format."""
         try:
             record = parse_schema(schema)
             if not schema.id:  # else a registry has taken it, and nothing is written by its defaults
@@ -150,15 +152,16 @@ Of a union of several types, the column's type is written; if there is none, the
         except AvroRefusal as refusal:
             raise FormatRefusal(f"the schema does not fit {refusal}", _WRITTEN_REMEDY) from refusal
 
+    @override
     def schema_name(self, schema: SchemaText) -> str:
-        """See Format."""
         try:
             return parse_schema(schema).name
         except AvroRefusal as refusal:
             raise FormatRefusal(f"the schema cannot be read: {refusal}", _READ_REMEDY) from refusal
 
+    @override
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
-        """See Format. As JSON has it; without a schema that is all that is looked at."""
+        """As JSON has it; without a schema that is all that is looked at."""
         text = super().from_plain(value)
         if options.schema is None:
             return text
@@ -171,8 +174,8 @@ Of a union of several types, the column's type is written; if there is none, the
         encoder = PlainEncoder(record, prefix_of(options)) if has_several(record) else AvroEncoder(columns, options)
         return record_of_json(text, columns, encoder)
 
+    @override
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
-        """See Format."""
         if options.schema is None:
             raise ValueError("Avro cannot be read without its schema")
         from tidegate.formats.kinds.avro.decoder import AvroDecoder
@@ -182,8 +185,9 @@ Of a union of several types, the column's type is written; if there is none, the
         decoder = AvroDecoder(columns, columns, options, known_schemas(options))
         return json_of_record(data, columns, decoder)
 
+    @override
     def file_values(self, stream: BinaryIO, options: FormatOptions) -> FileValues | None:
-        """See Format. Of an object container file."""
+        """Of an object container file."""
         peek = getattr(stream, "peek", None)
         if options.schema is None or peek is None or peek(4)[:4] != b"Obj\x01":
             return None
@@ -191,18 +195,18 @@ Of a union of several types, the column's type is written; if there is none, the
 
         return container_values(stream, options.schema)
 
+    @override
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
-        """See Format."""
         from tidegate.formats.kinds.avro.decoder import AvroDecoder
 
         return AvroDecoder(declared, output, options, schemas)
 
+    @override
     def schema_mark(self, options: FormatOptions) -> bytes:
-        """See Format."""
         return prefix_of(options)
 
+    @override
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
-        """See Format."""
         from tidegate.formats.kinds.avro.encoder import AvroEncoder
 
         return AvroEncoder(columns, options)

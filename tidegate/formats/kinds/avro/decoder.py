@@ -10,9 +10,10 @@ from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final, Protocol
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.formats.columns import Part, merge_parts
-from tidegate.formats.contract import Columns, Decoded, Messages, WaitingForSchema
+from tidegate.formats.contract import Columns, Decoded, Decoder, Messages, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure, describe_undeclared
 from tidegate.formats.in_memory import Certain, MemoryDecoder, decode_values_of
 from tidegate.formats.kinds.avro.in_memory import CertainReader, NotInC
@@ -70,7 +71,7 @@ class SchemaReader(Protocol):
         """Parts in any order, which together are all good rows; and the bad ones."""
 
 
-class SchemaDecoder:
+class SchemaDecoder(Decoder):
     """Decodes values into frames with the columns of `output`, those of each schema by a reader of its own."""
 
     def __init__(
@@ -93,8 +94,8 @@ class SchemaDecoder:
         if options.ids is IdPlace.NONE and options.schema is not None:
             self._bare = open_reader(options.schema, b"")
 
+    @override
     def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
-        """See Decoder."""
         memory, most = messages.memory, self._most
         if memory is None or most is None or most.certain is None:
             return self.decode_values(messages.values)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.datatypes import DataType
-from tidegate.formats.contract import Columns, Encoded
+from tidegate.formats.contract import Columns, Encoded, Encoder
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroType, parse_schema
 from tidegate.formats.kinds.avro.wire import Wire
@@ -41,7 +42,7 @@ class WriteCheck(NamedTuple):
     """The column whose NULLs they are: how many it has is known without looking."""
 
 
-class AvroEncoder:
+class AvroEncoder(Encoder):
     """See Encoder."""
 
     def __init__(self, columns: Columns, options: FormatOptions) -> None:
@@ -53,8 +54,8 @@ class AvroEncoder:
         self._checks: list[WriteCheck] = []
         self._parts = _parts(record, kinds, pl.col, self._checks, "")
 
+    @override
     def encode(self, frame: pl.DataFrame) -> Encoded:
-        """See Encoder."""
         failures = self._failures(frame)
         failed = {failure.row for failure in failures}
         good = frame.filter(~pl.int_range(pl.len()).is_in(sorted(failed))) if failed else frame

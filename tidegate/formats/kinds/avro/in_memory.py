@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.datatypes import FIRST_DAY, FIRST_MOMENT, LAST_DAY, LAST_MOMENT, DataType
 from tidegate.formats.contract import Columns
+from tidegate.formats.in_memory import Certain
 from tidegate.formats.kinds.avro.columns import column_type
 from tidegate.formats.kinds.avro.resolution import find_field, has_unread
 from tidegate.formats.kinds.avro.schema import DAY, MICROS, AvroType
@@ -29,7 +31,7 @@ class NotInC(Exception):
     """There are no steps for a schema; the message says why."""
 
 
-class CertainReader:
+class CertainReader(Certain):
     """Reads records of one writer's schema into frames of `columns`, which are fields of `reader`."""
 
     def __init__(self, library: Library, writer: AvroType, reader: AvroType, columns: Columns, prefix: bytes) -> None:
@@ -51,8 +53,8 @@ class CertainReader:
         record = DataType("struct", fields=tuple(fields))
         self._decoder = BodyDecoder(library.free, record, _steps(writer, places), self._names, prefix)
 
+    @override
     def decode(self, addresses: int, lengths: int, count: int) -> Rows:
-        """See Certain."""
         frame, left = self._decoder.decode(addresses, lengths, count)
         if self._constants:
             frame = frame.hstack([one.new_from_index(0, frame.height) for one in self._constants])

@@ -10,25 +10,26 @@ from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.datatypes import units_of
 from tidegate.formats.columns import plain_values
-from tidegate.formats.contract import Encoded
+from tidegate.formats.contract import Encoded, Encoder
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.avro.resolution import is_of_numbers
 from tidegate.formats.kinds.avro.schema import MICROS, AvroType
 from tidegate.formats.kinds.avro.wire import zigzag
 
 
-class PlainEncoder:
+class PlainEncoder(Encoder):
     """See Encoder. Of frames with a column for each field of the record."""
 
     def __init__(self, record: AvroType, prefix: bytes) -> None:
         self._record = record
         self._prefix = prefix
 
+    @override
     def encode(self, frame: pl.DataFrame) -> Encoded:
-        """See Encoder."""
         values: list[bytes | None] = []
         failures: list[RecordFailure] = []
         columns = [plain_values(frame[field.name]) for field in self._record.fields]

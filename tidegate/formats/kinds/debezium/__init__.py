@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from typing_extensions import override
+
 from tidegate.datatypes import BOOLEAN, STRING, Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
 from tidegate.formats.schemas import FormatOptions, Schemas
@@ -122,25 +124,25 @@ other than those of tables have no rows: those of transactions (`provide.transac
 messages.
 """
 
+    @override
     def read_columns(self, declared: Schema) -> Schema:
-        """See Format."""
         for name in ADDED:
             if name in declared:
                 raise FormatRefusal(f"every {self.name} source has a column `{name}` already", "remove it")
         return {**declared, **ADDED} if declared else {}
 
-    def written_columns(self, columns: Schema) -> Schema:  # noqa: ARG002 - none are written
-        """See Format."""
+    @override
+    def written_columns(self, columns: Schema) -> Schema:
         raise FormatRefusal(f"{self.name} is read only", "use json, with `on_null` for deleted rows")
 
-    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:  # noqa: ARG002 - its own schemas are in its records
-        """See Format."""
+    @override
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
         from tidegate.formats.kinds.debezium.json.decoder import ChangeDecoder
 
         return ChangeDecoder(declared, output, options)
 
+    @override
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
-        """See Format."""
         raise NotImplementedError("no sink has this format")
 
 

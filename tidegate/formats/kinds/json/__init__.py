@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from typing_extensions import override
+
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format
 from tidegate.formats.schemas import FormatOptions, Schemas
 
@@ -57,14 +59,14 @@ the sixth are cut off. A tombstone (a record without value) is a bad record, unl
 otherwise.
 """
 
-    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:  # noqa: ARG002 - JSON has no schemas
-        """See Format."""
+    @override
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
         from tidegate.formats.kinds.json.reader import JsonDecoder
 
         return JsonDecoder(declared, output, options=options, needs_field=True)
 
-    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:  # noqa: ARG002 - as above
-        """See Format."""
+    @override
+    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
         from tidegate.formats.expressions import ExpressionEncoder
         from tidegate.formats.kinds.json.writer import json_objects
 

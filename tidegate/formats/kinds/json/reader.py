@@ -28,17 +28,18 @@ from typing import Any
 
 import msgspec
 import polars as pl
+from typing_extensions import override
 
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT, TIMESTAMP, DataType, entry_of
 from tidegate.formats.columns import TIMESTAMP as MOMENT
 from tidegate.formats.columns import make_decimals, polars_type
-from tidegate.formats.contract import Columns, Decoded, Messages
+from tidegate.formats.contract import Columns, Decoded, Decoder, Messages
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.in_memory import MemoryDecoder
 from tidegate.formats.kinds.json.in_memory import find_memory_decoder
 from tidegate.formats.kinds.json.types import DOES_NOT_FIT, OwnTypes, convert, in_words, keep_rest, record_type
 from tidegate.formats.kinds.json.unexpected_values import FRAMED, describe_framed, describe_unexpected_value
-from tidegate.formats.nested import make_nested
+from tidegate.formats.nested import Parts, make_nested
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, UnknownFields
 
 _BOUND = re.compile(rf"Expected `(int|float)` [<>]=|^(Number|Integer value) out of range|{DOES_NOT_FIT}decimal")
@@ -57,7 +58,7 @@ MakeDecode = Callable[[type[msgspec.Struct]], Decode]
 """From the type of a record to what decodes one; it raises as msgspec does."""
 
 
-class JsonDecoder:
+class JsonDecoder(Decoder):
     """Decodes values into a frame with exactly the columns of `output`, by default all that are declared.
 
     A field that is declared has its type or makes its record bad, whether anybody reads it or not.
@@ -93,8 +94,8 @@ class JsonDecoder:
         self._moments = [one for one in fields if one.outside is not None]
         """Fields that hold timestamps."""
 
+    @override
     def decode(self, messages: Messages) -> Decoded:
-        """See Decoder."""
         memory = messages.memory
         if memory is None or self._in_memory is None:
             return self.decode_values(messages.values)
@@ -234,23 +235,24 @@ def _outside_calendar(value: pl.Expr, kind: DataType) -> pl.Expr | None:
     return pl.any_horizontal(known) if known else None
 
 
-class _DecodedParts:
+class _DecodedParts(Parts):
     """See Parts. Structs have the attributes `f0`, `f1` ..., maps are dicts."""
 
+    @override
     def fields(self, kind: DataType, structs: Sequence[Any]) -> Sequence[Sequence[Any]]:
-        """See Parts."""
         return [list(map(attrgetter(f"f{index}"), structs)) for index in range(len(kind.fields))]
 
+    @override
     def entries(self, kind: DataType, maps: Sequence[Any]) -> tuple[Sequence[int], Sequence[Any], Sequence[Any]]:
-        """See Parts. Keys are different in the column, too."""
+        """Keys are different in the column, too."""
         key_of = None if kind.key is None else _KEY_OF.get(kind.key.kind)
         if key_of is not None:
             maps = [{key_of(key): one for key, one in value.items()} for value in maps]
         values = list(chain.from_iterable(one.values() for one in maps))
         return list(map(len, maps)), list(chain.from_iterable(maps)), values
 
+    @override
     def leaves(self, name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
-        """See Parts."""
         if kind == TIMESTAMP:
             return make_moments(name, values)
         if kind.kind == "decimal":

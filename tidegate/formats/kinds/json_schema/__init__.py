@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar, Final
 
+from typing_extensions import override
+
 from tidegate.datatypes import Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format
 from tidegate.formats.kinds.json_schema.schema import check_columns, read_columns, schema_of_columns, schema_title
@@ -58,44 +60,44 @@ struct, with `BACKWARD`, the default compatibility of subjects (`PROPERTY_ADDED_
 the subject to `FORWARD`, which allows columns to be added but not removed, or to `NONE`; or name another `subject`.
 """
 
+    @override
     def schema_columns(self, schema: SchemaText) -> Schema:
-        """See Format."""
         return read_columns(schema)
 
+    @override
     def derive_schema(self, columns: Schema, name: str) -> SchemaText:
-        """See Format."""
         return SchemaText(SchemaKind.JSON, json.dumps(schema_of_columns(columns, name), ensure_ascii=False))
 
+    @override
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
-        """See Format."""
         check_columns(schema, columns)
 
+    @override
     def schema_name(self, schema: SchemaText) -> str:
-        """See Format."""
         return schema_title(schema)
 
+    @override
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
-        """See Format."""
         return prefix_of(options) + super().from_plain(value)
 
+    @override
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
-        """See Format."""
         return data[len(prefix_of(options)) :]
 
+    @override
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
-        """See Format."""
         from tidegate.formats.kinds.json.reader import JsonDecoder
         from tidegate.formats.kinds.json_schema.rows import PrefixedDecoder
 
         plain = JsonDecoder(declared, output, needs_field=True)
         return PrefixedDecoder(plain, schemas) if prefix_of(options) else plain
 
+    @override
     def schema_mark(self, options: FormatOptions) -> bytes:
-        """See Format."""
         return prefix_of(options)
 
+    @override
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
-        """See Format."""
         from tidegate.formats.kinds.json_schema.rows import prefixed_encoder
 
         return prefixed_encoder(columns, prefix_of(options))

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 import polars as pl
+from typing_extensions import override
 
-from tidegate.formats.contract import Columns, Decoded, Encoder, Messages, WaitingForSchema
+from tidegate.formats.contract import Columns, Decoded, Decoder, Encoder, Messages, WaitingForSchema
 from tidegate.formats.expressions import ExpressionEncoder
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.json.reader import JsonDecoder
@@ -16,15 +17,15 @@ from tidegate.formats.schema_ids import PREFIX_BYTES, find_schema, refuse_schema
 from tidegate.formats.schemas import NO_OPTIONS, SchemaKind, Schemas, SchemaText
 
 
-class PrefixedDecoder:
+class PrefixedDecoder(Decoder):
     """See Decoder. A record's id has to be that of a JSON Schema which the registry has."""
 
     def __init__(self, plain: JsonDecoder, schemas: Schemas) -> None:
         self._plain = plain
         self._schemas = schemas
 
+    @override
     def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
-        """See Decoder."""
         return self.decode_values(messages.values)
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded | WaitingForSchema:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
+from typing_extensions import override
+
 from tidegate.datatypes import Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
 from tidegate.formats.schemas import NO_OPTIONS, FormatOptions, SchemaKind, Schemas, SchemaText, known_schemas
@@ -68,47 +70,48 @@ every required field a column. A NULL in a field that cannot be missing makes th
 one `oneof`. Keys of maps are written in order, so the same row always gives the same bytes.
 """
 
+    @override
     def read_schema(self, data: bytes) -> SchemaText:
-        """See Format."""
         from tidegate.formats.kinds.protobuf.schema import read_descriptor_set
 
         return read_descriptor_set(data)
 
+    @override
     def select_message(self, schema: SchemaText, message: str) -> SchemaText:
-        """See Format."""
         from tidegate.formats.kinds.protobuf.schema import select_message
 
         return select_message(schema, message)
 
+    @override
     def schema_columns(self, schema: SchemaText) -> Schema:
-        """See Format."""
         from tidegate.formats.kinds.protobuf.columns import message_columns
         from tidegate.formats.kinds.protobuf.schema import find_message
 
         return message_columns(find_message(schema).descriptor)
 
-    def derive_schema(self, columns: Schema, name: str) -> SchemaText:  # noqa: ARG002 - there is none for any
-        """See Format."""
+    @override
+    def derive_schema(self, columns: Schema, name: str) -> SchemaText:
         raise FormatRefusal(
             "messages have field numbers, and columns have none",
             "name a schema: `schema: {file: order.desc}`, or `{registry: orders-value, register: existing}`",
         )
 
+    @override
     def check_schema(self, schema: SchemaText, columns: Schema) -> None:
-        """See Format."""
         from tidegate.formats.kinds.protobuf.schema import find_message
         from tidegate.formats.kinds.protobuf.written import check_fields
 
         check_fields(find_message(schema).descriptor, tuple(columns.items()))
 
+    @override
     def schema_name(self, schema: SchemaText) -> str:
-        """See Format."""
         from tidegate.formats.kinds.protobuf.schema import find_message
 
         return str(find_message(schema).descriptor.full_name)
 
+    @override
     def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
-        """See Format. As JSON has it; without a schema that is all that is looked at. Fields may be left out."""
+        """As JSON has it; without a schema that is all that is looked at. Fields may be left out."""
         if options.schema is None:
             return super().from_plain(value)
         from tidegate.formats.kinds.json.plain import record_of_json
@@ -120,8 +123,8 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
         columns = tuple(self.schema_columns(options.schema).items())
         return record_of_json(text, columns, ProtobufEncoder(columns, options))
 
+    @override
     def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
-        """See Format."""
         if options.schema is None:
             raise ValueError("Protobuf cannot be read without its schema")
         from tidegate.formats.kinds.json.plain import json_of_record
@@ -131,8 +134,8 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
         decoder = ProtobufDecoder(columns, columns, options, known_schemas(options))
         return json_of_record(data, columns, decoder)
 
+    @override
     def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
-        """See Format."""
         from tidegate.formats.kinds.protobuf.decoder import ProtobufDecoder
 
         return ProtobufDecoder(declared, output, options, schemas)
@@ -145,8 +148,8 @@ one `oneof`. Keys of maps are written in order, so the same row always gives the
         assert options.schema is not None
         return prefix_with_place(options, find_message(options.schema).place)
 
+    @override
     def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
-        """See Format."""
         from tidegate.formats.kinds.protobuf.encoder import ProtobufEncoder
 
         return ProtobufEncoder(columns, options)

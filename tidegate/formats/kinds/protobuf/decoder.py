@@ -10,10 +10,11 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 from google.protobuf.message import DecodeError
+from typing_extensions import override
 
 from tidegate.formats.bisection import first_line
 from tidegate.formats.columns import Part, merge_parts
-from tidegate.formats.contract import Columns, Decoded, FormatRefusal, Messages, WaitingForSchema
+from tidegate.formats.contract import Columns, Decoded, Decoder, FormatRefusal, Messages, WaitingForSchema
 from tidegate.formats.failures import FailureKind, RecordFailure, describe_undeclared
 from tidegate.formats.kinds.protobuf.fit import Unfit, check_columns, check_compatible
 from tidegate.formats.kinds.protobuf.schema import Descriptor, MessageType, describe, find_message
@@ -95,7 +96,7 @@ class MessageReader:
         return None if strange is None else (FailureKind.UNKNOWN_FIELD, strange)
 
 
-class ProtobufDecoder:
+class ProtobufDecoder(Decoder):
     """Decodes values into frames with the columns of `output`."""
 
     def __init__(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> None:
@@ -114,8 +115,8 @@ class ProtobufDecoder:
         self._known: dict[bytes, MessageReader | RecordFailure] = {}
         """By what records begin with."""
 
+    @override
     def decode(self, messages: Messages) -> Decoded | WaitingForSchema:
-        """See Decoder."""
         return self.decode_values(messages.values)
 
     def decode_values(self, values: Sequence[bytes | None]) -> Decoded | WaitingForSchema:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.datatypes import DataType
 from tidegate.formats.columns import plain_values
-from tidegate.formats.contract import Columns, Encoded
+from tidegate.formats.contract import Columns, Encoded, Encoder
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.protobuf.columns import DURATION_NAME, ENUM_TYPE, TIMESTAMP_NAME, is_map, own_name
 from tidegate.formats.kinds.protobuf.schema import Descriptor, find_message
@@ -47,7 +48,7 @@ class _Field(NamedTuple):
     """Why there may be no NULL; empty: there may."""
 
 
-class ProtobufEncoder:
+class ProtobufEncoder(Encoder):
     """See Encoder."""
 
     def __init__(self, columns: Columns, options: FormatOptions) -> None:
@@ -62,8 +63,8 @@ class ProtobufEncoder:
         self._fields, self._choices = _fields_of(one.descriptor, columns, "")
         self._sorted = _has_map(one.descriptor, columns)
 
+    @override
     def encode(self, frame: pl.DataFrame) -> Encoded:
-        """See Encoder."""
         columns = [plain_values(frame[name]) for name in self._names]
         try:
             values: list[bytes | None] = list(self._write_all(columns))

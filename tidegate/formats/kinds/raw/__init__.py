@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
+from typing_extensions import override
+
 from tidegate.datatypes import BIGINT, BINARY, INT, STRING, TIMESTAMP, Schema
 from tidegate.formats.contract import Columns, Decoder, Encoder, Format, FormatRefusal
 from tidegate.formats.plain import render_json
@@ -52,24 +54,25 @@ and the sink names no other.
         """As it was read."""
         return "key" if "key" in columns else None
 
-    def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:  # noqa: ARG002 - raw has no schemas
-        """See Format."""
+    @override
+    def from_plain(self, value: Any, options: FormatOptions = NO_OPTIONS) -> bytes:
         if isinstance(value, str):
             return value.encode()
         raise FormatRefusal("a raw value is text", "put it in quotes, or give its bytes by `value_base64`")
 
-    def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:  # noqa: ARG002 - as above
-        """See Format. A text."""
+    @override
+    def to_json(self, data: bytes, options: FormatOptions = NO_OPTIONS) -> bytes:
+        """A text."""
         return render_json(data.decode()).encode()
 
-    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:  # noqa: ARG002 - all columns are always right
-        """See Format."""
+    @override
+    def decoder(self, declared: Columns, output: Columns, options: FormatOptions, schemas: Schemas) -> Decoder:
         from tidegate.formats.kinds.raw.rows import RawDecoder
 
         return RawDecoder([name for name, _ in output])
 
-    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:  # noqa: ARG002 - it is `value`
-        """See Format."""
+    @override
+    def encoder(self, columns: Columns, options: FormatOptions) -> Encoder:
         from tidegate.formats.kinds.raw.rows import raw_encoder
 
         return raw_encoder()

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.datatypes import FIRST_MOMENT, LAST_MOMENT
 from tidegate.formats.columns import polars_type
-from tidegate.formats.contract import Decoded, Encoder, Messages
+from tidegate.formats.contract import Decoded, Decoder, Encoder, Messages
 from tidegate.formats.expressions import ExpressionEncoder
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.kinds.raw import FORMAT
@@ -17,7 +18,7 @@ from tidegate.formats.kinds.raw import FORMAT
 _FIRST_MS, _LAST_MS = FIRST_MOMENT // 1000, LAST_MOMENT // 1000
 
 
-class RawDecoder:
+class RawDecoder(Decoder):
     """Makes frames of the columns `names`. Kafka takes any timestamp, and producers that mean other units than
     milliseconds write years after 9999: such a record is bad where its timestamp is read.
     """
@@ -25,8 +26,8 @@ class RawDecoder:
     def __init__(self, names: Sequence[str]) -> None:
         self._types = {name: polars_type(FORMAT.fixed_columns[name]) for name in names}
 
+    @override
     def decode(self, messages: Messages) -> Decoded:
-        """See Decoder."""
         if not self._types:
             return Decoded(pl.DataFrame(height=len(messages)), ())
         columns = {name: _column(messages, name) for name in self._types}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats.dead_letters import DEAD_LETTER_BYTES_MIN, DEAD_LETTER_COLUMNS
@@ -47,28 +48,29 @@ class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
 
     origins_read: tuple[Origin, ...] = ()
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
         return {name for name, _ in DEAD_LETTER_COLUMNS}
 
+    @override
     def kept_rows(self) -> Columns:
-        """See CallOperator."""
         return DEAD_LETTER_COLUMNS
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator. What is read back is no batch's matter, as with answers of calls."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+        """What is read back is no batch's matter, as with answers of calls."""
         return columns, sum_bounds(columns.values())
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         return {"reads": [name for one in self.origins_read for name in one.topics or (f"topics like {one.pattern}",)]}
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         return ["reads the bytes of failed records back by partition and offset"]
 
+    @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        """See StepOperator."""
         from tidegate.operators.builtin.dead_letters.runtime import ReadBackRuntime
 
         return ReadBackRuntime(self, slot)
@@ -81,16 +83,17 @@ class DeadLetterOperator(SinkOperator, frozen=True, tag="dead-letters"):
     per_minute_max: int | None = None
     """More of them in a minute stop the pipeline; None: as many as there are."""
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator. Bytes, and the row once as text."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+        """Bytes, and the row once as text."""
         return {}, sum_bounds(columns.values())
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         return {"topic": self.topic, "max_per_minute": self.per_minute_max or "unlimited"}
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         limit = "without a limit" if self.per_minute_max is None else f"at most {self.per_minute_max} per minute"
         return [f"topic {self.topic}; {limit}"]
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import polars as pl
+from typing_extensions import override
 
 from tidegate.formats.contract import Decoded
 from tidegate.formats.dead_letters import UNREAD, WANTED
 from tidegate.formats.dead_letters.frames import DEAD_LETTER_SCHEMA, RawRecord, columns_of
 from tidegate.operators.async_queue import PendingCall
 from tidegate.operators.calls.caller import Caller, CallTarget
-from tidegate.operators.calls.runtime import CallRuntime, gather_rows
+from tidegate.operators.calls.runtime import AnswerDecoder, CallRuntime, gather_rows
 from tidegate.operators.runtime import Out
 from tidegate.operators.spec import Slot
 
@@ -59,19 +60,21 @@ def _requests(letters: pl.DataFrame) -> Sequence[object]:
     return [place if known == WANTED else None for known, place in zip(letters["bytes"], places, strict=True)]
 
 
-class _Nothing:
+class _Nothing(CallTarget, AnswerDecoder):
     """Nothing is called, and no answer decoded: a reader of records is the caller."""
 
+    @override
     async def open(self) -> None:
-        """See Target."""
+        pass
 
+    @override
     async def ask(self, request: object) -> object:
-        """See Target."""
         raise NotImplementedError(f"{request} is asked of a reader")
 
+    @override
     async def close(self) -> None:
-        """See Target."""
+        pass
 
+    @override
     def decode(self, answers: Sequence[object]) -> Decoded:
-        """See AnswerDecoder."""
         raise NotImplementedError(f"{len(answers)} answers are no columns")

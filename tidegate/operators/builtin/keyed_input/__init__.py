@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.expressions.expression import Expression, columns_of
 from tidegate.formats.failures import BadRecordPolicy
@@ -32,26 +33,27 @@ class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
     preserved: bool
     """Whether rows with a NULL key go to a side output."""
 
+    @override
     def side_outputs(self) -> tuple[str, ...]:
-        """See Operator."""
         return (UNMATCHED,) if self.preserved else ()
 
+    @override
     def pruned_columns(self, output: str = "") -> Columns:
-        """See Operator. The keys decide which rows go on."""
+        """The keys decide which rows go on."""
         kept = {name for name, _ in super().pruned_columns(output)}.union(self.keys)
         return tuple(one for one in self.output if one[0] in kept)
 
+    @override
     def selects_by(self) -> frozenset[str]:
-        """See Operator."""
         columns = dict(self.columns)
         return frozenset(name for key in self.keys for name in columns_of(columns[key]))
 
+    @override
     def lineage(self, lineages: Lineages) -> Lineages:
-        """See Operator."""
         return self._passed(lineages, "not null")
 
+    @override
     def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
-        """See Operator."""
         return self._passed(lineages, "null") if output == UNMATCHED else self.lineage(lineages)
 
     def _passed(self, lineages: Lineages, condition: str) -> Lineages:
@@ -65,17 +67,17 @@ class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
             for before, one in zip(lineages, super().lineage(lineages), strict=True)
         )
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         return {"keys": list(self.keys), "null_keys": UNMATCHED if self.preserved else "dropped", **super().explains()}
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         rest = "skip the exchange" if self.preserved else "are dropped"
         return [f"keys {', '.join(self.keys)}; rows with a NULL key {rest}"]
 
-    def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
-        """See StepOperator."""
+    @override
+    def open(self, slot: Slot) -> OperatorRuntime:  # no state
         from tidegate.operators.builtin.keyed_input.runtime import KeyedInputRuntime
 
         return KeyedInputRuntime(self)

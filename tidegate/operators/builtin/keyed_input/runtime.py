@@ -7,25 +7,26 @@ from operator import and_
 from typing import TYPE_CHECKING
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.expressions.compiled import compile_projection
 from tidegate.operators.builtin.keyed_input import UNMATCHED, KeyedInputOperator
 from tidegate.operators.rowwise import apply_to_rows
-from tidegate.operators.runtime import Out, Runtime, system_columns
+from tidegate.operators.runtime import OperatorRuntime, Out, Runtime, system_columns
 
 if TYPE_CHECKING:
     from tidegate.formats.failures import RecordFailure
 
 
-class KeyedInputRuntime(Runtime):
+class KeyedInputRuntime(Runtime, OperatorRuntime):
     """See the module."""
 
     def __init__(self, operator: KeyedInputOperator) -> None:
         self._projection = compile_projection(operator.pruned_expressions)
         self._keys = operator.keys
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
         made, failures = apply_to_rows(batch, self._project)
         if failures:
             out.fail(batch, failures)

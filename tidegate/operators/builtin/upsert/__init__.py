@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import override
+
 from tidegate.expressions.bounds import Bound, Bounds, sum_bounds
 from tidegate.formats.failures import BadRecordPolicy
 from tidegate.operators.spec import Columns, Rest, Slot, StepOperator
@@ -29,35 +31,35 @@ class UpsertOperator(StepOperator, frozen=True, tag="upsert"):
     """The column that says which records are tombstones; None: there are none, and what is taken back is dropped."""
     bad_records: BadRecordPolicy = BadRecordPolicy.FAIL
 
-    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_columns(self, output: str = "") -> Columns:  # there is one
         return self.output
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
         return {name for name, _ in self.pruned_columns()}
 
-    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def preserves_record(self, output: str = "") -> bool:  # there is one
         return True
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
         kept = {name: columns[name] for name, _ in self.pruned_columns()}
         return kept, sum_bounds(kept.values())
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         return {"place": list(self.place), "tombstones": self.deleted}
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         if self.deleted is None:
             return ["drops what an update takes back"]
         return [f"what an update takes back by {', '.join(self.place)} and adds nowhere is a tombstone"]
 
-    def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
-        """See StepOperator."""
+    @override
+    def open(self, slot: Slot) -> OperatorRuntime:  # no state
         from tidegate.operators.builtin.upsert.runtime import UpsertRuntime
 
         return UpsertRuntime(self)

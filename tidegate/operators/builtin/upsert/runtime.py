@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.formats.row_kinds import ROW_KIND, UPDATE_AFTER, UPDATE_BEFORE
 from tidegate.operators.builtin.upsert import UpsertOperator
-from tidegate.operators.runtime import Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, Out, Runtime
 
 _RECORD: Final = ("__tidegate_topic", "__tidegate_partition", "__tidegate_offset")
 """What says which source record a row is of."""
@@ -20,15 +21,15 @@ _ROW: Final = "__tidegate_row"
 """The place of a row in its batch; no column of a file is called so."""
 
 
-class UpsertRuntime(Runtime):
+class UpsertRuntime(Runtime, OperatorRuntime):
     """See the module."""
 
     def __init__(self, operator: UpsertOperator) -> None:
         self._place = operator.place
         self._deleted = operator.deleted
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
         if ROW_KIND not in batch.columns or not (taken := batch[ROW_KIND] == UPDATE_BEFORE).any():
             out.emit(batch)
         elif self._deleted is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import msgspec
 from pydantic import Field
+from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.emit import EACH, LATEST, EmitMode
@@ -109,29 +110,30 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         """The aggregates, new ones."""
         return [make_aggregate(name, call, self.use) for name, call in self.aggregates]
 
-    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_columns(self, output: str = "") -> Columns:  # there is one
         return self.output
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
         return {*self.keys, *(name for _, call in self.aggregates for name in call.columns)}
 
+    @override
     def emits(self) -> Emits:
-        """See Operator."""
         return Emits.UPDATES
 
+    @override
     def counts_updates(self) -> bool:
-        """See Operator."""
         return not all(one.picks_value for one in self.functions)
 
-    def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
         by_time = self.ttl is not None and not self.ttl.processing
         return frozenset({Requirement.EVENT_TIME} if by_time else ())
 
+    @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        """See Operator. The accumulators of each key."""
+        """The accumulators of each key."""
         kinds = dict(self.output)
         functions = self.functions
         shape = StateShape(
@@ -148,36 +150,37 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         optional = {f"{one.name}.{field.suffix}" for one in functions for field in one.fields if field.optional}
         return (StateDeclaration(TOTALS, shape, begins, frozenset(optional)),)
 
+    @override
     def lineage(self, lineages: Lineages) -> Lineages:
-        """See Operator. Whatever arrives becomes totals."""
+        """Whatever arrives becomes totals."""
         columns = {name: digest("total", self.name, self.emit, name) for name, _ in self.output}
         return (Lineage(self.name, columns, time=combine_times(self.name, lineages)),)
 
-    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:  # there is one
         digests = derive_digests(lineages, self.keys, self.aggregates)
         times = ((one.origin, EVENT_TIME, one.time) for one in lineages if Requirement.EVENT_TIME in self.requires())
         return combine_digests(itertools.chain(digests, times))
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
         outgoing = {key: columns[key] for key in self.keys} | bound_results(self.aggregates, columns)
         return outgoing, sum_bounds(outgoing.values())
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         calls = {name: call.text for name, call in self.aggregates}
         found = {"key": list(self.keys), "aggregate": calls, "emit": self.emit, "output": texts_of(self.output)}
         return found if self.ttl is None else {**found, "ttl": str(self.ttl)}
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         lines = [f"{name} = {call.text}" for name, call in self.aggregates]
         ttl = "" if self.ttl is None else f"; ttl {self.ttl}"
         return [*lines, f"keyed state by {', '.join(self.keys)}; emit {self.emit}{ttl}"]
 
+    @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        """See StepOperator."""
         from tidegate.operators.kinds.aggregate.runtime import AggregateRuntime
 
         return AggregateRuntime(self, slot)
@@ -188,8 +191,9 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
 
     use: ClassVar[AggregateUse] = AggregateUse.CHANGES
 
+    @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        """See Operator. The groups first, then the values of extremes and of distinct counts by their types.
+        """The groups first, then the values of extremes and of distinct counts by their types.
 
         No total begins where rows are there already: they could not be taken back from it.
         """
@@ -205,33 +209,34 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
         values = {one.name: one for one in (function.declare_values(shape) for function in functions) if one}
         return (StateDeclaration(GROUPS, shape, reset_remark=_RESET_REMARK), *values.values())
 
-    def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
         return frozenset({Requirement.ROW_KIND})
 
+    @override
     def emits(self) -> Emits:
-        """See Operator."""
         return Emits.RETRACTIONS
 
+    @override
     def unrepeatable(self) -> tuple[str, ...]:
-        """See Operator."""
         return (DELETED,)
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator. Two rows of each group: what it was, and what it is."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+        """Two rows of each group: what it was, and what it is."""
         outgoing, made = super().output_size(columns)
         return {**outgoing, DELETED: Bound({}, FIXED_BYTES)}, made + made
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         return {**super().explains(), "changes": True}
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         return [*super().describes(), "takes rows back; a group without rows is deleted"]
 
+    @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        """See StepOperator."""
         from tidegate.operators.kinds.aggregate.changes.runtime import ChangesRuntime
 
         return ChangesRuntime(self, slot)
@@ -265,16 +270,16 @@ class AggregateKind(StepKind):
     needs: ClassVar[Mapping[str, str]] = {"key": "add it: the column or columns to group by"}
     settings = AggregateSettings
 
-    def counts(self, step: Any) -> bool:  # noqa: ARG002  # all of them
-        """See StepKind."""
+    @override
+    def counts(self, step: Any) -> bool:  # all of them
         return True
 
+    @override
     def aggregates(self, step: AggregateSettings) -> Mapping[Path, str]:
-        """See StepKind."""
         return {("aggregate", column): text for column, text in (step.aggregate or {}).items()}
 
+    @override
     def build(self, step: AggregateSettings, context: StepContext) -> None:
-        """See StepKind."""
         if step.emit not in (None, EACH, LATEST):
             remedy = "write each or latest, or add `window`"
             context.problem(("emit",), "this is for windows, not for running totals", remedy)

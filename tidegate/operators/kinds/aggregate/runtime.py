@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 from polars.exceptions import PanicException
+from typing_extensions import override
 
 from tidegate.config.fields.ttl import Ttl
 from tidegate.datatypes import DataType
@@ -31,6 +32,7 @@ from tidegate.operators.runtime import (
     END_OF_TIME,
     LOWEST,
     BatchTooLarge,
+    OperatorRuntime,
     OperatorState,
     Out,
     Runtime,
@@ -43,7 +45,7 @@ from tidegate.state.snapshot import Value
 OVERFLOW = "a running sum leaves the range of bigint"
 
 
-class AggregateRuntime(Runtime):
+class AggregateRuntime(Runtime, OperatorRuntime):
     """See the module."""
 
     def __init__(self, operator: AggregateOperator, slot: Slot) -> None:
@@ -71,18 +73,19 @@ class AggregateRuntime(Runtime):
         """The last one that was no end of time."""
 
     @property
+    @override
     def states(self) -> Mapping[StateName, OperatorState]:
-        """See OperatorRuntime."""
         return {self._totals.declaration.name: self._totals}
 
+    @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """See OperatorRuntime. After an end of time nothing ends: another start may bring more."""
+        """After an end of time nothing ends: another start may bring more."""
         if watermark_ms != END_OF_TIME:
             self._watermark_ms = watermark_ms
         out.watermark(watermark_ms)
 
+    @override
     def before_snapshot(self) -> None:
-        """See OperatorRuntime."""
         self._go_on(SWEPT_AT_ONCE)
 
     def _go_on(self, entries: int) -> None:
@@ -93,8 +96,8 @@ class AggregateRuntime(Runtime):
         if now_ms != LOWEST:
             self._sweep.go_on(now_ms, entries)
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
         self._add(batch, out)
         if self._new:
             new, self._new = self._new, 0

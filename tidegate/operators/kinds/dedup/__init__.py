@@ -111,16 +111,16 @@ class DedupKind(StepKind):
     examples = ("dedup: {key: id, within: 20s}",)
     settings = DedupStepSettings
 
-    def counts(self, step: Any) -> bool:  # noqa: ARG002  # all of them
-        """See StepKind."""
+    @override
+    def counts(self, step: Any) -> bool:  # all of them
         return True
 
-    def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
-        """See StepKind."""
+    @override
+    def refuses_changes(self, step: Any) -> str:  # all of them
         return NEEDS_RETRACTION
 
+    @override
     def build(self, step: DedupStepSettings, context: StepContext) -> None:
-        """See StepKind."""
         assert step.dedup is not None
         context.declare_columns(context.columns)
         late = derive_late(step, context)

@@ -16,13 +16,14 @@ from itertools import repeat
 from typing import Any, Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
 from tidegate.operators.event_time import BEHIND, TIME, EventClock
 from tidegate.operators.kinds.dedup import DedupOperator
 from tidegate.operators.lateness import LateRows
-from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out, Runtime, system_columns
+from tidegate.operators.runtime import END_OF_TIME, OperatorRuntime, OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import LATE, Slot
 from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.order import Row
@@ -33,7 +34,7 @@ FORGOTTEN_AT_ONCE: Final = 2000
 """Entries whose time is over, in one turn; more where more have come since the last one."""
 
 
-class DedupRuntime(Runtime):
+class DedupRuntime(Runtime, OperatorRuntime):
     """See the module."""
 
     def __init__(self, operator: DedupOperator, slot: Slot) -> None:
@@ -55,17 +56,17 @@ class DedupRuntime(Runtime):
         """The last bucket that is over, while it may have entries."""
 
     @property
+    @override
     def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
-        """See OperatorRuntime."""
         return self._late.count
 
     @property
+    @override
     def states(self) -> Mapping[StateName, OperatorState]:
-        """See OperatorRuntime."""
         return {state.declaration.name: state for state in (self._state, self._clock.state)}
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
         late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME] + 1, lambda: self._late.groups_of(batch))
         batch = self._late.put_aside_where(late, batch, out)
         if batch.height:
@@ -73,15 +74,17 @@ class DedupRuntime(Runtime):
             passed = batch if len(passing) == batch.height else batch[passing]
             out.emit(passed[self._output + system_columns(batch)])
 
+    @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """See OperatorRuntime. After an end of time nothing is forgotten: another start may bring more."""
+        """After an end of time nothing is forgotten: another start may bring more."""
         self._clock.advance(watermark_ms)
         if watermark_ms != END_OF_TIME:
             self._over = watermark_ms // self._within - 2
         out.watermark(watermark_ms)
 
-    def poll(self, rows_max: int, out: Out) -> bool:  # noqa: ARG002  # emits nothing
-        """See OperatorRuntime. Forgets what is over, in parts."""
+    @override
+    def poll(self, rows_max: int, out: Out) -> bool:  # emits nothing
+        """Forgets what is over, in parts."""
         if self._over is None:
             return False
         limit, self._new = max(FORGOTTEN_AT_ONCE, self._new), 0
@@ -90,13 +93,13 @@ class DedupRuntime(Runtime):
         self._over = None
         return False
 
+    @override
     def before_snapshot(self) -> None:
-        """See OperatorRuntime."""
         self._clock.before_snapshot()
 
     @property
+    @override
     def gauges(self) -> Mapping[str, int]:
-        """See OperatorRuntime."""
         return {"remembered": len(self._seen)}
 
     def _passing(self, batch: pl.DataFrame) -> list[int]:

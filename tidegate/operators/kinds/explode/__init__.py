@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
+from typing_extensions import override
 
 from tidegate.config.fields.base import Path
 from tidegate.datatypes import INT, DataType
@@ -35,8 +36,8 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
     output: Columns
     bad_records: BadRecordPolicy
 
-    def output_columns(self, output: str = "") -> Columns:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_columns(self, output: str = "") -> Columns:  # there is one
         return self.output
 
     @property
@@ -44,24 +45,24 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
         """The columns that each of the rows has of its record."""
         return tuple(column for column in self.pruned_columns() if column[0] not in self.explode.new)
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
         return {self.explode.column, *(name for name, _ in self.others)}
 
+    @override
     def selects_by(self) -> frozenset[str]:
-        """See Operator."""
         return frozenset({self.explode.column})
 
-    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def preserves_record(self, output: str = "") -> bool:  # there is one
         return True
 
+    @override
     def splits_rows(self) -> bool:
-        """See Operator."""
         return True
 
+    @override
     def lineage(self, lineages: Lineages) -> Lineages:
-        """See Operator."""
         column, new = self.explode.column, self.explode.new
         return tuple(
             msgspec.structs.replace(
@@ -74,13 +75,14 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
             for branch in lineages
         )
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator. What leaves is as large as itself: it is cut to what the vertex takes at a time."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+        """What leaves is as large as itself: it is cut to what the vertex takes at a time."""
         made = derive_identities(self.pruned_columns())
         return made, sum_bounds(columns.values()) + sum_bounds(made.values())
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         one = self.explode
         return {
             "explode": {one.column: list(one.made)},
@@ -91,15 +93,15 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
             "bad_records": self.bad_records,
         }
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         one = self.explode
         position = f" with its position {one.position}" if one.position else ""
         outer = "; empty or NULL: one row" if one.outer else "; empty or NULL: no row"
         return [f"a row for each of {one.column} as {', '.join(one.made)}{position}{outer}"]
 
+    @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        """See StepOperator."""
         from tidegate.operators.kinds.explode.runtime import ExplodeRuntime
 
         return ExplodeRuntime(self, slot.rows_max, slot.bytes_max)
@@ -112,8 +114,8 @@ class ExplodeKind(StepKind):
     examples = ("explode: {tags: tag}",)
     settings = ExplodeSettings
 
+    @override
     def build(self, step: ExplodeSettings, context: StepContext) -> None:
-        """See StepKind."""
         assert step.explode is not None
         one, path = step.explode, ("explode", step.explode.column)
         kind = context.column(path, one.column)

@@ -12,13 +12,14 @@ from operator import add
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.expressions.bounds import BATCH_BYTES_MAX, FIXED_BYTES
 from tidegate.formats.columns import polars_type
 from tidegate.formats.failures import FailureKind, RecordFailure
 from tidegate.formats.sizes import count_rows_within, size_of
 from tidegate.operators.rowwise import apply_to_rows
-from tidegate.operators.runtime import BatchTooLarge, Out, Runtime, system_columns
+from tidegate.operators.runtime import BatchTooLarge, OperatorRuntime, Out, Runtime, system_columns
 
 if TYPE_CHECKING:
     from tidegate.operators.kinds.explode import ExplodeOperator
@@ -29,7 +30,7 @@ _MADE: Final = "__tidegate_made"
 _POSITION: Final = "__tidegate_position"
 
 
-class ExplodeRuntime(Runtime):
+class ExplodeRuntime(Runtime, OperatorRuntime):
     """See the module. At most `rows_max` rows and about `bytes_max` bytes leave at a time."""
 
     def __init__(self, spec: ExplodeOperator, rows_max: int, bytes_max: int) -> None:
@@ -48,8 +49,9 @@ class ExplodeRuntime(Runtime):
             size for name, kind in spec.others if (size := size_of(pl.col(name), polars_type(kind))) is not None
         ]
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime. Raises BatchTooLarge."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+        """Raises BatchTooLarge."""
         counts = batch[self._column].list.len().fill_null(0)
         most = counts.max()
         at_most = (most if isinstance(most, int) else 0) * (batch.estimated_size() + FIXED_BYTES)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import msgspec
 from pydantic import Field
+from typing_extensions import override
 
 from tidegate.config.fields.base import Path, Settings
 from tidegate.config.fields.types import ExpressionText, StepName
@@ -71,29 +72,30 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
     def _conditional(self) -> list[tuple[int, Any]]:
         return [(index, one) for index, one in enumerate(self.outputs) if one.condition is not None]
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
         passed = {name for one in self.side_outputs() for name, _ in self.pruned_columns(one)}
         return passed | columns_of(self.choice)
 
+    @override
     def side_outputs(self) -> tuple[str, ...]:
-        """See Operator."""
         return tuple(one.name for one in self.outputs)
 
+    @override
     def output_columns(self, output: str = "") -> Columns:
-        """See Operator."""
         return next((one.columns for one in self.outputs if one.name == output), ())
 
+    @override
     def selects_by(self) -> frozenset[str]:
-        """See Operator."""
         return columns_of(self.choice)
 
-    def preserves_record(self, output: str = "") -> bool:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def preserves_record(self, output: str = "") -> bool:  # there is one
         return True
 
+    @override
     def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
-        """See Operator. What is asked before it matters, too; what is asked after it does not."""
+        """What is asked before it matters, too; what is asked after it does not."""
         if output not in self.side_outputs():
             return lineages
         place = self.side_outputs().index(output)
@@ -110,25 +112,25 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
             for branch in lineages
         )
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
         kept = {name: columns[name] for one in self.side_outputs() for name, _ in self.pruned_columns(one)}
         return kept, derive_bound(self.choice, columns) + sum_bounds(kept.values())
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         texts = {one.name: ELSE if one.condition is None else text_of(one.condition) for one in self.outputs}
         columns = {one: texts_of(self.pruned_columns(one)) for one in self.side_outputs()}
         return {"route": texts, "outputs": columns, "bad_records": self.bad_records}
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         lines = [f"{name}: {text}" for name, text in self.explains()["route"].items()]
         dropped = self.outputs[-1].condition is not None
         return [*lines, *(["what none of them takes is dropped"] if dropped else [])]
 
-    def open(self, slot: Slot) -> OperatorRuntime:  # noqa: ARG002  # no state
-        """See StepOperator."""
+    @override
+    def open(self, slot: Slot) -> OperatorRuntime:  # no state
         from tidegate.operators.kinds.route.runtime import RouteRuntime
 
         columns = {one: [name for name, _ in self.pruned_columns(one)] for one in self.side_outputs()}
@@ -142,16 +144,16 @@ class RouteKind(StepKind):
     examples = ("route: {big: amount > 2, small: amount > 1}",)
     settings = RouteSettings
 
+    @override
     def outputs(self, step: RouteSettings) -> tuple[str, ...]:
-        """See StepKind."""
         return tuple(step.route or ())
 
+    @override
     def expressions(self, step: RouteSettings) -> Mapping[Path, str]:
-        """See StepKind."""
         return {("route", name): text for name, text in (step.route or {}).items() if text != ELSE}
 
+    @override
     def build(self, step: RouteSettings, context: StepContext) -> None:
-        """See StepKind."""
         assert step.route is not None
         conditions: dict[str, Expression | None] = {}
         for place, (name, text) in enumerate(step.route.items(), start=1):

@@ -6,25 +6,26 @@ from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.expressions.compiled import compile_projection
 from tidegate.expressions.expression import Expression
 from tidegate.formats.failures import RecordFailure
 from tidegate.operators.rowwise import apply_to_rows
-from tidegate.operators.runtime import Out, Runtime, system_columns
+from tidegate.operators.runtime import OperatorRuntime, Out, Runtime, system_columns
 
 _CHOICE: Final = "__tidegate_choice"
 
 
-class RouteRuntime(Runtime):
+class RouteRuntime(Runtime, OperatorRuntime):
     """`choice` is the index of a row's output. Each output gets its rows in the order of arrival."""
 
     def __init__(self, choice: Expression, outputs: Sequence[tuple[str, list[str]]]) -> None:
         self._projection = compile_projection([(_CHOICE, choice)])
         self._outputs = outputs
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
         chosen, failures = apply_to_rows(batch, self._choose)
         if failures:
             out.fail(batch, failures)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from typing_extensions import override
+
 from tidegate.config.fields.base import Path
 from tidegate.config.fields.emit import ON_CLOSE, EmitEvery
 from tidegate.config.fields.units import render_duration
@@ -75,12 +77,13 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
     late: Columns = ()
     """What late rows have besides the columns of the engine; none where nobody reads them."""
 
+    @override
     def output_columns(self, output: str = "") -> Columns:
-        """See Operator."""
         return self.late if output == LATE else self.output
 
+    @override
     def pruned_columns(self, output: str = "") -> Columns:
-        """See Operator. All but one column are what a result is."""
+        """All but one column are what a result is."""
         found = super().pruned_columns(output)
         return found if output else tuple(one for one in self.output if one[0] != DELETED or one in found)
 
@@ -89,24 +92,25 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         """The columns that are aggregated."""
         return tuple(sorted({name for _, call in self.aggregates for name in call.columns}))
 
-    def reads(self, port: int = 0) -> set[str]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def reads(self, port: int = 0) -> set[str]:  # there is one
         return {*self.keys, *self.arguments, *columns_read(self.pruned_columns(LATE))}
 
+    @override
     def side_outputs(self) -> tuple[str, ...]:
-        """See Operator."""
         return (LATE,) if self.late else ()
 
+    @override
     def preserves_record(self, output: str = "") -> bool:
-        """See Operator. Late rows are as they came."""
+        """Late rows are as they came."""
         return output == LATE
 
-    def requires(self, port: int = 0) -> frozenset[Requirement]:  # noqa: ARG002  # there is one
-        """See Operator."""
+    @override
+    def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
         return frozenset({Requirement.EVENT_TIME})
 
+    @override
     def emits(self) -> Emits:
-        """See Operator."""
         return Emits.CORRECTIONS if self.corrected else Emits.REVISIONS if self._repeated else Emits.INSERTS
 
     @property
@@ -114,12 +118,12 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         """Whether a result may be given again."""
         return bool(self.allowed_lateness_ms or self.window.early_ms)
 
+    @override
     def counts_updates(self) -> bool:
-        """See Operator."""
         return not all(one.picks_value for one in self.functions)
 
+    @override
     def window_columns(self) -> frozenset[str]:
-        """See Operator."""
         return frozenset({START, END})
 
     @property
@@ -142,8 +146,8 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         """Results whose state grows with the values that there are."""
         return [one.name for one in self.functions if one.keeps_values]
 
+    @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        """See Operator."""
         functions = self.functions
         parts = tuple(state_fields(functions))
         kinds = dict(self.output)
@@ -187,17 +191,18 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         of_window = (StateField("whole", BIGINT, nullable=False),) if self.window.overlapping else ()
         return timed(SLICES, parts, *of_window), timed(GATHERED, parts), timed(TIMERS, (), *of_window), WATERMARK
 
-    def lineage(self, lineages: Lineages) -> Lineages:  # noqa: ARG002  # whatever arrives becomes results
-        """See Operator."""
+    @override
+    def lineage(self, lineages: Lineages) -> Lineages:  # whatever arrives becomes results
         columns = {name: digest("window", self.name, name) for name, _ in self.output}
         return (Lineage(self.name, columns, time=digest("event time", self.name, "window_end")),)
 
+    @override
     def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
-        """See Operator."""
         return pass_late(self.name, lineages) if output == LATE else self.lineage(lineages)
 
-    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:  # noqa: ARG002  # there is one
-        """See Operator. Another lateness is another meaning: a window that was removed is not there to be corrected."""
+    @override
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:  # there is one
+        """Another lateness is another meaning: a window that was removed is not there to be corrected."""
         window = digest("window", *self._window_words())
         digests = derive_digests(lineages, self.keys, self.aggregates)
         own = [(one.origin, "the window", window) for one in lineages]
@@ -229,16 +234,17 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
             "once" if self.plain else "gathered" if window.early_ms else "corrected" if self.corrected else "kept",
         )
 
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # noqa: ARG002  # there is one
-        """See Operator. Nothing is made of a row at once; a result is at most as large as an argument."""
+    @override
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+        """Nothing is made of a row at once; a result is at most as large as an argument."""
         results = bound_results(self.aggregates, columns)
         fixed = {name: Bound({}, FIXED_BYTES) for name in (START, END, DELETED, *dict(REASONS))}
         late = {name: columns[name] for name, _ in self.pruned_columns(LATE) if name in columns}
         outgoing = late | {key: columns[key] for key in self.keys} | fixed | results
         return outgoing, sum_bounds(outgoing.values())
 
+    @override
     def explains(self) -> dict[str, Any]:
-        """See Operator."""
         calls = {name: call.text for name, call in self.aggregates}
         kept = {"of": self.keeping, "values_max": VALUES_MAX, "bytes_max": BYTES_MAX}
         return {
@@ -250,8 +256,8 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
             "output": texts_of(self.pruned_columns()),
         } | ({"keeps_values": kept} if self.keeping else {})
 
+    @override
     def describes(self) -> list[str]:
-        """See Operator."""
         told = self.explains()
         lines = [f"{name} = {call}" for name, call in told["aggregate"].items()]
         kept = f"; kept {told['allowed_lateness']} longer for late records" if self.allowed_lateness_ms else ""
@@ -260,8 +266,8 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
             lines.append(f"state grows with the values of {', '.join(self.keeping)}: {limit}")
         return [*lines, f"window {told['window']} by {', '.join(self.keys)}; emit {told['emit']}{kept}"]
 
+    @override
     def open(self, slot: Slot) -> OperatorRuntime:
-        """See StepOperator."""
         from tidegate.operators.kinds.window.running.early import EarlyRuntime
         from tidegate.operators.kinds.window.running.early_sessions import EarlySessionRuntime
         from tidegate.operators.kinds.window.running.kept_sessions import KeptSessionRuntime
@@ -304,16 +310,16 @@ class WindowKind(StepKind):
     settings = WindowStepSettings
     extends = "aggregate"
 
-    def counts(self, step: Any) -> bool:  # noqa: ARG002  # all of them
-        """See StepKind."""
+    @override
+    def counts(self, step: Any) -> bool:  # all of them
         return True
 
-    def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # all of them
-        """See StepKind."""
+    @override
+    def refuses_changes(self, step: Any) -> str:  # all of them
         return NEEDS_RETRACTION
 
+    @override
     def build(self, step: Any, context: StepContext) -> None:
-        """See StepKind."""
         windowing = self._windowing(step, context)
         corrected = windowing is not None and windowing.session and bool(step.allowed_lateness_ms or windowing.early_ms)
         deleted = {DELETED: BOOLEAN} if corrected else {}

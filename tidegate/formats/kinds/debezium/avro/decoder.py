@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 import polars as pl
+from typing_extensions import override
 
 from tidegate.datatypes import TINYINT, DataType
 from tidegate.formats.columns import Part, polars_type
@@ -17,7 +18,7 @@ from tidegate.formats.contract import Columns
 from tidegate.formats.failures import RecordFailure, describe_undeclared
 from tidegate.formats.in_memory import Certain
 from tidegate.formats.kinds.avro.columns import column_type
-from tidegate.formats.kinds.avro.decoder import SchemaDecoder, WriterReader
+from tidegate.formats.kinds.avro.decoder import SchemaDecoder, SchemaReader, WriterReader
 from tidegate.formats.kinds.avro.schema import NoDeclaredField
 from tidegate.formats.kinds.debezium import ADDED
 from tidegate.formats.kinds.debezium.avro.rows import Failed, TableRows
@@ -60,7 +61,7 @@ def _read(declared: Columns, output: Columns) -> list[tuple[str, DataType]]:
     return [(name, kind) for name, kind in declared if name in wanted and name not in ADDED]
 
 
-class ChangeReader:
+class ChangeReader(SchemaReader):
     """See SchemaReader: reads the events that were written with one schema."""
 
     def __init__(
@@ -91,13 +92,13 @@ class ChangeReader:
         self._reader = WriterReader(plain(event), read, columns, prefix)
 
     @property
+    @override
     def certain(self) -> Certain | None:
-        """See SchemaReader."""
         events = self._reader.certain
         return None if events is None else _CertainChanges(events, self.changes)
 
+    @override
     def read(self, bodies: Sequence[bytes], /) -> tuple[list[Part], list[RecordFailure]]:
-        """See SchemaReader."""
         parts, failures = self._reader.read(bodies)
         made: list[Part] = []
         for rows, events in parts:
@@ -153,15 +154,15 @@ class ChangeReader:
         return frame, failed
 
 
-class _CertainChanges:
+class _CertainChanges(Certain):
     """See Certain: bad events are left over, to whoever says why."""
 
     def __init__(self, events: Certain, changes: Callable[[pl.DataFrame], tuple[pl.DataFrame, Failed]]) -> None:
         self._events = events
         self._changes = changes
 
+    @override
     def decode(self, addresses: int, lengths: int, count: int) -> Rows:
-        """See Certain."""
         events, left = self._events.decode(addresses, lengths, count)
         frame, bad = self._changes(events)
         if bad:

@@ -9,8 +9,9 @@ from typing import Final, TypeVar
 
 import msgspec
 import polars as pl
+from typing_extensions import override
 
-from tidegate.formats.contract import Columns, Decoded, Messages
+from tidegate.formats.contract import Columns, Decoded, Decoder, Messages
 from tidegate.formats.failures import RecordFailure
 from tidegate.formats.kinds.debezium import ADDED, OP
 from tidegate.formats.kinds.debezium.changes import make_frame
@@ -41,7 +42,7 @@ SCHEMAS_MAX: Final = 64
 """Schemas of one topic's records that are known at a time; a table has a few in its life."""
 
 
-class ChangeDecoder:
+class ChangeDecoder(Decoder):
     """See Decoder."""
 
     def __init__(self, declared: Columns, output: Columns, options: FormatOptions) -> None:
@@ -58,8 +59,8 @@ class ChangeDecoder:
         """Of the last record: most have the same, which is kept once."""
         self._lacking = find_lacking(self._names) if options.row_kinds else None
 
+    @override
     def decode(self, messages: Messages) -> Decoded:
-        """See Decoder."""
         values = messages.values
         changes: list[Change] = []
         places: list[int] = []

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.datatypes import BOOLEAN, DataType
 from tidegate.expressions.bounds import BATCH_BYTES_MAX
@@ -25,7 +26,7 @@ from tidegate.operators.aggregates.filtering import derive_choice
 from tidegate.operators.aggregates.values import plain_key
 from tidegate.operators.builtin.kafka_source import DELETED
 from tidegate.operators.kinds.aggregate import GROUPS, ChangesOperator
-from tidegate.operators.runtime import BatchTooLarge, OperatorState, Out, Runtime, system_columns
+from tidegate.operators.runtime import BatchTooLarge, OperatorRuntime, OperatorState, Out, Runtime, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.base import KeyedState
 from tidegate.state.keygroups import key_groups_of_keys
@@ -74,7 +75,7 @@ class _Change(NamedTuple):
     row: int
 
 
-class ChangesRuntime(Runtime):
+class ChangesRuntime(Runtime, OperatorRuntime):
     """See the module."""
 
     def __init__(self, operator: ChangesOperator, slot: Slot) -> None:
@@ -102,12 +103,13 @@ class ChangesRuntime(Runtime):
         self._names = [name for name, _ in operator.aggregates]
 
     @property
+    @override
     def states(self) -> Mapping[StateName, OperatorState]:
-        """See OperatorRuntime."""
         return dict(self._states)
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime. Raises BatchTooLarge: a large text of the state may be in the totals of many groups."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+        """Raises BatchTooLarge: a large text of the state may be in the totals of many groups."""
         numbers, keys, rows = self._numbered(batch)
         stored = self._groups.get_many(keys)
         groups = [_Group(self._functions, value) for value in stored]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
@@ -18,7 +19,7 @@ from tidegate.operators.kinds.keep import RankingOperator
 from tidegate.operators.kinds.keep.ranking import Ranking
 from tidegate.operators.kinds.keep.running.frames import cut_rows, frame_of, rows_of
 from tidegate.operators.lateness import LateRows
-from tidegate.operators.runtime import OperatorState, Out, Runtime
+from tidegate.operators.runtime import OperatorRuntime, OperatorState, Out, Runtime
 from tidegate.operators.spec import LATE, Slot
 from tidegate.state.keygroups import key_groups_of_keys
 from tidegate.state.order import Row
@@ -31,7 +32,7 @@ _FIRST_RANKINGS: Final = 16
 """So many are taken from the state before it is known how long their rows are."""
 
 
-class ClosingRuntime(Runtime):
+class ClosingRuntime(Runtime, OperatorRuntime):
     """See the module."""
 
     def __init__(self, operator: RankingOperator, slot: Slot) -> None:
@@ -59,27 +60,27 @@ class ClosingRuntime(Runtime):
         self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
 
     @property
+    @override
     def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
-        """See OperatorRuntime."""
         return self._late.count
 
     @property
+    @override
     def states(self) -> Mapping[StateName, OperatorState]:
-        """See OperatorRuntime."""
         return {state.declaration.name: state for state in (self._state, self._clock.state)}
 
     @property
+    @override
     def settled(self) -> bool:
-        """See OperatorRuntime."""
         return self._waiting is None
 
     @property
+    @override
     def gauges(self) -> Mapping[str, int]:
-        """See OperatorRuntime."""
         return {"open_rankings": len(self._rankings)}
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
         late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME], lambda: self._late.groups_of(batch))
         batch = self._late.put_aside_where(late, batch, out)
         if not batch.height:
@@ -98,28 +99,30 @@ class ClosingRuntime(Runtime):
                 changed[key] = None
         self._rankings.put_many(changed, [(rankings[key].rows,) for key in changed])
 
+    @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """See OperatorRuntime. What it closes is emitted before it goes on (W20)."""
+        """What it closes is emitted before it goes on (W20)."""
         self._clock.advance(watermark_ms)
         self._waiting = watermark_ms
         self._close_some(out)
 
+    @override
     def on_status(self, idle: bool, out: Out) -> None:
-        """See OperatorRuntime. Nothing is emitted while idle (W05)."""
+        """Nothing is emitted while idle (W05)."""
         if self._waiting is None:
             out.status(idle)
         else:
             self._idle = idle
 
-    def poll(self, rows_max: int, out: Out) -> bool:  # noqa: ARG002  # about as many as are good at once
-        """See OperatorRuntime."""
+    @override
+    def poll(self, rows_max: int, out: Out) -> bool:  # about as many as are good at once
         if self._waiting is None:
             return False
         self._close_some(out)
         return True
 
+    @override
     def before_snapshot(self) -> None:
-        """See OperatorRuntime."""
         self._clock.before_snapshot()
 
     def _close_some(self, out: Out) -> None:

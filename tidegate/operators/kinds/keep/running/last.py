@@ -9,18 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.operators.event_time import TIME
 from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.keep import LastOperator
-from tidegate.operators.runtime import Out
+from tidegate.operators.runtime import OperatorRuntime, Out
 
 
-class LastRuntime(KeyedRuntime[LastOperator]):
+class LastRuntime(KeyedRuntime[LastOperator], OperatorRuntime):
     """See the module."""
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
         keys = self.keys_of(batch)
         lasts = {key: value[0] for key, value in self.look_up(keys).items() if value is not None}
         new: dict[Any, tuple[int]] = {}

@@ -8,19 +8,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.operators.keyed.runtime import KeyedRuntime
 from tidegate.operators.kinds.keep import RankingOperator
 from tidegate.operators.kinds.keep.ranking import Ranking
 from tidegate.operators.kinds.keep.running.frames import cut_rows, frame_of, rows_of
-from tidegate.operators.runtime import Out, system_columns
+from tidegate.operators.runtime import OperatorRuntime, Out, system_columns
 from tidegate.operators.spec import Slot
 from tidegate.state.order import Row
 
 EMITTED_AT_ONCE: Final = 5000
 
 
-class UpdatingRuntime(KeyedRuntime[RankingOperator]):
+class UpdatingRuntime(KeyedRuntime[RankingOperator], OperatorRuntime):
     """See the module."""
 
     def __init__(self, operator: RankingOperator, slot: Slot) -> None:
@@ -29,8 +30,8 @@ class UpdatingRuntime(KeyedRuntime[RankingOperator]):
         self._order = operator.order()
         self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
         keys = self.keys_of(batch)
         rankings = {
             key: Ranking(self._order, () if value is None else value[0], self.operator.places)

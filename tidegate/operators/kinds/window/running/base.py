@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.ids import StateName
 from tidegate.operators.event_time import EventClock
@@ -18,7 +19,7 @@ from tidegate.operators.kinds.window.running.emission import EmissionBudget, Res
 from tidegate.operators.kinds.window.running.partial import AT, BYTES_MAX, Aggregates
 from tidegate.operators.kinds.window.running.store import key_columns
 from tidegate.operators.lateness import LateRows
-from tidegate.operators.runtime import END_OF_TIME, OperatorState, Out, Runtime
+from tidegate.operators.runtime import END_OF_TIME, OperatorRuntime, OperatorState, Out, Runtime
 from tidegate.operators.spec import LATE
 from tidegate.state.base import KeyedState
 from tidegate.state.keygroups import key_groups_of_keys
@@ -42,7 +43,7 @@ FOLDED_MAX: Final = 2_000
 REASON: Final = "late: its windows were closed"
 
 
-class WindowRuntime(Runtime):
+class WindowRuntime(Runtime, OperatorRuntime):
     """See the module."""
 
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
@@ -79,22 +80,22 @@ class WindowRuntime(Runtime):
         self._late = LateRows(self._clock, names, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
 
     @property
+    @override
     def late_rows(self) -> int:  # type: ignore[override]  # a count that is kept elsewhere
-        """See OperatorRuntime."""
         return self._late.count
 
     @property
+    @override
     def states(self) -> Mapping[StateName, OperatorState]:
-        """See OperatorRuntime."""
         return self._states
 
     @property
+    @override
     def settled(self) -> bool:
-        """See OperatorRuntime."""
         return self._pending_ms is None
 
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # noqa: ARG002  # one input
-        """See OperatorRuntime."""
+    @override
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
         closed = self._late.closed_by(batch)
         if closed is None:
             self._take(batch[self._columns])
@@ -102,21 +103,22 @@ class WindowRuntime(Runtime):
             self._take_lagging(batch, closed, out)
         self._relieve()
 
+    @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """See OperatorRuntime."""
         self._clock.advance(watermark_ms)
         self._pending_ms = watermark_ms
         self._go_on(FIRED_MAX, out)
 
+    @override
     def on_status(self, idle: bool, out: Out) -> None:
-        """See OperatorRuntime. Nothing is emitted between idle and active (W05)."""
+        """Nothing is emitted between idle and active (W05)."""
         if self._pending_ms is None:
             out.status(idle)
         else:
             self._idle_after = idle
 
+    @override
     def poll(self, rows_max: int, out: Out) -> bool:
-        """See OperatorRuntime."""
         if self._pending_ms is None:
             return False
         self._go_on(min(rows_max, FIRED_MAX), out)
@@ -167,8 +169,8 @@ class WindowRuntime(Runtime):
     # -- what subclasses do --------------------------------------------------------------------------------------------
 
     @property
+    @override
     def gauges(self) -> Mapping[str, int]:
-        """See OperatorRuntime."""
         raise NotImplementedError
 
     def _take(self, rows: pl.DataFrame) -> None:

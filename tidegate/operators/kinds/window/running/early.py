@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.datatypes import BIGINT
 from tidegate.operators.kinds.window.running.base import FIRED_MAX, FOLDED_MAX
@@ -102,8 +103,9 @@ class EarlyRuntime(TimedRuntime):
         wholes = pl.int_ranges(first, last + 1, self._slicing.every_ms, eager=True)
         return frame.with_columns(wholes.alias(_WHOLE)).explode(_WHOLE)
 
+    @override
     def _fold(self, parts: pl.DataFrame | None, store: Store) -> None:
-        """See TimedRuntime. What comes from rows that wait has the ends of slices, all else its due times."""
+        """What comes from rows that wait has the ends of slices, all else its due times."""
         if parts is None:
             return
         if self._sliding and _WHOLE not in parts.columns:

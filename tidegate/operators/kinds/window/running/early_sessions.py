@@ -17,6 +17,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.ids import StateName
 from tidegate.operators.aggregates.contract import Value
@@ -57,8 +58,8 @@ class EarlySessionRuntime(KeptSessionRuntime):
         self._younger_height = 0
         self._younger_max = ROWS_LEAST
 
+    @override
     def before_snapshot(self) -> None:
-        """See OperatorRuntime."""
         self._put_ahead()
         super().before_snapshot()
 

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.ids import StateName
 from tidegate.operators.aggregates.contract import Value
@@ -51,23 +52,23 @@ class KeptSessionRuntime(SessionRuntime):
         """Whether rows have come that may change what was given."""
 
     @property
+    @override
     def gauges(self) -> Mapping[str, int]:
-        """See OperatorRuntime."""
         sessions = len(self._timers) + len(self._given)
         return {"open_windows": sessions, "timers": sessions + len(self._pending_late_rows)}
 
     @property
+    @override
     def settled(self) -> bool:
-        """See OperatorRuntime."""
         return super().settled and not self._correcting
 
+    @override
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
-        """See OperatorRuntime."""
         super().process(port, batch, out)
         self._correct(FIRED_MAX, out)
 
+    @override
     def poll(self, rows_max: int, out: Out) -> bool:
-        """See OperatorRuntime."""
         return super().poll(rows_max, out) or self._correct(min(rows_max, FIRED_MAX), out)
 
     def _correct(self, limit: int, out: Out) -> bool:

@@ -23,6 +23,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.formats.columns import plain_values
 from tidegate.ids import StateName
@@ -83,12 +84,12 @@ class SessionRuntime(WindowRuntime):
         """Of all results so far."""
 
     @property
+    @override
     def gauges(self) -> Mapping[str, int]:
-        """See OperatorRuntime."""
         return {"open_windows": len(self._timers), "timers": len(self._timers) + len(self._pending_late_rows)}
 
+    @override
     def before_snapshot(self) -> None:
-        """See OperatorRuntime."""
         self._fold(None)
         self._clock.before_snapshot()
 

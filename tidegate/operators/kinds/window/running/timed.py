@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.operators.kinds.window.running.base import DUE_COST, FOLDED_MAX, WindowRuntime
 from tidegate.operators.kinds.window.running.given import EmittedPanes
@@ -50,15 +51,15 @@ class TimedRuntime(WindowRuntime):
         """Where rows wait, and where they go to."""
 
     @property
+    @override
     def gauges(self) -> Mapping[str, int]:
-        """See OperatorRuntime."""
         return {"open_windows": len(self._timers), "timers": len(self._timers)}
 
     def _take(self, rows: pl.DataFrame) -> None:
         self._rows.add(rows)
 
+    @override
     def before_snapshot(self) -> None:
-        """See OperatorRuntime."""
         for buffer, store in self._buffers:
             self._fold(buffer.take(), store)
         self._clock.before_snapshot()

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import polars as pl
+from typing_extensions import override
 
 from tidegate.operators.kinds.window.running.base import FOLDED_MAX, WindowRuntime
 from tidegate.operators.kinds.window.running.emission import ResultsOf, emit_results
@@ -36,13 +37,13 @@ class TumblingRuntime(WindowRuntime):
         self._buffer = Buffer(self._aggregates, self._by[1:], self._slicing.row_ends, self._slicing.first_end)
 
     @property
+    @override
     def gauges(self) -> Mapping[str, int]:
-        """See OperatorRuntime."""
         windows = len(self._store) + len(self._buffer)
         return {"open_windows": windows, "timers": windows}
 
+    @override
     def before_snapshot(self) -> None:
-        """See OperatorRuntime."""
         parts = self._buffer.take()
         if parts is not None:
             self._store.add(parts)
