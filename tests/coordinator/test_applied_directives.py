@@ -56,7 +56,7 @@ def test_a_word_is_shown_as_a_user_writes_it(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "spent", "said"),
+    ("words", "applied", "said"),
     [
         ("reset", "", "To reset write `state: reset` in the file, or for once --reset a"),
         (

@@ -105,7 +105,7 @@ def test_a_column_that_is_given_up_and_not_there_is_told_beside_what_begins() ->
 
 
 @pytest.mark.parametrize(
-    ("spent", "before", "remarks"),
+    ("applied", "before", "remarks"),
     [
         ((), "1", ("`keep` was said, but nothing has changed that needs it",)),
         ((), "2", ("kept, although another definition made it: `x` of s",)),

@@ -386,7 +386,7 @@ def test_X16_entries_of_older_releases_say_nothing_about_the_meaning_and_are_tak
     (entry,) = state_of(CHECKPOINT, identity=meaning(MADE)).retained
     assert decode_entry(entry.sequence, encode_entry(entry)).identity == meaning(MADE)
     raw = json.loads(unseal("entry", encode_entry(entry)))
-    del raw["identity"]["meanings"]
+    del raw["identity"]["fingerprints"]
     assert decode_entry(entry.sequence, seal(json.dumps(raw).encode())).identity == IDENTITY
 
 

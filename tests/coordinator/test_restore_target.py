@@ -392,7 +392,7 @@ def test_a_partition_that_only_one_of_the_two_cuts_knows_counts_from_its_beginni
         validate_restore_target(
             owned(more, later).state, find_retained(owned(more).state, CheckpointId(2)), repeat_output=True
         )
-    assert caught.value.fields["wish"] == "checkpoint 2"
+    assert caught.value.fields["target"] == "checkpoint 2"
 
 
 def renamed(number: int, first: int) -> CompletedCheckpoint:

@@ -74,7 +74,7 @@ def play_refused(world: Loopback) -> RestoreRefused:
 
 
 @pytest.mark.parametrize(
-    ("plan", "spoken"),
+    ("plan", "command_line"),
     [
         (ADDED, CommandLineDirectives()),
         (MEANT, CommandLineDirectives(keep={TOTALS: ""})),

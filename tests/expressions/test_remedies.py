@@ -165,7 +165,7 @@ def _place(path: Path, call: ast.Call) -> str:
 
 def _calls(path: Path) -> Iterator[ast.Call]:
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Refusal":
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "ExpressionRefusal":
             yield node
 
 

@@ -323,7 +323,7 @@ def _find_dropped(spec: StepOperator, ran: Subtasks, taken: int) -> Iterator[str
     if all(
         spec.lineage_at(output, (branch,)) == (branch,) for output in ("", *spec.side_outputs()) if output != "late"
     ):
-        yield "drops rows, and passes() changes nothing: state downstream would not know that other rows arrive"
+        yield "drops rows, and lineage() changes nothing: state downstream would not know that other rows arrive"
     if spec.selects_by() is None and not spec.states(GROUPS):
         yield "drops rows by their values, and selects_by() names none"
 
@@ -375,7 +375,7 @@ def _find_unremembered(spec: StepOperator, ports: Ports, batches: Batches) -> It
         if name in keys or _held(spec, ports, make_batches(spec, ports, (port, name))) == held:
             continue
         if spec.fingerprint((_branch(arriving),), port) == spec.fingerprint((_branch(arriving, name),), port):
-            yield f"its state depends on the column `{name}`, and means() does not"
+            yield f"its state depends on the column `{name}`, and fingerprint() does not"
 
 
 def _held(spec: StepOperator, ports: Ports, batches: Batches) -> list[str]:

@@ -38,7 +38,7 @@ def _kind_that(adds: str) -> Changes:
     def build(self, step, context):
         columns = tuple(context.columns.items())
         made = self.operator(context.name, step.key, columns, context.policy, every=step.sample.every)
-        context.gives(context.columns)
+        context.declare_columns(context.columns)
         {adds}
     """
     return ((_KIND, f"{_KIND}\n{_block(build)}"),)
@@ -86,30 +86,30 @@ IN_A_PLAN: Final = (
     Mistake(
         "no_means",
         "has keyed state and no fingerprint",
-        _operator_with("def means(self, branches, port=0): return None\n"),
+        _operator_with("def fingerprint(self, lineages, port=0): return None\n"),
     ),
     Mistake(
         "means_without_keys",
-        "means() is the same whatever the key `customer` is made of",
+        "fingerprint() is the same whatever the key `customer` is made of",
         _operator_with("""
-            def means(self, branches, port=0):
-                return {one.origin: {"all": str(sorted(one.conditions))} for one in branches}
+            def fingerprint(self, lineages, port=0):
+                return {one.origin: {"all": str(sorted(one.conditions))} for one in lineages}
             """),
     ),
     Mistake(
         "means_without_conditions",
-        "means() is the same whichever records arrive",
+        "fingerprint() is the same whichever records arrive",
         _operator_with("""
-            def means(self, branches, port=0):
-                return {one.origin: {"all": one.columns["customer"]} for one in branches}
+            def fingerprint(self, lineages, port=0):
+                return {one.origin: {"all": one.columns["customer"]} for one in lineages}
             """),
     ),
     Mistake(
         "passes_no_columns",
-        "passes() has no digest of the column",
+        "lineage() has no digest of the column",
         _operator_with("""
-            def passes(self, branches):
-                return tuple(type(one)(one.origin, {}) for one in branches)
+            def lineage(self, lineages):
+                return tuple(type(one)(one.origin, {}) for one in lineages)
             """),
     ),
     Mistake(
@@ -132,7 +132,7 @@ IN_A_PLAN: Final = (
     ),
 )
 WHEN_IT_RUNS: Final = (
-    Mistake("no_passes", "passes() changes nothing", _operator_with("def passes(self, branches): return branches\n")),
+    Mistake("no_passes", "lineage() changes nothing", _operator_with("def lineage(self, lineages): return lineages\n")),
     Mistake(
         "no_provenance",
         "preserves_record() is False",
@@ -181,7 +181,7 @@ WHEN_IT_RUNS: Final = (
     ),
     Mistake(
         "state_by_a_column",
-        "its state depends on the column `amount`, and means() does not",
+        "its state depends on the column `amount`, and fingerprint() does not",
         ((_COUNT, "            seen[key] += int('amount' not in batch or batch['amount'][place] > 2)\n"),),
     ),
     Mistake(

@@ -240,7 +240,7 @@ def increments_restored_before_what_they_build_on(patch: Patch) -> None:
 
 
 def lost_markers_not_written(patch: Patch) -> None:
-    patch.setattr(HangingTransactionResolver, "mend", lambda self, topics, seen: ResolveReport(frozenset()))
+    patch.setattr(HangingTransactionResolver, "resolve", lambda self, topics, seen: ResolveReport(frozenset()))
 
 
 def begin_looked_up_by_every_attempt(patch: Patch) -> None:

@@ -46,8 +46,8 @@ def test_a_run_continues_the_table_of_a_former_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "words"),
     [
-        ('{"first": 11, "windows": false, "tally": {}}', ["--first", "12"], "it is of seeds from 11 on;"),
-        ('{"first": 11, "windows": true, "tally": {}}', [], "it is of seeds from 11 on with --windows;"),
+        ('{"first": 11, "windows": false, "counts": {}}', ["--first", "12"], "it is of seeds from 11 on;"),
+        ('{"first": 11, "windows": true, "counts": {}}', [], "it is of seeds from 11 on with --windows;"),
         ('{"first": 1', [], "it is no table of this command"),
         ('{"rows": []}', [], "it is no table of this command"),
     ],

@@ -160,7 +160,7 @@ def test_another_meaning_without_a_word_is_refused_with_what_each_word_does(begu
 
 
 @pytest.mark.parametrize(
-    ("word", "spoken"),
+    ("word", "command_line"),
     [
         (", state: keep", CommandLineDirectives()),
         (', state: {keep: "2026-11: gross"}', CommandLineDirectives()),
@@ -177,7 +177,7 @@ def test_kept_state_goes_on_with_the_new_definition(
 
 
 @pytest.mark.parametrize(
-    ("word", "spoken"),
+    ("word", "command_line"),
     [(", state: reset", CommandLineDirectives()), ("", CommandLineDirectives(reset={OperatorName("sums"): "why"}))],
 )
 def test_reset_state_begins_empty_once_and_goes_on_after_that(

@@ -183,29 +183,29 @@ def _branch(port: Port) -> Lineage:
 def _find_lineage_mistakes(operator: Operator, ports: Ports) -> Iterator[str]:
     lineages = tuple(map(_branch, ports.values()))
     for output in ("", *operator.side_outputs()):
-        passed, wrong = _attempt("passes()", partial(operator.lineage_at, output, lineages))
+        passed, wrong = _attempt("lineage()", partial(operator.lineage_at, output, lineages))
         yield from wrong
         emitted = [name for name, _ in operator.output_columns(output)]
         lacking = {name for one in passed or () for name in emitted if name not in one.columns}
-        yield from (f"passes() has no digest of the column `{name}` that it emits" for name in sorted(lacking))
+        yield from (f"lineage() has no digest of the column `{name}` that it emits" for name in sorted(lacking))
 
 
 def _find_fingerprint_mistakes(operator: Operator, number: int, port: Port) -> Iterator[str]:
     branch = _branch(port)
-    fingerprint, wrong = _attempt("means()", lambda: operator.fingerprint((branch,), number))
+    fingerprint, wrong = _attempt("fingerprint()", lambda: operator.fingerprint((branch,), number))
     yield from wrong
     if wrong:
         return
     if not fingerprint:
-        yield "has keyed state and no fingerprint: means() returns None"
+        yield "has keyed state and no fingerprint: fingerprint() returns None"
         return
     for key in port.keys:
         other = msgspec.structs.replace(branch, columns={**branch.columns, key: digest("another")})
         if operator.fingerprint((other,), number) == fingerprint:
-            yield f"means() is the same whatever the key `{key}` is made of"
+            yield f"fingerprint() is the same whatever the key `{key}` is made of"
     other = msgspec.structs.replace(branch, conditions=frozenset({digest("another")}))
     if operator.fingerprint((other,), number) == fingerprint:
-        yield "means() is the same whichever records arrive (`Lineage.conditions`)"
+        yield "fingerprint() is the same whichever records arrive (`Lineage.conditions`)"
     if not isinstance(operator, KeyedOperator):  # whose parameters() says what counts
         yield from _find_forgotten_numbers(operator, number, branch, fingerprint)
 
@@ -220,7 +220,7 @@ def _find_forgotten_numbers(
             continue
         changed = msgspec.structs.replace(operator, **{name: not value if isinstance(value, bool) else value + 1})
         if changed.fingerprint((branch,), number) == fingerprint and _shapes(changed) == _shapes(operator):
-            yield f"means() is the same whatever `{name}` is"
+            yield f"fingerprint() is the same whatever `{name}` is"
 
 
 def _shapes(operator: Operator) -> list[object]:

@@ -376,7 +376,7 @@ def test_something_else_that_answers_is_named(
 ) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text(PIPELINE.format(directory=tmp_path, port=server.address.rpartition(":")[2]))
-    for module in ("orders", "running", "savepoints"):
+    for module in ("control_client", "daemon_commands", "savepoints"):
         monkeypatch.setattr(f"tidegate.cli.{module}.ask_daemon", lambda *_how: answer)
     shown = CliRunner().invoke(command, [str(file)])
     assert f"what answers at {server.address} is not a Tidegate daemon" in str(shown.exception)

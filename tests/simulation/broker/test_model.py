@@ -42,7 +42,7 @@ def played(test: Callable[..., None]) -> Callable[..., None]:
     return play
 
 
-@pytest.mark.parametrize("fate", ALL_FATES, ids=lambda outcome: outcome.value)
+@pytest.mark.parametrize("outcome", ALL_FATES, ids=lambda outcome: outcome.value)
 @pytest.mark.parametrize("place", range(4))
 @played
 def test_a_hurt_request_of_a_known_producer_is_repaired(stage: ModelStage, outcome: Fate, place: int) -> None:
