@@ -1,1 +1,1 @@
-"""What runs between sources and sinks: the contract of an operator, and a module for each kind."""
+"""The operator contract, the kinds of steps, and the operators that the planner adds between sources and sinks."""

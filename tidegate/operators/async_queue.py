@@ -1,10 +1,10 @@
-"""What waits in an asynchronous step: rows without their answers, watermarks and statuses between them. Pure.
+"""The queue of an asynchronous step: rows that wait for answers, with watermarks and statuses between them. Pure.
 
-Contract W26-W32 (seed 003), after Flink's `OrderedStreamElementQueue` and `UnorderedStreamElementQueue`. A queue says
-what may leave; who asks and who answers is in `calls/`. Everything that waits counts for the capacity.
+Contract W26-W32 (seed 003), after Flink's `OrderedStreamElementQueue` and `UnorderedStreamElementQueue`. A queue
+decides which elements may leave; `calls/` makes and answers the calls. All waiting elements count towards the capacity.
 
-Statuses keep their place as watermarks do (W05). A run of them at the end of the queue is kept short: only the newest
-watermark and the newest status count, so a call that hangs does not let it grow.
+Statuses keep their place as watermarks do (W05). A run of them at the end of the queue is compacted: only the newest
+watermark and the newest status matter, so a hanging call does not let it grow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing_extensions import override
 from tidegate.formats.failures import FailureKind
 
 TRAILING_MAX: Final = 3
-"""Marks at the end of the queue: active, the newest watermark, the newest status."""
+"""The maximum number of marks at the end of the queue: active, the newest watermark, the newest status."""
 
 
 class WatermarkMark(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class CallFailure(msgspec.Struct, frozen=True):
 
 
 class PendingCall:
-    """A row that waits for its answer: `row` of `batch`, which is opaque here. It is done when `complete` says so."""
+    """A row that waits for its answer: `row` of `batch`, which is opaque here. It is done after `complete`."""
 
     __slots__ = ("answer", "batch", "done", "failure", "row", "segment")
 
@@ -59,33 +59,33 @@ class PendingCall:
 
 
 class CallQueue(Protocol):
-    """A queue of either order."""
+    """An ordered or unordered queue."""
 
     def put(self, element: PendingCall | Mark) -> None:
-        """At the end. Raises TypeError for an element that is neither (W32)."""
+        """Appends an element. Raises TypeError if it is neither a call nor a mark (W32)."""
 
     def complete(self, call: PendingCall) -> None:
-        """Its answer, or its failure, is there."""
+        """Marks a call as done. Its answer or its failure has been set."""
 
     def take_mark(self) -> Mark | None:
-        """The mark that may leave next; None when a call is next, or nothing."""
+        """Removes and returns the next mark that may leave; None if a call is next or the queue is empty."""
 
     def take_calls(self, calls_max: int) -> list[PendingCall]:
-        """The calls that may leave next, up to a mark; none while none may."""
+        """Removes and returns calls that may leave, up to the next mark; empty if none may."""
 
     def waiting(self) -> Iterator[PendingCall]:
-        """Every call that has not left, oldest first."""
+        """Yields every call that has not left, oldest first."""
 
     @property
     def room(self) -> int:
         """How many elements fit until the capacity is reached (W27)."""
 
     def __len__(self) -> int:
-        """Calls and marks that have not left."""
+        """Returns the number of calls and marks that have not left."""
 
 
 class _Entry:
-    """A mark in its place; what it says may be replaced by what comes directly after it."""
+    """A mark in its place. A mark that directly follows may replace its value."""
 
     __slots__ = ("mark",)
 
@@ -100,7 +100,7 @@ class _Trailing:
         self._entries: deque[_Entry] = deque()
 
     def absorb(self, mark: Mark) -> bool:
-        """Whether the marks that are there say all of it now; else it needs an entry of its own."""
+        """Merges a mark into the existing run. Returns False if it needs an entry of its own."""
         entries = self._entries
         if entries and type(entries[-1].mark) is type(mark):
             entries[-1].mark = mark
@@ -110,7 +110,7 @@ class _Trailing:
         marks = [*(entry.mark for entry in entries), mark]
         newest: Mark = next(one for one in reversed(marks) if isinstance(one, WatermarkMark))
         status: Mark = next(one for one in reversed(marks) if isinstance(one, StatusMark))
-        # Nobody heeds a watermark of who is idle (W08), so it goes out as active.
+        # Watermarks are ignored while idle (W08), so the newest one is sent as active.
         run: tuple[Mark, ...] = (StatusMark(idle=False), newest, status)
         for entry, one in zip(entries, run, strict=True):
             entry.mark = one
@@ -128,7 +128,7 @@ class _Trailing:
 
 
 class OrderedQueue(CallQueue):
-    """Only the head may leave (W29)."""
+    """A queue from which only the head may leave (W29)."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -183,15 +183,15 @@ class OrderedQueue(CallQueue):
 
 
 class _Segment:
-    """Calls between two marks, or one mark (W31): in any order, but all before anything of the next segment."""
+    """Calls between two marks, or one mark (W31). Calls leave in any order, but before the next segment."""
 
     __slots__ = ("calls", "done", "entry")
 
     def __init__(self) -> None:
         self.calls: dict[PendingCall, None] = {}
-        """Those that have not left, oldest first."""
+        """The calls that have not left, oldest first."""
         self.done: deque[PendingCall] = deque()
-        """Those of them that are done, in the order in which they came to be."""
+        """The calls that are done, in order of completion."""
         self.entry: _Entry | None = None
 
     @property
@@ -200,7 +200,7 @@ class _Segment:
 
 
 class UnorderedQueue(CallQueue):
-    """What is done may leave, but never beyond a mark (W30)."""
+    """A queue from which any completed call may leave, but never past a mark (W30)."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -274,7 +274,7 @@ class UnorderedQueue(CallQueue):
 
 
 def make_queue(capacity: int, *, ordered: bool) -> CallQueue:
-    """An empty queue."""
+    """Creates an empty queue."""
     return OrderedQueue(capacity) if ordered else UnorderedQueue(capacity)
 
 

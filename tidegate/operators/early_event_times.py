@@ -1,6 +1,6 @@
-"""Event times before 1971: mostly numbers in another unit than the file says, or defaults of a producer. Pure.
+"""Event times before 1971: mostly numbers in another unit than the file declares, or a producer's defaults. Pure.
 
-They are no errors, since an archive may have some. A source that has them is reported once, with what helps.
+They are not errors, since an archive may contain some. A source that has them is reported once, with a remedy.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tidegate.operators.builtin.kafka_source import SourceOperator
 
 
 def derive_remedy(source: SourceOperator) -> str:
-    """What helps, by what the event time of this source is read from."""
+    """Returns the remedy that fits the origin of the source's event time."""
     one = source.event_time
     if one is None or not one.text:
         return "name what has the time by `event_time`, or correct the producer: a Kafka timestamp is in ms since 1970"
@@ -24,6 +24,6 @@ def derive_remedy(source: SourceOperator) -> str:
 
 
 def describe_early(source: OperatorName, count: int, remedy: str) -> str:
-    """For the log and for `status`."""
+    """Returns the message for the log and for `status`."""
     number = "1 record has an event time" if count == 1 else f"{count:,} records have event times"
     return f"source {source}: {number} before 1971; {remedy}"

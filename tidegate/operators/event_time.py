@@ -1,9 +1,9 @@
-"""What an operator has to know about its watermark over restarts. Pure.
+"""The watermark that an operator keeps across restarts. Pure.
 
-The watermark that arrives begins at the lowest in every attempt, and sources send theirs before the rows in flight are
-processed again. So whoever decides what is late, or fires timers, keeps its own watermark in the checkpoint, as it was
-at the barrier: what was closed then stays closed, for the key groups that the subtask had (W10 to W18 are about the
-watermark that arrives, `task/valve.py`).
+In every attempt the incoming watermark begins at its lowest value, and sources send theirs before the rows in flight
+are processed again. So an operator that decides which rows are late, or fires timers, keeps its own watermark in the
+checkpoint, as it was at the barrier. What was closed then stays closed for the key groups that the subtask had. (W10 to
+W18 are about the incoming watermark, `task/valve.py`.)
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ if TYPE_CHECKING:
 TIME: Final = "__tidegate_time"
 """The column of a row's event time, ms since 1970, never NULL."""
 BEHIND: Final = "__tidegate_behind"
-"""By how many ms the watermark of the row's own partition had passed its event time when it was read; 0 for none."""
+"""By how many ms the watermark of the row's own partition had passed its event time when it was read; 0: it had not."""
 WATERMARK: Final = declare_list(
     "watermark",
     tuple(StateField(name, BIGINT, nullable=False) for name in ("first_group", "end_group", "watermark_ms")),
     StateForm.UNION,
 )
-"""Of each range of key groups: where it begins, where the next one does, and its watermark at the barrier."""
+"""One entry per range of key groups: its first group, the first group after it, and its watermark at the barrier."""
 
 
 class EventClock:
-    """The watermark of one subtask of an operator, by key group as long as a restored one is ahead."""
+    """The watermark of one subtask of an operator. It is kept by key group while a restored watermark is ahead."""
 
     def __init__(self, operator: str, key_groups: range) -> None:
         """`key_groups`: those of the subtask."""
         self.state = OperatorList[Any](operator, WATERMARK)
-        """One of the operator's states; restored before anything is asked."""
+        """One of the operator's states; restored before the first query."""
         self.watermark_ms = LOWEST
-        """What has arrived: timers up to here are due."""
+        """The incoming watermark: timers up to it are due."""
         self._groups = key_groups
         self._data_ms = LOWEST
-        """The last watermark that was no end of time."""
+        """The last watermark other than END_OF_TIME."""
         self._fired: dict[int, int] = {}
-        """By key group, the last time of what an end of time has made due."""
+        """By key group, the latest time that an end of time has made due."""
         self._restored: dict[int, int] | None = None
-        """By key group; empty once the watermark has passed all of them. None: not looked at yet."""
+        """By key group; empty once the watermark has passed all of them. None: not read yet."""
         self._restored_max = LOWEST
         self._before: Mapping[int, int] | None = None
 
     def advance(self, watermark_ms: int) -> None:
-        """A watermark has arrived. One that is not higher changes nothing."""
+        """Receives a watermark. One that is not higher changes nothing."""
         if watermark_ms <= self.watermark_ms:
             return
         self.watermark_ms = watermark_ms
@@ -62,46 +62,50 @@ class EventClock:
 
     @property
     def ending(self) -> bool:
-        """Whether an end of time has come: what fires has to be noted."""
+        """True after an end of time: timers that fire must then be recorded."""
         return self.watermark_ms == END_OF_TIME
 
     def fired(self, times: Iterable[int], groups: Iterable[int]) -> None:
-        """Timers of these times, and of keys of these groups, have fired after an end of time, or are forgotten.
+        """Records that timers of these times, for keys of these groups, have fired after an end of time or are
+        forgotten.
 
-        That is what a later start has to know. It is kept by key group: by subtask, another parallelism would find
-        other rows late.
+        A later start needs this. It is kept by key group: kept by subtask, another parallelism would find different
+        rows late.
         """
         for time_ms, group in zip(times, groups, strict=True):
             self._fired[group] = max(time_ms, self._fired.get(group, LOWEST))
 
     def ended(self, lateness_ms: int) -> None:
-        """An end of time has made everything due, and what records that are late could still correct is gone.
+        """Records that an end of time has made everything due, and that the results that late records could still
+        correct are gone.
 
-        A later start takes none for what was closed, however late it allows them to be: here for what watermarks had
-        closed before. Who forgets something notes it as fired so much later: a snapshot may come in between.
+        A later start then accepts no record for what was closed, whatever lateness it allows. This call covers what
+        watermarks had closed earlier. An operator that forgets something records it with a time that is later by the
+        lateness, since a snapshot may come in between.
         """
         if self._data_ms != LOWEST:
             for group in self._groups:
                 self._fired[group] = max(self._data_ms + lateness_ms, self._fired.get(group, LOWEST))
 
     def _reached_ms(self, group: int) -> int:
-        """Up to where this attempt has closed what keys of the group have."""
+        """Returns the time up to which this attempt has closed the keys of the group."""
         return max(self._data_ms, self._fired.get(group, LOWEST))
 
     @property
     def uniform(self) -> bool:
-        """Whether all key groups have the watermark that has arrived; else some have a higher one, from a restore."""
+        """True if all key groups have the incoming watermark; otherwise some have a higher one from a restore."""
         return not self._ahead() or self.watermark_ms >= self._restored_max
 
     def watermark_of(self, groups: Iterable[int]) -> list[int]:
-        """The watermark of each of these key groups: a time up to it is closed for the keys of the group."""
+        """Returns the watermark of each of these key groups. Times up to it are closed for the keys of the group."""
         ahead = self._ahead()
         return [max(self.watermark_ms, ahead.get(group, LOWEST)) for group in groups]
 
     def closed(self, times: pl.Series, groups: Callable[[], Sequence[int]]) -> pl.Series:
-        """Which of these times, ms since 1970, the watermark of their key group has passed.
+        """Returns which of these times, ms since 1970, the watermark of their key group has passed.
 
-        `groups` gives the key group of each; it is asked only while a restored watermark is ahead and it matters.
+        `groups` returns the key group of each time. It is called only if a restored watermark is ahead and affects the
+        result.
         """
         passed = times <= self.watermark_ms
         if self.uniform or not (~passed & (times <= self._restored_max)).any():
@@ -114,7 +118,7 @@ class EventClock:
         return len(self._groups)
 
     def restored(self) -> Mapping[int, int]:
-        """The watermark that was restored for each own key group that has one, passed or not."""
+        """Returns the restored watermark of each own key group that has one, even if it has been passed."""
         if self._before is None:
             found: dict[int, int] = {}
             for first, end, watermark_ms in self.state.values:
@@ -124,9 +128,9 @@ class EventClock:
         return self._before
 
     def before_snapshot(self) -> None:
-        """Put the watermarks of the subtask's key groups into the state."""
+        """Copies the watermarks of the subtask's key groups into the state."""
         values = tuple(self._ranges())
-        self.restored()  # looked at before it is written over
+        self.restored()  # read before it is overwritten
         if values != self.state.values:
             self.state.replace(values)
 
@@ -140,7 +144,7 @@ class EventClock:
                 yield groups[0], groups[-1] + 1, watermark_ms
 
     def _ahead(self) -> dict[int, int]:
-        """What was restored for own key groups and may be higher than the watermark."""
+        """Returns restored watermarks of own key groups that may be higher than the incoming one."""
         if self._restored is None:
             self._restored = dict(self.restored())
             self._restored_max = max(self._restored.values(), default=LOWEST)
@@ -148,6 +152,6 @@ class EventClock:
         return self._restored
 
     def _forget_passed(self) -> None:
-        """An end of time says nothing about what was restored: it is kept for the next checkpoint."""
+        """Drops restored watermarks once passed. An end of time does not pass them: the next checkpoint needs them."""
         if self._restored and self._data_ms >= self._restored_max:
             self._restored = {}

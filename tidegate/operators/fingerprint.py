@@ -1,12 +1,12 @@
-"""What a state means, in digests: which records reach it and how its parts are computed from them. Pure.
+"""Digests of the meaning of a state: which records reach it and how its parts are computed from them. Pure.
 
-A total of `sum(net)` that goes on as `sum(net * 2)` is neither. Digests are of the typed expressions with columns
-resolved down to the source: formatting, names of steps in between, the order of filters and of columns, and wider
-integers do not matter; other types of columns do where texts or hashes are made of them. `plan/state_fingerprints.py`
-follows the graph; each kind of operator says what it does to a `Lineage`.
+A total of `sum(net)` that continues as `sum(net * 2)` would be neither. Digests cover the typed expressions with
+columns resolved down to the source. Formatting, the names of steps in between, the order of filters and of columns, and
+wider integers do not matter. Other column types matter where values are converted to text or hashed.
+`plan/state_fingerprints.py` traverses the graph; each kind of operator defines its effect on a `Lineage`.
 
-A change of this module or of how an expression is typed changes digests: raise `VERSION` then, from the first release
-on. Digests of another version are not compared.
+A change to this module or to the typing of expressions changes digests. From the first release on, raise `VERSION` with
+such a change. Digests of different versions are not compared.
 """
 
 from __future__ import annotations
@@ -26,35 +26,37 @@ VERSION: Final = 1
 _DIGEST_BYTES: Final = 8
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 _BITS: Final = re.compile("%[^%A-Za-z]*[oxX]")
-"""What a format makes of a negative integer goes by its width."""
+"""A format whose text for a negative integer depends on the integer's width."""
 
 EVENT_TIME: Final = "the event time"
-"""The part of a step that goes by it: where it does so only before or only after a change, as totals that get a `ttl`,
-there is nothing to compare.
+"""The name of the part of a fingerprint that covers event time. If a step depends on event time only before or only
+after a change, as totals that get a `ttl` do, there is nothing to compare.
 """
 
 Parts = dict[str, str]
-"""The choice of records, the keys, and the aggregates or columns of a step -> digest."""
+"""Maps the selection of records, the keys, and the aggregates or columns of a step to digests."""
 
 StateFingerprint = dict[str, Parts]
-"""By what feeds the step: the name of a source, or of another step with state."""
+"""Parts by what feeds the step: the name of a source or of another step with state."""
 
 
 class Lineage(msgspec.Struct, frozen=True):
-    """One way that records go: where it begins, digests of its columns and of the conditions that they have passed."""
+    """One path of records: its origin, and digests of its columns and of the conditions that its records have
+    passed.
+    """
 
     origin: str
     columns: Mapping[str, str]
     conditions: frozenset[str] = frozenset()
     time: str = ""
-    """Digest of what its event time is read from; empty where nobody needs one."""
+    """Digest of the expression for its event time; empty if no operator needs one."""
 
 
 Lineages = tuple[Lineage, ...]
 
 
 def combine_digests(found: Iterable[tuple[str, str, str]]) -> StateFingerprint:
-    """Of what feeds a step, the name of a part, and a digest of it; the order of several of one part does not count."""
+    """Combines triples of origin, part name and digest. The order of several digests of one part does not matter."""
     by_origin: defaultdict[str, defaultdict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for origin, part, one in found:
         by_origin[origin][part].append(one)
@@ -65,9 +67,9 @@ def combine_digests(found: Iterable[tuple[str, str, str]]) -> StateFingerprint:
 
 
 def combine_ports(fingerprints: Mapping[int, StateFingerprint]) -> StateFingerprint | None:
-    """Of a state that several inputs feed, by their ports; None where there is none.
+    """Combines the fingerprints of a state that several inputs feed, by port; None if there are none.
 
-    What arrives on another port means something else, so a state does not fit a step whose inputs are exchanged.
+    What arrives on another port means something else, so a state does not fit a step whose inputs are swapped.
     """
     if fingerprints.keys() <= {0}:
         return fingerprints.get(0)
@@ -86,13 +88,13 @@ def combine_ports(fingerprints: Mapping[int, StateFingerprint]) -> StateFingerpr
 
 
 def combine_times(name: str, lineages: Lineages) -> str:
-    """Of the event time of what a step makes of its records; empty where nobody needs one."""
+    """Returns the digest of the event time of a step's results; empty if no operator needs one."""
     times = sorted({branch.time for branch in lineages if branch.time})
     return digest("event time", name, *times) if times else ""
 
 
 def derive_conjuncts(predicate: Expression) -> Iterator[Expression]:
-    """The conditions that a predicate joins by `and`."""
+    """Yields the conditions that a predicate joins by `and`."""
     if isinstance(predicate, Call) and predicate.function == "and":
         for argument in predicate.arguments:
             yield from derive_conjuncts(argument)
@@ -101,7 +103,7 @@ def derive_conjuncts(predicate: Expression) -> Iterator[Expression]:
 
 
 def digest_expression(expression: Expression, columns: Mapping[str, str]) -> str:
-    """Of an expression over columns that have digests themselves."""
+    """Returns the digest of an expression, given the digests of its columns."""
     match expression:
         case Literal(value=value, type=kind):
             return digest("literal", "integer" if kind.kind in _INTEGERS else kind.kind, repr(value))
@@ -116,12 +118,12 @@ def digest_expression(expression: Expression, columns: Mapping[str, str]) -> str
                 return inner
             types = [_form_of(operand.type)] if after == "string" else []
             return digest("try_cast" if attempt else "cast", inner, str(kind), *types)
-        case Call(function="secret", arguments=arguments):  # by its name: another key is no other meaning
+        case Call(function="secret", arguments=arguments):  # by its name: a rotated key keeps the meaning
             return digest("call", "secret", *(digest_expression(argument, columns) for argument in arguments[:2]))
         case Call(function=function, arguments=arguments):
             inside = (digest_expression(argument, columns) for argument in arguments)
             return digest("call", function, *inside, *_types_of(function, arguments))
-        case Lambda(parameters=parameters, body=body):  # names of parameters do not matter, how deep they are does
+        case Lambda(parameters=parameters, body=body):  # the depth of parameters matters, not their names
             depth = str(_lambda_depth(body))
             own = {name: digest("parameter", depth, str(index)) for index, (name, _) in enumerate(parameters)}
             return digest("lambda", digest_expression(body, {**columns, **own}))
@@ -129,7 +131,7 @@ def digest_expression(expression: Expression, columns: Mapping[str, str]) -> str
 
 
 def _types_of(function: str, arguments: Sequence[Expression]) -> list[str]:
-    """The types by which a function makes other results of values that are equal."""
+    """Returns the argument types if they can change the result of a function for equal values."""
     first = arguments[0] if arguments else None
     bits = function == "format_string" and isinstance(first, Literal) and _BITS.search(str(first.value))
     if function == "xxhash64" or bits:
@@ -138,7 +140,7 @@ def _types_of(function: str, arguments: Sequence[Expression]) -> list[str]:
 
 
 def _form_of(kind: DataType) -> str:
-    """A type as far as the text of a value goes by it."""
+    """Returns as much of a type as affects the text of its values."""
     match kind.kind:
         case "decimal":
             return f"decimal {kind.scale}"
@@ -149,7 +151,7 @@ def _form_of(kind: DataType) -> str:
 
 
 def _lambda_depth(expression: Expression) -> int:
-    """How many lambda functions are inside one another in an expression."""
+    """Returns how deeply lambda functions are nested in an expression."""
     match expression:
         case FieldAccess(base=operand) | Cast(operand=operand):
             return _lambda_depth(operand)
@@ -161,5 +163,5 @@ def _lambda_depth(expression: Expression) -> int:
 
 
 def digest(*parts: str) -> str:
-    """Of words in order, which may be digests or end with one."""
+    """Returns the digest of a sequence of strings. A string may be a digest or end with one."""
     return hashlib.sha256(msgspec.json.encode(parts)).digest()[:_DIGEST_BYTES].hex()

@@ -1,6 +1,6 @@
 """Late rows as an output of a step: the key `late` of the file, and the columns of that output. Pure.
 
-What runs is in `lateness.py`.
+The runtime is in `lateness.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.operators.spec import LATE, Columns, Requirement
 from tidegate.operators.step import StepContext
 
 REASONS: Final[Columns] = (("_reason", STRING), ("_watermark", TIMESTAMP))
-"""What late rows have besides the columns that arrive: why they are late, and the watermark by which they are."""
+"""What late rows have besides the columns that arrive: the reason, and the watermark that makes them late."""
 
 
 class LateSettings(Settings):
@@ -37,9 +37,10 @@ class LateSettings(Settings):
 
 
 def derive_late(step: LateSettings, context: StepContext) -> dict[str, DataType] | None:
-    """The columns of the step's late rows, none where nobody asks for them; None when they cannot be (reported).
+    """Returns the columns of the step's late rows. Empty if late rows are not requested; None if they are impossible,
+    which is reported.
 
-    The step's output of that name has them from now on.
+    Declares the columns as the step's output `late`.
     """
     if step.late is None:
         return {}
@@ -54,21 +55,21 @@ def derive_late(step: LateSettings, context: StepContext) -> dict[str, DataType]
 
 
 def columns_read(late: Columns) -> set[str]:
-    """Those of late rows that arrive."""
+    """Returns the columns of late rows that arrive from the input."""
     return {name for name, _ in late} - dict(REASONS).keys()
 
 
 def pass_late(name: str, lineages: Lineages) -> Lineages:
-    """The lineages of a step's late rows, which are as they arrived (see `fingerprint.py`)."""
+    """Returns the lineages of a step's late rows, which leave as they arrived (see `fingerprint.py`)."""
     reasons = {column: digest("late", name, column) for column, _ in REASONS}
     return tuple(msgspec.structs.replace(branch, columns={**branch.columns, **reasons}) for branch in lineages)
 
 
 class LateKeyedOperator(KeyedOperator, frozen=True, kw_only=True):
-    """A step with keys that finds rows late, and emits them on its output `late` if anything reads it."""
+    """A step with keys that detects late rows and emits them on its output `late` if anything reads it."""
 
     late: Columns = ()
-    """What late rows have besides the columns of the engine; none where nobody reads them."""
+    """The columns of late rows, without system columns; empty if nothing reads them."""
 
     @override
     def parameters(self) -> dict[str, Any]:

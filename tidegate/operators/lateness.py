@@ -1,5 +1,5 @@
-"""Which rows of a batch are over, by the watermark of their own partition or that of the operator, and what becomes of
-late ones (`late.py` has the words of the file).
+"""Detects late rows by the watermark of their partition or of the operator, and counts and emits them. `late.py` has
+the settings.
 """
 
 from __future__ import annotations
@@ -20,33 +20,32 @@ FIRST_MS: Final = -62_135_596_800_000
 LAST_MS: Final = 253_402_300_799_999
 """0001-01-01 and the end of 9999: no event time is outside."""
 _LAST_END_MS: Final = LAST_MS + 1000 * 86_400_000
-"""Windows of 366 days end before this, also when records may be 366 days late."""
+"""Windows of 366 days end before this, even if records may be 366 days late."""
 
 
 class LateRows:
-    """Those of one subtask."""
+    """The late rows of one subtask."""
 
     def __init__(
         self, clock: EventClock, keys: Sequence[str], max_parallelism: int, columns: Columns, reason: str
     ) -> None:
-        """`columns`: what late rows have where somebody reads them."""
+        """`columns`: the columns of late rows if anything reads them."""
         self._clock = clock
         self._keys = list(keys)
         self._max_parallelism = max_parallelism
         self._columns = [name for name, _ in columns]
         self._reason = reason
         self.count = 0
-        """Of all of them so far."""
+        """Late rows so far."""
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody reads them."""
+        """True if anything reads late rows."""
         return bool(self._columns)
 
     def closed_by(self, batch: pl.DataFrame) -> pl.Series | None:
-        """For each row, the instant before which all is over: where its partition was when it was read, or the clock.
-
-        None when no row is behind.
+        """Returns for each row the instant before which everything is closed: the position of its partition when it was
+        read, or the clock if that is later. None if no row is behind.
         """
         times, behind = batch[TIME], batch[BEHIND]
         over_ms = self._over(batch)
@@ -55,7 +54,7 @@ class LateRows:
         return pl.select(pl.max_horizontal(times + behind, over_ms)).to_series()
 
     def _over(self, batch: pl.DataFrame) -> pl.Series | pl.Expr | None:
-        """The same by the clock; None when no row of the batch is before that."""
+        """Returns the same instants by the clock alone; None if no row of the batch is before them."""
         if self._clock.uniform:
             over_ms = after_ms(self._clock.watermark_ms)
             if not batch.height or over_ms <= int(batch[TIME].min()):  # type: ignore[arg-type]  # Int64
@@ -65,17 +64,17 @@ class LateRows:
         return pl.Series([after_ms(watermark) for watermark in watermarks], dtype=pl.Int64)
 
     def groups_of(self, batch: pl.DataFrame) -> list[int]:
-        """The key group of each row."""
+        """Returns the key group of each row."""
         groups: list[int] = key_group_of(batch, self._keys, self._max_parallelism).to_list()
         return groups
 
     def put_aside(self, late: pl.DataFrame, closed: pl.Series, out: Out) -> None:
-        """Rows that nothing takes any more; `closed` as `closed_by` has it."""
+        """Counts and emits rows that are too late for any use; `closed` is as in `closed_by`."""
         self.count += late.height
         self.show(late, closed, out)
 
     def show(self, late: pl.DataFrame, closed: pl.Series, out: Out) -> None:
-        """The same for rows that were counted."""
+        """Emits late rows that are already counted."""
         if self._columns and late.height:
             reached = (closed - 1).clip(upper_bound=LAST_MS)
             moment = reached.cast(pl.Datetime("ms", "UTC")).cast(TIMESTAMP).alias("_watermark")
@@ -83,7 +82,7 @@ class LateRows:
             out.side(LATE, columns.select(*self._columns, pl.col(f"^{RESERVED}.*$")))
 
     def put_aside_where(self, late: pl.Series, batch: pl.DataFrame, out: Out) -> pl.DataFrame:
-        """The rows that are not late, after the others were put aside."""
+        """Removes the late rows from a batch and counts and emits them. Returns the others."""
         if not late.any():
             return batch
         closed = self.closed_by(batch) if self._columns else None
@@ -93,8 +92,8 @@ class LateRows:
 
 
 def after_ms(watermark_ms: int) -> int:
-    """The first instant after a watermark, within the years that a clock knows: beyond them nothing happens.
+    """Returns the first instant after a watermark, within the supported years; no event is outside of them.
 
-    That of an end of time is after the ends of all windows, which may be later than all event times.
+    For an end of time it is after the ends of all windows, which may be later than all event times.
     """
     return max(FIRST_MS, min(_LAST_END_MS, watermark_ms) + 1)

@@ -1,7 +1,7 @@
-"""Mistakes of whoever adds an operator, found when kinds are registered and when a plan is built. Pure.
+"""Mistakes of an operator's author, found when kinds are registered and when a plan is built. Pure.
 
-Each names the operator and what is wrong with it; what a user wrote in a file is none of this module's business. What
-only shows when rows are processed is found by the contract test (`tests/operators/test_contract.py`).
+Each mistake names the operator and the fault. Mistakes in a pipeline file are checked elsewhere. Faults that only show
+when rows are processed are found by the contract test (`tests/operators/test_contract.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OperatorMistake(TidegateError):
 
 
 def check_specs(specs: Collection[type[Operator]]) -> None:
-    """Raise OperatorMistake for an operator that a plan could not be decoded as."""
+    """Raises OperatorMistake for a spec as which a plan could not be decoded."""
     by_tag: dict[object, type[Operator]] = {}
     for spec in specs:
         mistakes = []
@@ -58,7 +58,7 @@ def check_specs(specs: Collection[type[Operator]]) -> None:
 
 
 def check_step_kinds(kinds: Mapping[str, StepKind | None]) -> None:
-    """Raise OperatorMistake for a kind, by the name of its module, that no step of a file could be."""
+    """Raises OperatorMistake for a kind (by module name) that no step of a file could be."""
     by_word: dict[str, str] = {}
     fields: dict[str, tuple[str, object]] = {}
     for module, kind in kinds.items():
@@ -105,16 +105,14 @@ Ports = Mapping[int, Port]
 
 
 def check_operator(operator: Operator, ports: Ports) -> None:
-    """Raise OperatorMistake for an operator that contradicts itself, or what arrives at it."""
+    """Raises OperatorMistake for an operator that contradicts itself or its input."""
     mistakes = [*find_mistakes(operator, ports)]
     if mistakes:
         raise OperatorMistake(f"operator `{operator.name}` ({type(operator).__name__})", mistakes)
 
 
 def check_given(operator: Operator, given: Mapping[str, Mapping[str, DataType]]) -> None:
-    """Raise OperatorMistake where a step has told its readers of other columns than its last operator emits. `given`:
-    by output.
-    """
+    """Raises OperatorMistake if a step declares other columns than its last operator emits. `given`: by output."""
     mistakes = []
     for output, columns in given.items():
         emitted = dict(operator.output_columns(output))
@@ -131,7 +129,7 @@ def check_given(operator: Operator, given: Mapping[str, Mapping[str, DataType]])
 
 
 def find_mistakes(operator: Operator, ports: Ports) -> Iterator[str]:
-    """Yield what is wrong with an operator, without running it."""
+    """Yields the faults of an operator, without running it."""
     for number, port in ports.items():
         reads = operator.reads(number)
         names = {name for name, _ in port.columns}
@@ -168,7 +166,7 @@ def _find_state_mistakes(operator: Operator, ports: Ports) -> Iterator[str]:
         own = tuple(field.name for field in shape.keys[shape.prefix : len(shape.keys) - shape.suffix])
         if not all(port.keys for port in ports.values()):
             yield f"has the keyed state `{one.name}` and is added without keys: `context.add(operator, keys)`"
-        elif len(ports) == 1 and own != ports[0].keys:  # of several inputs each names its keys as it likes
+        elif len(ports) == 1 and own != ports[0].keys:  # each of several inputs may name its keys freely
             keys = ", ".join(ports[0].keys)
             yield f"has the state `{one.name}` by {', '.join(own)}, and its rows are exchanged by {keys}"
         if not shape.values and not shape.prefix:
@@ -213,7 +211,7 @@ def _find_fingerprint_mistakes(operator: Operator, number: int, port: Port) -> I
 def _find_forgotten_numbers(
     operator: Operator, number: int, branch: Lineage, fingerprint: StateFingerprint
 ) -> Iterator[str]:
-    """Numbers and switches of the step that neither its fingerprint nor the shape of its states knows."""
+    """Yields numbers and switches of the step that affect neither its fingerprint nor the shape of its states."""
     for name in operator.__struct_fields__:
         value = getattr(operator, name)
         if not isinstance(value, int):
@@ -239,7 +237,7 @@ def _find_size_mistakes(operator: Operator, number: int, port: Port) -> Iterator
 
 
 def _attempt(method: str, call: Callable[[], T]) -> tuple[T | None, list[str]]:
-    """What a method answers, or that it raises."""
+    """Returns the result of a method, or the error that it raises as text."""
     try:
         return call(), []
     except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:

@@ -1,6 +1,4 @@
-"""The operators that there are, found by looking: modules of `kinds/` are the kinds of steps, the planner adds those of
-`builtin/`.
-"""
+"""Finds all operators: the modules of `kinds/` are the kinds of steps; the planner adds those of `builtin/`."""
 
 from __future__ import annotations
 
@@ -18,39 +16,39 @@ from tidegate.operators.step import StepKind
 
 @functools.cache
 def kind_modules() -> tuple[ModuleType, ...]:
-    """The modules, by name."""
+    """Returns the modules of `kinds/`, ordered by name."""
     return tuple(import_modules(kinds).values())
 
 
 @functools.cache
 def step_kinds() -> tuple[StepKind, ...]:
-    """What a step of the file can be; those with few keys first, as messages and the reference list them."""
+    """Returns the kinds of steps. Those with few keys come first, as in messages and in the reference."""
     found = {module.__name__: getattr(module, "KIND", None) for module in kind_modules()}
     check_step_kinds(found)
     return tuple(sorted(filter(None, found.values()), key=lambda kind: len(kind.settings.model_fields)))
 
 
 def choose_step_kind(step: Any) -> StepKind:
-    """The kind whose word the step has; the kind without a word when it has none."""
+    """Returns the kind whose word the step has, or the kind without a word if it has none."""
     given = kinds_in(step)
     return given[0] if given else next(kind for kind in step_kinds() if not kind.word)
 
 
 def kinds_in(step: Any) -> list[StepKind]:
-    """The kinds whose words a step has, without those that another one of them extends."""
+    """Returns the kinds whose words a step has, except those that another of them extends."""
     given = [kind for kind in step_kinds() if kind.word and getattr(step, kind.word) is not None]
     extended = {kind.extends for kind in given}
     return [kind for kind in given if kind.word not in extended]
 
 
 def keys_of(kind: StepKind) -> tuple[str, ...]:
-    """The keys that a step of this kind may have besides its word."""
+    """Returns the keys that a step of this kind may have besides its word."""
     others = [key for other in step_kinds() if other.word and other.word == kind.extends for key in other.keys]
     return (*kind.keys, *others, *((kind.extends,) if kind.extends else ()))
 
 
 def operator_union() -> Any:
-    """The union of all specs, told apart by their tags: what a plan is decoded as."""
+    """Returns the union of all specs, distinguished by their tags. A plan is decoded as this type."""
     specs: list[type[Operator]] = []
     for module in (*import_modules(builtin).values(), *kind_modules()):
         found = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, Operator)]

@@ -1,6 +1,6 @@
-"""Operators that look at one row at a time: a function of a batch, and rows that it fails for among the others.
+"""Operators that process each row on its own: a function of a batch, with failed rows reported individually.
 
-Imported only where operators run: it pulls in Polars.
+Imported only where operators run, because it imports Polars.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from tidegate.formats.failures import RecordFailure, gather_failures
 from tidegate.operators.runtime import OperatorRuntime, Out, Runtime
 
 Apply = Callable[[pl.DataFrame], tuple[pl.DataFrame, list[RecordFailure]]]
-"""Rows in, rows out with the rows that failed by their index; order kept."""
+"""Maps rows to rows, in order, and to the failed rows by index."""
 
 
 class RowWise(Runtime, OperatorRuntime):
-    """Filter, select: what `apply` makes of every batch. A row that makes it raise fails by itself."""
+    """The runtime of filter and select: applies `apply` to every batch. A row that makes it raise fails by itself."""
 
     def __init__(self, apply: Apply) -> None:
         self._apply = apply
 
     @override
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         result, failures = apply_to_rows(batch, self._apply)
         if failures:
             out.fail(batch, failures)
@@ -34,7 +34,7 @@ class RowWise(Runtime, OperatorRuntime):
 
 
 def apply_to_rows(frame: pl.DataFrame, apply: Apply) -> tuple[pl.DataFrame, list[RecordFailure]]:
-    """`apply` to a frame; rows that make it raise are failures among the others."""
+    """Applies `apply` to a frame. Rows that make it raise are added to the failures."""
     parts, raising = evaluate_rows(
         frame.height, lambda start, end: apply(frame if end - start == frame.height else frame[start:end])
     )

@@ -1,18 +1,18 @@
-"""The one contract between the slot loop and everything that it runs: sources, steps, sinks.
+"""The contract between the slot loop and everything that it runs: sources, steps and sinks.
 
-All calls come from the loop's one thread and return at once; nothing here blocks. Batches are Polars frames with the
-operator's columns and the engine's own (`datatypes.RESERVED`). What an operator makes of a batch it hands to `out` in
-order; a barrier never comes between `process` and the end of what it has emitted, so a snapshot sees all of a batch or
-nothing (C33).
+All calls come from the loop's single thread and return without blocking. Batches are Polars frames with the operator's
+columns and the system columns (`datatypes.RESERVED`). An operator hands the results of a batch to `out` in order. A
+barrier never comes between `process` and the last of its results, so a snapshot includes a batch completely or not at
+all (C33).
 
-A barrier waits for one call at most, so no call may last longer than about 50 ms: the loop sizes batches by the time
-that the last ones took (`task/pace.py`), and whoever has more to do than a batch (timers, answers from outside) keeps
-the rest in its state and says by `poll` or `on_time` that it is not finished.
+A barrier waits for at most one call, so no call may take longer than about 50 ms. The loop sizes batches by the
+duration of recent calls (`task/pace.py`). An operator with more work than a batch, such as timers or external answers,
+keeps the rest in its state and returns True from `poll` or `on_time` until it is finished.
 
-Event time passes through every operator. What a watermark makes due is emitted first, then the watermark is passed on
-(W20). Whoever has more to emit than one call may last keeps the watermark, continues in `poll` (True while something
-moved), and passes it on when it is done; rows that arrive meanwhile are judged by it already, and a higher watermark
-takes its place. Who holds rows back holds a status back with them (W05).
+Event time passes through every operator. The operator first emits what a watermark makes due and then passes the
+watermark on (W20). If that takes longer than one call may, it keeps the watermark, continues in `poll` (True while
+there was progress), and passes it on at the end. Rows that arrive in the meantime are already judged by it, and a
+higher watermark replaces it. An operator that holds rows back also holds back a status (W05).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidegate.formats.failures import RecordFailure
 
 OperatorState = StoredState[Any]
-"""One of its states; what stands for a stored file is the loop's business."""
+"""One of its states. The loop alone knows how a stored file is represented."""
 
 ROWS_MAX: Final = 1 << 31
 """More rows than any batch has: no limit."""
@@ -42,66 +42,73 @@ END_OF_TIME: Final = (1 << 63) - 1
 """The watermark after the last row of a bounded input: no event time comes after it (W01)."""
 
 LOWEST: Final = -(1 << 63)
-"""The watermark of whoever has not received any."""
+"""The watermark before any has arrived."""
 
 
 class BatchTooLarge(AttemptFailed):
-    """What an operator would make of several rows has no room; nothing has happened: they are processed in parts."""
+    """The output of several rows exceeds the limits. Nothing was emitted or kept, so the loop processes them in
+    parts.
+    """
 
     code = "batch-too-large"
 
 
 class Out(Protocol):
-    """Where an operator's results go. Calls return when everything downstream in the vertex has seen them."""
+    """Receives an operator's results. A call returns once everything downstream in the vertex has processed them."""
 
     def emit(self, batch: pl.DataFrame) -> None:
-        """Rows of the main output, after all that were emitted before. An empty batch goes nowhere."""
+        """Emits rows of the main output, after all earlier ones. An empty batch is dropped."""
 
     def side(self, name: str, batch: pl.DataFrame) -> None:
-        """Rows of a declared side output."""
+        """Emits rows of a declared side output."""
 
     def fail(self, batch: pl.DataFrame, failures: Sequence[RecordFailure]) -> None:
-        """Rows of `batch` that could not be processed; they are in no `emit`. Raises when the policy is to stop."""
+        """Reports rows of `batch` that failed; they are in no `emit`. Raises if the policy is to stop."""
 
     def watermark(self, time_ms: int) -> None:
-        """No row with an event time up to here follows on any output that is not late; END_OF_TIME: none at all.
+        """Promises that no row up to this event time follows on any output unless it is late; END_OF_TIME: none at all.
 
-        Nobody receives it while the operator is idle (W03).
+        The watermark is not delivered while the operator is idle (W03).
         """
 
     def status(self, idle: bool) -> None:
-        """Idle: nobody waits for its watermark until it is active again.
+        """Sets the status. If idle, watermarks downstream do not wait for this operator until it is active again.
 
-        Rows make it active for as long as they are emitted (W05). A source says so itself, so that its watermarks
-        count again.
+        Rows make it active while they are emitted (W05). A source reports itself active, so that its watermarks count
+        again.
         """
 
 
 class OperatorRuntime(Protocol):
-    """One subtask of an operator. `Runtime` has an answer to everything but `process`."""
+    """One subtask of an operator. `Runtime` implements everything except `process`."""
 
     def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
-        """Rows that arrived on an input (0 unless the operator declares several).
+        """Processes rows that arrived on an input (0 unless the operator declares several).
 
-        A row that makes an expression raise fails by itself (`out.fail`): what is raised here is not a record's fault.
-        Raises BatchTooLarge: only the head of a vertex, never for one row, and before anything was emitted or kept.
+        A row that makes an expression raise fails by itself (`out.fail`); an exception from this method is never caused
+        by a record. Raises BatchTooLarge only in the head of a vertex, never for a single row, and before anything is
+        emitted or kept.
         """
 
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """No row with an event time up to here, ms since 1970, arrives on any input that is not late; it only grows."""
+        """Accepts the promise that no row up to this event time, ms since 1970, arrives unless it is late. It only
+        grows.
+        """
 
     def on_status(self, idle: bool, out: Out) -> None:
-        """All inputs are idle, or one is active again; only changes are reported."""
+        """Accepts a change of status: all inputs are idle, or one is active again."""
 
     def on_time(self, now_ms: int, out: Out) -> bool:
-        """`next_deadline_ms` has come. True when more is due: it is called again in the next turn."""
+        """Runs what is due at `next_deadline_ms`. Returns True if more is due; it is then called again in the next
+        turn.
+        """
 
     def poll(self, rows_max: int, out: Out) -> bool:
-        """Emit what has come from outside, at most this many rows; False when there was nothing."""
+        """Emits at most `rows_max` rows of what has arrived from outside. Returns False if there was nothing."""
 
     @property
     def room(self) -> int:
-        """Rows that it takes without having to keep them waiting itself; 0 while it is full."""
+        """How many rows it takes without queueing them itself; 0 while it is full."""
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -109,32 +116,32 @@ class OperatorRuntime(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether everything is emitted that what it was given makes due: a final barrier waits for it."""
+        """True once everything that its input has made due is emitted. A final barrier waits for it."""
 
     @property
     def late_rows(self) -> int:
-        """How many rows it has left out because what they belong to was closed already; it only grows."""
+        """How many rows it has dropped because their window or state was already closed. It only grows."""
 
     @property
     def gauges(self) -> Mapping[str, int]:
-        """What it holds now, by a few fixed names: `open_windows`, `timers`. Read by another thread than the loop's."""
+        """Current sizes under a few fixed names: `open_windows`, `timers`. Read by a thread other than the loop's."""
 
     @property
     def states(self) -> Mapping[StateName, OperatorState]:
-        """What is in its snapshots, by the names that its spec declares; restored before the first batch."""
+        """The contents of its snapshots, by the names that its spec declares; restored before the first batch."""
 
     def before_snapshot(self) -> None:
-        """The states are captured next: put into them what is held elsewhere. Emits nothing (C33)."""
+        """Copies what is held elsewhere into the states, which are captured next. Emits nothing (C33)."""
 
     def close(self) -> None:
-        """Free what it holds, within a bounded time. Its states are closed by whoever has opened them."""
+        """Frees its resources within a bounded time. The owner that opened its states closes them."""
 
 
 class Runtime(OperatorRuntime):
-    """The answers of an operator without state, time or anything outside; subclasses override what they have."""
+    """Defaults for an operator without state, time or external calls. Subclasses override what they need."""
 
     late_rows: int = 0
-    """See OperatorRuntime."""
+    """Late rows so far; 0 unless a subclass counts them."""
 
     @property
     @override
@@ -150,11 +157,11 @@ class Runtime(OperatorRuntime):
         out.status(idle)
 
     @override
-    def on_time(self, now_ms: int, out: Out) -> bool:  # the contract's signature
+    def on_time(self, now_ms: int, out: Out) -> bool:
         return False
 
     @override
-    def poll(self, rows_max: int, out: Out) -> bool:  # the contract's signature
+    def poll(self, rows_max: int, out: Out) -> bool:
         return False
 
     @property
@@ -187,5 +194,5 @@ class Runtime(OperatorRuntime):
 
 
 def system_columns(frame: pl.DataFrame) -> list[str]:
-    """The engine's own columns of a frame."""
+    """Returns the names of a frame's system columns."""
     return [name for name in frame.columns if is_reserved(name)]

@@ -1,7 +1,8 @@
-"""What a kind of step adds to the pipeline file, and how it becomes operators. Pure, without Polars.
+"""The contract of a kind of step: the keys that it adds to the pipeline file, and the operators that it builds. Pure,
+without Polars.
 
-A kind is a module of `kinds/` with one `StepKind`: `registry.py` finds it, the file's model gets its keys, and the plan
-calls its `build`. Problems go to the context with their place; nothing is raised for what a user wrote.
+A kind is a module of `kinds/` with one `StepKind`. `registry.py` finds it, the model of the file gets its keys, and the
+plan calls its `build`. A user's mistakes are reported to the context with their place; they raise nothing.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ from tidegate.operators.spec import Operator
 
 
 class NamedInput(msgspec.Struct, frozen=True):
-    """One of several inputs of a step, which the step's own keys name."""
+    """One of several inputs of a step, named by the step's own keys."""
 
     alias: str
     """Its name in the step."""
     upstream: str
     """The source or step that it reads, as written."""
     path: Path
-    """Where that is written, below the step."""
+    """The place of that name in the file, relative to the step."""
 
 
 class MatchedKeys(msgspec.Struct, frozen=True):
     """Keys of several inputs that are compared with each other."""
 
     columns: Mapping[str, tuple[str, ...]]
-    """By alias the columns that hold them, for `add`."""
+    """The columns that hold the keys, by alias, for `add`."""
     types: tuple[DataType, ...]
-    """The types that they have on all inputs."""
+    """The types of the keys, the same on all inputs."""
 
 
 class InputContext(Protocol):
-    """What `build` may ask about one input of a step. Paths are below the step: `("where",)`."""
+    """What `build` can query about one input of a step. Paths are relative to the step: `("where",)`."""
 
     @property
     def columns(self) -> Mapping[str, DataType]:
@@ -48,74 +49,73 @@ class InputContext(Protocol):
 
     @property
     def policy(self) -> BadRecordPolicy:
-        """What happens to its bad records."""
+        """What happens to bad records of the step."""
 
     @property
     def changes(self) -> bool:
-        """Whether the rows that arrive are changes of a table's rows, some of which are taken back."""
+        """True if the rows that arrive are changes of a table, which include retractions."""
 
     def expression(self, path: Path, text: str) -> Expression | None:
-        """A typed expression over `columns`; None when it is none, which is reported."""
+        """Returns a typed expression over `columns`, or None after reporting why the text is not valid."""
 
     def aggregate(self, path: Path, text: str, *, windowed: bool = False) -> AggregateCall | None:
-        """A typed aggregate over `columns`, for running totals or for a window; None when it is none, which is
-        reported.
-        """
+        """Returns a typed aggregate over `columns`, for running totals or a window, or None after reporting why not."""
 
     def column(self, path: Path, name: str) -> DataType | None:
-        """The type of a column; None when there is none of that name, which is reported."""
+        """Returns the type of a column, or None after reporting that it does not exist."""
 
     def key(self, path: Path, name: str) -> bool:
-        """Whether rows can be partitioned by a column; if not, that is reported."""
+        """Returns True if rows can be partitioned by a column, or False after reporting that they cannot."""
 
     def is_window_bound(self, column: str) -> bool:
-        """Whether a column that arrives is, on every way, a bound of the window that the row is a result of."""
+        """Returns True if a column that arrives is, in every lineage, a bound of the window whose result the row is."""
 
 
 class StepContext(InputContext, Protocol):
-    """What `build` may ask of the plan. As an InputContext it is about the only input, or the first one; its policy is
-    about all.
+    """What `build` can query and request from the plan. As an InputContext it describes the only input or the first
+    one, but its policy applies to all inputs.
     """
 
     @property
     def name(self) -> OperatorName:
-        """The step's own."""
+        """The name of the step."""
 
     @property
     def several(self) -> bool:
-        """Whether several inputs are listed."""
+        """True if several inputs are listed."""
 
     def of(self, alias: str) -> InputContext:
-        """Return a named input."""
+        """Returns a named input."""
 
     def problem(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
-        """Report what is wrong, with what to write in its place."""
+        """Reports a problem, with what to write instead."""
 
     def warn(self, path: Path, message: str, remedy: str = "", *, at_key: bool = False) -> None:
-        """Report what is probably not meant; the pipeline can run all the same."""
+        """Reports what is probably unintended. The pipeline can still run."""
 
     def match_keys(self, keys: Mapping[Path, Mapping[str, str]], preserved: Collection[str] = ()) -> MatchedKeys | None:
-        """Give keys that are compared with each other one type, ahead of the exchange; None when they have none, which
-        is reported.
+        """Converts keys that are compared with each other to a common type ahead of the exchange. Reports the problem
+        and returns None if there is no such type.
 
-        `keys`: by the place of a key in the file, its column on each named input. A row with a NULL key matches
-        nothing and is dropped; of a `preserved` input it skips the exchange and arrives on the same port.
+        `keys` maps the place of a key in the file to its column on each named input. A row with a NULL key matches
+        nothing and is dropped. If its input is in `preserved`, it skips the exchange instead and arrives on the same
+        port.
         """
 
     def declare_columns(self, columns: Mapping[str, DataType], output: str = "") -> None:
-        """The columns of the step, or of a side output, for those that read it; without this call nothing downstream is
-        looked at.
-        """
+        """Declares the columns of the step, or of a side output, to its readers, which are not checked without it."""
 
     def add(self, operator: Operator, keys: tuple[str, ...] | Mapping[str, tuple[str, ...]] = ()) -> None:
-        """An operator after what the step has added before, or reads; with `keys` rows are exchanged by them.
+        """Adds an operator after those that the step has added, or after its input. With `keys`, rows are exchanged by
+        them.
 
-        The first one of a step with named inputs gets each on a port of its own, in their order; `keys` are by alias.
+        The first operator of a step with named inputs receives each input on its own port, in their order; `keys` are
+        by alias.
         """
 
 
 NEEDS_RETRACTION: Final = "needs retraction, which is not supported yet: a delete would count as a row"
-"""Of steps that count or keep rows, and cannot take one back (ADR 51)."""
+"""The refusal of steps that count or keep rows and cannot process a retraction (ADR 51)."""
 
 
 class StepKind:
@@ -124,11 +124,11 @@ class StepKind:
     word: ClassVar[str]
     """The key that makes a step one of this kind; empty for the kind of a step without such a key."""
     needs: ClassVar[Mapping[str, str]] = {}
-    """Other keys that it cannot do without, and what to do when one is missing."""
+    """Other keys that it requires, and the remedy if one is missing."""
     extends: ClassVar[str] = ""
-    """The word of another kind: a step that has both words is one of this kind, with the keys of both."""
+    """The `word` of another kind. A step with both words is of this kind and has the keys of both."""
     examples: ClassVar[tuple[str, ...]] = ()
-    """The keys of such steps in a file, which the contract test runs. There are the columns `id bigint, customer
+    """The keys of example steps in a file, which the contract test runs. The input columns are `id bigint, customer
     string, amount double, at timestamp, tags array<string>`.
     """
     settings: ClassVar[type[Settings]] = Settings
@@ -139,32 +139,34 @@ class StepKind:
         """The keys of its settings besides `word`."""
         return tuple(name for name in self.settings.model_fields if name != self.word)
 
-    def expressions(self, step: Any) -> Mapping[Path, str]:  # noqa: ARG002  # for those with expressions
-        """The expressions of a step: their grammar is checked although the columns that arrive are unknown."""
+    def expressions(self, step: Any) -> Mapping[Path, str]:  # noqa: ARG002  # for overrides
+        """Returns the expressions of a step, so that their grammar is checked even if the input columns are unknown."""
         return {}
 
-    def aggregates(self, step: Any) -> Mapping[Path, str]:  # noqa: ARG002  # for those with aggregates
-        """The same for aggregates."""
+    def aggregates(self, step: Any) -> Mapping[Path, str]:  # noqa: ARG002  # for overrides
+        """Returns the aggregates of a step, so that their grammar is checked even if the input columns are unknown."""
         return {}
 
-    def outputs(self, step: Any) -> tuple[str, ...]:  # noqa: ARG002  # for those with outputs that have names
-        """The outputs of a step that are read as `step.output`. A step that has any is read by them only."""
+    def outputs(self, step: Any) -> tuple[str, ...]:  # noqa: ARG002  # for overrides
+        """Returns the outputs of a step that are read as `step.output`. A step that has any is read only through
+        them.
+        """
         return ()
 
-    def inputs(self, step: Any) -> tuple[NamedInput, ...]:  # noqa: ARG002  # for those with several
-        """The named inputs of a step, the first on port 0. A step that has any has no `from`."""
+    def inputs(self, step: Any) -> tuple[NamedInput, ...]:  # noqa: ARG002  # for overrides
+        """Returns the named inputs of a step, the first on port 0. A step that has any has no `from`."""
         return ()
 
-    def counts(self, step: Any) -> bool:  # noqa: ARG002  # for those that do
-        """Whether a result that is given again would count twice."""
+    def counts(self, step: Any) -> bool:  # noqa: ARG002  # for overrides
+        """Returns True if a result that is emitted again would be counted twice."""
         return False
 
-    def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # for those that refuse them
-        """Why its rows may not be changes of a table's rows, deletes among them, as the end of a sentence; empty: they
+    def refuses_changes(self, step: Any) -> str:  # noqa: ARG002  # for overrides
+        """Returns why its input must not be changes of a table, deletes among them, as the end of a sentence; empty: it
         may.
         """
         return ""
 
     def build(self, step: Any, context: StepContext) -> None:
-        """Add the operators of a step whose inputs are usable, or report why there are none."""
+        """Adds the operators of a step whose inputs are usable, or reports why there are none."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
-"""count(distinct x), collect_set and collect_list: accumulators that keep the values themselves, as keys that have an
-order (`values.py`).
+"""count(distinct x), collect_set and collect_list: accumulators that keep the values themselves, as ordered keys
+(`values.py`).
 
-How much a group may keep is bounded, by what all its rows have: one with more has NULL for its parts, whatever the
-order in which the rows came, and no result.
+The size of a group is bounded, counting all its rows. A group above the bound has NULL for its parts, in whatever order
+the rows arrived, and has no result.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 VALUES_MAX: Final = 100_000
 BYTES_MAX: Final = 4 << 20
-"""Of the values that a group may keep."""
+"""The maximum size of the values that a group may keep."""
 BIGINTS: Final = DataType("array", element=BIGINT)
 TOO_MANY: Final = f"a group has more than {VALUES_MAX:,} values, or {BYTES_MAX >> 20} MiB of them"
 
 
 class Distinct(Aggregate):
-    """count(distinct) and collect_set: the different values, sorted, without NULL, or their number."""
+    """count(distinct) and collect_set: keeps the distinct non-NULL values, sorted. Returns them or their number."""
 
     keeps_values = True
 
@@ -111,7 +111,7 @@ class Distinct(Aggregate):
 
 
 class CountedDistinct(CountedValues):
-    """count(distinct) of changes. Two zeros are one value, and so is NaN, as in a key."""
+    """count(distinct) of changes. Both zeros count as one value, and so do all NaNs, as in a key."""
 
     fields = (AggregateField("distinct", BIGINT, nullable=False, zero=0), COUNT)
 
@@ -139,7 +139,7 @@ class CountedDistinct(CountedValues):
 
 
 class Listed(Aggregate):
-    """collect_list: all values that are not NULL, by event time, then by value."""
+    """collect_list: all values that are not NULL, ordered by event time, then by value."""
 
     keeps_values = True
 
@@ -206,17 +206,17 @@ class Listed(Aggregate):
 
 
 def values_of(keys: Sequence[Any], kind: DataType) -> Sequence[Any]:
-    """The plain values with these keys."""
+    """Returns the plain values of these keys."""
     return [plain_from_key(key, kind) for key in keys] if kind.kind in FLOATING else keys
 
 
 def kind_of_keys(kind: DataType) -> str:
-    """How keys are made of the values of a type."""
+    """Returns how keys are derived from the values of a type."""
     return "integers" if kind.kind in INTEGRAL else f"{kind.kind} values"
 
 
 def is_small(keys: Sequence[Any]) -> bool:
-    """Whether a group may keep so many."""
+    """Returns True if a group may keep these keys."""
     if len(keys) > VALUES_MAX:
         return False
     if not keys or not isinstance(keys[0], str | bytes):
@@ -229,7 +229,7 @@ def _size(key: str | bytes) -> int:
 
 
 def _too_large(lists: pl.Series) -> pl.Series:
-    """Where a list may not be kept."""
+    """Returns where a list is too large to keep."""
     import polars as pl
 
     large = lists.list.len() > VALUES_MAX

@@ -1,13 +1,13 @@
-"""The contract of an aggregate function: what it keeps of a group of rows, and how that moves and becomes a result.
+"""The contract of an aggregate function: the accumulator of a group of rows, its updates, and its result.
 
-An *accumulator* is a tuple of plain values, one per field, as a state keeps it: dates are days, timestamps microseconds
-since 1970, arrays tuples. It is never changed in place.
+An *accumulator* is a tuple of plain values, one per field, as a state keeps it: dates are days, timestamps are
+microseconds since 1970, arrays are tuples. It is never changed in place.
 
 An aggregate needs `fields`, `add` and `result`, which is enough for running totals. With `merge` it works in windows
-and sessions, with `retract` over changes. Everything else has a default, which families override for speed: `run` moves
+and sessions, with `retract` over changes. Everything else has a default that families override for speed: `run` updates
 the totals of a batch, and `from_rows`, `from_parts` and `pack` reduce a frame with Polars.
 
-The plan declares states by the fields, so no module beside this one imports Polars at its top.
+The plan declares states by the fields, so no module next to this one imports Polars at its top.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ TIME: Final = "__tidegate_time"
 
 
 class AggregateUse(Enum):
-    """What the results of an aggregate are for: what an accumulator has to be able to do."""
+    """How the results of an aggregate are used, which determines what an accumulator must support."""
 
     RUNNING = auto()
-    """Rows are added in order of arrival, and there is a result after each."""
+    """Rows are added in order of arrival, with a result after each."""
     WINDOW = auto()
-    """Rows are added in any order, and accumulators are merged in any order, with the same results to the last bit."""
+    """Rows are added and accumulators are merged in any order, with results that are identical to the last bit."""
     CHANGES = auto()
     """Rows are added and retracted."""
 
@@ -52,46 +52,46 @@ class AggregateField(NamedTuple):
     """A part of an accumulator: a field of the state, and a column of partial results."""
 
     suffix: str
-    """Its name is that of the aggregate, a dot and this."""
+    """The suffix of the field's name, after the aggregate's name and a dot."""
     type: DataType
     nullable: bool
     zero: Any = None
-    """The value without rows: merged with any other it leaves that as it is."""
+    """The value without rows. Merging it with any other value leaves that value unchanged."""
     optional: bool = False
-    """Whether rows that a state is made of may lack it; it has the zero then."""
+    """True if stored values may lack the field; its value is then the zero."""
 
 
 class Reduction(NamedTuple):
-    """How a frame is reduced. All names begin with the aggregate's, then a dot."""
+    """How to reduce a frame. All names begin with the aggregate's name and a dot."""
 
     columns: list[pl.Series]
-    """To be added to the frame before."""
+    """Columns to add to the frame first."""
     expressions: list[pl.Expr]
-    """For `group_by(...).agg(...)`. Of rows they read added columns only: one may be called like an argument."""
+    """For `group_by(...).agg(...)`. Over rows they read only added columns, since arguments may have the same names."""
 
     def joined(self, other: Reduction) -> Reduction:
-        """With those of another one."""
+        """Returns the reduction combined with another."""
         return Reduction([*self.columns, *other.columns], [*self.expressions, *other.expressions])
 
     def counting(self, values: pl.Series, name: str) -> Reduction:
-        """With how many values there are, as `name`."""
+        """Returns the reduction with the number of values added, as `name`."""
         import polars as pl
 
         count = pl.col(name).count().cast(pl.Int64)
         return Reduction([*self.columns, values.alias(name)], [*self.expressions, count])
 
     def adding(self, name: str) -> Reduction:
-        """With the sum of a column of partial results."""
+        """Returns the reduction with the sum of a column of partial results added."""
         import polars as pl
 
         return Reduction(self.columns, [*self.expressions, pl.col(name).sum()])
 
 
 Make = Callable[[str, AggregateCall, AggregateUse], "Aggregate"]
-"""Makes an aggregate: the name of its result, the call over plain columns, and what it is for."""
+"""Creates an aggregate from the name of its result, the call over plain columns, and the use."""
 
 Functions = Mapping[str, Mapping[AggregateUse, Make]]
-"""What a family has, by the name of the function and by use."""
+"""The aggregates of a family, by function name and by use."""
 
 
 class AggregateTooLarge(Exception):
@@ -103,25 +103,25 @@ class Aggregate:
 
     fields: Sequence[AggregateField]
     takes_null = False
-    """Whether `add` gets rows whose argument is NULL."""
+    """True if `add` receives rows whose argument is NULL."""
     picks_value: ClassVar[bool] = False
-    """Whether the result is one of the values: it says as much of results that are given again and again."""
+    """True if the result is one of the values. Repeated results then do not change it."""
     keeps_values: ClassVar[bool] = False
-    """Whether the accumulator grows with the group."""
+    """True if the accumulator grows with the group."""
     begins_late: ClassVar[bool] = True
-    """Whether it may be added to a step that has totals already; those have the zero then."""
+    """True if it can be added to a step with existing totals, which then start from the zero."""
     encoding = ""
-    """How values are kept, where the types of the fields do not say it: it is in the headers of state files."""
+    """How values are encoded if the field types do not determine it. It is part of the headers of state files."""
 
     def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
-        """`use` is one of those that the registry names the class for."""
+        """`use` is one for which the registry lists the class."""
         self.name = name
         self.call = call
         self.use = use
         self.arguments: Sequence[str] = [one.name for one in call.arguments if isinstance(one, ColumnReference)]
-        """The columns whose values `add` gets: the value itself of a single one, else a tuple."""
+        """The columns whose values `add` receives: the value itself if there is one column, otherwise a tuple."""
 
-    # -- what an aggregate is ------------------------------------------------------------------------------------------
+    # -- definition ----------------------------------------------------------------------------------------------------
 
     @property
     def zero(self) -> Value:
@@ -133,21 +133,21 @@ class Aggregate:
         raise NotImplementedError
 
     def merge(self, left: Value, right: Value) -> Value:
-        """Combines the accumulators of two groups of rows. Of windows: associative and commutative."""
+        """Combines the accumulators of two groups of rows. For windows it must be associative and commutative."""
         raise NotImplementedError
 
     def result(self, accumulator: Value) -> Any:
-        """Derives the result, a plain value. Raises OverflowError, AggregateTooLarge where there is none."""
+        """Derives the result, a plain value. Raises OverflowError, AggregateTooLarge if there is none."""
         raise NotImplementedError
 
     def retract(self, accumulator: Value, value: Any) -> Value | None:
-        """Removes a row that was added; None when the accumulator shows that it was not. Of changes only."""
+        """Removes a row that was added. Returns None if the accumulator shows that it was not. Only for changes."""
         raise NotImplementedError
 
     # -- a batch of running totals -------------------------------------------------------------------------------------
 
     def read(self, rows: pl.DataFrame) -> list[Any]:
-        """The values of rows as `add` and `run` get them, None for NULL."""
+        """Returns the values of rows as `add` and `run` receive them, None for NULL."""
         from tidegate.formats.columns import plain_values
 
         if not self.arguments:
@@ -158,7 +158,7 @@ class Aggregate:
         return [None if row[0] is None and not self.takes_null else row for row in zip(*columns, strict=True)]
 
     def run(self, numbers: Numbers, values: Sequence[Any], columns: list[list[Any]]) -> list[Any]:
-        """Adds rows in order; the results after each. `columns` are the accumulators by field, which are moved."""
+        """Adds rows in order. Returns the result after each. Updates `columns`, the accumulators by field."""
         accumulators = list(zip(*columns, strict=True))
         found = self.results(accumulators)
         results: list[Any] = []
@@ -167,15 +167,15 @@ class Aggregate:
                 accumulators[number] = accumulator = self.add(accumulators[number], value)
                 found[number] = self.result(accumulator)
             results.append(found[number])
-        for column, moved in zip(columns, zip(*accumulators, strict=True), strict=False):  # none without keys
+        for column, moved in zip(columns, zip(*accumulators, strict=True), strict=False):  # empty without keys
             column[:] = moved
         return results
 
     def results(self, accumulators: Sequence[Value]) -> list[Any]:
-        """The result of each accumulator. Raises as `result`."""
+        """Returns the result of each accumulator. Raises as `result` does."""
         return list(map(self.result, accumulators))
 
-    # -- frames, of windows --------------------------------------------------------------------------------------------
+    # -- frames, for windows -------------------------------------------------------------------------------------------
 
     @property
     def columns(self) -> list[str]:
@@ -183,7 +183,7 @@ class Aggregate:
         return [f"{self.name}.{field.suffix}" for field in self.fields]
 
     def from_rows(self, rows: pl.DataFrame) -> Reduction:
-        """How rows become partial results."""
+        """Returns how rows become partial results."""
         import polars as pl
 
         names = [f"{self.name}.argument{place}" for place in range(len(self.arguments))]
@@ -191,14 +191,14 @@ class Aggregate:
         counted = pl.lit(1, pl.UInt8).alias(f"{self.name}.rows")
         return Reduction(added, [*(pl.col(name).implode() for name in names), counted])
 
-    def from_parts(self, parts: pl.DataFrame) -> Reduction:  # noqa: ARG002  # whatever they are
-        """How partial results become fewer."""
+    def from_parts(self, parts: pl.DataFrame) -> Reduction:  # noqa: ARG002  # for overrides
+        """Returns how partial results are reduced further."""
         import polars as pl
 
         return Reduction([], [pl.col(column).implode() for column in self.columns])
 
     def pack(self, grouped: pl.DataFrame) -> list[pl.Series]:
-        """The columns of the fields, of what the expressions of either have given."""
+        """Returns the columns of the fields from the results of the expressions of either reduction."""
         if f"{self.name}.rows" in grouped.columns:
             names = [f"{self.name}.argument{place}" for place in range(len(self.arguments))]
             accumulators = [reduce(self.add, self._added(group), self.zero) for group in _groups_of(grouped, names)]
@@ -211,21 +211,21 @@ class Aggregate:
         first = group[0]
         return rows if self.takes_null else (row for row, value in zip(rows, first, strict=True) if value is not None)
 
-    # -- of changes, where values are kept in a state of their own -----------------------------------------------------
+    # -- changes: values in a separate state ---------------------------------------------------------------------------
 
-    def declare_values(self, groups: StateShape) -> StateDeclaration | None:  # noqa: ARG002  # most need none
-        """The state for the values of all groups, where those of a group have the shape `groups`; None without one."""
+    def declare_values(self, groups: StateShape) -> StateDeclaration | None:  # noqa: ARG002  # for overrides
+        """Returns the state for the values of all groups, or None. `groups` is the shape of the state of groups."""
         return None
 
     def open_values(self, values: KeyedState[Any]) -> None:
-        """Gives it the state that it has declared."""
+        """Receives the state that it has declared."""
 
-    def begin(self, values: Sequence[Any], numbers: Numbers, keys: Sequence[Row]) -> Sequence[Any]:  # noqa: ARG002  # most need the values alone
-        """Begins a batch: the values as `add` and `retract` get them. `keys` are those that `numbers` count."""
+    def begin(self, values: Sequence[Any], numbers: Numbers, keys: Sequence[Row]) -> Sequence[Any]:  # noqa: ARG002  # for overrides
+        """Begins a batch. Returns the values as `add` and `retract` receive them. `numbers` are indexes of `keys`."""
         return values
 
-    def finish(self, accumulators: Sequence[Value], keys: Sequence[Row]) -> Sequence[Value]:  # noqa: ARG002  # all is in them
-        """Ends a batch: the accumulators of its keys as the state keeps them, now that all rows are in them."""
+    def finish(self, accumulators: Sequence[Value], keys: Sequence[Row]) -> Sequence[Value]:  # noqa: ARG002  # for overrides
+        """Ends a batch. Returns the accumulators of its keys as the state keeps them, after all rows were added."""
         return accumulators
 
 
@@ -236,13 +236,13 @@ def _groups_of(grouped: pl.DataFrame, names: Sequence[str]) -> Iterable[Sequence
 
 
 def argument_type(call: AggregateCall) -> DataType:
-    """The type of the only argument."""
+    """Returns the type of the only argument."""
     assert call.argument is not None
     return call.argument.type
 
 
 def derive_columns(aggregate: Aggregate, accumulators: Iterable[Value]) -> list[pl.Series]:
-    """Accumulators as columns of partial results."""
+    """Returns accumulators as columns of partial results."""
     from tidegate.formats.columns import make_column
 
     fields = aggregate.fields
@@ -252,14 +252,14 @@ def derive_columns(aggregate: Aggregate, accumulators: Iterable[Value]) -> list[
 
 
 def derive_accumulators(aggregate: Aggregate, frame: pl.DataFrame) -> list[Value]:
-    """The accumulators of partial results, one per row."""
+    """Returns the accumulators of partial results, one per row."""
     from tidegate.formats.columns import plain_values
 
     return list(zip(*(plain_values(frame[column]) for column in aggregate.columns), strict=True))
 
 
 def blank(column: pl.Series, where: pl.Series) -> pl.Series:
-    """The column with NULL in these rows."""
+    """Returns the column with NULL in these rows."""
     import polars as pl
 
     return column.zip_with(~where, pl.Series([None], dtype=column.dtype)) if where.any() else column

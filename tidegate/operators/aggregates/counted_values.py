@@ -1,7 +1,7 @@
-"""Aggregates of changes that need all values of a group: each different value is an entry of a state, with how often it
-occurs.
+"""Aggregates of changes that need all values of a group. Each distinct value is an entry of a state, with its number of
+occurrences.
 
-So a row costs one look-up, whatever the size of the group. Aggregates with arguments of one type share a state.
+So a row costs one lookup, whatever the size of the group. Aggregates with arguments of one type share a state.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from tidegate.state.declaration import StateDeclaration, StateField, StateShape
 from tidegate.state.order import Row
 
 AGGREGATE: Final = StateField("aggregate", STRING, nullable=False)
-"""The name of the aggregate that a value is kept for."""
+"""The name of the aggregate for which a value is kept."""
 
 
 class CountedValues(Aggregate):
-    """A base of these aggregates. `begin` makes a pair of the number of the key and the value."""
+    """The base of these aggregates. `begin` returns pairs of the key's number and the value."""
 
     def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
         assert call.argument is not None
         self.floating = call.argument.type.kind in FLOATING
         self.kept: DataType = BIGINT if self.floating else call.argument.type
-        """The type that values are kept as: floating ones as keys that have an order."""
+        """The type in which values are kept: floating-point values as ordered keys."""
         self.encoding = f"{self.kept} {'of doubles' if self.floating else 'values'}"
         self.counts: dict[tuple[int, Any], int] = {}
-        """How often each value of the batch occurs, by what `begin` gives."""
+        """How often each value of the batch occurs, by the pairs from `begin`."""
         self.values: KeyedState[Any]
 
     @override
@@ -65,7 +65,7 @@ class CountedValues(Aggregate):
         return found
 
     def key_of(self, value: float) -> Any:
-        """What a floating value is kept as."""
+        """Returns the form in which a floating-point value is kept."""
         return plain_key(value)
 
     @override

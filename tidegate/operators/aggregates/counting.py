@@ -1,4 +1,4 @@
-"""count(*) and count(x); how many values are true, from which bool_and and bool_or of changes follow."""
+"""count(*) and count(x), and counts of true and false values, from which bool_and and bool_or of changes follow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNT: Final = AggregateField("count", BIGINT, nullable=False, zero=0)
 
 
 class Count(Aggregate):
-    """The number of rows, or of those whose argument is not NULL."""
+    """The number of rows, or of rows whose argument is not NULL."""
 
     fields = (COUNT,)
 
@@ -87,7 +87,7 @@ class Count(Aggregate):
 
 
 def run_count(numbers: Numbers, values: Sequence[Any], counts: list[Any]) -> list[Any]:
-    """The number of values of the key after each row, NULL left out."""
+    """Returns the number of non-NULL values of the key after each row."""
     results: list[Any] = []
     for number, value in zip(numbers, values, strict=True):
         if value is not None:
@@ -97,7 +97,7 @@ def run_count(numbers: Numbers, values: Sequence[Any], counts: list[Any]) -> lis
 
 
 class CountedBooleans(Aggregate):
-    """bool_and and bool_or of changes: how many are true, and how many false."""
+    """bool_and and bool_or of changes: how many values are true, and how many false."""
 
     fields = (
         AggregateField("true", BIGINT, nullable=False, zero=0),

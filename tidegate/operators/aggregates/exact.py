@@ -1,9 +1,9 @@
-"""Sums of doubles that are exact, so that the order of the additions cannot be seen in them.
+"""Exact sums of doubles, so that the order of additions has no effect on them.
 
-A sum is `units + fraction * 2^-62 + fine * 2^-124 + rest`: three bigints, fraction and fine from 0 to 2^62 - 1, and a
-`rest` of bytes that is NULL as long as the three are enough. They are for all values from 2^-44 to 2^62 (5.7e-14 to
-4.6e18), and 0; what has a greater or smaller magnitude, infinities and NaN go to the rest, a whole number in units of
-2^-2152 with flags. Nothing is rounded before the result. `columnar/exact.py` adds whole columns.
+A sum is `units + fraction * 2^-62 + fine * 2^-124 + rest`: three bigints, with fraction and fine from 0 to 2^62 - 1,
+and a `rest` of bytes that is NULL as long as the three suffice. They suffice for all values from 2^-44 to 2^62 (5.7e-14
+to 4.6e18), and for 0. Values of greater or smaller magnitude, infinities and NaN go to the rest, a whole number in
+units of 2^-2152 with flags. Nothing is rounded before the result. `columnar/exact.py` adds whole columns.
 
 The three bigints together are a whole number in units of 2^-124, the *fixed* part.
 """
@@ -24,21 +24,21 @@ FINE_BITS: Final = 2 * FRACTION_BITS
 REST_BITS: Final = 2152
 """The square of the smallest double is 2^-2148."""
 LEAST, MOST = 2.0**-44, 2.0**62
-"""2^-44 has its last bit at 2^-96."""
+"""The last bit of a double of magnitude 2^-44 is 2^-96."""
 SQUARE_LEAST, SQUARE_MOST = 2.0**-10, 2.0**40
-"""2^-10 has its last bit at 2^-62. The products with 2^40 are below 2^103, so 2^24 rows may be added."""
+"""The last bit at 2^-10 is 2^-62. The products with 2^40 are below 2^103, so 2^24 rows may be added."""
 _FIXED: Final = 2.0**FINE_BITS
 _HALF: Final = 1 << 63
 NAN, POSITIVE, NEGATIVE = 1, 2, 4
-"""Flags of a rest: it has met NaN, an infinity, the other."""
+"""Flags of a rest: it contains NaN, a positive infinity, or a negative infinity."""
 
 EXACT_SUM: Final = tuple(
     AggregateField(suffix, kind, nullable=True)
     for suffix, kind in (("units", BIGINT), ("fraction", BIGINT), ("fine", BIGINT), ("rest", BINARY))
 )
-"""NULL without values."""
+"""The fields of a sum that is NULL without values."""
 EXACT_ZERO: Final = (*(field._replace(nullable=False, zero=0) for field in EXACT_SUM[:-1]), EXACT_SUM[-1])
-"""The same beginning with 0."""
+"""The fields of a sum that begins with 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Total:
 
     @property
     def special(self) -> float | None:
-        """NaN or an infinity, if it is that."""
+        """NaN or an infinity if a flag is set, otherwise None."""
         if not self.flags:
             return None
         if self.flags in (POSITIVE, NEGATIVE):
@@ -59,13 +59,13 @@ class Total:
         return math.nan
 
     def divided(self, count: int = 1) -> float:
-        """The nearest double of the sum divided by `count`; an infinity beyond the greatest."""
+        """Returns the nearest double to the sum divided by `count`; an infinity beyond the greatest double."""
         special = self.special
         return divide(self.units, count << self.bits) if special is None else special
 
 
 def divide(numerator: int, denominator: int) -> float:
-    """The nearest double; an infinity beyond the greatest."""
+    """Returns the nearest double to the quotient; an infinity beyond the greatest double."""
     try:
         return numerator / denominator
     except OverflowError:
@@ -77,10 +77,11 @@ _ABOVE, _BELOW = 1 + 2.0**-45, 1 - 2.0**-45
 
 
 def divide_pair(high: float, low: float, count: int) -> float:
-    """The nearest double of `(high + low) / count`, where `high` is the nearest double of the sum.
+    """Returns the nearest double to `(high + low) / count`, where `high` is the nearest double to the sum.
 
-    The quotient of `high` has a remainder that is a double, too (its two halves by Dekker's splitting are multiplied
-    without rounding): from it the correction is known to 2^-51. Where that decides nothing, whole numbers are divided.
+    The quotient of `high` has a remainder that is also a double (its two halves by Dekker's splitting are multiplied
+    without rounding), from which the correction is known to 2^-51. If that does not decide the rounding, whole numbers
+    are divided.
     """
     quotient = high / count
     if count < 1 << 26 and 1e-250 < abs(quotient) < 1e250:
@@ -104,12 +105,12 @@ class ExactRemainder:
     flags: int = 0
 
     def plus(self, units: int, flags: int = 0) -> ExactRemainder:
-        """The sum of both."""
+        """Returns the remainder with units and flags added."""
         return ExactRemainder(self.units + units, self.flags | flags)
 
 
 def rest_of_values(values: Iterable[float], power: int = 1) -> ExactRemainder:
-    """The exact sum of doubles, or of their squares."""
+    """Returns the exact sum of doubles, or of their squares."""
     units, flags = 0, 0
     for value in values:
         if math.isfinite(value):
@@ -121,7 +122,7 @@ def rest_of_values(values: Iterable[float], power: int = 1) -> ExactRemainder:
 
 
 def rest_of_rests(values: Iterable[bytes]) -> ExactRemainder:
-    """The sum of encoded rests."""
+    """Returns the sum of encoded rests."""
     total = ExactRemainder()
     for value in values:
         rest = decode_rest(value)
@@ -130,7 +131,7 @@ def rest_of_rests(values: Iterable[bytes]) -> ExactRemainder:
 
 
 def encode_rest(rest: ExactRemainder) -> bytes | None:
-    """As it is in a state: flags and the number of zero bytes in two bytes, then the others, lowest first."""
+    """Encodes a rest for a state: two bytes of flags and the number of zero bytes, then the others, lowest first."""
     if not rest.units:
         return (rest.flags << 12).to_bytes(2, "big") if rest.flags else None
     body = rest.units.to_bytes(rest.units.bit_length() // 8 + 1, "little", signed=True)
@@ -139,39 +140,39 @@ def encode_rest(rest: ExactRemainder) -> bytes | None:
 
 
 def decode_rest(encoded: bytes) -> ExactRemainder:
-    """The inverse."""
+    """Decodes a rest from a state."""
     header = int.from_bytes(encoded[:2], "big")
     return ExactRemainder(int.from_bytes(encoded[2:], "little", signed=True) << 8 * (header & 0xFFF), header >> 12)
 
 
 def is_common(value: float) -> bool:
-    """Whether a value needs no rest."""
+    """Returns True if a value needs no rest."""
     return LEAST <= abs(value) < MOST or not value
 
 
 def sum_of_value(value: float) -> Value:
-    """The sum of one value."""
+    """Returns the sum of one value."""
     if is_common(value):
         return split_fixed(int(value * _FIXED), None)
     return 0, 0, 0, encode_rest(rest_of_values((value,)))
 
 
 def sum_of_square(value: float) -> Value:
-    """The sum of the square of one value."""
+    """Returns the sum of the square of one value."""
     if SQUARE_LEAST <= abs(value) < SQUARE_MOST or not value:
         return split_fixed(int(value * 2.0**FRACTION_BITS) ** 2, None)
     return 0, 0, 0, encode_rest(rest_of_values((value,), 2))
 
 
 def join_fixed(total: Value) -> int:
-    """The fixed part of a sum that is not NULL."""
+    """Returns the fixed part of a sum that is not NULL."""
     units, fraction, fine, _ = total
     joined: int = (((units << FRACTION_BITS) + fraction) << FRACTION_BITS) + fine
     return joined
 
 
 def split_fixed(fixed: int, rest: bytes | None) -> Value:
-    """The sum of a fixed part and a rest, which takes what the bigints have no place for."""
+    """Returns the sum of a fixed part and a rest. The rest takes what does not fit in the bigints."""
     units = fixed >> FINE_BITS
     if not -_HALF <= units < _HALF:
         above = (units + _HALF) >> 64
@@ -181,7 +182,7 @@ def split_fixed(fixed: int, rest: bytes | None) -> Value:
 
 
 def merge_sums(left: Value, right: Value) -> Value:
-    """The sum of two sums as the states have them."""
+    """Returns the sum of two sums, in the form of states."""
     if left[0] is None or right[0] is None:
         return left if right[0] is None else right
     fine = left[2] + right[2]
@@ -197,7 +198,7 @@ def merge_sums(left: Value, right: Value) -> Value:
 
 
 def total_of(total: Value) -> Total:
-    """The exact value of a sum that is not NULL."""
+    """Returns the exact value of a sum that is not NULL."""
     units, fraction, fine, rest = total
     if rest is not None:
         above = decode_rest(rest)

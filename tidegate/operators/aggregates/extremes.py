@@ -1,6 +1,6 @@
-"""min and max, bool_and and bool_or: one value, or NULL without any; NaN is above every number.
+"""min and max, bool_and and bool_or: one value, or NULL if there is none. NaN is above every number.
 
-Whatever the order of the rows, -0.0 is below 0.0 in windows and over changes; running totals keep the zero that came
+In windows and over changes, -0.0 is below 0.0 in whatever order the rows arrive. Running totals keep the zero that came
 first.
 """
 
@@ -86,33 +86,33 @@ class Extreme(Aggregate):
 
 
 def run_min(numbers: Numbers, values: Sequence[Any], lows: list[Any]) -> list[Any]:
-    """The smallest value of the key after each row; only NaN differs from itself."""
+    """Returns the smallest value of the key after each row."""
     results: list[Any] = []
     for number, value in zip(numbers, values, strict=True):
         low = lows[number]
-        if value is not None and (low is None or value < low or low != low):  # the last is true for NaN alone
+        if value is not None and (low is None or value < low or low != low):  # the last only for NaN
             lows[number] = low = value
         results.append(low)
     return results
 
 
 def run_max(numbers: Numbers, values: Sequence[Any], highs: list[Any]) -> list[Any]:
-    """The greatest value of the key after each row."""
+    """Returns the greatest value of the key after each row."""
     results: list[Any] = []
     for number, value in zip(numbers, values, strict=True):
         high = highs[number]
-        if value is not None and (high is None or value > high or value != value):  # the last is true for NaN alone
+        if value is not None and (high is None or value > high or value != value):  # the last only for NaN
             highs[number] = high = value
         results.append(high)
     return results
 
 
 _GONE: Final = object()
-"""Stands for an extreme that was retracted, until the end of the batch."""
+"""Marks an extreme that was retracted, until the end of the batch."""
 
 
 class CountedExtreme(CountedValues):
-    """min and max of changes. When the extreme itself is gone, the next one is the first or last of the values left."""
+    """min and max of changes. If the extreme is retracted, the first or last remaining value replaces it."""
 
     picks_value = True
 

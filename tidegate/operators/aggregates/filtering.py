@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidegate.expressions.expression import AggregateCall, ColumnReference
 
 if TYPE_CHECKING:
-    import polars as pl  # the plan does without
+    import polars as pl  # the plan does not need it
 
 
 class RowChoice(NamedTuple):
-    """Aggregates with equal ones count the same rows."""
+    """The rows to count. Aggregates with equal choices count the same rows."""
 
     condition: str
-    """A column of booleans, true for the rows that count; empty for all."""
+    """A boolean column that is true for the rows that count; empty: all rows."""
     known: str
-    """A column that is not NULL in the rows that count; empty for all."""
+    """A column that is not NULL in the rows that count; empty: all rows."""
 
     def derive_mask(self, rows: pl.DataFrame) -> pl.Series:
-        """Whether each row counts. A condition that is NULL is not true."""
+        """Returns for each row True if it counts. A condition that is NULL is not true."""
         masks = [rows[self.condition].fill_null(value=False)] if self.condition else []
         masks += [rows[self.known].is_not_null()] if self.known else []
         return masks[0] & masks[1] if len(masks) > 1 else masks[0]
 
 
 def derive_choice(call: AggregateCall) -> RowChoice | None:
-    """The rows that a call over plain columns counts; None for all."""
+    """Returns the choice of rows that a call over plain columns counts; None: all rows."""
     if not call.is_filtered:
         return None
     return RowChoice(_name_of(call.condition), _name_of(call.argument) if call.ignore_nulls else "")

@@ -1,6 +1,6 @@
-"""Variance and standard deviation: from exact sums of the values and of their squares, rounded at the end.
+"""Variance and standard deviation: computed from exact sums of the values and of their squares, and rounded at the end.
 
-Nothing is cancelled out: of values that are all alike they are 0. Infinities and NaN give NaN.
+There is no cancellation: if all values are equal, both are exactly 0. Infinities and NaN give NaN.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 _SUM, _SQUARES = slice(0, len(EXACT_SUM)), slice(len(EXACT_SUM), 2 * len(EXACT_SUM))
 _ROOT_BITS: Final = 140
-"""Of a number before its root is taken: 70 bits of the root, of which a double keeps 53."""
+"""The bits of a number before its root is taken: they give 70 bits of the root, of which a double keeps 53."""
 
 
 class Moments(Aggregate):
-    """var_samp, stddev_samp divide by one less than the count; stddev_pop and stddev_samp are roots."""
+    """Variance and standard deviation. The `_samp` forms divide by the count less one; stddev is a root."""
 
     fields = (*EXACT_SUM, *(field._replace(suffix=f"squares_{field.suffix}") for field in EXACT_SUM), COUNT)
 
@@ -90,7 +90,7 @@ class Moments(Aggregate):
 
 
 def divide_root(numerator: int, denominator: int) -> float:
-    """The root of a fraction that is not negative."""
+    """Returns the square root of a nonnegative fraction."""
     lacking = max(0, _ROOT_BITS + denominator.bit_length() - numerator.bit_length())
     shift = lacking + lacking % 2
     return divide(math.isqrt((numerator << shift) // denominator), 1 << (shift // 2))

@@ -1,11 +1,11 @@
-"""percentile_approx: a histogram that is exact as long as a group has at most 4,096 different values.
+"""percentile_approx: a histogram that is exact as long as a group has at most 4,096 distinct values.
 
-Values are counted by their order key as a double (`values.py`), without its lowest `level` bits; the level is the
-smallest at which there are at most `BINS_MAX` bins. As bins only become fewer by a higher level and more by more
-values, the level and the bins are a function of the values, not of the order in which histograms were merged. Bins are
-intervals of equal width within a power of two, a histogram of relative error as in DDSketch (Masson, Rim, Lee: VLDB
-2019), whose own collapsing depends on the order. With values over n powers of two the error is less than n / 4096 of
-the value.
+Values are counted by their order key as a double (`values.py`), without its lowest `level` bits. The level is the
+smallest at which there are at most `BINS_MAX` bins. A higher level never yields more bins, and more values never yield
+fewer. So the level and the bins are a function of the values, not of the order in which histograms were merged. Bins
+are intervals of equal width within a power of two. This is a histogram of relative error as in DDSketch (Masson, Rim,
+Lee: VLDB 2019), whose own collapsing depends on the order. If values span n powers of two, the error is less than n /
+4096 of the value.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 BINS_MAX: Final = 4_096
 _LEVEL_MAX: Final = 52
-"""A bin for each power of two: there are 4,096 of them."""
+"""At this level there is one bin per power of two, 4,096 in total."""
 _INFINITY: Final[int] = plain_key(math.inf)
 _MINUS_INFINITY: Final[int] = plain_key(-math.inf)
 
 
 class Percentile(Aggregate):
-    """The value that a share of the values does not exceed."""
+    """The value that a given share of the values does not exceed."""
 
     fields = (
         AggregateField("level", INT, nullable=False, zero=0),
@@ -105,12 +105,12 @@ class Percentile(Aggregate):
 
 
 def make_histogram(keys: Iterable[int]) -> Value:
-    """The histogram of values with these keys."""
+    """Returns the histogram of values with these keys."""
     return _leveled(0, Counter(keys))
 
 
 def merge_histograms(left: Value, right: Value) -> Value:
-    """The histogram of the values of both."""
+    """Returns the histogram of the values of both."""
     level = max(left[0], right[0])
     counts: Counter[int] = Counter()
     for own, bins, numbers in (left, right):
@@ -135,7 +135,7 @@ def _bins_without(bits: int, bins: Iterable[int]) -> int:
 
 
 def value_of_bin(level: int, found: int) -> float:
-    """The value itself at level 0, else one in the middle of the bin; 0 for the bins beside it."""
+    """Returns the value itself at level 0, otherwise one in the middle of the bin; 0 for the bins next to 0."""
     low = found << level
     if level and found in (0, -1):
         return 0.0

@@ -1,7 +1,7 @@
 """first and last, min_by and max_by: the value of the row that is first or last, by arrival or by another column.
 
-In running totals the order is that of arrival. In windows it is that of event times: of rows with the same the smallest
-value is first and the greatest last. Rows do not count where the column that min_by and max_by go by is NULL.
+Running totals use the order of arrival. Windows use event time; of rows with equal event times, the smallest value is
+first and the greatest is last. min_by and max_by ignore rows whose ordering column is NULL.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Last(Aggregate):
-    """The value of the row that came last, NULL included."""
+    """The value of the row that arrived last, including NULL."""
 
     takes_null = True
     picks_value = True
@@ -62,14 +62,14 @@ class _Unseen:
 
 
 UNSEEN: Final = _Unseen()
-"""The zero of `first` where the first row of a key counts; it never gets into the state."""
+"""The zero of `first` if the first row of a key counts. It is never stored in the state."""
 
 
 class First(Last):
-    """The value of the row that came first, NULL included. `seen` says whether a row has counted where some do not."""
+    """The value of the row that arrived first, including NULL. With a filter, `seen` is true once a row has counted."""
 
     begins_late = False
-    """The first row of keys that are there has passed."""
+    """The first rows of existing keys have already passed."""
 
     def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use)
@@ -103,7 +103,7 @@ class First(Last):
 
 
 class Picked(Aggregate):
-    """The value of the row that is first or last by a column. It may be NULL, which is before all others."""
+    """The value of the row that is first or last by a column. It may be NULL, which orders before all others."""
 
     takes_null = True
     picks_value = True
@@ -152,7 +152,7 @@ class Picked(Aggregate):
             order_key(series, field.type).alias(column)
             for series, field, column in zip((by, value), self.fields, self.columns, strict=True)
         ]
-        nulls_last = [not self._last, False]  # `by` is never picked when it is NULL, a NULL value is before all others
+        nulls_last = [not self._last, False]  # a NULL `by` is never picked; a NULL value comes first
         ordered = [pl.col(column).sort_by(self.columns, nulls_last=nulls_last) for column in self.columns]
         return Reduction(keys, [one.last() if self._last else one.first() for one in ordered])
 

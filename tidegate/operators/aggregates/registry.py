@@ -1,4 +1,4 @@
-"""The aggregate functions: what the modules of this package name in `FUNCTIONS`, found by looking."""
+"""Finds the aggregate functions: those that the modules of this package list in `FUNCTIONS`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tidegate.operators.aggregates.contract import Aggregate, AggregateUse, Func
 
 @functools.cache
 def find_functions() -> Functions:
-    """All functions, by name and by use."""
+    """Returns all functions, by name and by use."""
     modules = import_modules(aggregates).values()
     return {name: uses for module in modules for name, uses in getattr(module, "FUNCTIONS", {}).items()}
 
 
 def functions_for(use: AggregateUse) -> frozenset[str]:
-    """The functions that there are for a use."""
+    """Returns the functions that support a use."""
     return frozenset(name for name, uses in find_functions().items() if use in uses)
 
 
 def make_aggregate(name: str, call: AggregateCall, use: AggregateUse) -> Aggregate:
-    """The aggregate of a call over plain columns. `name` is that of its result."""
+    """Creates the aggregate of a call over plain columns. `name` is that of its result."""
     if call.argument is not None and not isinstance(call.argument, ColumnReference):
         raise TypeError(f"{call.argument} is no plain column")
     return find_functions()[call.function][use](name, call, use)
 
 
-find_functions()  # families that declare a signature of their own have done so before anything is parsed
+find_functions()  # families register signatures of their own on import, before anything is parsed

@@ -1,8 +1,8 @@
 """approx_count_distinct: a theta sketch of Apache DataSketches (the extra `sketches`).
 
-It keeps the 4,096 smallest hashes of the values: which those are does not depend on any order once more than 4,096 are
-cut off (`trim`, and what a union does), so equal sets of values give equal bytes. The library brings numpy: it is
-imported only where a sketch is made.
+It keeps the 4,096 smallest hashes of the values. These do not depend on any order once the excess is cut off (by `trim`
+and by a union), so equal sets of values give equal bytes. The library depends on numpy, so it is imported only where a
+sketch is created.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOG_SIZE: Final = 12
 
 
 class ApproximateCount(Aggregate):
-    """The sketch of the values; NULL without any."""
+    """The sketch of the values; NULL if there are none."""
 
     fields = (AggregateField("sketch", BINARY, nullable=True),)
 
@@ -86,7 +86,7 @@ class ApproximateCount(Aggregate):
 
 
 def make_sketch(keys: Iterable[Any]) -> bytes:
-    """The sketch of some values."""
+    """Returns the sketch of some values."""
     from datasketches import update_theta_sketch
 
     sketch = update_theta_sketch(LOG_SIZE)
@@ -104,7 +104,7 @@ def make_sketch(keys: Iterable[Any]) -> bytes:
 
 
 def merge_sketches(sketches: Iterable[bytes]) -> bytes:
-    """The sketch of all their values."""
+    """Returns the sketch of the values of all sketches."""
     from datasketches import compact_theta_sketch, theta_union
 
     union = theta_union(LOG_SIZE)

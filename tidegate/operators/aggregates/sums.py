@@ -1,8 +1,8 @@
 """sum and avg: exact, and rounded or checked once, at the result.
 
-So ten times 0.1 are 1.0, and 1e308 + 1e308 - 1e308 is 1e308, where adding one after the other gives 0.9999999999999999
-and an infinity. A sum of doubles that is 0 is 0.0, never -0.0. Integers and decimals are whole numbers in units of
-their scale; only in running totals, where a row that overflows the sum fails, they are kept as they are.
+So ten times 0.1 is 1.0, and 1e308 + 1e308 - 1e308 is 1e308, where one-by-one addition gives 0.9999999999999999 and an
+infinity. A sum of doubles that is 0 is 0.0, never -0.0. Integers and decimals are added as whole numbers in units of
+their scale. Only in running totals, where a row that overflows the sum fails, are they kept unchanged.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ OVERFLOW: Final = "a sum leaves the range of {}"
 _HALF: Final = 1 << 63
 _WORDS: Final = tuple(AggregateField(suffix, BIGINT, nullable=True) for suffix in ("low", "carry", "high"))
 INTEGER_SUM, DECIMAL_SUM = _WORDS[:2], _WORDS
-"""2^64 bigints stay within 128 bits, 2^64 decimals of 38 digits within 192."""
+"""2^64 bigints fit in 128 bits, 2^64 decimals of 38 digits fit in 192."""
 
 
 class _Sum(Aggregate):
-    """A sum, then the number of values where that is needed. `sum_fields` are those of the sum."""
+    """A sum, followed by the number of values if it is needed. `sum_fields` are those of the sum."""
 
     def __init__(self, name: str, call: AggregateCall, use: AggregateUse, sum_fields: Sequence[AggregateField]) -> None:
         super().__init__(name, call, use)
@@ -75,9 +75,10 @@ class _Sum(Aggregate):
 
 
 class CheckedSum(_Sum):
-    """Of integers and decimals in running totals: each result is in the range of its type, so the sum is of that type.
+    """The sum of integers and decimals in running totals. Each result is within the range of its type, so the sum has
+    that type.
 
-    A sum that overflows is found when its column is made (`make_column`), and its row fails.
+    An overflow is detected when the result column is created (`make_column`), and the row fails.
     """
 
     def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
@@ -124,7 +125,7 @@ class CheckedSum(_Sum):
 
 
 def run_sum(numbers: Numbers, values: Sequence[Any], sums: list[Any]) -> list[Any]:
-    """The sum of the key after each row; NULL until the first value."""
+    """Returns the sum of the key after each row; NULL until the first value."""
     results: list[Any] = []
     append = results.append
     for number, value in zip(numbers, values, strict=True):
@@ -136,7 +137,7 @@ def run_sum(numbers: Numbers, values: Sequence[Any], sums: list[Any]) -> list[An
 
 
 class _MergedSum(_Sum):
-    """A sum whose rows may come in any order."""
+    """A sum that accepts rows in any order."""
 
     @property
     def _frames(self) -> ExactSum | WordSum:
@@ -159,7 +160,7 @@ class _MergedSum(_Sum):
 
 
 class WholeSum(_MergedSum):
-    """Of integers and decimals."""
+    """The sum of integers and decimals."""
 
     def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         argument = argument_type(call)
@@ -233,11 +234,11 @@ class WholeSum(_MergedSum):
 _SPECIAL: Final = tuple(
     AggregateField(suffix, BIGINT, nullable=False, zero=0) for suffix in ("nan", "infinite", "negative")
 )
-"""Of changes: how many of the values are NaN and infinities, which must not leave anything behind either."""
+"""The fields for changes: the number of NaNs and infinities, so that retracting them leaves no trace."""
 
 
 class DoubleSum(_MergedSum):
-    """Of doubles."""
+    """The sum of doubles."""
 
     def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
         super().__init__(name, call, use, EXACT_ZERO if use is AggregateUse.CHANGES else EXACT_SUM)
@@ -294,9 +295,10 @@ class DoubleSum(_MergedSum):
 
 
 class CompensatedSum(_Sum):
-    """Of doubles in running totals: the rounded sum, and in `error` exactly what rounding has lost, which costs least.
+    """The sum of doubles in running totals: the rounded sum, and in `error` the exact rounding loss. This is the
+    cheapest form.
 
-    Two doubles hold nearly every sum. Where they do not, the whole of it is in `rest`.
+    Two doubles represent nearly every sum. If they do not, `rest` has the whole sum.
     """
 
     def __init__(self, name: str, call: AggregateCall, use: AggregateUse) -> None:
@@ -318,8 +320,10 @@ class CompensatedSum(_Sum):
 
     @override
     def run(self, numbers: Numbers, values: Sequence[Any], columns: list[list[Any]]) -> list[Any]:
-        """Each addition gives its own error (Knuth: The Art of Computer Programming, 4.2.2), and so does that of both
-        errors; as long as the latter is 0 nothing is lost, and the sum is the exact one, rounded once.
+        """Adds rows in order. Returns the result after each.
+
+        Each addition yields its own error (Knuth: The Art of Computer Programming, 4.2.2), and so does the addition of
+        both errors. As long as the latter is 0, nothing is lost, and the sum is the exact one, rounded once.
         """
         sums, errors, rests = columns[:3]
         counts = columns[3] if self.average else []
@@ -340,7 +344,7 @@ class CompensatedSum(_Sum):
                 if left - error == lost and left - lost == error and least < added < most:
                     sums[number] = total = added + left
                     errors[number] = left - (total - added)
-                else:  # which NaN is always
+                else:  # always for NaN
                     total, error, rest = _add_exactly(total, error, rests[number], value)
                     sums[number], errors[number], rests[number] = total, math.nan if rest else error, rest
                 if counts:
@@ -352,7 +356,7 @@ class CompensatedSum(_Sum):
 
 
 def _add_exactly(total: float | None, error: float, rest: bytes | None, value: float) -> Value:
-    """The sum, the error and the rest with one value more."""
+    """Returns the sum, the error and the rest after adding a value."""
     whole = _whole_of(total, error, rest).plus(*_split(value))
     high = Total(whole.units, REST_BITS, whole.flags).divided()
     if math.isfinite(high):
@@ -375,7 +379,7 @@ def _split(value: float) -> tuple[int, int]:
 
 
 def average_compensated(total: float | None, error: float, rest: bytes | None, count: int) -> float | None:
-    """The average from a CompensatedSum: the exact quotient, rounded once."""
+    """Returns the average from a CompensatedSum: the exact quotient, rounded once."""
     if total is None:
         return None
     if rest is not None:

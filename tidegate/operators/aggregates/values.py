@@ -1,7 +1,7 @@
-"""Values in one total order, equal only when they are the same to the last bit.
+"""Values in one total order, in which values are equal only if they are identical to the last bit.
 
-Doubles and floats have two zeros, and NaN differs from itself: comparing them would make a result depend on which row
-came first. Their order here is -0.0 before 0.0, and one NaN after every number; NULL comes before everything.
+Doubles and floats have two zeros, and NaN differs from itself, so comparing them directly would make a result depend on
+the order of rows. In this order, -0.0 is before 0.0, a single NaN is after every number, and NULL is before everything.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _KEYS: Final = {"float": INT, "double": BIGINT, "date": INT, "timestamp": BIGINT
 
 
 def key_type(kind: DataType) -> DataType:
-    """The type of the keys by which values are ordered and compared."""
+    """Returns the type of the keys by which values are ordered and compared."""
     return _KEYS.get(kind.kind, kind)
 
 
 def order_key(values: pl.Series, kind: DataType) -> pl.Series:
-    """A column that compares as the values do: integers for floats and doubles, else the physical values."""
+    """Returns a column that compares as the values do: integers for floats and doubles, otherwise physical values."""
     if kind.kind not in FLOATING:
         return values.to_physical() if values.dtype.is_temporal() else values
     from tidegate.formats.columns import polars_type
@@ -39,7 +39,7 @@ def order_key(values: pl.Series, kind: DataType) -> pl.Series:
 
 
 def equal_key(values: pl.Series, kind: DataType) -> pl.Series:
-    """As `order_key`, but -0.0 is 0.0: they are one value where equal values are one."""
+    """Returns the keys of `order_key` with -0.0 as 0.0, for functions that treat equal values as one."""
     keys = order_key(values, kind)
     if kind.kind not in FLOATING:
         return keys
@@ -50,7 +50,7 @@ def equal_key(values: pl.Series, kind: DataType) -> pl.Series:
 
 
 def from_order_key(keys: pl.Series, kind: DataType) -> pl.Series:
-    """The values again, in a column of their type."""
+    """Returns the values of order keys, in a column of their type."""
     from tidegate.formats.columns import polars_type
 
     if kind.kind not in FLOATING:
@@ -59,13 +59,13 @@ def from_order_key(keys: pl.Series, kind: DataType) -> pl.Series:
 
 
 def _turned(bits: pl.Series, most: int) -> pl.Series:
-    """Negative numbers the other way round: the greater their magnitude, the smaller. It undoes itself."""
+    """Reverses the order of negative numbers: the greater their magnitude, the smaller. It is its own inverse."""
     negative = bits < 0
     return (bits ^ most).zip_with(negative, bits) if negative.any() else bits
 
 
 def plain_key(value: Any) -> Any:
-    """As `order_key`, of a plain value that is not NULL; floats and doubles have the same order as doubles."""
+    """Returns the key of `order_key` for a plain non-NULL value. Floats and doubles share the order of doubles."""
     if not isinstance(value, float):
         return value
     bits: int = _BITS.unpack(_DOUBLE.pack(math.nan if math.isnan(value) else value))[0]
@@ -73,7 +73,7 @@ def plain_key(value: Any) -> Any:
 
 
 def kept_key(value: Any, kind: DataType) -> Any:
-    """As `order_key`, of a plain value of a column of type `kind` that is not NULL."""
+    """Returns the key of `order_key` for a plain, non-NULL value of a column of type `kind`."""
     if kind.kind != "float":
         return plain_key(value)
     bits: int = _BITS_OF_FLOAT.unpack(_FLOAT.pack(math.nan if math.isnan(value) else value))[0]
@@ -81,7 +81,7 @@ def kept_key(value: Any, kind: DataType) -> Any:
 
 
 def plain_from_key(key: Any, kind: DataType) -> Any:
-    """As `from_order_key`, of a plain key of a column of type `kind`."""
+    """Returns the value of a plain key of a column of type `kind`; the inverse of `kept_key`."""
     if kind.kind not in FLOATING or key is None:
         return key
     most = _MOST[kind.kind]
@@ -91,5 +91,5 @@ def plain_from_key(key: Any, kind: DataType) -> Any:
 
 
 def rank(value: Any) -> tuple[Any, ...]:
-    """Sorts plain values and NULL, which comes first."""
+    """Returns a sort key for plain values and NULL, which comes first."""
     return () if value is None else (plain_key(value),)

@@ -9,7 +9,7 @@ _HALF: Final = 1 << 63
 
 
 def add_start_options(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
-    """The sum; the last word takes what is above the others."""
+    """Returns the sum; the last word takes what exceeds the others."""
     words, carry = [], 0
     for one, other in zip(left[:-1], right[:-1], strict=True):
         word = one + other + carry
@@ -19,7 +19,7 @@ def add_start_options(left: Sequence[int], right: Sequence[int]) -> tuple[int, .
 
 
 def split_words(number: int, count: int) -> tuple[int, ...]:
-    """So many words of a number."""
+    """Splits a number into `count` words."""
     words = []
     for _ in range(count - 1):
         carry = (number + _HALF) >> 64
@@ -29,7 +29,7 @@ def split_words(number: int, count: int) -> tuple[int, ...]:
 
 
 def join_words(words: Sequence[int]) -> int:
-    """The number."""
+    """Returns the number that the words represent."""
     number = 0
     for word in reversed(words):
         number = (number << 64) + word

@@ -1,1 +1,1 @@
-"""Operators that the planner itself puts into a graph: its ends, unions, projections, and what stands before a sink."""
+"""Operators that the planner adds: sources and sinks, unions, projections, and operators in front of a sink."""

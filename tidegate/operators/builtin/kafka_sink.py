@@ -1,4 +1,4 @@
-"""A Kafka sink as the plan knows it. What writes is in `tidegate/sinks/`."""
+"""A Kafka sink in the plan. `tidegate/sinks/` writes the records."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tidegate.operators.spec import Columns, Operator, Requirement, Rest, render
 
 
 class TopicChoice(msgspec.Struct, frozen=True):
-    """Instead of a topic's name: each record goes to one of several, by a column of its row."""
+    """Replaces a fixed topic: a column selects one of several topics for each row."""
 
     column: str
-    """Of frames; a string. NULL, and what is not allowed, makes the row bad."""
+    """The column of frames with the topic, a string. NULL and any topic that is not allowed make the row bad."""
     allowed: tuple[str, ...]
     text: str
-    """The expression, for people."""
+    """The expression, for display."""
 
     def __str__(self) -> str:
         return f"{self.text}, one of {', '.join(self.allowed)}"
@@ -34,45 +34,45 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
     REST: ClassVar[Rest] = Rest.WRITTEN
 
     topic: str | TopicChoice
-    format: str  # by its name in formats.registry
+    format: str  # the format's name in formats.registry
     columns: Columns  # what is written, in order (json: the fields of the object)
-    key: str | None  # column whose text is the record key
-    timestamp: str | None  # column that becomes the record timestamp; rows whose value Kafka cannot store are bad
+    key: str | None  # the column whose text is the record key
+    timestamp: str | None  # the column of the record timestamp; a value that Kafka cannot store makes the row bad
     bad_records: BadRecordPolicy
     kafka: dict[str, str]
     options: FormatOptions = NO_OPTIONS
     register: Registration | None = None  # None: the schema needs no id
     key_format: str = keys.TEXT
-    partition: str | None = None  # column with the partition that a record goes to
-    deleted: str | None = None  # column that says which rows are tombstones
-    headers: HeaderRules | None = None  # None: none are written
-    key_options: FormatOptions = NO_OPTIONS  # of keys in a format with schemas
+    partition: str | None = None  # the column with the record's partition
+    deleted: str | None = None  # the column that marks tombstones
+    headers: HeaderRules | None = None  # None: no headers are written
+    key_options: FormatOptions = NO_OPTIONS  # for keys in a format with schemas
     key_register: Registration | None = None  # None: the key's schema needs no id
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All that it may write; what is true of a sink's topic is true of each of them."""
+        """All topics that it may write. Whatever applies to a sink's topic applies to each of them."""
         return (self.topic,) if isinstance(self.topic, str) else self.topic.allowed
 
     @property
     def parts(self) -> RecordParts:
-        """What records get besides their values."""
+        """The parts of records other than their values."""
         parts = (self.key, self.key_format, self.timestamp, self.partition, self.deleted, self.headers)
         return RecordParts(*parts, key_options=self.key_options)
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
+    def reads(self, port: int = 0) -> set[str]:
         chosen = set() if isinstance(self.topic, str) else {self.topic.column}
         return {name for name, _ in self.columns} | self.parts.columns | chosen
 
     @override
-    def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
+    def requires(self, port: int = 0) -> frozenset[Requirement]:
         lineage = self.headers is not None and self.headers.pass_through
         return frozenset({Requirement.HEADERS} if lineage else ())
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
-        """The values and their names."""
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        """Counts the values and their names."""
         names = [name for name, _ in self.columns] + ([self.key] if self.key is not None else [])
         names += [column for _, column in self.headers.added] if self.headers is not None else []
         return {}, sum_bounds(columns[name] + Bound({}, len(name)) for name in names)
@@ -91,13 +91,13 @@ class SinkOperator(Operator, frozen=True, tag="sink"):
         }
 
     def _explain_topic(self) -> str | dict[str, Any]:
-        """By the words of the file."""
+        """Returns the topic in the terms of the file."""
         if isinstance(self.topic, str):
             return self.topic
         return {"expression": self.topic.text, "allow": list(self.topic.allowed)}
 
     def _explain_parts(self) -> dict[str, Any]:
-        """What the file says besides the usual; nothing where it says nothing."""
+        """Returns the settings that differ from the defaults."""
         found: dict[str, Any] = {}
         if self.key_format != keys.TEXT:
             found["key_format"] = self.key_format

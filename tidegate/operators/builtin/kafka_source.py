@@ -1,4 +1,4 @@
-"""A Kafka source as the plan knows it. What reads is in `tidegate/sources/`."""
+"""A Kafka source in the plan. `tidegate/sources/` reads the records."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ PARTS: Final[Mapping[str, DataType]] = {
     "offset": BIGINT,
     "topic": STRING,
 }
-"""What a record has besides its value, and the types of the columns for it; that of its key depends on its format."""
+"""The parts of a record besides its value, with their column types. The type of the key depends on its format."""
 DELETED: Final = "_deleted"
-"""The column that says whether a row is a tombstone, where `on_null` makes rows of them, or is deleted, of changes."""
+"""The column that marks a row as a tombstone, if `on_null` turns tombstones into rows, or as deleted, for changes."""
 CHANGE_COLUMNS: Final = frozenset({DELETED, "_op"})
-"""The columns of a source of changes that are about the change."""
+"""The columns of a source of changes that describe the change."""
 TOMBSTONE: Final = "tombstone"
 SKIP: Final = "skip"
 
 
 class MetadataColumn(msgspec.Struct, frozen=True):
-    """A column for a part of a record that is not its value."""
+    """A column for a part of a record other than its value."""
 
     part: str
     """`key`, or one of `PARTS`."""
@@ -49,10 +49,10 @@ class MetadataColumn(msgspec.Struct, frozen=True):
 
 
 class EventTime(msgspec.Struct, frozen=True):
-    """Where a source has the event time of its records from, and how its watermark follows it.
+    """The origin of the event time of a source's records, and how the watermark follows it.
 
-    By default it is the Kafka timestamp. A column or an expression is checked whether anybody needs the time or not: a
-    record's fate must not depend on what is read further down.
+    By default it is the Kafka timestamp. A column or an expression is checked even if no operator needs the time:
+    whether a record is bad must not depend on what is read downstream.
     """
 
     column: str | None = None
@@ -60,9 +60,9 @@ class EventTime(msgspec.Struct, frozen=True):
     """The watermark of a partition is its highest event time so far, less this and 1 ms."""
     idle: Idle = Idle.CAUGHT_UP
     ahead_ms: int | None = None
-    """A record of which the column is further after the Kafka timestamp is bad; None: none is."""
+    """A record is bad if the column is further than this after the Kafka timestamp; None: no limit."""
     expression: Expression | None = None
-    """What computes the time from columns, where it is more than a column; `column` is None then."""
+    """The expression that computes the time if it is more than a column; `column` is then None."""
     written: str = ""
     """The text of the expression."""
 
@@ -73,46 +73,45 @@ class EventTime(msgspec.Struct, frozen=True):
 
     @property
     def reads(self) -> frozenset[str]:
-        """The columns that it is read from."""
+        """The columns from which the time is read."""
         if self.expression is not None:
             return columns_of(self.expression)
         return frozenset() if self.column is None else frozenset({self.column})
 
 
 class SourceOperator(Operator, frozen=True, tag="source"):
-    """Reads Kafka partitions, decodes `schema`, emits those columns of `output` that anything downstream reads.
+    """Reads Kafka partitions, decodes `schema`, and emits the columns of `output` that anything downstream reads.
 
-    Its rows carry `__tidegate_partition` and `__tidegate_offset`: wherever one fails further down, it is reported by
-    them.
+    Its rows carry `__tidegate_partition` and `__tidegate_offset`, so that a failure downstream can be reported by them.
     """
 
     topics: tuple[str, ...]
-    format: str  # by its name in formats.registry
+    format: str  # the format's name in formats.registry
     schema: Columns  # as declared
     output: Columns  # what can be decoded and emitted
     start: str | dict[int, int]  # "earliest" | "latest" | ISO-8601 timestamp | {partition: offset}
     until: str  # "never" | "latest" | ISO-8601 timestamp
     bad_records: BadRecordPolicy
-    kafka: dict[str, str]  # librdkafka properties without secrets resolved away: complete, engine defaults included
+    kafka: dict[str, str]  # librdkafka properties: complete, with engine defaults and revealed secrets
     event_time: EventTime | None = None  # None: not declared
     options: FormatOptions = NO_OPTIONS
     on_lost_input: str = ON_LOST_STOP
-    pattern: str = ""  # in place of `topics`: a regular expression for their names
+    pattern: str = ""  # instead of `topics`: a regular expression for their names
     metadata: tuple[MetadataColumn, ...] = ()  # as declared
-    key_format: str = keys.TEXT  # of the column for the key
-    on_null: str = ""  # "bad" | "skip" | "tombstone"; empty: whatever the format makes of it
-    key_options: FormatOptions = NO_OPTIONS  # of keys in a format with schemas
+    key_format: str = keys.TEXT  # for the key column
+    on_null: str = ""  # "bad" | "skip" | "tombstone"; empty: the format decides
+    key_options: FormatOptions = NO_OPTIONS  # for keys in a format with schemas
 
     @property
     def columns(self) -> Columns:
-        """All columns that are declared."""
+        """All declared columns."""
         deleted = ((DELETED, BOOLEAN),) if self.on_null == TOMBSTONE else ()
         return (*self.schema, *((one.name, one.type) for one in self.metadata), *deleted)
 
     @property
     def checked(self) -> tuple[MetadataColumn, ...]:
-        """What is read of the records besides their values: what leaves, and what may be wrong with a record whoever
-        reads it.
+        """The parts of records besides the values that are read: those that are emitted, and those that can make a
+        record bad.
         """
         wanted = {name for name, _ in self.decodes}
         return tuple(one for one in self.metadata if one.name in wanted or self._can_fail(one))
@@ -121,79 +120,79 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         return one.part in ("timestamp", "headers") or (one.part == "key" and keys.can_fail(self.key_format))
 
     @override
-    def output_columns(self, output: str = "") -> Columns:  # there is one
+    def output_columns(self, output: str = "") -> Columns:
         return self.output
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic is one of those that its `pattern` is for."""
+        """Returns True if its `pattern` matches a topic."""
         return matches_pattern(self.pattern, topic)
 
     @property
     def topics_text(self) -> str:
-        """The topics, or what they have in common, for messages."""
+        """The topics or their pattern, for messages."""
         return ", ".join(self.topics) or f"like {self.pattern}"
 
     @override
-    def preserves_record(self, output: str = "") -> bool:  # there is one
+    def preserves_record(self, output: str = "") -> bool:
         return True
 
     @override
     def unrepeatable(self) -> tuple[str, ...]:
-        """Of a row of a table everything but what its record has by itself; a record's key is the
-        row's, and its topic the table's.
+        """Returns the columns that describe the change rather than the table's row. The record's key identifies the
+        row, and its topic identifies the table.
         """
         event = [name for name, _ in self.schema if name in CHANGE_COLUMNS]
         return (*event, *(one.name for one in self.metadata if one.part not in ("key", "topic")))
 
     @override
     def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
-        """Updates are two rows each where rows have kinds."""
+        """Counts an update as two rows if rows have kinds."""
         outgoing, made = super().output_size(columns, port)
         return outgoing, made + made if self.splits_rows() else made
 
     @property
     def carries_time(self) -> bool:
-        """Whether its rows have an event time, and watermarks are sent."""
+        """True if its rows have an event time and watermarks are sent."""
         return Requirement.EVENT_TIME in self.planned.carries
 
     @property
     def carries_headers(self) -> bool:
-        """Whether its rows have the headers of their records."""
+        """True if its rows have the headers of their records."""
         return Requirement.HEADERS in self.planned.carries
 
     @property
     def names_topic(self) -> bool:
-        """Whether its rows have the topics of their records."""
+        """True if its rows have the topics of their records."""
         if Requirement.TOPIC in self.planned.carries:
             return True
-        # Partition and offset alone do not say which record the two rows of an update are of.
+        # Partition and offset alone do not identify the record of the two rows of an update.
         return self.splits_rows() and len(self.topics) != 1
 
     @override
     def splits_rows(self) -> bool:
-        """An update is two rows where they have kinds."""
+        """Returns True if rows have kinds, since an update is then two rows."""
         return Requirement.ROW_KIND in self.planned.carries
 
     @property
     def decoding(self) -> FormatOptions:
-        """How records are decoded."""
+        """The options for decoding records."""
         return msgspec.structs.replace(self.options, row_kinds=self.splits_rows())
 
     @property
     def timing(self) -> EventTime | None:
-        """The event time that is read: what is declared is checked, whether an operator requires it or not."""
+        """The event time that is read. A declared one is checked even if no operator requires it."""
         declared = self.event_time or EventTime()
         return declared if declared.text or self.carries_time else None
 
     @property
     def decodes(self) -> Columns:
-        """What is decoded: the columns that leave it, and those that the event time is read from."""
+        """The decoded columns: those that are emitted, and those from which the event time is read."""
         output, timing = self.pruned_columns(), self.timing
         more = timing.reads - dict(output).keys() if timing is not None else ()
         return (*output, *(one for one in self.columns if one[0] in more)) if more else output
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:  # nothing reaches a source
+    def lineage(self, lineages: Lineages) -> Lineages:
         columns = {column: digest("column", self.name, column) for column, _ in self.schema}
         columns |= {one.name: self._digest(one) for one in self.metadata}
         conditions: frozenset[str] = frozenset()
@@ -210,11 +209,11 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         return "" if one.column in self._kafka_times() else columns[one.column or ""]
 
     def _kafka_times(self) -> set[str | None]:
-        """The columns that have the timestamp of the record in Kafka; None stands for it, too."""
+        """Returns the columns with the record's Kafka timestamp, and None, which also denotes it."""
         return {None, *(one.name for one in self.metadata if one.part == "timestamp")}
 
     def _digest(self, one: MetadataColumn) -> str:
-        """By the part: how its column is called changes nothing, how a key is read does."""
+        """Digests the part of the record. The name of its column has no effect; the format of a key has."""
         reading = (self.key_format, str(one.type)) if one.part == "key" else ()
         return digest("metadata", self.name, one.part, *reading)
 
@@ -235,7 +234,7 @@ class SourceOperator(Operator, frozen=True, tag="source"):
         }
 
     def _explain_parts(self) -> dict[str, Any]:
-        """What the file says of the parts of a record besides its value; nothing where it says nothing."""
+        """Returns the configured parts of a record besides its value; omits what the file does not set."""
         found: dict[str, Any] = {}
         if self.metadata:
             found["metadata"] = {one.part: one.name for one in self.metadata}

@@ -1,4 +1,4 @@
-"""A projection: computes new columns from old ones, all at once."""
+"""A projection: computes new columns from the input columns, all at once."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from tidegate.operators.spec import Columns, Slot, StepOperator, texts_of
 
 
 class SelectOperator(StepOperator, frozen=True, tag="select"):
-    """A row of which one expression cannot be evaluated fails as a whole."""
+    """A projection by expressions. If one expression of a row cannot be evaluated, the whole row fails."""
 
     columns: tuple[tuple[str, Expression], ...]
     output: Columns
     bad_records: BadRecordPolicy
 
     @override
-    def output_columns(self, output: str = "") -> Columns:  # there is one
+    def output_columns(self, output: str = "") -> Columns:
         return self.output
 
     @override
     def pruned_columns(self, output: str = "") -> Columns:
-        """What can fail is computed, whether it is read or not."""
+        """Keeps columns whose computation can fail, even if they are not read."""
         kept = {name for name, _ in super().pruned_columns(output)}
         kept |= {name for name, expression in self.columns if can_fail(expression)}
         return tuple(one for one in self.output if one[0] in kept)
 
     @property
     def pruned_expressions(self) -> tuple[tuple[str, Expression], ...]:
-        """The expressions of the columns that leave it."""
+        """The expressions of the columns that it emits."""
         kept = {name for name, _ in self.pruned_columns()}
         return tuple(one for one in self.columns if one[0] in kept)
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
+    def reads(self, port: int = 0) -> set[str]:
         return {name for _, expression in self.pruned_expressions for name in columns_of(expression)}
 
     @override
@@ -51,7 +51,7 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
         return dict(self.columns)
 
     @override
-    def preserves_record(self, output: str = "") -> bool:  # there is one
+    def preserves_record(self, output: str = "") -> bool:
         return True
 
     @override
@@ -64,11 +64,11 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
         )
 
     def unrepeatable(self) -> tuple[str, ...]:
-        """See Operator: what is encrypted with a random vector is other bytes the next time."""
+        """Returns the columns with random encryption, which produces different bytes every time."""
         return tuple(name for name, expression in self.columns if is_random(expression))
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         made = {name: derive_value_bound(expression, columns) for name, expression in self.pruned_expressions}
         return {name: value for name, (value, _) in made.items()}, sum_bounds(whole for _, whole in made.values())
 
@@ -82,7 +82,7 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
         return [f"{name} = {text_of(expression)}" for name, expression in self.pruned_expressions]
 
     @override
-    def open(self, slot: Slot) -> OperatorRuntime:  # no state
+    def open(self, slot: Slot) -> OperatorRuntime:
         from tidegate.expressions.compiled import compile_projection
         from tidegate.operators.rowwise import RowWise
 
@@ -91,6 +91,6 @@ class SelectOperator(StepOperator, frozen=True, tag="select"):
 
 
 def make_projection(name: OperatorName, columns: Mapping[str, Expression], policy: BadRecordPolicy) -> SelectOperator:
-    """A select of typed expressions."""
+    """Creates a projection from typed expressions."""
     output = tuple((column, expression.type) for column, expression in columns.items())
     return SelectOperator(name, tuple(columns.items()), output, policy)

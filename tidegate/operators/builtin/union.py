@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class UnionOperator(StepOperator, frozen=True, tag="union"):
-    """Passes on whatever arrives. The inputs have equal columns (validation), maybe in another order."""
+    """Passes on all rows. Validation ensures that the inputs have the same columns, possibly in another order."""
 
     JOINS = True
 
@@ -23,19 +23,19 @@ class UnionOperator(StepOperator, frozen=True, tag="union"):
     bad_records: BadRecordPolicy
 
     @override
-    def output_columns(self, output: str = "") -> Columns:  # there is one
+    def output_columns(self, output: str = "") -> Columns:
         return self.output
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
+    def reads(self, port: int = 0) -> set[str]:
         return {name for name, _ in self.pruned_columns()}
 
     @override
-    def preserves_record(self, output: str = "") -> bool:  # there is one
+    def preserves_record(self, output: str = "") -> bool:
         return True
 
     @override
-    def open(self, slot: Slot) -> OperatorRuntime:  # no state
+    def open(self, slot: Slot) -> OperatorRuntime:
         return _UnionRuntime([name for name, _ in self.pruned_columns()])
 
 

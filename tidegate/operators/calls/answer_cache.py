@@ -1,4 +1,4 @@
-"""Answers by URL, for a time and within a size. Pure: the time comes in."""
+"""A cache of answers by URL, bounded in time and size. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import OrderedDict
 from typing import Final
 
 BYTES_MAX: Final = 32 << 20
-"""Of one subtask's answers with their URLs."""
+"""The maximum size of one subtask's answers with their URLs."""
 OVERHEAD_BYTES: Final = 300
 
 
 class AnswerCache:
-    """The oldest go first when there is no room. `lifetime_s` 0 keeps nothing."""
+    """A cache that evicts the oldest answers when it is full. It keeps nothing if `lifetime_s` is 0."""
 
     def __init__(self, lifetime_s: float, bytes_max: int = BYTES_MAX) -> None:
         self._lifetime_s = lifetime_s
@@ -19,16 +19,16 @@ class AnswerCache:
         self._entries: OrderedDict[str, tuple[float, bytes | None]] = OrderedDict()
 
     def __len__(self) -> int:
-        """Answers that are kept, those that are too old included."""
+        """Returns the number of cached answers, including expired ones."""
         return len(self._entries)
 
     @property
     def keeps(self) -> bool:
-        """Whether it keeps anything at all."""
+        """True if it keeps anything at all."""
         return self._lifetime_s > 0
 
     def find(self, url: str, now_s: float) -> tuple[bytes | None] | None:
-        """The answer, wrapped since it may be None; None when there is none that is young enough."""
+        """Returns the answer, wrapped because it may be None; None if there is no answer or it has expired."""
         found = self._entries.get(url)
         if found is None:
             return None
@@ -38,7 +38,7 @@ class AnswerCache:
         return (found[1],)
 
     def put(self, url: str, answer: bytes | None, now_s: float) -> None:
-        """Keep it from now on. An answer that is larger than all room is not kept."""
+        """Caches an answer from now on, unless it is larger than the cache."""
         size = _size(url, answer)
         if not self.keeps or size > self._bytes_max:
             return

@@ -1,4 +1,6 @@
-"""Answers as columns: strict, one row at a time, by the rules of JSON sources (`formats/kinds/json/reader.py`)."""
+"""Converts answers to columns, strictly and row by row, by the rules of JSON sources
+(`formats/kinds/json/reader.py`).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _PLACE: Final = re.compile(r"(?:at|in) `\$\.([^.`\[]+)")
 
 
 class DictDecoder:
-    """Dicts of the user's code. Every declared column must be in them; what else is in them is left out."""
+    """Decodes dicts from a user's code. Every declared column must be present; all others are ignored."""
 
     def __init__(self, declared: Columns, output: Columns, what: str) -> None:
         """`what` names the function in messages."""
@@ -29,12 +31,12 @@ class DictDecoder:
         self._decoder = JsonDecoder(declared, output, _convert)
 
     def decode(self, answers: Sequence[object]) -> Decoded:
-        """Rows of the good answers in order, and the bad ones. None is a row of NULLs."""
+        """Returns the rows of the good answers in order, and the bad ones. None is a row of NULLs."""
         wrong: dict[int, str] = {}
         values = [self._select(row, answer, wrong) for row, answer in enumerate(answers)]
         try:
             decoded = self._decoder.decode_values(values)  # type: ignore[arg-type]  # whatever the decoder converts
-        except Exception:  # noqa: BLE001  # of a column as a whole: which rows it is of is known one by one
+        except Exception:  # noqa: BLE001  # it concerns a whole column: rows are then checked one by one
             for row, value in enumerate(values):
                 reason = self._refuse(value)
                 if reason:
@@ -43,7 +45,7 @@ class DictDecoder:
         return self._explained(decoded, values, wrong)
 
     def _select(self, row: int, answer: object, wrong: dict[int, str]) -> dict[str, object]:
-        """The declared columns of an answer. It is the user's object: whatever looking into it raises is its row's."""
+        """Returns the declared columns of an answer. An exception from reading the user's object fails its row."""
         if answer is None:
             return {}
         if not isinstance(answer, Mapping):
@@ -61,20 +63,20 @@ class DictDecoder:
         return value
 
     def _refuse(self, value: Mapping[str, object]) -> str:
-        """Why no columns can be made of a row; empty if they can."""
+        """Returns why a row cannot be converted to columns; empty if it can."""
         try:
             self._decoder.decode_values([value])  # type: ignore[list-item]  # as above
-        except UnicodeEncodeError:  # of a lone surrogate, as `json.loads` makes of one half of an emoji
+        except UnicodeEncodeError:  # for a lone surrogate, which `json.loads` makes of half an emoji
             return (
                 f"{self._what} gave a text with half a character, which no text can hold: {_shown(value)}; "
                 "return whole ones, for instance text.encode('utf-8', 'replace').decode()"
             )
-        except Exception as error:  # noqa: BLE001  # of the user's objects, such as a time zone
+        except Exception as error:  # noqa: BLE001  # from the user's objects, such as a time zone
             return f"{self._what} gave {_shown(value)}, of which no columns can be made: {name_error(error)}"
         return ""
 
     def _explained(self, decoded: Decoded, values: Sequence[Mapping[str, object]], wrong: Mapping[int, str]) -> Decoded:
-        """With the column, the value and a remedy in each failure."""
+        """Returns the result with the column, the value and a remedy in each failure."""
         failures = [self._explain(one, values[one.row]) for one in decoded.failures]
         frame = decoded.frame
         if wrong:
@@ -99,15 +101,15 @@ class DictDecoder:
 
 
 class JsonAnswerDecoder:
-    """Bodies of HTTP answers. A field that is missing is NULL; None is a row of NULLs."""
+    """Decodes the bodies of HTTP answers. A missing field is NULL; None is a row of NULLs."""
 
     def __init__(self, declared: Columns, output: Columns) -> None:
         self._decoder = JsonDecoder(declared, output)
 
     def decode(self, answers: Sequence[object]) -> Decoded:
-        """Rows of the good answers in order, and the bad ones."""
+        """Returns the rows of the good answers in order, and the bad ones."""
         bodies = [b"{}" if answer is None else answer for answer in answers]
-        decoded = self._decoder.decode_values(bodies)  # type: ignore[arg-type]  # what the target gives is bytes
+        decoded = self._decoder.decode_values(bodies)  # type: ignore[arg-type]  # the target returns bytes
         failures = [
             msgspec.structs.replace(one, message=f"the server answered {_body(bodies[one.row])}: {one.message}")
             for one in decoded.failures
@@ -121,14 +123,14 @@ def _convert(record: type[msgspec.Struct]) -> Decode:
             return msgspec.convert(value, record, dec_hook=convert)
         except (msgspec.ValidationError, RecursionError):
             raise
-        except Exception as error:  # of a value of the user's, deep within: its row is bad
+        except Exception as error:  # from a nested value of the user's: its row is bad
             raise msgspec.ValidationError(name_error(error)) from error
 
     return decode
 
 
 def _body(answer: object) -> str:
-    """The beginning of it, so that nobody takes what a server has said for what is in the record."""
+    """Returns the beginning of an answer, so that messages distinguish the server's text from the record."""
     assert isinstance(answer, bytes)
     return _shown(answer[: SHOWN_MAX + 1].decode("utf-8", "backslashreplace"))
 
@@ -136,6 +138,6 @@ def _body(answer: object) -> str:
 def _shown(value: object) -> str:
     try:
         text = repr(value)
-    except Exception as error:  # noqa: BLE001  # a number of too many digits, lists too deep, or of the user's code
+    except Exception as error:  # noqa: BLE001  # too many digits, lists too deep, or user code
         return f"a value of type {type(value).__name__} (its repr raises {type(error).__name__})"
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."

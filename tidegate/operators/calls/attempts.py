@@ -1,4 +1,4 @@
-"""One call, with its retries: a limit for each attempt, pauses that double, and a budget for all of it."""
+"""One call with its retries: a timeout for each attempt, pauses that double, and a budget for all attempts together."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import CallFailure
 
 PAUSE_MAX_MS: Final = 30_000
-"""Pauses do not double beyond this."""
+"""The maximum length of a pause."""
 TEXT_MAX: Final = 300
-"""Characters of an error that are shown."""
+"""The maximum number of characters of an error in a message."""
 
 
 class CallPolicy(msgspec.Struct, frozen=True):
-    """How long and how often a call is tried."""
+    """How long and how often a call is attempted."""
 
     timeout_ms: int
     retries: int
@@ -28,7 +28,7 @@ class CallPolicy(msgspec.Struct, frozen=True):
 
 
 class Refused(Exception):
-    """Another attempt would end in the same way."""
+    """A failure that another attempt would only repeat."""
 
     def __init__(self, message: str, kind: FailureKind = FailureKind.CALL_FAILED) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class Unavailable(Exception):
-    """Another attempt may succeed, but not before `retry_after_s`."""
+    """A failure after which another attempt may succeed, but not before `retry_after_s`."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -44,7 +44,7 @@ class Unavailable(Exception):
 
 
 def derive_pause_ms(policy: CallPolicy, attempt: int, share: float) -> float:
-    """Between attempt number `attempt` (from 1) and the next; `share`, 0 to 1, spreads it over its upper half."""
+    """Returns the pause after attempt number `attempt` (from 1). `share`, 0 to 1, spreads it over its upper half."""
     doubled = min(float(PAUSE_MAX_MS), policy.backoff_ms * 2.0 ** min(attempt - 1, 32))
     return doubled * (0.5 + share / 2)
 
@@ -52,9 +52,9 @@ def derive_pause_ms(policy: CallPolicy, attempt: int, share: float) -> float:
 async def attempt_call(
     ask: Callable[[], Awaitable[object]], policy: CallPolicy, draw: Callable[[], float]
 ) -> object | CallFailure:
-    """The answer, or why there is none. `draw` gives a number from 0 to 1.
+    """Returns the answer, or why there is none. `draw` returns a number from 0 to 1.
 
-    Nothing that `ask` raises gets out, except a cancellation of the task that this runs in.
+    No exception of `ask` is propagated, except a cancellation of the task that runs this function.
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + policy.budget_ms / 1000
@@ -74,7 +74,7 @@ async def attempt_call(
 
 
 async def _attempt_once(ask: Callable[[], Awaitable[object]], limit_s: float) -> tuple[object, float | None]:
-    """The answer or a failure, and after how long it may be tried again; None for never."""
+    """Returns the answer or a failure, and the time until another attempt is allowed; None for never."""
     scope = asyncio.timeout(limit_s)
     try:
         async with scope:
@@ -89,8 +89,8 @@ async def _attempt_once(ask: Callable[[], Awaitable[object]], limit_s: float) ->
             raise  # the step is being closed
         return CallFailure(FailureKind.CALL_FAILED, f"the call was cancelled from within: {name_error(error)}"), 0.0
     except GeneratorExit:
-        raise  # nobody waits any more
-    except BaseException as error:  # noqa: BLE001  # whatever a user's function raises, a panic of a compiled library too
+        raise  # nothing waits for the answer any more
+    except BaseException as error:  # noqa: BLE001  # whatever a user's function raises, even a panic of a compiled library
         if scope.expired() and isinstance(error, TimeoutError):
             limit = render_duration(max(1, round(limit_s * 1000)))
             return CallFailure(FailureKind.CALL_TIMED_OUT, f"no answer within {limit}"), 0.0
@@ -110,6 +110,6 @@ def _text(error: BaseException) -> str:
 
 
 def name_error(error: BaseException) -> str:
-    """Its type and its text, cut."""
+    """Returns the type and the text of an error, truncated."""
     text = _text(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,7 +1,7 @@
-"""Calls run on an asyncio loop of their own thread; the slot loop hands them over and fetches what is done.
+"""Runs calls on an asyncio loop on its own thread. The slot loop submits them and collects the finished ones.
 
-One thread per subtask. Nothing of it blocks the slot loop: calls go in by `submit`, and come back by `take` after a
-`wake`. A call that never ends keeps its place until its timeout; whatever still hangs when the step is closed is left
+There is one thread per subtask. It never blocks the slot loop: calls go in by `submit` and come back by `take` after a
+`wake`. A call that never ends keeps its place until its timeout. Calls that still hang when the step is closed are left
 to a daemon thread.
 """
 
@@ -30,55 +30,57 @@ OPEN_TIMEOUT_S: Final = 60.0
 CANCEL_TIMEOUT_S: Final = 1.0
 CLOSE_TIMEOUT_S: Final = 1.0
 THREADS_MAX: Final = 512
-"""For `asyncio.to_thread`, made when they are needed. With fewer than calls are under way these would queue while their
-time limits run, and Python's own number, the processors and four, is gone after as many calls that hang."""
+"""The maximum number of threads for `asyncio.to_thread`, created on demand. With fewer threads than concurrent calls,
+calls would queue while their timeouts run. Python's default, the number of processors plus four, is exhausted after
+that many hanging calls.
+"""
 JOIN_TIMEOUT_S: Final = CANCEL_TIMEOUT_S + CLOSE_TIMEOUT_S + 0.5
 
 Asked = Sequence[tuple[PendingCall, object]]
-"""Calls with what is asked: a row, a URL."""
+"""Calls with their requests: a row or a URL."""
 
 
 class CallsFailed(AttemptFailed):
-    """What answers cannot be opened, or its thread has ended: no record's fault."""
+    """What answers calls cannot be opened, or its thread has ended. No record is at fault."""
 
     code = "calls-failed"
 
 
 class CallTarget(Protocol):
-    """What is called. All of it runs on the asyncio loop."""
+    """What is called. All its methods run on the asyncio loop."""
 
     async def open(self) -> None:
-        """Once, before the first call."""
+        """Called once, before the first call."""
 
     def ask(self, request: object) -> Awaitable[object]:
-        """The answer. Raises Refused, Unavailable, or whatever else, which is tried again."""
+        """Returns the answer. Raises Refused, Unavailable, or any other exception, which is retried."""
 
     async def close(self) -> None:
-        """Once, after the last call, also when `open` has raised."""
+        """Called once, after the last call, even if `open` has raised."""
 
 
 class Caller(Protocol):
-    """Makes calls outside the slot loop. All methods are called from the slot loop and return at once."""
+    """Makes calls outside the slot loop. The slot loop calls all methods, and they return at once."""
 
     def submit(self, asked: Asked) -> None:
-        """Begin these calls, in their order."""
+        """Starts these calls, in order."""
 
     def take(self) -> list[PendingCall]:
-        """Those with an answer or a failure since the last time, in the order of their ends. Raises CallsFailed."""
+        """Returns the calls that have ended since the last time, in the order of their ends. Raises CallsFailed."""
 
     def close(self) -> None:
-        """Within a bounded time, whatever hangs."""
+        """Closes within a bounded time, even if calls hang."""
 
 
 OpenCaller = Callable[[str, CallTarget, CallPolicy, Callable[[], None]], Caller]
-"""Name, target, policy, and what wakes the slot loop."""
+"""Opens a caller from a name, a target, a policy, and a function that wakes the slot loop."""
 
 OpenReader = Callable[[Any, str, Callable[[], None]], Caller]
-"""Of single records: where they are read (`builtin/dead_letters.Origin`), name, and what wakes the slot loop."""
+"""Opens a reader of single records from origins (`dead_letters.Origin`), a name, and what wakes the slot loop."""
 
 
 async def open_target(target: CallTarget, *stopping: asyncio.Task[bool]) -> bool:
-    """Whether it is open; False when one of `stopping` is done before. Raises CallsFailed."""
+    """Opens a target. Returns False if one of `stopping` ends first. Raises CallsFailed."""
     opening = asyncio.create_task(target.open())
     await asyncio.wait({opening, *stopping}, timeout=OPEN_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
     if opening.done():
@@ -93,7 +95,7 @@ async def open_target(target: CallTarget, *stopping: asyncio.Task[bool]) -> bool
 
 
 async def close_target(target: CallTarget, name: str) -> None:
-    """Within a bounded time; what goes wrong is a warning."""
+    """Closes a target within a bounded time. A failure only logs a warning."""
     closing = asyncio.create_task(target.close())
     await asyncio.wait({closing}, timeout=CLOSE_TIMEOUT_S)
     if not closing.done():
@@ -103,29 +105,29 @@ async def close_target(target: CallTarget, name: str) -> None:
 
 
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:
-    """Of a task that is done. It may have cancelled itself, as old helpers for time limits do."""
+    """Returns the error of a finished task. The task may have cancelled itself, as old timeout helpers do."""
     return asyncio.CancelledError("cancelled from within") if task.cancelled() else task.exception()
 
 
 class ThreadCaller(Caller):
-    """See Caller. The thread begins with the first call."""
+    """A caller with a thread of its own, which starts with the first call."""
 
     def __init__(
         self, name: str, target: CallTarget, policy: CallPolicy, wake: Callable[[], None], look_s: float = LOOK_S
     ) -> None:
-        """`name` seeds the pauses between attempts: two subtasks do not pause for the same time."""
+        """`name` seeds the pauses between attempts, so that two subtasks do not pause for the same time."""
         self._name = name
         self._target = target
         self._policy = policy
         self._wake = wake
-        self._draw = random.Random(name).random  # noqa: S311  # no secret
+        self._draw = random.Random(name).random  # noqa: S311  # not for security
         self._done: deque[PendingCall] = deque()
         self._woken = False
         self._broken: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=f"calls of {name}", daemon=True)
         self._tasks: dict[asyncio.Task[None], float] = {}
-        """Of the thread only, like all that follows: with the time of the loop when they began."""
+        """Used only on the thread, like all that follow: the calls with the loop's time when they began."""
         self._watch = CallWatch(name, policy, self._thread, look_s, self._tasks)
         self._opened = self._closing = False
         self._early: list[tuple[PendingCall, object]] = []
@@ -144,7 +146,7 @@ class ThreadCaller(Caller):
     def take(self) -> list[PendingCall]:
         if self._broken is not None:
             raise CallsFailed(f"the calls of {self._name} have ended: {self._broken}") from self._broken
-        self._woken = False  # first: what is done from here on wakes again
+        self._woken = False  # first: what ends from here on wakes again
         taken: list[PendingCall] = []
         done = self._done
         while done:

@@ -1,4 +1,4 @@
-"""A function of the user's as a target of calls. Imported only where operators run."""
+"""A user's function as a target of calls. Imported only where operators run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FunctionTarget(CallTarget):
-    """See CallTarget. `reference` is `module:function`, or a class that is called like one, opened and closed."""
+    """A user's function. `reference` is `module:function`, or a class of callable objects with `open` and `close`."""
 
     def __init__(self, reference: str) -> None:
         """Raises UserCodeProblem, CallsFailed."""
@@ -37,7 +37,7 @@ class FunctionTarget(CallTarget):
 
     @override
     def ask(self, request: object) -> Awaitable[object]:
-        """Each attempt gets a row of its own: the function may change it, and what is in it."""
+        """Calls the function with a copy of the row for each attempt, because the function may change it."""
         assert isinstance(request, dict)
         return self._ask(_copy(request))
 
@@ -48,14 +48,14 @@ class FunctionTarget(CallTarget):
 
 
 def _copy(value: Any) -> Any:
-    """Of dicts and lists; everything else in a row never changes."""
+    """Copies dicts and lists; everything else in a row is immutable."""
     if isinstance(value, dict):
         return {name: _copy(one) if isinstance(one, dict | list) else one for name, one in value.items()}
     return list(map(_copy, value)) if isinstance(value, list) else value
 
 
 def rows_of(columns: Columns) -> Callable[[pl.DataFrame], Sequence[object]]:
-    """Makes dicts of the rows, with these columns."""
+    """Returns a function that converts rows to dicts with these columns."""
     wanted = [name for name, _ in columns]
     converters = {name: convert for name, kind in columns if (convert := _converter(kind)) is not None}
     if not converters:
@@ -72,7 +72,7 @@ def rows_of(columns: Columns) -> Callable[[pl.DataFrame], Sequence[object]]:
 
 
 def _converter(kind: DataType) -> Callable[[Any], Any] | None:
-    """Makes dicts of the maps in what Polars gives; None where there are none."""
+    """Returns a function that converts maps to dicts in the values from Polars; None if there are no maps."""
     if not holds_kind(kind, ("map",)):
         return None
     if kind.element is not None:

@@ -28,10 +28,10 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 
 
 class HttpTarget(CallTarget):
-    """See CallTarget. A request is a URL, an answer the body, or None where the server has nothing of it.
+    """An HTTP server. A request is a URL, and an answer is the body, or None if the server has no such resource.
 
-    TLS certificates are verified; no cookies are kept; the environment's proxies are not used. Compressed bodies are
-    not asked for, so that the limit of a body is one of memory.
+    TLS certificates are verified. Cookies are not kept, and the environment's proxies are not used. Compressed bodies
+    are not requested, so that the limit of a body also limits memory.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class HttpTarget(CallTarget):
         missing_fails: bool = False,
         is_readable: Callable[[bytes], bool] = lambda _body: True,
     ) -> None:
-        """What is not readable is nobody else's answer: a moment of nonsense must not last as long as the cache."""
+        """An unreadable answer is not cached: a brief fault of the server must not last as long as the cache."""
         self._headers = {"Accept": "application/json", "User-Agent": f"tidegate/{__version__}", **headers}
         self._cache = AnswerCache(cache_s)
         self._connections_max = connections_max
@@ -58,7 +58,7 @@ class HttpTarget(CallTarget):
             connector=aiohttp.TCPConnector(limit=self._connections_max),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={**self._headers, "Accept-Encoding": "identity"},
-            timeout=aiohttp.ClientTimeout(total=None),  # each attempt has its limit
+            timeout=aiohttp.ClientTimeout(total=None),  # each attempt has its own timeout
             auto_decompress=False,
         )
 
@@ -69,7 +69,7 @@ class HttpTarget(CallTarget):
 
     @override
     async def ask(self, request: object) -> object:
-        """Rows that ask for the same at the same time share one request, if answers are cached."""
+        """Shares one request between rows that request the same URL at the same time, if answers are cached."""
         assert isinstance(request, str)
         if not self._cache.keeps:
             return await self._fetch(request)
@@ -92,12 +92,12 @@ class HttpTarget(CallTarget):
         try:
             answer = await self._fetch(url)
         except asyncio.CancelledError:
-            shared.cancel()  # its time is over, not that of who came later: one of them asks again
+            shared.cancel()  # this call has timed out, later ones have not: one of them requests again
             raise
         except BaseException as error:
             same = isinstance(error, Refused | Unavailable)
             shared.set_exception(error if same else Unavailable(f"{type(error).__name__}: {error}"))
-            shared.exception()  # nobody may have waited for it
+            shared.exception()  # marks it as retrieved, since there may be no waiter
             raise
         else:
             if answer is None or self._is_readable(answer):
@@ -108,7 +108,7 @@ class HttpTarget(CallTarget):
             del self._asking[url]
 
     async def _fetch(self, url: str) -> bytes | None:
-        """Follows redirects to the same host only: the headers may hold a secret."""
+        """Follows redirects to the same host only, because the headers may contain a secret."""
         assert self._session is not None
         here = URL(url, encoded=True)
         for _ in range(REDIRECTS_MAX + 1):
@@ -143,7 +143,7 @@ class HttpTarget(CallTarget):
 
 
 def derive_retry_after_s(text: str | None, now: dt.datetime) -> float:
-    """From the header `Retry-After`, seconds or a date; 0 where it is missing or makes no sense."""
+    """Returns the wait from the header `Retry-After`, in seconds or as a date; 0 if it is missing or invalid."""
     if text is None:
         return 0.0
     try:

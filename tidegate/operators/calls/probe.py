@@ -1,8 +1,7 @@
 """Imports the user's functions as a slot does, before anything runs.
 
 `python -m tidegate.operators.calls.probe` reads a JSON object of modules and references and answers with a JSON object
-of what is wrong, by reference. It is a process of its own: what a user's module does when it is imported must not
-happen to a daemon.
+of problems, by reference. It runs in a process of its own, so that importing a user's module has no effect on a daemon.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tidegate.operators.calls.user_code import UserCodeProblem, install_modules,
 
 
 class ProbeRequest(msgspec.Struct, frozen=True):
-    """What a plan has of the user's."""
+    """The user's modules and references in a plan."""
 
     modules: dict[str, str]
     references: tuple[str, ...]
@@ -30,7 +29,7 @@ class ProbeFinding(msgspec.Struct, frozen=True):
 
 
 def find_problems(request: ProbeRequest) -> dict[str, ProbeFinding]:
-    """By reference; those that can be used are not in it."""
+    """Returns the problems by reference; usable functions are omitted."""
     found: dict[str, ProbeFinding] = {}
     install_modules(request.modules)
     for reference in request.references:
@@ -42,7 +41,7 @@ def find_problems(request: ProbeRequest) -> dict[str, ProbeFinding]:
 
 
 def main() -> None:
-    """See the module. What a module prints goes to standard error."""
+    """Answers one request on standard output. What a module prints goes to standard error."""
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=ProbeRequest)
     with os.fdopen(os.dup(1), "wb") as answer:
         os.dup2(2, 1)

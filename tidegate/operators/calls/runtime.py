@@ -1,10 +1,10 @@
-"""The operator of `async` and `http`: rows go into a queue, are asked for outside, and leave with their answers.
+"""The operator of `async` and `http`: rows go into a queue, are requested outside, and leave with their answers.
 
-`process` begins calls and returns. What is done comes back by `poll`, or with the next watermark (W26), one batch a
-turn (W28). Rows that wait are in the checkpoint, with the engine's columns, and are asked for again after a restore,
-before anything new, in their order.
+`process` starts calls and returns. Results come back by `poll`, or with the next watermark (W26), one batch per turn
+(W28). Waiting rows are in the checkpoint, with the system columns. After a restore they are requested again in their
+order, before anything new.
 
-Whose they were is kept with them. With an unchanged parallelism a subtask gets its own rows back; after a change all
+Their subtask is stored with them. With unchanged parallelism, a subtask gets its own rows back. After a change, all
 rows of a former subtask go to one subtask, in their order.
 """
 
@@ -41,23 +41,23 @@ from tidegate.operators.spec import Slot
 from tidegate.state.operator_list import OperatorList
 
 TURN_ROWS: Final = 1000
-"""Rows that a watermark brings out at once; the rest leaves by `poll`."""
+"""How many rows a watermark releases at once; the rest leaves by `poll`."""
 CHUNK_ROWS: Final = 256
-"""Rows of one value of the state."""
+"""The number of rows in one value of the state."""
 
 Prepare = Callable[[pl.DataFrame], Sequence[object]]
-"""What to ask for each row. None needs no call: its answer is a row of NULLs; a CallFailure is the row's."""
+"""Returns the request for each row. None: no call is needed, and the answer is NULLs. A CallFailure: the row fails."""
 
 
 class AnswerDecoder(Protocol):
-    """Answers as columns."""
+    """Converts answers to columns."""
 
     def decode(self, answers: Sequence[object]) -> Decoded:
-        """Rows of the good answers in order, and the bad ones."""
+        """Returns the rows of the good answers in order, and the bad ones."""
 
 
 class CallRuntime(Runtime, OperatorRuntime):
-    """See the module."""
+    """Queues rows, starts their calls, and emits rows with their answers."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class CallRuntime(Runtime, OperatorRuntime):
         self._in_flight = OperatorList[Any](operator.name, IN_FLIGHT)
         self._resumed = False
         self._asked = 0
-        """Calls that are under way: never more than the capacity."""
+        """The number of running calls: never more than the capacity."""
         self._unasked: deque[tuple[PendingCall, object]] = deque()
-        """Those beyond it: restored ones of a larger capacity, or more than there was room for."""
+        """Calls beyond that number: restored ones of a larger capacity, or more than there was room for."""
 
     # -- the contract --------------------------------------------------------------------------------------------------
 
@@ -91,12 +91,12 @@ class CallRuntime(Runtime, OperatorRuntime):
 
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """It waits for the rows before it, and whatever may leave does so at once (W26)."""
+        """Queues the watermark behind the rows before it, and releases whatever may leave (W26)."""
         self._mark(WatermarkMark(watermark_ms), out)
 
     @override
     def on_status(self, idle: bool, out: Out) -> None:
-        """It keeps its place like a watermark (W05)."""
+        """Queues the status, which keeps its place like a watermark (W05)."""
         self._mark(StatusMark(idle), out)
 
     @override
@@ -139,7 +139,7 @@ class CallRuntime(Runtime, OperatorRuntime):
     def close(self) -> None:
         self._caller.close()
 
-    # -- in ------------------------------------------------------------------------------------------------------------
+    # -- input ---------------------------------------------------------------------------------------------------------
 
     def _ask(self, batch: pl.DataFrame) -> None:
         for row, request in enumerate(self._prepare(batch)):
@@ -153,7 +153,7 @@ class CallRuntime(Runtime, OperatorRuntime):
         self._begin()
 
     def _begin(self) -> None:
-        """As many of the calls that wait as the capacity has room for."""
+        """Starts as many of the waiting calls as the capacity allows."""
         count = min(len(self._unasked), self._operator.capacity - self._asked)
         if count > 0:
             self._asked += count
@@ -164,10 +164,10 @@ class CallRuntime(Runtime, OperatorRuntime):
         self._queue.put(mark)
         self._release(TURN_ROWS, out)
 
-    # -- out -----------------------------------------------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------------------------------
 
     def _release(self, rows_max: int, out: Out) -> bool:
-        """What may leave: one batch, and the marks before and after it. Whether anything did."""
+        """Releases what may leave: one batch, and the marks before and after it. Returns True if anything left."""
         self._collect()
         moved = self._release_marks(out)
         calls = self._queue.take_calls(rows_max)
@@ -196,7 +196,7 @@ class CallRuntime(Runtime, OperatorRuntime):
         return moved
 
     def _emit(self, calls: Sequence[PendingCall], out: Out) -> None:
-        """Rows with equal columns. What fails goes first, as everywhere."""
+        """Emits rows with equal columns, after their failures, as everywhere."""
         rows = pl.concat(gather_rows(calls))
         failures = [
             RecordFailure(row, call.failure.kind, call.failure.message)
@@ -217,14 +217,14 @@ class CallRuntime(Runtime, OperatorRuntime):
         self._hand_on(pl.DataFrame([made[name] if name in made else rows[name] for name in names]), out)
 
     def _hand_on(self, frame: pl.DataFrame, out: Out) -> None:
-        """Answers are as long as they are: no batch was sized for them."""
+        """Emits rows in parts, since batches were not sized for the length of answers."""
         for part in cut_frame(frame, self._slot.rows_max, self._slot.bytes_max):
             out.emit(part)
 
     # -- after a restore -----------------------------------------------------------------------------------------------
 
     def _resume(self) -> bool:
-        """Ask again for what was in flight at the checkpoint; whether there was any."""
+        """Requests again what was in flight at the checkpoint. Returns True if there was any."""
         if self._resumed:
             return False
         self._resumed = True
@@ -237,20 +237,20 @@ class CallRuntime(Runtime, OperatorRuntime):
         return bool(frames)
 
     def _owns(self, subtask: int, parallelism: int) -> bool:
-        """Whether rows of a former subtask are this one's now."""
+        """Returns True if this subtask now owns the rows of a former subtask."""
         own, count = self._slot.subtask, self._slot.parallelism
         return own == (subtask if parallelism == count else subtask % count)
 
 
 def requests_of(template: UrlTemplate) -> Prepare:
-    """Makes the URLs of the rows."""
+    """Returns a function that derives the URLs of rows."""
     return lambda frame: derive_requests(
         template, {name: frame[name].to_list() for name in template.columns}, frame.height
     )
 
 
 def gather_rows(calls: Sequence[PendingCall]) -> list[pl.DataFrame]:
-    """The rows of these calls in their order, a frame for each run of rows of one batch."""
+    """Returns the rows of these calls in order, with one frame for each run of rows of one batch."""
     frames: list[pl.DataFrame] = []
     for _, group in groupby(calls, key=lambda call: id(call.batch)):
         run = list(group)
@@ -262,6 +262,6 @@ def gather_rows(calls: Sequence[PendingCall]) -> list[pl.DataFrame]:
 
 
 def _alike(calls: Sequence[PendingCall]) -> Iterator[Sequence[PendingCall]]:
-    """Parts with equal columns: rows restored from an older definition may lack columns of the engine."""
+    """Yields parts with equal columns. Rows restored from an older definition may lack system columns."""
     for _, group in groupby(calls, key=lambda call: cast("pl.DataFrame", call.batch).columns):
         yield list(group)

@@ -1,4 +1,4 @@
-"""What `async` and `http` have in common before anything runs: the keys, and the spec."""
+"""The common settings and spec of `async` and `http`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.state.declaration import StateDeclaration, StateField, StateForm, 
 
 CAPACITY_MAX: Final = 10_000
 VALUE_BYTES: Final = 4096
-"""What a text of an answer is taken for when batches are sized: its real size is known when it is there."""
+"""The assumed size of a text in an answer when batches are sized. Its real size is known only once it arrives."""
 
 IN_FLIGHT: Final = declare_list(
     "in_flight",
@@ -32,11 +32,11 @@ IN_FLIGHT: Final = declare_list(
     ),
     StateForm.UNION,
 )
-"""Rows whose answers are outstanding, as Arrow IPC, oldest first, and whose they were."""
+"""Rows whose answers are outstanding, as Arrow IPC, oldest first, with their subtask."""
 
 
 def order_refusal(order: str) -> str:
-    """Why rows with this order of answers may not be changes of a table's rows; empty: they may."""
+    """Returns why rows with this order of answers may not be changes of a table; empty: they may."""
     return "" if order == "ordered" else "needs `order: ordered`: an older change would overtake a newer one"
 
 
@@ -90,20 +90,20 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
     """Rows with the columns of their answers. A row without an answer fails."""
 
     answers: Columns
-    """Columns of an answer, all that are declared: each is checked, whether anybody reads it or not."""
+    """All declared columns of an answer. Each is checked, even if it is not read."""
     output: Columns
-    """Columns that leave: those that came and those of the answer, as far as they are read."""
+    """The columns that are emitted: the input columns and those of the answer that are read."""
     ordered: bool
     capacity: int
     policy: CallPolicy
     bad_records: BadRecordPolicy
 
     @override
-    def output_columns(self, output: str = "") -> Columns:  # there is one
+    def output_columns(self, output: str = "") -> Columns:
         return self.output
 
     def kept_rows(self) -> Columns:
-        """What a row has while it waits, beside the engine's columns: all that arrive and are read."""
+        """Returns the columns of a row while it waits, besides the system columns: all input columns that are read."""
         raise NotImplementedError
 
     @override
@@ -111,13 +111,13 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
         return tuple(name for name, _ in self.answers)
 
     @override
-    def preserves_record(self, output: str = "") -> bool:  # there is one
-        """Rows in flight keep them."""
+    def preserves_record(self, output: str = "") -> bool:
+        """Returns True: rows in flight keep the system columns of their record."""
         return True
 
     @property
     def kept_answers(self) -> Columns:
-        """Columns of the answer that leave."""
+        """The answer columns that are emitted."""
         names = {name for name, _ in self.pruned_columns()}
         return tuple(column for column in self.answers if column[0] in names)
 
@@ -126,7 +126,7 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
         return (msgspec.structs.replace(IN_FLIGHT, verify=self._verify),)
 
     def _verify(self, value: tuple[Any, ...]) -> None:
-        """Raises StateUnreadable for rows that the step, as it is now, could not call for again."""
+        """Raises StateUnreadable for rows that the current step could not request again."""
         from tidegate.formats.arrow import decode_frame
         from tidegate.operators.calls.waiting_rows import fit_rows
 
@@ -134,8 +134,8 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
         fit_rows(self, decode_frame(rows))
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
-        """What an answer holds does not come in: a batch of rows may wait, so it is no batch's matter."""
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        """Counts texts of answers at a fixed size, because rows may wait and an answer belongs to no batch."""
         made = {name: Bound({}, derive_identity(name, kind).constant) for name, kind in self.answers}
         growing = Bound({}, VALUE_BYTES * sum(kind.kind in GROWING for _, kind in self.answers))
         return {**columns, **made}, sum_bounds([*columns.values(), *made.values(), growing])
@@ -168,12 +168,12 @@ class CallOperator(StepOperator, frozen=True, kw_only=True):
 
 
 def policy_of(step: CallSettings) -> CallPolicy:
-    """How long and how often a call of the step is tried."""
+    """Returns how long and how often a call of the step is attempted."""
     return CallPolicy(step.timeout_ms, step.retries, step.backoff_ms, step.budget_ms)
 
 
 def derive_output(step: CallSettings, context: StepContext) -> dict[str, DataType] | None:
-    """The columns of the step; None when there are none, which is reported."""
+    """Returns the columns of the step, or None after reporting what is wrong."""
     answers = dict(step.output or {})
     sound = True
     for name in answers:

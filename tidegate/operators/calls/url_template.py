@@ -1,7 +1,7 @@
 """`https://prices/{sku}?in={currency}`: a URL with columns in it. Pure.
 
-The host is fixed: a record decides what is asked for, never who is asked. Values are percent-encoded, so that one is
-always one part of a path or of a query.
+The host is fixed: a record decides what is requested, never from which host. Values are percent-encoded, so that each
+remains a single part of a path or of a query.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.formats.failures import FailureKind
 from tidegate.operators.async_queue import CallFailure
 
 KINDS: Final = frozenset({"boolean", "tinyint", "smallint", "int", "bigint", "decimal", "string", "date"})
-"""Types of columns whose text is the same for everybody."""
+"""The types of columns whose text form is unambiguous."""
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
 
@@ -33,14 +33,16 @@ class UrlProblem(Exception):
 
 
 class UrlTemplate(msgspec.Struct, frozen=True):
-    """`texts` stand between the columns: one more than `columns`. The first `in_path` columns are before the query."""
+    """A parsed template. There is one more of `texts` than of `columns`. The first `in_path` columns precede the
+    query.
+    """
 
     texts: tuple[str, ...]
     columns: tuple[str, ...]
     in_path: int
 
     def fill(self, values: Sequence[object]) -> str | CallFailure | None:
-        """The URL of a row, by the values of `columns`; None when one of them is NULL, so nothing can be asked."""
+        """Returns the URL of a row from the values of `columns`; None if one is NULL, so that there is no request."""
         parts = [self.texts[0]]
         for place, value in enumerate(values):
             if value is None:
@@ -58,7 +60,7 @@ class UrlTemplate(msgspec.Struct, frozen=True):
 
 
 def parse_url(text: str) -> UrlTemplate:
-    """Raises UrlProblem."""
+    """Parses a template. Raises UrlProblem."""
     pieces = _PLACEHOLDER.split(text)
     texts, columns = tuple(pieces[::2]), tuple(pieces[1::2])
     if any("{" in part or "}" in part for part in texts) or "" in columns:
@@ -67,7 +69,7 @@ def parse_url(text: str) -> UrlTemplate:
         raise UrlProblem("a URL has no spaces and only ASCII characters", "percent-encode others: a space is %20")
     try:
         split = urlsplit(texts[0])
-        split.port  # noqa: B018  # a port that is no number raises
+        split.port  # noqa: B018  # raises for a port that is not a number
     except ValueError as error:
         raise UrlProblem(f"is not a URL: {error}", "for instance https://prices.example/v1/{sku}") from error
     if split.scheme not in ("http", "https") or not split.hostname:
@@ -95,7 +97,7 @@ def _text_of(value: object) -> str:
 def derive_requests(
     template: UrlTemplate, columns: Mapping[str, Sequence[object]], count: int
 ) -> list[str | CallFailure | None]:
-    """What to ask for each row. A row is looked at once; equal URLs are the cache's business."""
+    """Returns the request for each row. The cache, not this function, handles equal URLs."""
     if not template.columns:
         return [template.texts[0]] * count
     rows = zip(*(columns[name] for name in template.columns), strict=True)

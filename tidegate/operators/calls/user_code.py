@@ -1,8 +1,8 @@
-"""Functions of the user's: found beside the pipeline file, sent to the slots as text, imported there.
+"""A user's functions: found next to the pipeline file, sent to the slots as text, and imported there.
 
-`lookup.geo:resolve` is looked for in the directory of the pipeline file first. What lies there is read with all modules
-of that directory that it imports, travels in the plan, and is imported in each slot from memory: nothing is written to
-an executor's disk, and every attempt of a daemon runs the same code. What does not lie there must be installed where
+`lookup.geo:resolve` is first looked up in the directory of the pipeline file. If it is there, it is read with all
+modules of that directory that it imports, travels in the plan, and is imported from memory in each slot. So nothing is
+written to an executor's disk, and every attempt of a daemon runs the same code. Otherwise it must be installed where
 the daemon and the executors run.
 """
 
@@ -22,10 +22,10 @@ from types import CodeType, ModuleType
 from typing import Final
 
 BYTES_MAX: Final = 4 << 20
-"""Of all modules together: they travel with every deployment."""
+"""The maximum size of all modules together, because every deployment contains them."""
 
 Modules = Mapping[str, str]
-"""Path below the pipeline file's directory, with `/`, to source text."""
+"""Maps the path below the pipeline file's directory, with `/`, to source text."""
 
 
 class UserCodeProblem(Exception):
@@ -37,7 +37,7 @@ class UserCodeProblem(Exception):
 
 
 def split_reference(reference: str) -> tuple[str, str]:
-    """Module and name of `module:name`. Raises UserCodeProblem."""
+    """Returns the module and the name of `module:name`. Raises UserCodeProblem."""
     module, colon, name = reference.partition(":")
     if not colon or not all(part.isidentifier() for part in module.split(".")) or not name.isidentifier():
         raise UserCodeProblem(f"`{reference[:80]}` is not `module:function`", "for instance lookup.geo:resolve")
@@ -45,7 +45,7 @@ def split_reference(reference: str) -> tuple[str, str]:
 
 
 def read_modules(directory: Path, references: Iterable[str]) -> dict[str, str]:
-    """The modules below the directory that these references need. Raises UserCodeProblem."""
+    """Returns the modules below the directory that these references need. Raises UserCodeProblem."""
     found: dict[str, str] = {}
     waiting = [split_reference(reference)[0].partition(".")[0] for reference in references]
     looked: set[str] = set()
@@ -67,9 +67,10 @@ def read_modules(directory: Path, references: Iterable[str]) -> dict[str, str]:
 
 
 def _files_of(directory: Path, top: str) -> Sequence[Path]:
-    """As Python finds them: a package, a module, and, after what is installed, a directory without `__init__.py`.
+    """Returns files in Python's order of precedence: a package, a module, and, after installed ones, a directory
+    without `__init__.py`.
 
-    In a slot they come before everything else, so none may be called like a module of Python's.
+    In a slot they precede everything else, so none may have the name of a module of Python's standard library.
     """
     package, module = directory / top, directory / f"{top}.py"
     whole = (package / "__init__.py").is_file()
@@ -87,18 +88,18 @@ def _is_installed(top: str) -> bool:
     if top in sys.stdlib_module_names:
         return True
     found = importlib.util.find_spec(top)
-    return found is not None and found.origin is not None  # a directory has none
+    return found is not None and found.origin is not None  # a directory has no origin
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark, which Python passes over
+        return path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark, which Python ignores
     except (OSError, UnicodeDecodeError) as error:
         raise UserCodeProblem(f"{path} cannot be read: {error}", "correct the file") from error
 
 
 def _imported(source: str) -> Iterator[str]:
-    """Top-level names of what a module imports; none where it cannot be parsed, which its import reports."""
+    """Yields the top-level names that a module imports; none if it cannot be parsed, which its import reports."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -126,28 +127,28 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         path: Sequence[str] | None = None,  # noqa: ARG002  # the signature of the standard library
         target: ModuleType | None = None,  # noqa: ARG002  # the signature of the standard library
     ) -> importlib.machinery.ModuleSpec | None:
-        """See importlib."""
+        """Returns the spec of a module in `modules`; None for any other."""
         if fullname not in self._paths and not self.is_package(fullname):
             return None
         return importlib.util.spec_from_loader(fullname, self, is_package=self.is_package(fullname))
 
     def is_package(self, fullname: str) -> bool:
-        """See importlib. A directory is one with or without `__init__.py`."""
+        """Returns True for a package, which is a directory with or without `__init__.py`."""
         return any(name.startswith(f"{fullname}.") for name in self._paths) or self._paths.get(fullname, "").endswith(
             "__init__.py"
         )
 
     def get_source(self, fullname: str) -> str:
-        """See importlib."""
+        """Returns the source text of a module; empty for a directory without `__init__.py`."""
         return self.modules.get(self._paths.get(fullname, ""), "")
 
     def get_code(self, fullname: str) -> CodeType:
-        """See importlib. The name of the file is the one below the pipeline file's directory."""
+        """Compiles a module. Its file name is the path below the pipeline file's directory."""
         return compile(self.get_source(fullname), self._paths.get(fullname, fullname), "exec", dont_inherit=True)
 
 
 def install_modules(modules: Modules) -> None:
-    """From now on these are imported from memory, before anything of those names that is installed.
+    """Makes these modules importable from memory, ahead of installed modules of the same names.
 
     A process that has run another deployment forgets the modules of that one.
     """
@@ -168,7 +169,7 @@ def _forget(modules: Modules) -> None:
 
 
 def load_function(reference: str) -> object:
-    """An `async def` of one argument, or a class whose instances are called like one. Raises UserCodeProblem."""
+    """Returns an `async def` of one argument, or a class with such a `__call__`. Raises UserCodeProblem."""
     module_name, name = split_reference(reference)
     try:
         module = importlib.import_module(module_name)
@@ -184,11 +185,11 @@ def load_function(reference: str) -> object:
 
 
 def _remedy_for(error: Exception) -> str:
-    """What to do about a module that cannot be imported: it is not there, or it is, and something in it fails."""
+    """Returns the remedy for a module that cannot be imported: it is missing, or something in it fails."""
     if isinstance(error, ModuleNotFoundError):
         return "put it beside the pipeline file, or install it where the daemon and the executors run"
     frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
-    if isinstance(error, SyntaxError) or len(frames) < 2:  # the first one is ours
+    if isinstance(error, SyntaxError) or len(frames) < 2:  # the first frame is this module's
         return "correct the module"
     return f"correct the module, at line {frames[-1].lineno} of {frames[-1].filename}"
 

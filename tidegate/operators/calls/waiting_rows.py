@@ -1,5 +1,5 @@
-"""Rows that wait for answers in a checkpoint, against the step as it is now: for a slot that restores them, and before
-anything runs.
+"""Fits rows in flight of a checkpoint to the current step, for a slot that restores them and for the check before a
+start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REMEDY = (
 
 
 def fit_rows(operator: CallOperator, frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows in flight as the step has them now. Raises StateUnreadable."""
+    """Returns rows in flight with the columns that the step has now. Raises StateUnreadable."""
     kept = operator.kept_rows()
     wrong = [
         f"have no column {name} {kind}"

@@ -1,7 +1,7 @@
-"""Says which call holds up all others, and which one has outlived its budget: neither ends by itself.
+"""Reports a call that blocks all others, and a call that has exceeded its budget. Neither ends by itself.
 
-A call that blocks stops the loop that all calls of its slot run on, their time limits included; one that ignores its
-cancellation keeps its place. Both are mistakes in a function of the user's that nothing else reports.
+A call that blocks stops the loop that runs all calls of its slot, including their timeouts. A call that ignores its
+cancellation keeps its place. Both are mistakes in a user's function that nothing else reports.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 BLOCKED_LOOKS: Final = 10
-"""So often in a row the loop has not answered: then that is said, and again each time that it has doubled."""
+"""After this many unanswered checks in a row, the block is reported, and again each time the number has doubled."""
 GRACE_S: Final = 10.0
-"""Beyond the budget of a call, before it is said that it has not ended."""
+"""How long after its budget a call is reported as not ended."""
 _OWN: Final = str(Path(__file__).parent)
 
 
 class CallWatch:
-    """Looks at the loop of a ThreadCaller once every `look_s` seconds, on a thread of its own.
+    """Checks the loop of a ThreadCaller every `look_s` seconds, on a thread of its own.
 
-    It counts looks, not seconds: a process that was stopped and goes on has not been blocked.
+    It counts checks, not seconds, because a process that was stopped and resumed has not been blocked.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class CallWatch:
         look_s: float,
         begun: Mapping[asyncio.Task[None], float],
     ) -> None:
-        """`begun`: the calls that are under way, with the loop's time when they began; looked at on the loop only."""
+        """`begun`: the running calls, with the loop's time when they began; read only on the loop."""
         self._name = name
         self._budget_s = policy.budget_ms / 1000
         self._watched = watched
@@ -53,17 +53,17 @@ class CallWatch:
         self._over = threading.Event()
         self._answered = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Of the loop only:
+        # Used only on the loop:
         self._begun = begun
         self._named: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to look, until `stop` or the end of the loop."""
+        """Starts checking, until `stop` or the end of the loop."""
         self._loop = loop
         threading.Thread(target=self._run, name=f"watch of {self._watched.name}", daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more; returns at once."""
+        """Stops checking; returns at once."""
         self._over.set()
 
     def _run(self) -> None:
@@ -85,7 +85,7 @@ class CallWatch:
                 self._tell_blocked(missed * self._look_s)
 
     def _tell_blocked(self, seconds: float) -> None:
-        frame = sys._current_frames().get(self._watched.ident or 0)  # noqa: SLF001  # nothing else sees another thread
+        frame = sys._current_frames().get(self._watched.ident or 0)  # noqa: SLF001  # the only way to inspect another thread
         where = "" if frame is None else _innermost(frame)
         logger.warning(
             "a call of %s has blocked all calls of its slot for %g s%s: nothing is answered, and no limit of time "
@@ -116,7 +116,7 @@ class CallWatch:
 
 
 def _innermost(frame: FrameType) -> str:
-    """Where a thread is: in the user's function, and below it."""
+    """Returns where a thread is: in the user's function, and below it."""
     stack = traceback.extract_stack(frame)
     own = [index for index, one in enumerate(stack) if one.filename.startswith(_OWN)]
     below = stack[own[-1] + 1 :] if own else stack[-1:]
@@ -124,7 +124,7 @@ def _innermost(frame: FrameType) -> str:
 
 
 def _suspended(coroutine: Any) -> str:
-    """Where a call waits."""
+    """Returns where a call waits."""
     places = []
     while inspect.iscoroutine(coroutine):
         frame = coroutine.cr_frame
@@ -135,6 +135,6 @@ def _suspended(coroutine: Any) -> str:
 
 
 def _render(places: list[tuple[str, int, str]]) -> str:
-    """The first and the last of them."""
+    """Returns the first and the last of the places as text."""
     shown = places[:1] + places[-1:] if len(places) > 1 else places
     return "".join(f", in {name} ({file}:{line})" for file, line, name in shown)

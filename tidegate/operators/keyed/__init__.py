@@ -1,6 +1,7 @@
-"""Steps with keys and state: what follows from keys, columns and state, so that a kind declares only what is its own.
+"""Steps with keys and state: everything that follows from keys, columns and state, so that a kind declares only its own
+part.
 
-`runtime.py` has the same for what runs.
+`runtime.py` does the same for runtimes.
 """
 
 from __future__ import annotations
@@ -27,58 +28,58 @@ STATE: Final = StateName("state")
 class KeyedOperator(StepOperator, frozen=True):
     """A step whose rows are exchanged by key and share a state per key.
 
-    By default it passes rows on as they came, or drops them. One that emits results of its own overrides
-    `preserves_record`, and `REST` with it.
+    By default it drops rows or passes them on unchanged. A step that emits results of its own overrides
+    `preserves_record` and `REST`.
     """
 
     REST: ClassVar[Rest] = Rest.FILTERED
 
     keys: tuple[str, ...]
     columns: Columns
-    """All that arrive."""
+    """All columns that arrive."""
     bad_records: BadRecordPolicy
 
-    # -- what a kind declares ------------------------------------------------------------------------------------------
+    # -- declared by a kind --------------------------------------------------------------------------------------------
 
     def state_values(self) -> tuple[StateField, ...]:
-        """Return what the state holds for each key."""
+        """Returns the fields that the state holds for each key."""
         return ()
 
     def added_columns(self) -> Columns:
-        """Return the columns that its rows have besides those that arrive."""
+        """Returns the columns that it adds to those that arrive."""
         return ()
 
     def deciding_columns(self) -> tuple[str, ...]:
-        """Return the columns besides the keys whose values its state depends on."""
+        """Returns the columns besides the keys whose values affect its state."""
         return ()
 
     def held_columns(self) -> tuple[str, ...]:
-        """Return the columns besides the keys that its state holds: each may be added, and given up by name."""
+        """Returns the columns besides the keys that its state holds. Each can be added, and removed by name."""
         return ()
 
     def parameters(self) -> dict[str, Any]:
-        """Return the settings that decide what its state means: by default all fields that the kind adds."""
+        """Returns the settings that determine the meaning of its state: by default all fields that the kind adds."""
         common = KeyedOperator.__struct_fields__
         own = (name for name in self.__struct_fields__ if name not in common)
         return {name: msgspec.to_builtins(getattr(self, name)) for name in own}
 
-    # -- what follows from it ------------------------------------------------------------------------------------------
+    # -- derived from the declarations ---------------------------------------------------------------------------------
 
     @override
-    def output_columns(self, output: str = "") -> Columns:  # there is one
+    def output_columns(self, output: str = "") -> Columns:
         return (*self.columns, *self.added_columns())
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
+    def reads(self, port: int = 0) -> set[str]:
         passed = {name for name, _ in self.pruned_columns()} - {name for name, _ in self.added_columns()}
         return passed | {*self.keys, *self.deciding_columns(), *self.held_columns()}
 
     @override
-    def preserves_record(self, output: str = "") -> bool:  # there is one
+    def preserves_record(self, output: str = "") -> bool:
         return True
 
     def shape(self, values: tuple[StateField, ...], max_parallelism: int) -> StateShape:
-        """Return the shape of a state by the keys."""
+        """Returns the shape of a state by the keys."""
         kinds = dict(self.columns)
         keys = tuple(StateField(key, kinds[key]) for key in self.keys)
         return StateShape(keys, values, key_hash=KEY_HASH, max_parallelism=max_parallelism)
@@ -89,7 +90,7 @@ class KeyedOperator(StepOperator, frozen=True):
 
     @override
     def lineage(self, lineages: Lineages) -> Lineages:
-        """Rows that it passes on have passed a condition more; results of its own are a new origin."""
+        """Adds a condition to the lineage of rows that it passes on. Results of its own have a new origin."""
         if not self.preserves_record() or self.emits() is Emits.LATEST:
             columns = {name: digest(self.kind, self.name, name) for name, _ in self.output_columns()}
             return (Lineage(self.name, columns, time=combine_times(self.name, lineages)),)
@@ -106,7 +107,7 @@ class KeyedOperator(StepOperator, frozen=True):
         )
 
     @override
-    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint | None:  # there is one
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint | None:
         return combine_digests(chain.from_iterable(map(self._parts, lineages)))
 
     def _parts(self, branch: Lineage) -> Iterator[tuple[str, str, str]]:
@@ -117,13 +118,13 @@ class KeyedOperator(StepOperator, frozen=True):
                 yield branch.origin, f"`{name}`", digest("kept", branch.columns[name], *conditions)
 
     def words(self, branch: Lineage) -> tuple[str, ...]:
-        """The kind, its settings, and what the keys and the other columns that decide are made of."""
+        """Returns the kind, its settings, and digests of the keys and of the other deciding columns."""
         deciding = (branch.columns[name] for name in (*self.keys, *self.deciding_columns()))
         return self.kind, *map(str, self.parameters().values()), *deciding
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
-        """Columns that it adds are taken for numbers."""
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        """Counts the columns that it adds as numbers."""
         added = {name: Bound({}, FIXED_BYTES) for name, _ in self.added_columns()}
         outgoing = {name: columns[name] for name, _ in self.columns if name in columns} | added
         return outgoing, sum_bounds(outgoing.values())
@@ -146,15 +147,15 @@ class KeyedKind(StepKind):
     operator: ClassVar[type[KeyedOperator]]
 
     def fields(self, step: Any, context: StepContext) -> dict[str, Any] | None:
-        """Return the fields of the operator that the kind adds; None when something is wrong, which is reported."""
+        """Returns the operator fields that the kind adds, or None after reporting what is wrong."""
         raise NotImplementedError
 
     @override
-    def counts(self, step: Any) -> bool:  # all of them
+    def counts(self, step: Any) -> bool:
         return True
 
     @override
-    def refuses_changes(self, step: Any) -> str:  # all of them
+    def refuses_changes(self, step: Any) -> str:
         return NEEDS_RETRACTION
 
     @override

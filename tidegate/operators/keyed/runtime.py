@@ -1,4 +1,4 @@
-"""What runs in a slot of a step with keys: its states are opened as declared, and keys are read as states have them."""
+"""The runtime of a step with keys: opens its states as declared and reads keys in the form that states use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Spec = TypeVar("Spec", bound=KeyedOperator)
 
 
 class KeyedRuntime(Runtime, Generic[Spec]):
-    """A subclass implements `process`."""
+    """The base of runtimes of steps with keys. A subclass implements `process`."""
 
     def __init__(self, operator: Spec, slot: Slot) -> None:
         self.operator = operator
@@ -50,16 +50,16 @@ class KeyedRuntime(Runtime, Generic[Spec]):
         return cast("KeyedState[Any]", next(iter(self._states.values())))
 
     def keys_of(self, batch: pl.DataFrame) -> list[Key]:
-        """Return the key of each row: the value of its column, a tuple where there are several."""
+        """Returns the key of each row: the value of its column, or a tuple if there are several."""
         columns = [plain_values(batch[key]) for key in self.operator.keys]
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
     def look_up(self, keys: Sequence[Key]) -> dict[Key, Value | None]:
-        """Return what the state has for each of these keys, once per key."""
+        """Returns the state's value for each of these keys, once per key."""
         known = dict.fromkeys(keys)
         return dict(zip(known, self.state.get_many(known), strict=True))
 
     def pass_on(self, batch: pl.DataFrame, places: Sequence[int], out: Out) -> None:
-        """Emit the rows at these places as they came, with the engine's columns."""
+        """Emits the rows at these places unchanged, with the system columns."""
         passed = batch if len(places) == batch.height else batch[places]
         out.emit(passed[self._output + system_columns(batch)])

@@ -1,1 +1,1 @@
-"""One module per kind of operator. To add one: docs/add-a-step.md."""
+"""One module per kind of operator. To add one, see docs/add-a-step.md."""

@@ -1,4 +1,4 @@
-"""`async`: calls a function of the user's for each row, and adds what it answers."""
+"""`async`: calls a user's function for each row and adds the columns that it returns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FIELDS: dict[str, Any] = {WORD: (_FUNCTION, None)}
 AsyncSettings = create_model(
     "AsyncSettings", __base__=CallSettings, __doc__="The keys of an asynchronous step.", **_FIELDS
 )
-"""`async` is a word of Python: no attribute can be declared by that name."""
+"""Created dynamically, since `async` is a Python keyword and cannot be the name of a declared attribute."""
 
 
 class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
@@ -57,8 +57,8 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
     input: Columns
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
-        """The function gets the whole row."""
+    def reads(self, port: int = 0) -> set[str]:
+        """Returns all columns, since the function gets the whole row."""
         return {name for name, _ in self.input}
 
     @override
@@ -99,7 +99,7 @@ class AsyncOperator(CallOperator, frozen=True, kw_only=True, tag="async"):
 
 
 class AsyncKind(StepKind):
-    """See StepKind."""
+    """The kind of a step with `async`."""
 
     word = WORD
     examples = ("async: lookups:country, output: {country: string}",)

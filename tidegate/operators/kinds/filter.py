@@ -32,7 +32,9 @@ class FilterSettings(Settings):
 
 
 class FilterOperator(StepOperator, frozen=True, tag="filter"):
-    """Keeps the rows for which the predicate is true (NULL drops, as in SQL); one that cannot be evaluated fails."""
+    """Keeps the rows for which the predicate is true. NULL drops a row, as in SQL. A failing predicate fails the
+    row.
+    """
 
     REST: ClassVar[Rest] = Rest.FILTERED
 
@@ -41,11 +43,11 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
     bad_records: BadRecordPolicy
 
     @override
-    def output_columns(self, output: str = "") -> Columns:  # there is one
+    def output_columns(self, output: str = "") -> Columns:
         return self.output
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
+    def reads(self, port: int = 0) -> set[str]:
         return {name for name, _ in self.pruned_columns()} | columns_of(self.predicate)
 
     @override
@@ -53,7 +55,7 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
         return columns_of(self.predicate)
 
     @override
-    def preserves_record(self, output: str = "") -> bool:  # there is one
+    def preserves_record(self, output: str = "") -> bool:
         return True
 
     @override
@@ -68,7 +70,7 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
         )
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         kept = {name: columns[name] for name, _ in self.pruned_columns()}
         return kept, derive_bound(self.predicate, columns) + sum_bounds(kept.values())
 
@@ -81,7 +83,7 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
         return [f"where {text_of(self.predicate)}"]
 
     @override
-    def open(self, slot: Slot) -> OperatorRuntime:  # no state
+    def open(self, slot: Slot) -> OperatorRuntime:
         from tidegate.expressions.compiled import compile_predicate
         from tidegate.operators.rowwise import RowWise
 
@@ -89,7 +91,7 @@ class FilterOperator(StepOperator, frozen=True, tag="filter"):
 
 
 class FilterKind(StepKind):
-    """See StepKind."""
+    """The kind of a step with `where`."""
 
     word = "where"
     examples = ("where: amount > 1",)

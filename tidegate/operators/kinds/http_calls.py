@@ -1,4 +1,4 @@
-"""`http`: looks each row up at an HTTP server, and adds fields of the JSON that it answers."""
+"""`http`: looks up each row at an HTTP server and adds fields of the JSON answer."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class HttpCallSettings(CallSettings):
 
 
 class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
-    """Asks `url` for each row."""
+    """Requests `url` for each row."""
 
     url: UrlTemplate
     headers: dict[str, str]
@@ -91,7 +91,7 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
     input: Columns
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
+    def reads(self, port: int = 0) -> set[str]:
         answers = {name for name, _ in self.answers}
         return set(self.url.columns) | {name for name, _ in self.pruned_columns() if name not in answers}
 
@@ -113,7 +113,7 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
 
     @override
     def explains(self) -> dict[str, Any]:
-        """Of headers only the names: a value may be a secret."""
+        """Includes only the names of headers, since a value may be a secret."""
         return {
             "url": str(self.url),
             "headers": sorted(self.headers),
@@ -133,7 +133,7 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
         from tidegate.operators.calls.http_client import HttpTarget
         from tidegate.operators.calls.runtime import CallRuntime, requests_of
 
-        judge = JsonAnswerDecoder(self.answers, self.kept_answers)  # of the thread of the calls
+        judge = JsonAnswerDecoder(self.answers, self.kept_answers)  # used by the thread of the calls
         target = HttpTarget(
             self.headers,
             self.cache_ms / 1000,
@@ -146,7 +146,7 @@ class HttpOperator(CallOperator, frozen=True, kw_only=True, tag="http"):
 
 
 class HttpKind(StepKind):
-    """See StepKind."""
+    """The kind of a step with `http`."""
 
     word = "http"
     examples = ("http: {url: 'https://prices/{id}'}, output: {price: double}",)
@@ -189,7 +189,7 @@ class HttpKind(StepKind):
 
 
 def _usable(name: str, context: StepContext) -> bool:
-    """Whether a column can be put into the URL; if not, that is reported."""
+    """Returns True if a column can be inserted into the URL, or False after reporting why not."""
     path, kind = ("http", "url"), context.columns.get(name)
     if kind is None:
         context.problem(path, f"there is no column `{name}`", derive_suggestion(name, context.columns))

@@ -1,4 +1,4 @@
-"""`select`: computes new columns from old ones. `config/fields/selection.py` has the words of the file."""
+"""`select`: computes new columns from the input columns. `config/fields/selection.py` has the settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SelectSettings(Settings):
 
 
 class SelectKind(StepKind):
-    """See StepKind."""
+    """The kind of a step with `select`."""
 
     word = "select"
     examples = ("select: {id: id, double: amount * 2}",)
@@ -54,7 +54,7 @@ class SelectKind(StepKind):
                 made[column] = expression
         kept = _kept_columns(step.select, context) if isinstance(step.select, AllColumns) else {}
         if kept is None or len(made) < len(texts):
-            return  # which columns there are is unknown: what reads this step is not looked at
+            return  # the columns are unknown, so readers of this step are not checked
         columns = kept | made
         if not columns:
             context.problem(("select", "except"), "no column is left", "leave one out of the list, or add one")
@@ -64,14 +64,14 @@ class SelectKind(StepKind):
 
 
 def _texts_of(step: SelectSettings) -> tuple[Path, Mapping[str, str]]:
-    """The expressions, and where they are written."""
+    """Returns the place of the expressions in the file, and the expressions."""
     if isinstance(step.select, AllColumns):
         return ("select", "add"), step.select.add
     return ("select",), step.select or {}
 
 
 def _reports_new_name(select: object, path: Path, text: str, context: StepContext) -> bool:
-    """Whether an expression has the new name of a column, which has its old one there; that is reported."""
+    """Returns True, and reports it, if an expression uses the new name of a renamed column instead of the old one."""
     renamed = select.rename if isinstance(select, AllColumns) else {}
     for old, new in renamed.items():
         if new not in context.columns and old in context.columns and new in names_in(text):
@@ -82,7 +82,7 @@ def _reports_new_name(select: object, path: Path, text: str, context: StepContex
 
 
 def _kept_columns(select: AllColumns, context: StepContext) -> dict[str, Expression] | None:
-    """Those that arrive and stay, by their new names; None when something is wrong with them, which is reported."""
+    """Returns the input columns that remain, by their new names, or None after reporting what is wrong."""
     known = [context.column(("select", "except", index), name) for index, name in enumerate(select.except_)]
     usable = all(kind is not None for kind in known)
     for old, new in select.rename.items():

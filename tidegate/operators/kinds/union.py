@@ -10,15 +10,15 @@ from tidegate.operators.step import StepContext, StepKind
 
 
 class UnionKind(StepKind):
-    """See StepKind. A step without any other kind's word."""
+    """The kind of a step without the word of another kind."""
 
     word = ""
     examples = ("from: [rows, more]",)
     settings = Settings
 
     @override
-    def build(self, step: Settings, context: StepContext) -> None:  # no keys of its own
-        if context.several:  # else it does nothing, which the file's own checks report
+    def build(self, step: Settings, context: StepContext) -> None:
+        if context.several:  # otherwise it does nothing, which the checks of the file report
             context.declare_columns(context.columns)
             context.add(UnionOperator(context.name, tuple(context.columns.items()), context.policy))
 

@@ -1,1 +1,1 @@
-"""Whole columns of accumulators, with Polars: imported only where rows are processed."""
+"""Whole columns of accumulators, with Polars. Imported only where rows are processed."""

@@ -1,7 +1,7 @@
 """Exact sums of columns of doubles (`exact.py`).
 
-Polars adds the parts of the common values in 128 bits: less than 2^32 rows of less than 2^62 units (or 2^96 units of
-2^-96) stay below 2^128 / 2. What goes to the rest is added one value at a time, and so about a hundred times slower.
+Polars adds the parts of common values in 128 bits: less than 2^32 rows of less than 2^62 units (or 2^96 units of 2^-96)
+stay below 2^128 / 2. Values that go to the rest are added one at a time, which is about a hundred times slower.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TWO, _CROSS = wide(2), wide(1 << 32)
 
 
 def find_common(values: pl.Series, least: float = LEAST, most: float = MOST) -> pl.Series:
-    """Which values need no rest. NULL stays NULL."""
+    """Returns which values need no rest. NULL stays NULL."""
     magnitude = values.abs()
     return ((magnitude >= least) & (magnitude < most)) | (values == 0)
 
@@ -48,7 +48,7 @@ class ExactSum:
         self._count = f"{columns[0]}.some"
 
     def from_rows(self, values: pl.Series) -> Reduction:
-        """The sum of doubles."""
+        """Returns the reduction to the sum of doubles."""
         units, _, _, rest = self._columns
         common = find_common(values)
         odd = []
@@ -61,10 +61,10 @@ class ExactSum:
         return self._reduction(columns)
 
     def from_squares(self, values: pl.Series) -> Reduction:
-        """The sum of the squares of doubles.
+        """Returns the reduction to the sum of the squares of doubles.
 
-        A value is `whole + part * 2^-62`, and part is `high * 2^31 + low`: the square is made of products of bigints
-        and one of 102 bits, each of which is a whole number in units of 1, 2^-62 or 2^-124.
+        A value is `whole + part * 2^-62`, where part is `high * 2^31 + low`. So the square consists of products of
+        bigints and one of 102 bits, each a whole number in units of 1, 2^-62 or 2^-124.
         """
         units, fraction, fine, rest = self._columns
         common = find_common(values, SQUARE_LEAST, SQUARE_MOST)
@@ -84,7 +84,7 @@ class ExactSum:
         return self._reduction([*columns, *odd])
 
     def from_parts(self, parts: pl.DataFrame) -> Reduction:
-        """The sum of partial sums."""
+        """Returns the reduction to the sum of partial sums."""
         *sums, rest = (parts[column] for column in self._columns)
         columns = [part.cast(pl.Int128) for part in sums]
         return self._reduction([*columns, rest] if rest.count() else columns)
@@ -100,7 +100,7 @@ class ExactSum:
         return Reduction(columns, [*expressions, some.alias(self._count)])
 
     def pack(self, grouped: pl.DataFrame, power: int = 1) -> list[pl.Series]:
-        """The columns of the fields, each in its range. `power` is 2 for squares."""
+        """Returns the columns of the fields, each within its range. `power` is 2 for squares."""
         units, fraction, fine = self._sums(grouped)
         carry = fine // _BASE
         fine = fine - carry * _BASE
@@ -124,7 +124,7 @@ class ExactSum:
 
 
 def _pack_rests(groups: pl.Series | None, above: pl.Series, power: int) -> pl.Series:
-    """What the three bigints have no place for: the lists of each group, and the upper bits of the units."""
+    """Returns what does not fit in the three bigints: the lists of each group, and the upper bits of the units."""
     found: list[bytes | None] = [None] * len(above)
     lists = [None] * len(above) if groups is None else groups.to_list()
     if groups is not None or (above != 0).any():

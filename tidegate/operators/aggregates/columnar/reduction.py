@@ -1,4 +1,4 @@
-"""Rows to partial results, and partial results to fewer, for all aggregates of a step at once."""
+"""Reduces rows to partial results, and partial results further, for all aggregates of a step at once."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from tidegate.operators.aggregates.contract import Aggregate, Reduction
 
 
 def reduce_rows(rows: pl.DataFrame, by: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.DataFrame:
-    """One row for each group of rows, in no order: the columns `by`, then the parts of each aggregate."""
+    """Returns one row per group of rows, in no order: the columns `by`, then the parts of each aggregate."""
     return _reduced(rows, by, aggregates, [aggregate.from_rows(rows) for aggregate in aggregates])
 
 
 def reduce_parts(parts: pl.DataFrame, by: Sequence[str], aggregates: Sequence[Aggregate]) -> pl.DataFrame:
-    """The same for partial results."""
+    """Returns one row per group of partial results, with the same columns."""
     return _reduced(parts, by, aggregates, [aggregate.from_parts(parts) for aggregate in aggregates])
 
 
 def fill_parts(parts: pl.DataFrame, by: Sequence[str], columns: Mapping[str, pl.Series]) -> pl.DataFrame:
-    """Partial results with `columns`, in this order; those of aggregates that `parts` lacks are of no rows.
+    """Returns partial results with `columns`, in this order. Aggregates that `parts` lacks get the values of a group
+    without rows.
 
-    `columns` have one value each: that of a group without rows.
+    Each of `columns` has one value: that of a group without rows.
     """
     found = [
         parts[name] if name in parts.columns else nothing.new_from_index(0, parts.height)

@@ -1,4 +1,4 @@
-"""Columns of integers of 128 bits, and how they become bigints."""
+"""Columns of 128-bit integers, and their conversion to bigints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import polars as pl
 
 
 def wide(number: int) -> pl.Series:
-    """A constant, for arithmetic with a column of 128 bits."""
+    """Returns a constant for arithmetic with a 128-bit column."""
     return pl.Series([number], dtype=pl.Int128)
 
 
@@ -19,7 +19,7 @@ _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 def carry_words(total: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Two bigints `low` and `carry` of each number, which is `carry * 2^64 + low`."""
+    """Splits each number into two bigints `low` and `carry`, such that it is `carry * 2^64 + low`."""
     if not ((total < _LEAST) | (total > _MOST)).any():
         return total.cast(pl.Int64), _NOTHING.new_from_index(0, len(total))
     carry = (total + _HALF) // WORD

@@ -1,6 +1,6 @@
-"""Exact sums of columns of integers and decimals, in words of 64 bits (`words.py` beside this package).
+"""Exact sums of columns of integers and decimals, in words of 64 bits (see the `words.py` next to this package).
 
-In a frame, which has less than 2^32 rows, each of the words is added in 128 bits.
+Within a frame, which has less than 2^32 rows, each word is added in 128 bits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class WordSum:
         self._some = f"{columns[0]}.some"
 
     def from_rows(self, values: pl.Series) -> Reduction:
-        """The sum of integers or decimals."""
+        """Returns the reduction to the sum of integers or decimals."""
         low, carry = self._columns[:2]
         units = values.to_physical().cast(pl.Int128)
         if not isinstance(values.dtype, pl.Decimal) or values.dtype.precision <= _BIGINT_DIGITS:
@@ -33,7 +33,7 @@ class WordSum:
         return self._reduction([(units - upper * WORD).alias(low), upper.alias(carry)])
 
     def from_parts(self, parts: pl.DataFrame) -> Reduction:
-        """The sum of partial sums."""
+        """Returns the reduction to the sum of partial sums."""
         return self._reduction([parts[column].cast(pl.Int128) for column in self._columns])
 
     def _reduction(self, words: list[pl.Series]) -> Reduction:
@@ -41,7 +41,7 @@ class WordSum:
         return Reduction(words, [*sums, pl.col(words[0].name).count().alias(self._some)])
 
     def pack(self, grouped: pl.DataFrame) -> list[pl.Series]:
-        """The columns of the words."""
+        """Returns the columns of the words."""
         none = grouped[self._some] == 0
         zero = pl.zeros(grouped.height, pl.Int128, eager=True)
         words, carry = [], zero

@@ -1,8 +1,8 @@
-"""Dead letters as the plan knows them: two operators that no step makes, in a vertex of their own.
+"""Dead letters in the plan: two operators in a vertex of their own, which no step creates.
 
-Rows about failed records come from a side output of every operator whose policy is `dead-letter`. The first operator
-reads the bytes of records back that failed after they were decoded, and later letters wait for those; the second
-writes the letters, in the transaction of the checkpoint that has the progress past the records, or of a later one.
+Every operator whose policy is `dead-letter` emits rows about failed records on a side output. The first operator reads
+the bytes of records again that failed after they were decoded; later letters wait for them. The second writes the
+letters, in the transaction of the checkpoint that covers the progress past the records, or of a later one.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from tidegate.operators.runtime import OperatorRuntime
 from tidegate.operators.spec import Columns, Slot
 
 DEAD_LETTERS: Final = OperatorName("dead_letters")
-"""Of the sink; nothing else may have the name."""
+"""The reserved name of the sink."""
 READ_BACK: Final = OperatorName("dead_letters.bytes")
 
 CAPACITY: Final = 100
-"""Letters of a slot that wait for bytes: each may be as large as a record. To read one takes about a millisecond."""
+"""How many letters of a slot may wait for bytes. Each may be as large as a record. Reading one takes about 1 ms."""
 WAIT_MS: Final = 10_000
-"""A letter waits so long for the bytes of its record; then it is written without them."""
+"""How long a letter waits for the bytes of its record; then it is written without them."""
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where records are read back from."""
+    """Where records are read again."""
 
     topics: tuple[str, ...]
     kafka: dict[str, str]
     pattern: str = ""
-    """Both as in SourceOperator."""
+    """`pattern` and `topics` are as in SourceOperator."""
 
 
 class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
-    """Letters with the bytes of their records."""
+    """Adds the bytes of their records to letters."""
 
     BEGINS_VERTEX: ClassVar[bool] = True
 
     origins_read: tuple[Origin, ...] = ()
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
+    def reads(self, port: int = 0) -> set[str]:
         return {name for name, _ in DEAD_LETTER_COLUMNS}
 
     @override
@@ -57,8 +57,8 @@ class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
         return DEAD_LETTER_COLUMNS
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
-        """What is read back is no batch's matter, as with answers of calls."""
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        """Ignores the bytes that are read: like the answers of calls, they belong to no batch."""
         return columns, sum_bounds(columns.values())
 
     @override
@@ -77,15 +77,15 @@ class ReadBackOperator(CallOperator, frozen=True, tag="read-back"):
 
 
 class DeadLetterOperator(SinkOperator, frozen=True, tag="dead-letters"):
-    """Writes letters. What cannot be made a letter is counted and left out: a letter never makes a letter."""
+    """Writes letters. A row that cannot become a letter is counted and dropped. A letter never causes another."""
 
     pipeline: str = ""
     per_minute_max: int | None = None
-    """More of them in a minute stop the pipeline; None: as many as there are."""
+    """More letters in a minute than this stop the pipeline; None: no limit."""
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
-        """Bytes, and the row once as text."""
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        """Counts the bytes, and the row once as text."""
         return {}, sum_bounds(columns.values())
 
     @override
@@ -99,7 +99,7 @@ class DeadLetterOperator(SinkOperator, frozen=True, tag="dead-letters"):
 
 
 def find_unfit(*, compacted: bool, batch_bytes: int | None) -> tuple[str, str] | None:
-    """Why a topic cannot take every letter, and the remedy; None for one that can. `batch_bytes` as in TopicLimits."""
+    """Returns why a topic cannot take every letter, and the remedy, or None. `batch_bytes` is as in TopicLimits."""
     if compacted:
         reason = "is compacted: letters without a key have no place in it, and others would be removed"
         return reason, "set its cleanup.policy to delete"
@@ -110,7 +110,7 @@ def find_unfit(*, compacted: bool, batch_bytes: int | None) -> tuple[str, str] |
 
 
 def make_read_back(origins: tuple[Origin, ...]) -> ReadBackOperator:
-    """The first of the two operators."""
+    """Creates the operator that reads bytes."""
     return ReadBackOperator(
         name=READ_BACK,
         answers=(),
@@ -124,7 +124,7 @@ def make_read_back(origins: tuple[Origin, ...]) -> ReadBackOperator:
 
 
 def make_sink(topic: str, pipeline: str, per_minute_max: int | None, kafka: dict[str, str]) -> DeadLetterOperator:
-    """The second one."""
+    """Creates the operator that writes letters."""
     return DeadLetterOperator(
         name=DEAD_LETTERS,
         topic=topic,

@@ -1,7 +1,7 @@
-"""The bytes of records that failed after they were decoded: asked for by partition and offset, in order.
+"""Requests the bytes of records that failed after they were decoded, by partition and offset, in order.
 
-A letter waits for its record in the queue of asynchronous steps, and in the checkpoint meanwhile. It leaves in any
-case: what cannot be read back is said in it.
+While a letter waits for its record, it is in the queue of asynchronous steps and in checkpoints. It is always emitted:
+if its record cannot be read, the letter states this.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 class ReadBackRuntime(CallRuntime):
-    """See the module. Requests are (topic, partition, offset), answers a RawRecord, or a word of `formats.letters`."""
+    """Reads records again. A request is (topic, partition, offset). An answer is a RawRecord, or text for the column
+    `bytes` (`formats/dead_letters`).
+    """
 
     def __init__(self, operator: ReadBackOperator, slot: Slot) -> None:
         open_reader = slot.open_reader
@@ -41,7 +43,7 @@ class ReadBackRuntime(CallRuntime):
         super().__init__(operator, reading, _Nothing(), _requests, _Nothing())
 
     def _emit(self, calls: Sequence[PendingCall], out: Out) -> None:
-        """Every letter leaves."""
+        """Emits every letter, with or without the bytes of its record."""
         letters = pl.concat(gather_rows(calls))
         if all(call.answer is None and call.failure is None for call in calls):
             self._hand_on(letters, out)
@@ -61,7 +63,7 @@ def _requests(letters: pl.DataFrame) -> Sequence[object]:
 
 
 class _Nothing(CallTarget, AnswerDecoder):
-    """Nothing is called, and no answer decoded: a reader of records is the caller."""
+    """A target without calls and a decoder without answers, since the reader of records is the caller."""
 
     @override
     async def open(self) -> None:

@@ -1,7 +1,8 @@
-"""Stands before the exchange on each of several inputs whose rows are matched by key.
+"""The operator in front of the exchange on each of several inputs whose rows are matched by key.
 
-The key group is a hash of the key as text, so all inputs need one type there. A row with a NULL key matches nothing. It
-is dropped, or, where unmatched rows of the input are results, it stays in its slot: by key all of them would go to one.
+The key group is a hash of the key's text, so a key needs one type on all inputs. A row with a NULL key matches nothing.
+It is dropped, or, if unmatched rows of the input are results, it stays in its slot, because an exchange by key would
+send all of them to one slot.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ UNMATCHED: Final = "unmatched"
 
 
 class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
-    """All columns that arrive, and the keys with the types that they have on all inputs."""
+    """Emits all columns that arrive, and the keys with their common types."""
 
     REST: ClassVar[Rest] = Rest.FILTERED
 
     keys: tuple[str, ...]
     preserved: bool
-    """Whether rows with a NULL key go to a side output."""
+    """True if rows with a NULL key go to a side output."""
 
     @override
     def side_outputs(self) -> tuple[str, ...]:
@@ -39,7 +40,7 @@ class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
 
     @override
     def pruned_columns(self, output: str = "") -> Columns:
-        """The keys decide which rows go on."""
+        """Keeps the keys as well, because they decide which rows are emitted."""
         kept = {name for name, _ in super().pruned_columns(output)}.union(self.keys)
         return tuple(one for one in self.output if one[0] in kept)
 
@@ -77,7 +78,7 @@ class KeyedInputOperator(SelectOperator, frozen=True, tag="keyed-input"):
         return [f"keys {', '.join(self.keys)}; rows with a NULL key {rest}"]
 
     @override
-    def open(self, slot: Slot) -> OperatorRuntime:  # no state
+    def open(self, slot: Slot) -> OperatorRuntime:
         from tidegate.operators.builtin.keyed_input.runtime import KeyedInputRuntime
 
         return KeyedInputRuntime(self)
@@ -91,6 +92,6 @@ def make_keyed_input(
     *,
     preserved: bool,
 ) -> KeyedInputOperator:
-    """What stands before the exchange of one input."""
+    """Creates the operator in front of the exchange of one input."""
     output = tuple((column, expression.type) for column, expression in columns.items())
     return KeyedInputOperator(name, tuple(columns.items()), output, policy, keys, preserved)

@@ -1,4 +1,4 @@
-"""What a `keyed-input` does with a batch. Imported only where operators run: it pulls in Polars."""
+"""The runtime of `keyed-input`. Imported only where operators run, because it imports Polars."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class KeyedInputRuntime(Runtime, OperatorRuntime):
-    """See the module."""
+    """Computes the keys and separates the rows with a NULL key."""
 
     def __init__(self, operator: KeyedInputOperator) -> None:
         self._projection = compile_projection(operator.pruned_expressions)
         self._keys = operator.keys
 
     @override
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         made, failures = apply_to_rows(batch, self._project)
         if failures:
             out.fail(batch, failures)

@@ -1,7 +1,8 @@
-"""What a sink writes of changes: the plan puts it before each sink that gets rows with kinds. No step of a file is one.
+"""Turns changes into the records of a sink. The plan adds it in front of each sink that receives rows with kinds; no
+step creates it.
 
-A row that an update takes back is no record of its own where the row that it adds goes to the same key. Where that row
-went elsewhere (a filter, another key or topic), it is a tombstone in a topic of upserts, and nothing in any other.
+The retracted row of an update is not written if the added row goes to the same key. If the added row goes elsewhere (a
+filter, another key or topic), the retracted row becomes a tombstone in a topic of upserts, and nothing in any other.
 """
 
 from __future__ import annotations
@@ -19,32 +20,33 @@ if TYPE_CHECKING:
 
 
 class UpsertOperator(StepOperator, frozen=True, tag="upsert"):
-    """See the module. It drops rows and sets `deleted`; no row fails in it."""
+    """Drops retracted rows or marks them in the column `deleted`. No row fails in it."""
 
     REST: ClassVar[Rest] = Rest.FILTERED
 
     output: Columns
     place: tuple[str, ...]
-    """The columns that say which records replace each other: of the key, and of topic and partition where rows name
-    theirs."""
+    """The columns that decide which records replace each other: those of the key, and of topic and partition if set per
+    row.
+    """
     deleted: str | None
-    """The column that says which records are tombstones; None: there are none, and what is taken back is dropped."""
+    """The column that marks tombstones. None: there are no tombstones, and retracted rows are dropped."""
     bad_records: BadRecordPolicy = BadRecordPolicy.FAIL
 
     @override
-    def output_columns(self, output: str = "") -> Columns:  # there is one
+    def output_columns(self, output: str = "") -> Columns:
         return self.output
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
+    def reads(self, port: int = 0) -> set[str]:
         return {name for name, _ in self.pruned_columns()}
 
     @override
-    def preserves_record(self, output: str = "") -> bool:  # there is one
+    def preserves_record(self, output: str = "") -> bool:
         return True
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         kept = {name: columns[name] for name, _ in self.pruned_columns()}
         return kept, sum_bounds(kept.values())
 
@@ -59,7 +61,7 @@ class UpsertOperator(StepOperator, frozen=True, tag="upsert"):
         return [f"what an update takes back by {', '.join(self.place)} and adds nowhere is a tombstone"]
 
     @override
-    def open(self, slot: Slot) -> OperatorRuntime:  # no state
+    def open(self, slot: Slot) -> OperatorRuntime:
         from tidegate.operators.builtin.upsert.runtime import UpsertRuntime
 
         return UpsertRuntime(self)

@@ -1,7 +1,7 @@
-"""Rows of changes to records of a topic.
+"""The runtime of `upsert`: turns rows of changes into records of a topic.
 
-Both rows of an update are of one source record. Should they come in two batches, the first becomes a tombstone that the
-next record replaces: nobody who reads a topic of upserts may mind.
+Both rows of an update come from one source record. If they arrive in two batches, the first becomes a tombstone that
+the next record replaces. Readers of a topic of upserts must tolerate this.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tidegate.operators.builtin.upsert import UpsertOperator
 from tidegate.operators.runtime import OperatorRuntime, Out, Runtime
 
 _RECORD: Final = ("__tidegate_topic", "__tidegate_partition", "__tidegate_offset")
-"""What says which source record a row is of."""
+"""The columns that identify the source record of a row."""
 _ROW: Final = "__tidegate_row"
-"""The place of a row in its batch; no column of a file is called so."""
+"""The place of a row in its batch. No column of a file has this name."""
 
 
 class UpsertRuntime(Runtime, OperatorRuntime):
-    """See the module."""
+    """Drops retracted rows, or turns them into tombstones."""
 
     def __init__(self, operator: UpsertOperator) -> None:
         self._place = operator.place
         self._deleted = operator.deleted
 
     @override
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         if ROW_KIND not in batch.columns or not (taken := batch[ROW_KIND] == UPDATE_BEFORE).any():
             out.emit(batch)
         elif self._deleted is None:
@@ -38,7 +38,7 @@ class UpsertRuntime(Runtime, OperatorRuntime):
             out.emit(self._with_tombstones(batch, taken, self._deleted))
 
     def _with_tombstones(self, batch: pl.DataFrame, taken: pl.Series, deleted: str) -> pl.DataFrame:
-        """Without what is replaced in the same place by the row that its update adds."""
+        """Marks retracted rows as tombstones. Drops those that the added row of their update replaces in place."""
         of = [*self._place, *(name for name in _RECORD if name in batch.columns)]
         rows = batch.select(of).with_row_index(_ROW)
         added = rows.filter(batch[ROW_KIND] == UPDATE_AFTER)

@@ -1,6 +1,6 @@
 """`key` and `aggregate`: running totals per key.
 
-`runtime.py` has what runs. `changes/` is what runs where rows are taken back.
+`runtime.py` has the runtime, and `changes/` the one for input with retractions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 TOTALS: Final = StateName("totals")
 GROUPS: Final = StateName("groups")
-"""Of totals of changes: how many rows a group has, and what is kept of their values."""
+"""The state of totals of changes: the number of rows in each group, and the accumulators of their values."""
 _RESET_REMARK: Final = (
     "nothing is taken back: totals that were given stay in steps and topics after this one, and a row that was counted "
     "before is INCONSISTENT_CHANGE when it is taken back; see `tidegate docs changes`"
@@ -95,10 +95,10 @@ class AggregateSettings(Settings):
 
 
 class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
-    """Running totals per key. Arguments are plain columns: the kind puts a select before the exchange."""
+    """Running totals per key. Arguments are plain columns: the kind adds a select in front of the exchange."""
 
     keys: tuple[str, ...]
-    aggregates: tuple[tuple[str, AggregateCall], ...]  # argument is a Column or None
+    aggregates: tuple[tuple[str, AggregateCall], ...]  # each argument is a ColumnReference or None
     emit: str  # "each" | "latest"
     output: Columns
     bad_records: BadRecordPolicy
@@ -107,15 +107,15 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
 
     @property
     def functions(self) -> list[Aggregate]:
-        """The aggregates, new ones."""
+        """New instances of the aggregates."""
         return [make_aggregate(name, call, self.use) for name, call in self.aggregates]
 
     @override
-    def output_columns(self, output: str = "") -> Columns:  # there is one
+    def output_columns(self, output: str = "") -> Columns:
         return self.output
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
+    def reads(self, port: int = 0) -> set[str]:
         return {*self.keys, *(name for _, call in self.aggregates for name in call.columns)}
 
     @override
@@ -127,13 +127,13 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
         return not all(one.picks_value for one in self.functions)
 
     @override
-    def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
+    def requires(self, port: int = 0) -> frozenset[Requirement]:
         by_time = self.ttl is not None and not self.ttl.processing
         return frozenset({Requirement.EVENT_TIME} if by_time else ())
 
     @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        """The accumulators of each key."""
+        """Declares the accumulators of each key."""
         kinds = dict(self.output)
         functions = self.functions
         shape = StateShape(
@@ -152,18 +152,18 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
 
     @override
     def lineage(self, lineages: Lineages) -> Lineages:
-        """Whatever arrives becomes totals."""
+        """Starts a new lineage, since everything that arrives becomes totals."""
         columns = {name: digest("total", self.name, self.emit, name) for name, _ in self.output}
         return (Lineage(self.name, columns, time=combine_times(self.name, lineages)),)
 
     @override
-    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:  # there is one
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:
         digests = derive_digests(lineages, self.keys, self.aggregates)
         times = ((one.origin, EVENT_TIME, one.time) for one in lineages if Requirement.EVENT_TIME in self.requires())
         return combine_digests(itertools.chain(digests, times))
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         outgoing = {key: columns[key] for key in self.keys} | bound_results(self.aggregates, columns)
         return outgoing, sum_bounds(outgoing.values())
 
@@ -187,15 +187,15 @@ class AggregateOperator(StepOperator, frozen=True, tag="aggregate"):
 
 
 class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
-    """The same over changes, some of which take rows back. What it gives are changes, too, with `_deleted`."""
+    """Running totals over changes, including retractions. The results are changes, with the column `_deleted`."""
 
     use: ClassVar[AggregateUse] = AggregateUse.CHANGES
 
     @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        """The groups first, then the values of extremes and of distinct counts by their types.
+        """Declares the groups first, then the values of extremes and distinct counts by their types.
 
-        No total begins where rows are there already: they could not be taken back from it.
+        A total cannot be added while the groups have rows, because those could not be retracted from it.
         """
         kinds = dict(self.output)
         functions = self.functions
@@ -210,7 +210,7 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
         return (StateDeclaration(GROUPS, shape, reset_remark=_RESET_REMARK), *values.values())
 
     @override
-    def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
+    def requires(self, port: int = 0) -> frozenset[Requirement]:
         return frozenset({Requirement.ROW_KIND})
 
     @override
@@ -222,8 +222,8 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
         return (DELETED,)
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
-        """Two rows of each group: what it was, and what it is."""
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        """Counts two rows for each group: the one before and the one after."""
         outgoing, made = super().output_size(columns)
         return {**outgoing, DELETED: Bound({}, FIXED_BYTES)}, made + made
 
@@ -243,24 +243,24 @@ class ChangesOperator(AggregateOperator, frozen=True, tag="aggregate-changes"):
 
 
 def state_fields(functions: Iterable[Aggregate]) -> Iterator[StateField]:
-    """The fields of a state that has the accumulators of all of them."""
+    """Yields the state fields for the accumulators of these aggregates."""
     for one in functions:
         for field in one.fields:
             yield StateField(f"{one.name}.{field.suffix}", field.type, field.nullable)
 
 
 def zeros_of(functions: Iterable[Aggregate]) -> dict[str, Any]:
-    """What these fields have without rows."""
+    """Returns the values of these fields without rows."""
     return {f"{one.name}.{field.suffix}": field.zero for one in functions for field in one.fields}
 
 
 def encodings_of(functions: Iterable[Aggregate]) -> dict[str, str]:
-    """How values are kept, for `Serializer.parameters`."""
+    """Returns how values are encoded, for `Serializer.parameters`."""
     return {total_parameter(one.name): one.encoding for one in functions if one.encoding}
 
 
 class AggregateKind(StepKind):
-    """See StepKind."""
+    """The kind of a step with `aggregate`."""
 
     word = "aggregate"
     examples = (
@@ -271,7 +271,7 @@ class AggregateKind(StepKind):
     settings = AggregateSettings
 
     @override
-    def counts(self, step: Any) -> bool:  # all of them
+    def counts(self, step: Any) -> bool:
         return True
 
     @override
@@ -302,11 +302,11 @@ class AggregateKind(StepKind):
 
 
 CHANGED: Final[Mapping[str, DataType]] = {DELETED: BOOLEAN}
-"""What totals of changes have besides the keys and the totals."""
+"""The columns of totals of changes besides the keys and the totals."""
 
 
 def _takes_back(step: AggregateSettings, calls: Mapping[str, AggregateCall], context: StepContext) -> bool:
-    """Whether totals of changes can be calculated so; what cannot is reported."""
+    """Returns True if these totals can be computed over changes. Reports those that cannot."""
     sound = True
     if step.emit == EACH:
         remedy = "remove it: of changes there is one total per key and batch"
@@ -324,7 +324,7 @@ def _takes_back(step: AggregateSettings, calls: Mapping[str, AggregateCall], con
 
 
 def _why_not(call: AggregateCall) -> tuple[str, str]:
-    """Message and remedy for a function that totals of changes do not have."""
+    """Returns the message and the remedy for a function that is not supported over changes."""
     names = ", ".join(
         "count(distinct)" if name == "count_distinct" else name for name in sorted(functions_for(AggregateUse.CHANGES))
     )
@@ -344,9 +344,9 @@ def _why_not(call: AggregateCall) -> tuple[str, str]:
 def read_aggregates(
     step: Any, context: StepContext, taken: Mapping[str, DataType] | None = None, *, windowed: bool = False
 ) -> dict[str, AggregateCall] | None:
-    """The typed aggregates of a step with `key` and `aggregate`; None when something is wrong, which is reported.
+    """Returns the typed aggregates of a step with `key` and `aggregate`, or None after reporting what is wrong.
 
-    `taken`: names of columns that the step adds by itself.
+    `taken`: names of columns that the step itself adds.
     """
     keys: tuple[str, ...] = step.key or ()
     texts: Mapping[str, str] = step.aggregate or {}
@@ -371,9 +371,7 @@ def read_aggregates(
             what = "a key" if column in keys else f"a column of {'every window' if windowed else 'totals of changes'}"
             context.problem(path, f"`{column}` is {what} already", "give the total another name", at_key=True)
             continue
-        call = context.aggregate(
-            path, text, windowed=windowed or bool(own)
-        )  # of changes there are refusals of their own
+        call = context.aggregate(path, text, windowed=windowed or bool(own))
         if call is not None:
             calls[column] = call
     return calls if usable and len(calls) == len(texts) else None
@@ -385,14 +383,14 @@ def derive_inputs(
     columns: Mapping[str, DataType],
     also: Iterable[str] = (),
 ) -> tuple[dict[str, Expression], dict[str, AggregateCall]]:
-    """What crosses the exchange, and the aggregates over plain columns of it. Equal arguments are sent once.
+    """Returns what crosses the exchange, and the aggregates over plain columns of it. Equal arguments are sent once.
 
-    `also`: columns that cross it as they are.
+    `also`: columns that cross it unchanged.
     """
     inputs: dict[str, Expression] = {key: ColumnReference(key, columns[key]) for key in (*keys, *also)}
     plain: dict[str, AggregateCall] = {}
     for column, call in calls.items():
-        settled = call.others if call.function == "percentile_approx" else ()  # its share is no column
+        settled = call.others if call.function == "percentile_approx" else ()  # its percentage is not a column
         needed = (_where_needed(one, call.condition) for one in call.arguments if one not in settled)
         found = tuple(_input_of(f"{column}.argument", one, inputs) for one in needed)
         condition = None if call.condition is None else _input_of(f"{column}.condition", call.condition, inputs)
@@ -403,14 +401,14 @@ def derive_inputs(
 
 
 def _where_needed(argument: Expression, condition: Expression | None) -> Expression:
-    """An argument that fails no row which FILTER leaves out."""
+    """Returns an argument that cannot fail for rows that FILTER excludes."""
     if condition is None or not can_fail(argument):
         return argument
     return Call("case", (condition, argument, Literal(None, argument.type)), argument.type)
 
 
 def _input_of(name: str, argument: Expression, inputs: dict[str, Expression]) -> Expression:
-    """The plain column that an argument becomes; a new one of `inputs`, called `name`, unless it is there."""
+    """Returns the plain column of an argument. Adds it to `inputs` as `name` unless it is already there."""
     for known, one in inputs.items():
         if one == argument:
             return ColumnReference(known, argument.type)
@@ -425,12 +423,12 @@ def _input_of(name: str, argument: Expression, inputs: dict[str, Expression]) ->
 def derive_digests(
     lineages: Lineages, keys: Iterable[str], aggregates: Iterable[tuple[str, AggregateCall]]
 ) -> Iterator[tuple[str, str, str]]:
-    """For `combine_digests`: the choice of records, the keys and the aggregates of a step."""
+    """Yields digests of the selection of records, the keys and the aggregates of a step, for `combine_digests`."""
     calls = list(aggregates)
     for branch in lineages:
         conditions = digest("conditions", *sorted(branch.conditions))
         several = sum(other.origin == branch.origin for other in lineages) > 1
-        ways = (conditions,) if several else ()  # which of several ways a value goes is part of what it means
+        ways = (conditions,) if several else ()  # with several paths, the path of a value is part of its meaning
         yield branch.origin, "the choice of records", conditions
         for key in keys:
             yield branch.origin, f"key `{key}`", digest("key", branch.columns[key], *ways)
@@ -439,14 +437,14 @@ def derive_digests(
 
 
 def argument_columns(aggregates: Iterable[tuple[str, AggregateCall]]) -> tuple[tuple[str, DataType], ...]:
-    """The plain columns that are aggregated and filtered by, and their types."""
+    """Returns the plain columns that are aggregated or filtered by, and their types."""
     return tuple(
         (one.name, one.type) for _, call in aggregates for one in call.expressions if isinstance(one, ColumnReference)
     )
 
 
 def bound_results(aggregates: Iterable[tuple[str, AggregateCall]], columns: Bounds) -> dict[str, Bound]:
-    """How large results are: a value that is kept is at most as large as an argument."""
+    """Returns the sizes of results. A result that is an input value is at most as large as its argument."""
     return {
         name: columns[call.argument.name]
         if isinstance(call.argument, ColumnReference) and call.type.kind in GROWING
@@ -456,7 +454,7 @@ def bound_results(aggregates: Iterable[tuple[str, AggregateCall]], columns: Boun
 
 
 def digests_of(call: AggregateCall, columns: Mapping[str, str]) -> tuple[str, ...]:
-    """Of what an aggregate means."""
+    """Returns the parts that determine the meaning of an aggregate."""
     digests = [call.function, *([digest_expression(one, columns) for one in call.arguments] or ["*"])]
     if call.condition is not None:
         digests += ["filter", digest_expression(call.condition, columns)]

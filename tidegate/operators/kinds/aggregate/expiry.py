@@ -1,12 +1,12 @@
-"""When running totals end: a key to which nothing is added for the `ttl` begins again. Pure.
+"""The expiry of running totals: a key to which nothing is added for the `ttl` starts again. Pure.
 
-In event time that goes by the row alone: it begins again when its own time, or the watermark of its partition when it
-was read if that was later, is past the last time of its key plus the ttl. So batches, restarts and the moment at which
-an entry is really removed make no difference: the watermark that removes it is never ahead of a partition's own, unless
-that one was idle. By the clock it goes by when batches are processed.
+In event time, the row alone decides. Its key starts again if the row's own time, or the watermark of its partition when
+it was read if that was later, is past the last time of the key plus the ttl. So batches, restarts and the moment when
+an entry is really removed make no difference: the watermark that removes it is never ahead of a partition's own
+watermark, unless that partition was idle. In processing time, the moment when a batch is processed decides.
 
-An entry has the time at which it ends in the state's expiry slot. One that was written without a ttl has none, and is
-given one by the first sweep or the first row that meets it, as if it had been added to at that moment.
+An entry has its end time in the state's expiry slot. An entry written without a ttl has none. The first sweep or row
+that encounters it sets one, as if the key had been updated at that moment.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from tidegate.state.base import KeyedState
 from tidegate.state.snapshot import Value
 
 SWEPT_AT_ONCE: Final = 2000
-"""Entries that are looked at for a snapshot."""
+"""The number of entries that a snapshot sweeps."""
 SWEPT_FOR_NEW: Final = 2
-"""So many are looked at for each that is new, so that what has ended is at most as much as what has not, however many
-keys come between two snapshots."""
+"""The number of entries swept for each new key. It ensures that expired entries are at most as many as live ones,
+however many keys arrive between two snapshots.
+"""
 
 
 def split_lives(
@@ -34,12 +35,12 @@ def split_lives(
     *,
     endless: Container[int] = (),
 ) -> tuple[list[int], list[int]]:
-    """The number of each row's life, and the last life of each key.
+    """Returns the number of each row's life, and the last life of each key.
 
-    `numbers`: of each row's key. `times` of the rows, and the moments `nows` at which they are judged, which are not
-    before them. `ends`: when each key's total ends, None for a new key and for those of `endless`, whose totals were
-    written without a ttl; moved. A key's first life has the key's number, each further one a number of its own after
-    those of all keys.
+    `numbers`: the number of each row's key. `times`: the times of the rows. `nows`: the moments at which the rows are
+    judged, which are not before their times. `ends`: when each key's total ends; None for a new key and for those of
+    `endless`, whose totals were written without a ttl. The function updates `ends`. A key's first life has the key's
+    number; each further life has its own number, after those of all keys.
     """
     last = list(range(len(ends)))
     count = len(ends)
@@ -59,7 +60,7 @@ def split_lives(
 
 
 class Sweep:
-    """Removes what has ended, a part at a time, in rounds over the whole state."""
+    """Removes expired entries, a part at a time, in rounds over the whole state."""
 
     def __init__(self, state: KeyedState[Any], ttl_ms: int) -> None:
         self._state = state
@@ -67,7 +68,7 @@ class Sweep:
         self._round: Iterator[Any] | None = None
 
     def go_on(self, now_ms: int, entries: int) -> None:
-        """The next so many entries. `now_ms`: what ended before it is removed; what has no end yet is given one."""
+        """Sweeps the next entries. Removes those that ended before `now_ms`, and sets an end for those without one."""
         if self._round is None:
             self._round = self._state.keys()
         keys = list(islice(self._round, entries))

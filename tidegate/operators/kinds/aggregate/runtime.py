@@ -1,7 +1,7 @@
-"""Running totals per key: state access by batch, one pass over the rows for each function.
+"""Running totals per key: batched state access, and one pass over the rows for each function.
 
-The rows of a batch are numbered by key; the accumulators of these keys are fetched once, moved by `Aggregate.run`, and
-put back once. A row that overflows a sum fails as a whole and leaves the state untouched.
+The rows of a batch are numbered by key. The accumulators of these keys are fetched once, updated by `Aggregate.run`,
+and stored once. A row that overflows a sum fails as a whole and leaves the state unchanged.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ OVERFLOW = "a running sum leaves the range of bigint"
 
 
 class AggregateRuntime(Runtime, OperatorRuntime):
-    """See the module."""
+    """Adds rows to the totals of their keys and emits the results."""
 
     def __init__(self, operator: AggregateOperator, slot: Slot) -> None:
         kinds = dict(operator.output)
@@ -68,9 +68,9 @@ class AggregateRuntime(Runtime, OperatorRuntime):
         self._now_ms = slot.now_ms
         self._sweep = None if operator.ttl is None else Sweep(self._totals, operator.ttl.time_ms)
         self._new = 0
-        """Keys that were added and have not been swept for."""
+        """New keys for which no sweep has run yet."""
         self._watermark_ms = LOWEST
-        """The last one that was no end of time."""
+        """The last watermark other than END_OF_TIME."""
 
     @property
     @override
@@ -79,7 +79,7 @@ class AggregateRuntime(Runtime, OperatorRuntime):
 
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """After an end of time nothing ends: another start may bring more."""
+        """Ignores an end of time: nothing expires after it, because another start may bring more rows."""
         if watermark_ms != END_OF_TIME:
             self._watermark_ms = watermark_ms
         out.watermark(watermark_ms)
@@ -89,7 +89,7 @@ class AggregateRuntime(Runtime, OperatorRuntime):
         self._go_on(SWEPT_AT_ONCE)
 
     def _go_on(self, entries: int) -> None:
-        """Remove what has ended, of so many entries."""
+        """Sweeps this many entries and removes the expired ones."""
         if self._ttl is None or self._sweep is None:
             return
         now_ms = self._now_ms() if self._ttl.processing else self._watermark_ms
@@ -97,14 +97,14 @@ class AggregateRuntime(Runtime, OperatorRuntime):
             self._sweep.go_on(now_ms, entries)
 
     @override
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         self._add(batch, out)
         if self._new:
             new, self._new = self._new, 0
             self._go_on(SWEPT_FOR_NEW * new)
 
     def _add(self, batch: pl.DataFrame, out: Out) -> None:
-        """One row per input row (`each`), or the last per key, in order of occurrence."""
+        """Emits one row per input row (`each`), or the last one per key, in order of occurrence."""
         parts, raising = evaluate_rows(
             batch.height,
             lambda start, end: self._run_all(batch) if end - start == batch.height else self._run(batch[start:end]),
@@ -127,8 +127,8 @@ class AggregateRuntime(Runtime, OperatorRuntime):
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
     def _run_all(self, batch: pl.DataFrame) -> tuple[list[pl.Series], list[int]]:
-        """As `_run`. A batch in which a row raises is looked through in parts, which move the state one by one: it is
-        given back as a whole before that, if one of them might have no room.
+        """Runs like `_run`. If a row raises, the batch is processed in parts, which update the state one by one. So a
+        batch whose parts might be too large is rejected as a whole first (BatchTooLarge).
         """
         try:
             return self._run(batch)
@@ -142,7 +142,9 @@ class AggregateRuntime(Runtime, OperatorRuntime):
             raise
 
     def _texts_at_most(self, frame: pl.DataFrame) -> int:
-        """Whatever rows are left out: each result is a text of the state or one of the batch."""
+        """Returns a bound that holds for any subset of the rows: each result is a text from the state or from the
+        batch.
+        """
         index, keys = _numbered(self._key_values(frame))
         stored = self._totals.get_many(index)
         size, position = 0, 0
@@ -155,9 +157,10 @@ class AggregateRuntime(Runtime, OperatorRuntime):
         return size
 
     def _run(self, frame: pl.DataFrame) -> tuple[list[pl.Series], list[int]]:
-        """Result columns and key numbers. The state moves at the very end, all or nothing: what raises has no effect.
+        """Returns result columns and key numbers. Updates the state at the very end, all or nothing: an exception has
+        no effect.
 
-        A large text of the state is in the results of many rows, each of which is a copy once they are columns.
+        A large text in the state may be in the results of many rows, each of which is a copy once it is in a column.
         Raises OverflowError, BatchTooLarge.
         """
         index, keys = _numbered(self._key_values(frame))
@@ -195,7 +198,7 @@ class AggregateRuntime(Runtime, OperatorRuntime):
     def _lives(
         self, frame: pl.DataFrame, keys: list[int], stored: list[Value | None]
     ) -> tuple[list[int], list[int], list[int | None]]:
-        """As `split_lives`, with the ends; without a ttl a key has one life."""
+        """Returns the result of `split_lives` and the ends. Without a ttl, a key has one life."""
         if self._ttl is None:
             return keys, [], []
         ends = [None if value is None else value[-1] for value in stored]
@@ -204,7 +207,7 @@ class AggregateRuntime(Runtime, OperatorRuntime):
         return *split_lives(keys, *moments, ends, self._ttl.time_ms, endless=endless), ends
 
     def _moments(self, frame: pl.DataFrame, ttl: Ttl) -> tuple[list[int], list[int]]:
-        """The times of the rows, and when they are judged."""
+        """Returns the times of the rows, and the moments at which they are judged."""
         if ttl.processing:
             now = [self._now_ms()] * frame.height
             return now, now
@@ -219,7 +222,7 @@ class AggregateRuntime(Runtime, OperatorRuntime):
 def run_counted(
     aggregate: Aggregate, numbers: Numbers, values: Sequence[Any], columns: list[list[Any]], mask: Sequence[bool]
 ) -> list[Any]:
-    """As `Aggregate.run`, of the rows that count by `mask`; after one that does not the result is what it was."""
+    """Runs `Aggregate.run` for the rows that count according to `mask`. Other rows leave the result unchanged."""
     results = aggregate.results(list(zip(*columns, strict=True)))
     moved = iter(aggregate.run(list(compress(numbers, mask)), list(compress(values, mask)), columns))
     found: list[Any] = []
@@ -237,14 +240,14 @@ def _failure(row: int, error: BaseException) -> RecordFailure:
 
 
 def _numbered(keys: Sequence[Any]) -> tuple[dict[Any, int], list[int]]:
-    """The keys with their numbers, and the number of each row's key."""
+    """Returns the keys with their numbers, and the number of each row's key."""
     index: dict[Any, int] = {}
     number_of = index.setdefault
     return index, [number_of(key, len(index)) for key in keys]
 
 
 def _last_rows(numbers: Sequence[int]) -> list[int]:
-    """The last row of each key, in order."""
+    """Returns the last row of each key, in order."""
     return sorted(dict(zip(numbers, range(len(numbers)), strict=True)).values())
 
 
@@ -254,10 +257,10 @@ def _without(frame: pl.DataFrame, rows: Sequence[int]) -> pl.DataFrame:
 
 
 def _column(name: str, kind: DataType, values: Sequence[Any]) -> pl.Series:
-    """A column of results. Raises OverflowError for a sum that does not fit into its type."""
+    """Returns a column of results. Raises OverflowError for a sum that does not fit its type."""
     try:
         return make_column(name, kind, values)
-    except TypeError as error:  # what Polars makes of an integer that does not fit: no check of our own per row
+    except TypeError as error:  # Polars raises this for an integer that does not fit, which saves a check per row
         if any(isinstance(value, int) and not -(2**63) <= value < 2**63 for value in values):
             raise OverflowError(OVERFLOW) from error
         raise

@@ -1,6 +1,6 @@
-"""`dedup`: the first record of each key within a time, by event time.
+"""`dedup`: passes the first record of each key within a time, by event time.
 
-`runtime.py` has what runs, and says what exactly is a duplicate.
+`runtime.py` has the runtime and the exact definition of a duplicate.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class DedupOperator(LateKeyedOperator, frozen=True, tag="dedup"):
 
     @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        """The event times that have passed, by a bucket of time and key: there is one at most in each.
+        """Declares the event times that have passed, by time bucket and key, with at most one entry in each.
 
-        The size of the buckets is part of the shape: entries of another size would not be found.
+        The bucket size is part of the shape: entries of another size would not be found.
         """
         shape = msgspec.structs.replace(
             self.shape((StateField("time_ms", BIGINT, nullable=False),), max_parallelism),
@@ -105,18 +105,18 @@ class DedupOperator(LateKeyedOperator, frozen=True, tag="dedup"):
 
 
 class DedupKind(StepKind):
-    """See StepKind."""
+    """The kind of a step with `dedup`."""
 
     word = "dedup"
     examples = ("dedup: {key: id, within: 20s}",)
     settings = DedupStepSettings
 
     @override
-    def counts(self, step: Any) -> bool:  # all of them
+    def counts(self, step: Any) -> bool:
         return True
 
     @override
-    def refuses_changes(self, step: Any) -> str:  # all of them
+    def refuses_changes(self, step: Any) -> str:
         return NEEDS_RETRACTION
 
     @override

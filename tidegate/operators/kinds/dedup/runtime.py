@@ -1,12 +1,13 @@
-"""What a duplicate is, row by row, with one look into the state per batch.
+"""Finds duplicates row by row, with one state lookup per batch.
 
-A row passes if no row with its key has passed before it, in the order of arrival, with an event time at most `within`
-from its own. So two rows of one key that have passed are further apart than that: of each bucket of time as long as
-`within` at most one has passed, and only three buckets have to be looked at.
+A row passes if no earlier row with its key, in the order of arrival, has passed with an event time at most `within`
+from its own. So two rows of one key that have passed are further apart than `within`: at most one of them falls in each
+time bucket of that length, and only three buckets must be checked.
 
-A row is late when the watermark is higher than its event time: what it would be compared with may be forgotten. That
-goes by the watermark of its own partition, as the row carries it, so it does not depend on batches and restarts; and by
-the operator's own, which is ahead of a partition's only when that one was idle, or its input had ended.
+A row is late if the watermark is higher than its event time, since the entries to compare it with may already be
+removed. The watermark of its own partition, which the row carries, decides this, so it does not depend on batches and
+restarts. The operator's own watermark also decides; it is ahead of a partition's only if the partition was idle or its
+input had ended.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from tidegate.state.time_ordered import TimeOrdered
 
 REASON: Final = "late: what it would be compared with may be forgotten"
 FORGOTTEN_AT_ONCE: Final = 2000
-"""Entries whose time is over, in one turn; more where more have come since the last one."""
+"""The number of expired entries to remove in one turn; more if more were added since the last one."""
 
 
 class DedupRuntime(Runtime, OperatorRuntime):
-    """See the module."""
+    """Passes rows that are neither late nor duplicates."""
 
     def __init__(self, operator: DedupOperator, slot: Slot) -> None:
         self._keys = list(operator.keys)
@@ -51,9 +52,9 @@ class DedupRuntime(Runtime, OperatorRuntime):
         self._clock = EventClock(operator.name, slot.own_groups)
         self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
         self._new = 0
-        """Entries that the last batch has brought, until some were forgotten."""
+        """Entries that the last batch has added; 0 after the next removal."""
         self._over: int | None = None
-        """The last bucket that is over, while it may have entries."""
+        """The last expired bucket, while it may have entries."""
 
     @property
     @override
@@ -66,7 +67,7 @@ class DedupRuntime(Runtime, OperatorRuntime):
         return {state.declaration.name: state for state in (self._state, self._clock.state)}
 
     @override
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME] + 1, lambda: self._late.groups_of(batch))
         batch = self._late.put_aside_where(late, batch, out)
         if batch.height:
@@ -76,15 +77,15 @@ class DedupRuntime(Runtime, OperatorRuntime):
 
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """After an end of time nothing is forgotten: another start may bring more."""
+        """Removes nothing after an end of time, because another start may bring more rows."""
         self._clock.advance(watermark_ms)
         if watermark_ms != END_OF_TIME:
             self._over = watermark_ms // self._within - 2
         out.watermark(watermark_ms)
 
     @override
-    def poll(self, rows_max: int, out: Out) -> bool:  # emits nothing
-        """Forgets what is over, in parts."""
+    def poll(self, rows_max: int, out: Out) -> bool:
+        """Removes expired entries, in parts."""
         if self._over is None:
             return False
         limit, self._new = max(FORGOTTEN_AT_ONCE, self._new), 0
@@ -103,7 +104,7 @@ class DedupRuntime(Runtime, OperatorRuntime):
         return {"remembered": len(self._seen)}
 
     def _passing(self, batch: pl.DataFrame) -> list[int]:
-        """Places of the rows that are no duplicates, which are noted."""
+        """Returns the places of rows that are not duplicates, and records these rows."""
         times = batch[TIME]
         keys = [plain_values(batch[name]) for name in self._keys]
         buckets = times // self._within
@@ -120,7 +121,9 @@ class DedupRuntime(Runtime, OperatorRuntime):
     def _passing_of_one(
         self, bucket: int, times: Sequence[int], keys: Sequence[Sequence[Any]], new: dict[Row, tuple[int]]
     ) -> list[int]:
-        """Where all rows are in one bucket: those of the others that count have passed before the batch."""
+        """Handles the case that all rows are in one bucket: relevant entries of other buckets are older than the
+        batch.
+        """
         within, seen = self._within, self._seen
         own = list(zip(repeat(bucket, len(times)), *keys, strict=True))
         left = [place for place, value in enumerate(seen.get_many(own)) if value is None]
@@ -139,7 +142,7 @@ class DedupRuntime(Runtime, OperatorRuntime):
     def _passing_of_many(
         self, buckets: pl.Series, times: Sequence[int], keys: Sequence[Sequence[Any]], new: dict[Row, tuple[int]]
     ) -> list[int]:
-        """Where a row may be the duplicate of one in another bucket that passes just before it."""
+        """Handles the case that a row may duplicate a row of another bucket in the same batch."""
         within = self._within
         own, before, after = (list(zip((buckets + step).to_list(), *keys, strict=True)) for step in (0, -1, 1))
         rows = list({*own, *before, *after})

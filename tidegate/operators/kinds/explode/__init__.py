@@ -1,6 +1,6 @@
 """`explode`: a row for each element of an array, or for each entry of a map.
 
-`settings.py` has the words of the file, `runtime.py` what runs. ADR 45 says why such a step begins a vertex.
+`settings.py` has the settings, `runtime.py` the runtime. ADR 45 explains why such a step begins a vertex.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 
 class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
-    """Takes one column apart. The rows of a batch may be many times those that came: it begins a vertex, so that a
-    batch of which too much would be made can be processed in parts.
+    """Splits one column into rows. A batch may yield many times its rows, so the operator begins a vertex: a batch with
+    too large an output can be processed in parts.
     """
 
     BEGINS_VERTEX: ClassVar[bool] = True
 
     explode: Explode
     type: DataType
-    """Of the column that is taken apart."""
+    """The type of the column to explode."""
     output: Columns
     bad_records: BadRecordPolicy
 
     @override
-    def output_columns(self, output: str = "") -> Columns:  # there is one
+    def output_columns(self, output: str = "") -> Columns:
         return self.output
 
     @property
     def others(self) -> Columns:
-        """The columns that each of the rows has of its record."""
+        """The columns of the record that each of the rows repeats."""
         return tuple(column for column in self.pruned_columns() if column[0] not in self.explode.new)
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
+    def reads(self, port: int = 0) -> set[str]:
         return {self.explode.column, *(name for name, _ in self.others)}
 
     @override
@@ -54,7 +54,7 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
         return frozenset({self.explode.column})
 
     @override
-    def preserves_record(self, output: str = "") -> bool:  # there is one
+    def preserves_record(self, output: str = "") -> bool:
         return True
 
     @override
@@ -76,8 +76,8 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
         )
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
-        """What leaves is as large as itself: it is cut to what the vertex takes at a time."""
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        """Returns each output column at its own size, since the output is cut to what the vertex takes at a time."""
         made = derive_identities(self.pruned_columns())
         return made, sum_bounds(columns.values()) + sum_bounds(made.values())
 
@@ -108,7 +108,7 @@ class ExplodeOperator(StepOperator, frozen=True, tag="explode"):
 
 
 class ExplodeKind(StepKind):
-    """See StepKind."""
+    """The kind of a step with `explode`."""
 
     word = "explode"
     examples = ("explode: {tags: tag}",)
@@ -133,7 +133,7 @@ class ExplodeKind(StepKind):
 
 
 def _derive_made(one: Explode, kind: DataType, path: Path, context: StepContext) -> dict[str, DataType]:
-    """The new columns; none when there is something wrong, which is reported."""
+    """Returns the new columns, or none after reporting what is wrong."""
     position = {one.position: INT} if one.position else {}
     if kind.kind not in ("array", "map") or kind.element is None:
         context.problem(path, f"`{one.column}` is {kind}", "only an array or a map can be taken apart", at_key=True)

@@ -1,8 +1,8 @@
-"""What an `explode` does with a batch. Imported only where operators run: it pulls in Polars.
+"""The runtime of `explode`. Imported only where operators run, because it imports Polars.
 
-The rows of a batch may be many times those that came, each with a copy of the other columns. So they are measured
-before they are made: a batch that would become too large is processed in parts, and a single record that would is a
-bad one. Large results leave in pieces of the size that the vertex takes at a time.
+A batch may yield many times its rows, each with a copy of the other columns, so the output is measured before it is
+created. A batch whose output would be too large is processed in parts. A single record whose output would be too large
+is a bad record. Large results are emitted in pieces of the size that the vertex takes at a time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from tidegate.operators.kinds.explode import ExplodeOperator
 
 RECORD_BYTES_MAX: Final = 256 << 20
-"""Of all rows of one record."""
+"""The maximum size of all rows of one record."""
 _MADE: Final = "__tidegate_made"
 _POSITION: Final = "__tidegate_position"
 
 
 class ExplodeRuntime(Runtime, OperatorRuntime):
-    """See the module. At most `rows_max` rows and about `bytes_max` bytes leave at a time."""
+    """Splits records into rows. Emits at most `rows_max` rows and about `bytes_max` bytes at a time."""
 
     def __init__(self, spec: ExplodeOperator, rows_max: int, bytes_max: int) -> None:
         one = spec.explode
@@ -50,7 +50,7 @@ class ExplodeRuntime(Runtime, OperatorRuntime):
         ]
 
     @override
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         """Raises BatchTooLarge."""
         counts = batch[self._column].list.len().fill_null(0)
         most = counts.max()
@@ -73,7 +73,7 @@ class ExplodeRuntime(Runtime, OperatorRuntime):
             made = made[rows:]
 
     def _too_large(self, batch: pl.DataFrame, counts: pl.Series) -> list[RecordFailure]:
-        """Records whose rows have no room. Raises BatchTooLarge for several records that have none together."""
+        """Returns the records whose rows are too large. Raises BatchTooLarge if only several together are too large."""
         system = system_columns(batch)
         fixed = FIXED_BYTES * (len(self._others) + len(system) + 1)
         carried = [size for name in system if (size := size_of(pl.col(name), batch.schema[name])) is not None]
@@ -88,12 +88,12 @@ class ExplodeRuntime(Runtime, OperatorRuntime):
         ]
 
     def _explode(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[RecordFailure]]:
-        """The rows of all records, in order."""
+        """Returns the rows of all records, in order."""
         system = system_columns(frame)
         counts = pl.col(self._column).list.len().fill_null(0)
         made = pl.col(self._column)
         position = pl.int_ranges(0, counts, dtype=pl.Int32)
-        if self._outer:  # NULL and empty alike, and both in both
+        if self._outer:  # treats NULL and empty alike, in both lists
             made, position = (pl.when(counts > 0).then(one) for one in (made, position))
         else:
             frame = frame.filter(counts > 0)

@@ -1,4 +1,4 @@
-"""What a step with `explode` says. Pure, without Polars."""
+"""The settings of a step with `explode`. Pure, without Polars."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _REMEDY: Final = "write {column: item}, or {column: [key, value]} for a map"
 
 
 class Explode(msgspec.Struct, frozen=True):
-    """Which column is taken apart, and the names of what it is made of."""
+    """The column to explode, and the names of the resulting columns."""
 
     column: str
     made: tuple[str, ...]
     """One name for the elements of an array; two for the keys and values of a map."""
     position: str = ""
-    """Empty for none."""
+    """The name of the position column; empty: none."""
     outer: bool = False
     keep: bool = False
 
     @property
     def new(self) -> tuple[str, ...]:
-        """The columns that it makes."""
+        """The columns that it creates."""
         return (*self.made, self.position) if self.position else self.made
 
 

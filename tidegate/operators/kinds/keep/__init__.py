@@ -1,6 +1,6 @@
-"""`keep`: of each key the last record, or the best ones with their ranks.
+"""`keep`: the last record of each key, or the best ones with their ranks.
 
-`settings.py` has the words of the file, `ranking.py` the order of records, `running/` what runs. ADR 37 says what is
+`settings.py` has the settings, `ranking.py` the order of records, `running/` the runtimes. ADR 37 explains what is
 emitted and why.
 """
 
@@ -35,10 +35,10 @@ _WINDOW: Final = frozenset({"window_start", "window_end"})
 
 
 class LastOperator(KeyedOperator, frozen=True, tag="last"):
-    """Passes a row unless one of its key with a later event time has passed."""
+    """Passes a row unless a row of its key with a later event time has already passed."""
 
     @override
-    def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
+    def requires(self, port: int = 0) -> frozenset[Requirement]:
         return frozenset({Requirement.EVENT_TIME})
 
     @override
@@ -47,7 +47,7 @@ class LastOperator(KeyedOperator, frozen=True, tag="last"):
 
     @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        """The event time of the last row of each key."""
+        """Declares the event time of the last row of each key."""
         shape = self.shape((StateField("time_ms", BIGINT, nullable=False),), max_parallelism)
         return (StateDeclaration(TIMES, shape),)
 
@@ -68,7 +68,7 @@ class LastOperator(KeyedOperator, frozen=True, tag="last"):
 
 
 class RankingOperator(LateKeyedOperator, frozen=True, tag="ranking"):
-    """The best rows per key, with their ranks. It holds all columns, so that equal rows are told apart."""
+    """The best rows per key, with their ranks. The state holds all columns, so that equal rows can be distinguished."""
 
     REST: ClassVar[Rest] = Rest.FOLDED
 
@@ -83,7 +83,7 @@ class RankingOperator(LateKeyedOperator, frozen=True, tag="ranking"):
 
     @override
     def preserves_record(self, output: str = "") -> bool:
-        """Late rows are as they came."""
+        """Returns True for late rows, which leave as they arrived."""
         return output == LATE
 
     @override
@@ -96,7 +96,7 @@ class RankingOperator(LateKeyedOperator, frozen=True, tag="ranking"):
 
     @override
     def states(self, max_parallelism: int) -> tuple[StateDeclaration, ...]:
-        """The rows of each key, best first; of each event time and key when they are ranked once."""
+        """Declares the rows of each key, best first. If they are ranked once, the state is by event time and key."""
         row = DataType("struct", fields=self.columns)
         shape = self.shape((StateField("rows", DataType("array", element=row), nullable=False),), max_parallelism)
         ranked = f"first {self.places} by {self.by} {'desc' if self.descending else 'asc'}"
@@ -105,20 +105,20 @@ class RankingOperator(LateKeyedOperator, frozen=True, tag="ranking"):
         return (declaration,) if self.emit == EACH else (declare_time_ordered(declaration), WATERMARK)
 
     def _ranked(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The rows of a key that have ranks, in their order: columns that were added or given up may have changed it,
-        and rows of a savepoint that somebody makes are in any.
+        """Returns the ranked rows of a key in order. Added or removed columns may have changed the order, and rows of a
+        savepoint that was written by other tools may be in any order.
         """
         order = self.order()
         (rows,) = value
         return (tuple(sorted(rows, key=lambda row: (order.first(row), order.rest(row)))[: self.places]),)
 
     def order(self) -> RankingOrder:
-        """The order of its rows."""
+        """Returns the order of its rows."""
         return RankingOrder([name for name, _ in self.columns].index(self.by), descending=self.descending)
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
-        """A row may move all others of its ranking."""
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        """Counts all places of a ranking, since one row may move all others."""
         outgoing, made = super().output_size(columns, port)
         return outgoing, made.times(self.places if self.emit == EACH else 1)
 
@@ -163,7 +163,7 @@ class RankingOperator(LateKeyedOperator, frozen=True, tag="ranking"):
 
 
 class KeepKind(StepKind):
-    """See StepKind."""
+    """The kind of a step with `keep`."""
 
     word = "keep"
     examples = (
@@ -176,11 +176,11 @@ class KeepKind(StepKind):
 
     @override
     def counts(self, step: KeepSettings) -> bool:
-        """Of results that are given again `keep: last` passes the newest."""
+        """Returns False for `keep: last`, which passes the newest of repeated results."""
         return step.keep is not None and bool(step.keep.places)
 
     @override
-    def refuses_changes(self, step: Any) -> str:  # all of them
+    def refuses_changes(self, step: Any) -> str:
         return NEEDS_RETRACTION
 
     @override

@@ -1,7 +1,7 @@
-"""Which of two rows comes first: by a column, then by all columns, so that the order of arrival does not matter. Pure.
+"""The order of two rows: by one column, then by all columns, so that the order of arrival does not matter. Pure.
 
-Numbers, dates and texts by their values; NaN is greater than every number; NULL comes last, whatever the order; arrays,
-structs and maps by the first of their parts that differs. Rows are tuples of plain values.
+Numbers, dates and texts compare by their values. NaN is greater than every number. NULL comes last in either direction.
+Arrays, structs and maps compare by their first part that differs. Rows are tuples of plain values.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any
 from tidegate.state.order import Row
 
 Place = tuple[Any, ...]
-"""What compares as the values do."""
+"""A sort key that compares as the values do."""
 
 
 class Ranking:
-    """The best rows of one key, at most `places` of them. Most keys of a batch are only looked at: places come late."""
+    """The best rows of one key, at most `places`. Sort keys are computed late, since most keys of a batch do not
+    change.
+    """
 
     def __init__(self, order: RankingOrder, rows: tuple[Row, ...], places: int) -> None:
         """`rows`: in their order."""
@@ -25,25 +27,25 @@ class Ranking:
         self._places = places
         self._stored = rows
         self._held: list[Row] | None = None
-        """The rows, once one has entered."""
+        """The rows, after the first insertion."""
         self._firsts: list[Place] = []
-        """Their places by the column."""
+        """Their sort keys by the column."""
         self._last = order.first(rows[-1]) if len(rows) >= places else None
-        """The place of the last row by the column, when there is no room."""
+        """The sort key of the last row by the column if all places are taken."""
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """In their order, rank 1 first."""
+        """The rows in order, rank 1 first."""
         return self._stored if self._held is None else tuple(self._held)
 
     def admits(self, first: Place) -> bool:
-        """Whether a row with this place by the column may have a rank."""
+        """Returns True if a row with this sort key may get a rank."""
         return self._last is None or first <= self._last
 
     def enter(self, row: Row, first: Place) -> int | None:
-        """Put a row with this place by the column where it belongs; how many are before it, None when it has no rank.
+        """Inserts a row with this sort key. Returns how many rows are before it, or None if it gets no rank.
 
-        The last one may lose its own. All columns are only looked at where the one does not decide.
+        The last row may lose its rank. All columns are compared only if the one column does not decide.
         """
         if self._held is None:
             self._held = list(self._stored)
@@ -66,21 +68,21 @@ class RankingOrder:
     """The order of the rows of a step."""
 
     def __init__(self, column: int, *, descending: bool) -> None:
-        """`column`: the index of what they are ordered by."""
+        """`column`: the index of the column that rows are ordered by."""
         self._column = column
         self._by = _place_backwards if descending else place_value
 
     def first(self, row: Row) -> Place:
-        """The place of a row by the column alone."""
+        """Returns the sort key of a row by the column alone."""
         return self._by(row[self._column])
 
     def rest(self, row: Row) -> Place:
-        """What decides between rows that have the same place by the column: all columns."""
+        """Returns the sort key by all columns, which decides between rows with equal values in the column."""
         return tuple(map(place_value, row))
 
 
 def place_value(value: Any) -> Place:
-    """From the smallest value to the greatest."""
+    """Returns the sort key of a value in ascending order."""
     if value is None:
         return (2,)
     if isinstance(value, tuple):
@@ -89,18 +91,18 @@ def place_value(value: Any) -> Place:
 
 
 def _place_backwards(value: Any) -> Place:
-    """From the greatest value to the smallest."""
+    """Returns the sort key of a value in descending order."""
     if value is None:
         return (2,)
     if isinstance(value, str | bytes):
         return (1, _Backwards(value))
     if isinstance(value, Decimal):
-        return (1, value.copy_negate())  # a minus would round it to the digits of the context
+        return (1, value.copy_negate())  # unary minus would round it to the digits of the context
     return (0,) if value != value else (1, -value)  # see place_value
 
 
 class _Backwards:
-    """A text that comes before smaller ones."""
+    """A text in descending order."""
 
     __slots__ = ("_text",)
 

@@ -1,4 +1,4 @@
-"""What a step with `keep` says. Pure, without Polars."""
+"""The settings of a step with `keep`. Pure, without Polars."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _PLACES: Final = integer(1, PLACES_MAX)
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Which records of a key count. `places` 0: the last one."""
+    """The records of a key to keep. `places` 0: the last one."""
 
     by: str = ""
     places: int = 0
     descending: bool = True
     emit: str = ""
-    """EACH or ON_CLOSE; empty where the file does not say."""
+    """EACH or ON_CLOSE; empty if the file does not set it."""
 
 
 def _keep(value: object) -> Keep:

@@ -1,4 +1,4 @@
-"""`route`: each row goes to the first of several named outputs whose condition is true."""
+"""`route`: sends each row to the first of several named outputs whose condition is true."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ELSE: Final = "else"
 RESERVED: Final = frozenset({DEAD, LATE})
-"""Names of outputs that are Tidegate's own."""
+"""Names of outputs that Tidegate itself uses."""
 
 
 class RouteSettings(Settings):
@@ -45,7 +45,7 @@ class RouteSettings(Settings):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """One output; without a condition it takes what no other one takes."""
+    """One output. Without a condition, it takes the rows that no other output takes."""
 
     name: str
     condition: Expression | None
@@ -53,8 +53,8 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class RouteOperator(StepOperator, frozen=True, tag="route"):
-    """It has no main output. A row of which a condition that is looked at cannot be evaluated fails; conditions after
-    the first one that is true are not looked at.
+    """An operator without a main output. It evaluates conditions up to the first that is true. A row fails if one of
+    them fails.
     """
 
     REST: ClassVar[Rest] = Rest.FILTERED
@@ -64,7 +64,7 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
 
     @property
     def choice(self) -> Expression:
-        """The index of the output of a row; -1 for none."""
+        """The expression for the index of a row's output; -1 for none."""
         cases = [(one.condition, Literal(index, INT)) for index, one in self._conditional()]
         last = next((index for index, one in enumerate(self.outputs) if one.condition is None), -1)
         return Call("case", (*chain.from_iterable(cases), Literal(last, INT)), INT)
@@ -73,7 +73,7 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
         return [(index, one) for index, one in enumerate(self.outputs) if one.condition is not None]
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
+    def reads(self, port: int = 0) -> set[str]:
         passed = {name for one in self.side_outputs() for name, _ in self.pruned_columns(one)}
         return passed | columns_of(self.choice)
 
@@ -90,12 +90,12 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
         return columns_of(self.choice)
 
     @override
-    def preserves_record(self, output: str = "") -> bool:  # there is one
+    def preserves_record(self, output: str = "") -> bool:
         return True
 
     @override
     def lineage_at(self, output: str, lineages: Lineages) -> Lineages:
-        """What is asked before it matters, too; what is asked after it does not."""
+        """Adds the condition of an output and the negated conditions before it. Later conditions have no effect."""
         if output not in self.side_outputs():
             return lineages
         place = self.side_outputs().index(output)
@@ -113,7 +113,7 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
         )
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
         kept = {name: columns[name] for one in self.side_outputs() for name, _ in self.pruned_columns(one)}
         return kept, derive_bound(self.choice, columns) + sum_bounds(kept.values())
 
@@ -130,7 +130,7 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
         return [*lines, *(["what none of them takes is dropped"] if dropped else [])]
 
     @override
-    def open(self, slot: Slot) -> OperatorRuntime:  # no state
+    def open(self, slot: Slot) -> OperatorRuntime:
         from tidegate.operators.kinds.route.runtime import RouteRuntime
 
         columns = {one: [name for name, _ in self.pruned_columns(one)] for one in self.side_outputs()}
@@ -138,7 +138,7 @@ class RouteOperator(StepOperator, frozen=True, tag="route"):
 
 
 class RouteKind(StepKind):
-    """See StepKind."""
+    """The kind of a step with `route`."""
 
     word = "route"
     examples = ("route: {big: amount > 2, small: amount > 1}",)

@@ -1,4 +1,4 @@
-"""What a `route` does with a batch. Imported only where operators run: it pulls in Polars."""
+"""The runtime of `route`. Imported only where operators run, because it imports Polars."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _CHOICE: Final = "__tidegate_choice"
 
 
 class RouteRuntime(Runtime, OperatorRuntime):
-    """`choice` is the index of a row's output. Each output gets its rows in the order of arrival."""
+    """Distributes rows. `choice` is the index of a row's output. Each output gets its rows in the order of arrival."""
 
     def __init__(self, choice: Expression, outputs: Sequence[tuple[str, list[str]]]) -> None:
         self._projection = compile_projection([(_CHOICE, choice)])
         self._outputs = outputs
 
     @override
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         chosen, failures = apply_to_rows(batch, self._choose)
         if failures:
             out.fail(batch, failures)
         choice, system = chosen[_CHOICE], system_columns(batch)
         for index, (name, columns) in enumerate(self._outputs):
             mask = choice == index
-            # Column by column: `filter` of a frame makes a query plan for each batch.
+            # Filter column by column, since filtering a frame creates a query plan for each batch.
             out.side(name, pl.DataFrame([chosen[column].filter(mask) for column in (*columns, *system)]))
 
     def _choose(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[RecordFailure]]:

@@ -1,6 +1,6 @@
 """`key`, `aggregate` and `window`: results per key and window of event time.
 
-`settings.py` has the words of the file, `running/` what runs. ADR 35 says why; docs/windows.md is for users.
+`settings.py` has the settings, `running/` the runtimes. ADR 35 explains the design; docs/windows.md is for users.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ if TYPE_CHECKING:
 START: Final = "window_start"
 END: Final = "window_end"
 DELETED: Final = "_deleted"
-"""Of sessions with early or corrected results: whether one is none any more."""
+"""The column of sessions with early or corrected results that marks a result as deleted."""
 ADDED: Final[Columns] = ((START, TIMESTAMP), (END, TIMESTAMP))
 
 
 class WindowOperator(StepOperator, frozen=True, tag="window"):
-    """Aggregates per key and window. Arguments are plain columns: the kind puts a select before the exchange."""
+    """Aggregates per key and window. Arguments are plain columns: the kind adds a select in front of the exchange."""
 
     keys: tuple[str, ...]
     aggregates: tuple[tuple[str, AggregateCall], ...]
@@ -75,7 +75,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
     output: Columns
     bad_records: BadRecordPolicy
     late: Columns = ()
-    """What late rows have besides the columns of the engine; none where nobody reads them."""
+    """The columns of late rows, without system columns; empty if nothing reads them."""
 
     @override
     def output_columns(self, output: str = "") -> Columns:
@@ -83,7 +83,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
 
     @override
     def pruned_columns(self, output: str = "") -> Columns:
-        """All but one column are what a result is."""
+        """Keeps all columns of results except `_deleted`, which is kept only if it is read."""
         found = super().pruned_columns(output)
         return found if output else tuple(one for one in self.output if one[0] != DELETED or one in found)
 
@@ -93,7 +93,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         return tuple(sorted({name for _, call in self.aggregates for name in call.columns}))
 
     @override
-    def reads(self, port: int = 0) -> set[str]:  # there is one
+    def reads(self, port: int = 0) -> set[str]:
         return {*self.keys, *self.arguments, *columns_read(self.pruned_columns(LATE))}
 
     @override
@@ -102,11 +102,11 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
 
     @override
     def preserves_record(self, output: str = "") -> bool:
-        """Late rows are as they came."""
+        """Returns True for late rows, which leave as they arrived."""
         return output == LATE
 
     @override
-    def requires(self, port: int = 0) -> frozenset[Requirement]:  # there is one
+    def requires(self, port: int = 0) -> frozenset[Requirement]:
         return frozenset({Requirement.EVENT_TIME})
 
     @override
@@ -115,7 +115,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
 
     @property
     def _repeated(self) -> bool:
-        """Whether a result may be given again."""
+        """True if a result may be emitted again."""
         return bool(self.allowed_lateness_ms or self.window.early_ms)
 
     @override
@@ -128,22 +128,24 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
 
     @property
     def plain(self) -> bool:
-        """Whether a result is one slice, and is given once."""
+        """True if a result is one slice and is emitted once."""
         return self.window.single and not self.allowed_lateness_ms
 
     @property
     def corrected(self) -> bool:
-        """Whether results of sessions come before nothing can change them: they are changes, deletes among them."""
+        """True if results of sessions are emitted while they can still change, and are therefore changes with
+        deletes.
+        """
         return self.window.session and self._repeated
 
     @property
     def functions(self) -> list[Aggregate]:
-        """The aggregates, new ones."""
+        """New instances of the aggregates."""
         return [make_aggregate(name, call, AggregateUse.WINDOW) for name, call in self.aggregates]
 
     @property
     def keeping(self) -> list[str]:
-        """Results whose state grows with the values that there are."""
+        """Results whose state grows with the number of values."""
         return [one.name for one in self.functions if one.keeps_values]
 
     @override
@@ -192,7 +194,7 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         return timed(SLICES, parts, *of_window), timed(GATHERED, parts), timed(TIMERS, (), *of_window), WATERMARK
 
     @override
-    def lineage(self, lineages: Lineages) -> Lineages:  # whatever arrives becomes results
+    def lineage(self, lineages: Lineages) -> Lineages:  # everything that arrives becomes results
         columns = {name: digest("window", self.name, name) for name, _ in self.output}
         return (Lineage(self.name, columns, time=digest("event time", self.name, "window_end")),)
 
@@ -201,8 +203,8 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         return pass_late(self.name, lineages) if output == LATE else self.lineage(lineages)
 
     @override
-    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:  # there is one
-        """Another lateness is another meaning: a window that was removed is not there to be corrected."""
+    def fingerprint(self, lineages: Lineages, port: int = 0) -> StateFingerprint:
+        """Includes the allowed lateness, since a window that is already removed cannot be corrected."""
         window = digest("window", *self._window_words())
         digests = derive_digests(lineages, self.keys, self.aggregates)
         own = [(one.origin, "the window", window) for one in lineages]
@@ -213,9 +215,11 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         return combine_digests([*digests, *own, *times])
 
     def _windows(self) -> dict[str, str]:
-        """Which windows entries are of: under other ones they would be counted for other times, or have no timers.
+        """Returns the windows that entries belong to. Read as other windows, they would count for other times or lack
+        timers.
 
-        It is in the headers of state files. Sessions are of no windows, but rows of early ones wait for a due time.
+        The result is part of the headers of state files. Entries of sessions belong to no windows, but rows of early
+        ones wait for a due time.
         """
         if self.window.session:
             every = render_duration(self.window.early_ms)
@@ -235,8 +239,8 @@ class WindowOperator(StepOperator, frozen=True, tag="window"):
         )
 
     @override
-    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:  # there is one
-        """Nothing is made of a row at once; a result is at most as large as an argument."""
+    def output_size(self, columns: Bounds, port: int = 0) -> tuple[Bounds, Bound]:
+        """Allocates nothing per row. A result is at most as large as an argument."""
         results = bound_results(self.aggregates, columns)
         fixed = {name: Bound({}, FIXED_BYTES) for name in (START, END, DELETED, *dict(REASONS))}
         late = {name: columns[name] for name, _ in self.pruned_columns(LATE) if name in columns}
@@ -288,13 +292,13 @@ _WINDOWS: Final = DataType("array", element=DataType("struct", fields=(("start",
 
 
 def _list_of(first: Columns, parts: tuple[StateField, ...]) -> DataType:
-    """Moments or counts, and accumulators, several times."""
+    """Returns the type of a list of structs: times or counts, followed by accumulators."""
     fields = (*first, *((part.name, part.type) for part in parts))
     return DataType("array", element=DataType("struct", fields=fields))
 
 
 class WindowKind(StepKind):
-    """See StepKind."""
+    """The kind of a step with `window`."""
 
     word = "window"
     examples = (
@@ -311,11 +315,11 @@ class WindowKind(StepKind):
     extends = "aggregate"
 
     @override
-    def counts(self, step: Any) -> bool:  # all of them
+    def counts(self, step: Any) -> bool:
         return True
 
     @override
-    def refuses_changes(self, step: Any) -> str:  # all of them
+    def refuses_changes(self, step: Any) -> str:
         return NEEDS_RETRACTION
 
     @override

@@ -1,4 +1,4 @@
-"""The keys of a step with windows, and what they say together. Pure, without Polars."""
+"""The settings of a step with windows, and their combined meaning. Pure, without Polars."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from tidegate.operators.late import LateSettings
 
 DAY_MS: Final = MILLISECONDS["d"]
 SLICES_MAX: Final = 10_000
-"""Of one window: what it is merged of when it closes."""
+"""The maximum number of slices that are merged for one window."""
 EARLY_WINDOWS_MAX: Final = 100
-"""That a record is in, where they give early results: each is a result of its own."""
+"""The maximum number of windows with early results that contain a record, each with its own results."""
 
 
 class Windowing(msgspec.Struct, frozen=True):
-    """Which windows a step has. Tumbling: `every_ms` is `size_ms`. Session: `size_ms` is the gap, `every_ms` 0."""
+    """The windows of a step. Tumbling: `every_ms` is `size_ms`. Session: `size_ms` is the gap, `every_ms` is 0."""
 
     size_ms: int
     every_ms: int
     offset_ms: int = 0
     time_zone: str = ""
     early_ms: int = 0
-    """Early results at each multiple of it, in tumbling and sliding windows from their start; 0 for none."""
+    """The interval of early results. In tumbling and sliding windows it counts from their start; 0: none."""
 
     @property
     def session(self) -> bool:
-        """Whether windows end when nothing comes."""
+        """True if windows end after a gap without rows."""
         return not self.every_ms
 
     @property
     def overlapping(self) -> bool:
-        """Whether a row may be in several windows."""
+        """True if a row may be in several windows."""
         return not self.session and self.every_ms != self.size_ms
 
     @property
     def single(self) -> bool:
-        """Whether a window is one slice."""
+        """True if a window is one slice."""
         return self.every_ms == self.size_ms and not self.early_ms
 
     def __str__(self) -> str:
@@ -73,9 +73,11 @@ def _zone(value: object) -> str:
 
 @cache
 def _zones() -> tuple[str, ...]:
-    """The names of the system's data base; none where it has no data base: then the slots find out.
+    """Returns the names in the system's time zone database. Empty if there is no database; the slots then check the
+    name.
 
-    Two are no zones: what this machine is set to, which another one is not, and what a machine is before it is set up.
+    Two entries are not zones: the setting of this machine, which may differ on another, and that of a machine before
+    setup.
     """
     return tuple(sorted(zoneinfo.available_timezones() - {"localtime", "Factory"}))
 
@@ -122,11 +124,11 @@ class WindowSettings(Settings):
 
 
 Problem = tuple[str, str, str]
-"""A key of `window` (or empty for the whole), what is wrong, and the remedy."""
+"""A key of `window` (or empty for the whole), the problem, and the remedy."""
 
 
 def derive_windowing(window: WindowSettings, early_ms: int) -> Windowing | list[Problem]:
-    """What the keys say, or what is wrong with them."""
+    """Returns the windows that the settings define, or the problems with them."""
     given = {"tumbling": window.tumbling_ms, "sliding": window.sliding_ms, "session": window.session_ms}
     chosen = [(word, size) for word, size in given.items() if size is not None]
     if len(chosen) != 1:
@@ -191,7 +193,7 @@ def _early(size_ms: int, every_ms: int, early_ms: int) -> list[Problem]:
 
 
 def _part_of(size_ms: int) -> str:
-    """The remedy, with an interval that is accepted."""
+    """Returns the remedy, with an interval that is accepted."""
     parts = next(parts for parts in (6, 5, 4, 3, 2, size_ms) if size_ms % parts == 0)
     if size_ms == 1:
         return "remove it"

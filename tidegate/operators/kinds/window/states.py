@@ -1,4 +1,4 @@
-"""The names of the states of windows: checkpoints are found by them."""
+"""The names of the states of windows. They identify state in checkpoints, so they must not change."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Final
 from tidegate.ids import StateName
 
 SLICES: Final = StateName("slices")
-"""Partial results by the local end of their slice and key."""
+"""Partial results by local end of the slice and by key."""
 EXTRA: Final = StateName("extra")
-"""By due time and key: of rows that count for this result and not for all of their slice."""
+"""Rows that count for one result but not for all results of their slice, by due time and key."""
 GATHERED: Final = StateName("gathered")
-"""By the local end of a window and key: what its last early result was made of."""
+"""What the last early result of a window was made of, by local end of the window and by key."""
 TIMERS: Final = StateName("timers")
-"""By due time and key: results to come, where a result is not just an entry of `slices`; and the ends of sessions."""
+"""Pending results that are not just an entry of `slices`, by due time and key. Also the ends of sessions."""
 SESSIONS: Final = StateName("sessions")
 """The open sessions of a key."""
 KEPT_SESSIONS: Final = StateName("kept_sessions")
-"""The same where late rows may correct them, and those that are kept for that."""
+"""The open sessions of a key and those kept for correction by late rows."""
 EARLY_SESSIONS: Final = StateName("early_sessions")
-"""The same where sessions give early results, too."""
+"""The sessions of a key if they also have early results."""
 EARLY: Final = StateName("early")
-"""By due time and key: early results of sessions to come."""
+"""Pending early results of sessions, by due time and key."""
 AHEAD: Final = StateName("ahead")
-"""By due time and key: sessions of rows that are younger than the next early result."""
+"""Sessions of rows that are younger than the next early result, by due time and key."""
 PENDING_LATE_ROWS: Final = StateName("pending_late")
-"""Rows of sessions below the watermark of their partition, by that watermark and key: their partial results."""
+"""Partial results of session rows below the watermark of their partition, by that watermark and key."""
 LATE_ROWS: Final = StateName("late_rows")
-"""By the same: the rows themselves, for the output `late` if it turns out that they are late."""
+"""The same rows as a whole, for the output `late` if they turn out to be late."""
 EMITTED: Final = StateName("emitted")
-"""By end and key: sessions whose results were given as they are."""
+"""Sessions whose current result was emitted, by end and key."""

@@ -1,1 +1,1 @@
-"""Totals of changes (ADR 51): `runtime.py` has what runs."""
+"""Totals of changes (ADR 51). `runtime.py` has the runtime."""

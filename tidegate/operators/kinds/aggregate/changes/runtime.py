@@ -1,8 +1,8 @@
-"""Totals of changes: rows are added to their groups and taken back from them, and what comes out are changes of totals.
+"""Totals of changes: rows are added to their groups and retracted from them; the results are changes of totals.
 
-Groups are moved row by row, in order; a row that takes back what its group does not have fails, and moves nothing. Per
-batch and group there is one change: from the total before the batch, which is taken back, to the one after it. A group
-without rows has no entry in the state, so it comes out as a delete, and a total that is too large for its type as none.
+Groups are updated row by row, in order. A row that retracts what its group does not contain fails and changes nothing.
+Each batch emits at most one change per group: it retracts the total before the batch and adds the one after it. A group
+without rows has no entry in the state and emits a delete. So does a group with a total that is too large for its type.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _REMEDY: Final = "changes are missing, came twice or lack columns: begin again w
 
 
 _UNCOUNTED: Final = object()
-"""Stands for the value of a row that an aggregate does not count."""
+"""Marks the value of a row that an aggregate does not count."""
 
 
 class _Group:
-    """What a batch makes of one group."""
+    """The updates of one group by a batch."""
 
     __slots__ = ("accumulators", "before", "known", "last", "rows")
 
@@ -54,7 +54,7 @@ class _Group:
         self.before: list[Any] | None = None
         """The total before the batch; None: there was none."""
         self.last = -1
-        """The last row of the batch that moved it."""
+        """The last row of the batch that changed it."""
         place = 1
         for function in functions:
             end = place + len(function.fields)
@@ -68,7 +68,7 @@ class _Group:
 
 
 class _Change(NamedTuple):
-    """A row that leaves."""
+    """A row to emit."""
 
     kind: int
     total: list[Any]
@@ -76,7 +76,7 @@ class _Change(NamedTuple):
 
 
 class ChangesRuntime(Runtime, OperatorRuntime):
-    """See the module."""
+    """Updates groups and emits the changes of their totals."""
 
     def __init__(self, operator: ChangesOperator, slot: Slot) -> None:
         self._operator = operator
@@ -108,8 +108,8 @@ class ChangesRuntime(Runtime, OperatorRuntime):
         return dict(self._states)
 
     @override
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
-        """Raises BatchTooLarge: a large text of the state may be in the totals of many groups."""
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
+        """Raises BatchTooLarge: a large text in the state may be in the totals of many groups."""
         numbers, keys, rows = self._numbered(batch)
         stored = self._groups.get_many(keys)
         groups = [_Group(self._functions, value) for value in stored]
@@ -139,7 +139,7 @@ class ChangesRuntime(Runtime, OperatorRuntime):
             out.emit(self._frame(batch, changes))
 
     def _numbered(self, batch: pl.DataFrame) -> tuple[list[int], list[Any], list[Row]]:
-        """The number of each row's key; the keys as the state has them, and as tuples."""
+        """Returns the number of each row's key, and the keys, once in the form of the state and once as tuples."""
         columns = [plain_values(batch[key]) for key in self._keys]
         found = list(zip(*columns, strict=True))
         index: dict[Row, int] = {}
@@ -150,7 +150,7 @@ class ChangesRuntime(Runtime, OperatorRuntime):
     def _move(
         self, batch: pl.DataFrame, numbers: Sequence[int], groups: Sequence[_Group], keys: Sequence[Row]
     ) -> list[RecordFailure]:
-        """Add and take back, in order; what fails has moved nothing."""
+        """Adds and retracts rows in order. A row that fails changes nothing."""
         kinds = batch[ROW_KIND].to_list() if ROW_KIND in batch.columns else [INSERT] * batch.height
         values = [self._begin(batch, place, numbers, keys) for place in range(len(self._functions))]
         columns = list(zip(*values, strict=True))
@@ -169,7 +169,7 @@ class ChangesRuntime(Runtime, OperatorRuntime):
         return failures
 
     def _begin(self, batch: pl.DataFrame, place: int, numbers: Sequence[int], keys: Sequence[Row]) -> list[Any]:
-        """The values of one function, of which rows that it does not count have none."""
+        """Returns the values of one function, marked for rows that it does not count."""
         function, choice = self._functions[place], self._choices[place]
         mask = [True] * batch.height if choice is None else choice.derive_mask(batch).to_list()
         values = function.read(batch)
@@ -188,7 +188,7 @@ class ChangesRuntime(Runtime, OperatorRuntime):
         ]
 
     def _take(self, group: _Group, values: Sequence[Any]) -> str:
-        """Why it cannot be; empty when it is done."""
+        """Retracts a row. Returns why that is impossible; empty on success."""
         if not group.rows:
             return UNKNOWN
         left: list[Accumulator] = []
@@ -203,11 +203,11 @@ class ChangesRuntime(Runtime, OperatorRuntime):
             return ""
         for function, accumulator, value in zip(self._functions, left, values, strict=False):
             if value is not _UNCOUNTED:
-                function.add(accumulator, value)  # what it keeps besides is as it was
+                function.add(accumulator, value)  # restores the values that it keeps separately
         return INCOMPLETE if whole else UNKNOWN
 
     def _total(self, group: _Group) -> tuple[list[Any] | None, OverflowError | None]:
-        """The results of a group; None where one is too large for its type, and why."""
+        """Returns the results of a group; None and the error if one is too large for its type."""
         try:
             return [one.result(found) for one, found in zip(self._functions, group.accumulators, strict=True)], None
         except OverflowError as error:
@@ -232,13 +232,13 @@ class ChangesRuntime(Runtime, OperatorRuntime):
 
 
 def _text_size(group: _Group) -> int:
-    """Of the texts in the total before a batch."""
+    """Returns the size of the texts in the total before a batch."""
     return sum(len(value) for value in group.before or () if isinstance(value, str | bytes))
 
 
 def _changes_of(group: _Group, after: list[Any] | None) -> list[_Change]:
-    """From one total of a group to another; nothing where both are the same to the last bit: -0.0 is less than 0.0 for
-    whoever looks for the least of totals.
+    """Returns the changes from the old to the new total of a group; none if they are identical to the last bit. -0.0
+    and 0.0 differ, since a minimum of totals depends on it.
     """
     before, row = group.before, group.last
     if before is None:

@@ -1,1 +1,1 @@
-"""What runs: `last.py`, `updating.py` and `closing.py`."""
+"""The runtimes of `keep`: `last.py`, `updating.py` and `closing.py`."""

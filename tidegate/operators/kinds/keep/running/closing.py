@@ -1,7 +1,7 @@
-"""The best rows of each key and event time, ranked once: when the watermark passes the time, nothing follows.
+"""The best rows of each key and event time, ranked once: when the watermark passes the time, no further rows follow.
 
-It is made for the results of windows, which have the end of their window, less 1 ms, as their event time. What comes
-after the watermark is late: its ranking is closed.
+It is made for the results of windows, whose event time is the end of their window less 1 ms. Rows behind the watermark
+are late, because their ranking is closed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tidegate.state.time_ordered import TimeOrdered
 
 REASON: Final = "late: its ranking was closed"
 ROWS_AT_ONCE: Final = 5000
-"""About as many are emitted in one call at most."""
+"""The approximate maximum of rows emitted in one call."""
 _FIRST_RANKINGS: Final = 16
-"""So many are taken from the state before it is known how long their rows are."""
+"""How many rankings are taken from the state before the size of their rows is known."""
 
 
 class ClosingRuntime(Runtime, OperatorRuntime):
-    """See the module."""
+    """Collects rankings and emits those that the watermark closes."""
 
     def __init__(self, operator: RankingOperator, slot: Slot) -> None:
         self._columns = operator.columns
@@ -51,12 +51,12 @@ class ClosingRuntime(Runtime, OperatorRuntime):
         self._rankings = TimeOrdered(self._state, slot.own_groups)
         self._at_once_max = max(1, ROWS_AT_ONCE // self._places)
         self._at_once = min(_FIRST_RANKINGS, self._at_once_max)
-        """Rankings that are taken in one call: fewer while their rows do not leave in one part, else more."""
+        """How many rankings are taken in one call: fewer if their rows do not fit into one part, more otherwise."""
         self._clock = EventClock(operator.name, slot.own_groups)
         self._waiting: int | None = None
-        """The watermark that goes on when all that it closes is emitted."""
+        """The watermark to pass on once everything that it closes is emitted."""
         self._idle: bool | None = None
-        """A status that is passed on when it has gone on."""
+        """The status to pass on after that watermark."""
         self._late = LateRows(self._clock, self._keys, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
 
     @property
@@ -80,7 +80,7 @@ class ClosingRuntime(Runtime, OperatorRuntime):
         return {"open_rankings": len(self._rankings)}
 
     @override
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         late = (batch[BEHIND] > 0) | self._clock.closed(batch[TIME], lambda: self._late.groups_of(batch))
         batch = self._late.put_aside_where(late, batch, out)
         if not batch.height:
@@ -101,21 +101,21 @@ class ClosingRuntime(Runtime, OperatorRuntime):
 
     @override
     def on_watermark(self, watermark_ms: int, out: Out) -> None:
-        """What it closes is emitted before it goes on (W20)."""
+        """Emits everything that the watermark closes before passing it on (W20)."""
         self._clock.advance(watermark_ms)
         self._waiting = watermark_ms
         self._close_some(out)
 
     @override
     def on_status(self, idle: bool, out: Out) -> None:
-        """Nothing is emitted while idle (W05)."""
+        """Holds a status back while a watermark waits, because nothing may be emitted while idle (W05)."""
         if self._waiting is None:
             out.status(idle)
         else:
             self._idle = idle
 
     @override
-    def poll(self, rows_max: int, out: Out) -> bool:  # about as many as are good at once
+    def poll(self, rows_max: int, out: Out) -> bool:  # its own limit applies instead of `rows_max`
         if self._waiting is None:
             return False
         self._close_some(out)

@@ -1,4 +1,4 @@
-"""Rows of a ranking as plain values, and as a frame with their ranks again."""
+"""Converts the rows of a ranking to plain values, and back to a frame with their ranks."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from tidegate.state.order import Row
 
 
 def rows_of(batch: pl.DataFrame, columns: Columns) -> list[Row]:
-    """The rows of a batch."""
+    """Returns the rows of a batch as tuples of plain values."""
     return list(zip(*(plain_values(batch[name]) for name, _ in columns), strict=True))
 
 
 def frame_of(rows: Sequence[Row], ranks: Sequence[int], columns: Columns) -> pl.DataFrame:
-    """Rows with their ranks."""
+    """Returns a frame of rows with their ranks."""
     values = zip(*rows, strict=True)
     made = [make_column(name, kind, column) for (name, kind), column in zip(columns, values, strict=True)]
     return pl.DataFrame([*made, pl.Series(RANK, ranks, dtype=pl.Int64)])
 
 
 def cut_rows(rows: Sequence[Row], columns: Columns, rows_max: int, bytes_max: int) -> Iterator[slice]:
-    """Parts of at most so many rows and about so many bytes, at least one row in each.
+    """Yields parts of at most `rows_max` rows and about `bytes_max` bytes, with at least one row each.
 
-    Rows of a state are as long as they are, whatever the batch is that they leave for.
+    Rows of a state may be of any length, independent of the batch that causes them to be emitted.
     """
     growing = [place for place, (_, kind) in enumerate(columns) if kind.kind in GROWING]
     start, size = 0, 0

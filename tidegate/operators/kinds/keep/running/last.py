@@ -1,7 +1,7 @@
-"""`keep: last`: rows in the order of event time, per key. Of equal times the row that arrives last counts.
+"""`keep: last`: passes rows in the order of event time, per key. Of equal times, the row that arrives last wins.
 
-Whatever comes out of it for a key is not older than what came out before, so the last record of a key in a compacted
-topic is the last one by event time.
+Rows of a key are emitted with event times that never decrease, so the last record of a key in a compacted topic is the
+last one by event time.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tidegate.operators.runtime import OperatorRuntime, Out
 
 
 class LastRuntime(KeyedRuntime[LastOperator], OperatorRuntime):
-    """See the module."""
+    """Passes a row if its event time is not before the last one of its key."""
 
     @override
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         keys = self.keys_of(batch)
         lasts = {key: value[0] for key, value in self.look_up(keys).items() if value is not None}
         new: dict[Any, tuple[int]] = {}

@@ -1,6 +1,6 @@
-"""The best rows of each key as an updating result: a row that gets a rank is emitted, with all that it moves down.
+"""The best rows of each key as an updating result: a row that gets a rank is emitted, with all rows that it moves down.
 
-The newest row of a key and rank is what has that rank. What is emitted for a row does not depend on batches.
+The newest row of a key and rank is the valid one. What is emitted for a row does not depend on batches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EMITTED_AT_ONCE: Final = 5000
 
 
 class UpdatingRuntime(KeyedRuntime[RankingOperator], OperatorRuntime):
-    """See the module."""
+    """Updates rankings and emits the ranks that change."""
 
     def __init__(self, operator: RankingOperator, slot: Slot) -> None:
         super().__init__(operator, slot)
@@ -31,7 +31,7 @@ class UpdatingRuntime(KeyedRuntime[RankingOperator], OperatorRuntime):
         self._rows_max, self._bytes_max = slot.rows_max, slot.bytes_max
 
     @override
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         keys = self.keys_of(batch)
         rankings = {
             key: Ranking(self._order, () if value is None else value[0], self.operator.places)

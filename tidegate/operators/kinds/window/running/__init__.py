@@ -1,1 +1,1 @@
-"""What runs of a step with windows: imported only where rows are processed."""
+"""The runtimes of a step with windows. Imported only where rows are processed."""

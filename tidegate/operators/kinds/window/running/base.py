@@ -1,8 +1,9 @@
-"""What all windows have in common: rows come in, late ones are set aside, and a watermark waits until all is emitted.
+"""The common part of all windows: accepts rows, sets late ones aside, and holds a watermark until all its results are
+emitted.
 
-Subclasses say where accepted rows go and what becomes due. A watermark makes results due; as many as fit in one call
-are emitted at once, the others by `poll`, and then the watermark goes on (W20). What is late is judged by the new
-watermark from the moment of its arrival.
+Subclasses define where accepted rows go and what becomes due. When a watermark makes results due, as many as fit in one
+call are emitted at once and the others by `poll`; then the watermark is passed on (W20). Lateness is judged by the new
+watermark from the moment it arrives.
 """
 
 from __future__ import annotations
@@ -33,18 +34,20 @@ if TYPE_CHECKING:
     from tidegate.state.order import Row
 
 FIRED_MAX: Final = 1_500
-"""So many results are made in one call, and fewer where they are large."""
+"""The maximum number of results in one call; fewer if they are large."""
 FIRED_FIRST: Final = 16
-"""Of those that may be large, before it is known how large they are."""
+"""The number of results that may be large, before their size is known."""
 DUE_COST: Final = 30
-"""Another due time in a call counts as so many results: what is due together costs little, each time by itself does."""
+"""The cost in results of each further due time in one call: results of one due time cost little, due times cost
+more.
+"""
 FOLDED_MAX: Final = 2_000
-"""So many partial results are put into the state in one call, but for a snapshot."""
+"""The maximum number of partial results put into the state in one call, except for a snapshot."""
 REASON: Final = "late: its windows were closed"
 
 
 class WindowRuntime(Runtime, OperatorRuntime):
-    """See the module."""
+    """The base of all runtimes of windows."""
 
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
         kinds = dict(operator.output)
@@ -71,11 +74,11 @@ class WindowRuntime(Runtime, OperatorRuntime):
         self._clock = EventClock(operator.name, slot.own_groups)
         self._states[self._clock.state.declaration.name] = self._clock.state
         self._at_once = FIRED_FIRST if self._aggregates.growing else FIRED_MAX
-        """Results in one call: by how large the last ones were, and at most twice as many as before."""
+        """The number of results in one call, adapted to the size of the last ones; at most doubled each time."""
         self._pending_ms: int | None = None
         """The watermark that waits for its results."""
         self._idle_after = False
-        """Idle as soon as the watermark has gone on."""
+        """True to become idle as soon as the watermark is passed on."""
         names = [name for name, _ in self._keys]
         self._late = LateRows(self._clock, names, slot.max_parallelism, operator.pruned_columns(LATE), REASON)
 
@@ -95,7 +98,7 @@ class WindowRuntime(Runtime, OperatorRuntime):
         return self._pending_ms is None
 
     @override
-    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:  # one input
+    def process(self, port: int, batch: pl.DataFrame, out: Out) -> None:
         closed = self._late.closed_by(batch)
         if closed is None:
             self._take(batch[self._columns])
@@ -111,7 +114,7 @@ class WindowRuntime(Runtime, OperatorRuntime):
 
     @override
     def on_status(self, idle: bool, out: Out) -> None:
-        """Nothing is emitted between idle and active (W05)."""
+        """Holds a status back while a watermark waits, because nothing may be emitted between idle and active (W05)."""
         if self._pending_ms is None:
             out.status(idle)
         else:
@@ -138,7 +141,7 @@ class WindowRuntime(Runtime, OperatorRuntime):
             out.status(idle=True)
 
     def _fire_some(self, watermark_ms: int, limit: int, out: Out) -> bool:
-        """As `_fire`, at most as much as there is room for in memory: a group may keep megabytes of values."""
+        """Runs `_fire` with a limit that fits in memory, since a group may keep megabytes of values."""
         aggregates = self._aggregates
         made, weight = aggregates.made, aggregates.weight
         more = self._fire(watermark_ms, min(limit, self._at_once), out)
@@ -148,25 +151,27 @@ class WindowRuntime(Runtime, OperatorRuntime):
         return more
 
     def _results_of(self, parts: pl.DataFrame) -> ResultsOf:
-        """The results of partial results."""
+        """Returns the function that computes results from partial results."""
         return lambda start, end: self._aggregates.results_of(parts[start:end])
 
     def _note_closed(self, times: pl.Series, keyed: pl.DataFrame) -> None:
-        """Results go out; `times` are the last instants of what closes with them, and `keyed` has their keys."""
+        """Records emitted results: `times` are the last instants of what closes with them, and `keyed` has their
+        keys.
+        """
         if self._clock.ending:
             self._clock.fired(times.to_list(), self._late.groups_of(keyed))
 
     def _note_closed_rows(self, rows: Sequence[Row]) -> None:
-        """The same for rows of a time and a key."""
+        """Records the same for rows of a time and a key."""
         if self._clock.ending:
             keyed = pl.DataFrame(key_columns(rows, self._keys))
             self._note_closed(keyed[AT], keyed)
 
     def _passed(self, watermark_ms: int) -> int:
-        """The watermark downstream, when all that one makes due is emitted."""
+        """Returns the watermark to pass on after everything that `watermark_ms` makes due is emitted."""
         return watermark_ms
 
-    # -- what subclasses do --------------------------------------------------------------------------------------------
+    # -- implemented by subclasses -------------------------------------------------------------------------------------
 
     @property
     @override
@@ -174,17 +179,17 @@ class WindowRuntime(Runtime, OperatorRuntime):
         raise NotImplementedError
 
     def _take(self, rows: pl.DataFrame) -> None:
-        """Rows none of which is behind."""
+        """Accepts rows, none of which is behind."""
         raise NotImplementedError
 
     def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:
-        """Rows some of which are behind; `closed` as `LateRows.closed_by` has it."""
+        """Accepts rows, some of which are behind; `closed` is as in `LateRows.closed_by`."""
         raise NotImplementedError
 
     def _relieve(self) -> None:
-        """Put into the state what is too much outside it."""
+        """Moves into the state what exceeds the limits outside it."""
         raise NotImplementedError
 
     def _fire(self, watermark_ms: int, limit: int, out: Out) -> bool:
-        """Emit what a watermark makes due, about `limit` rows; True when there is more."""
+        """Emits what a watermark makes due, about `limit` results. Returns True if there is more."""
         raise NotImplementedError

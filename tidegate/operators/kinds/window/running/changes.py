@@ -8,25 +8,25 @@ from typing import Any
 from tidegate.state.order import Row
 
 Session = tuple[Any, ...]
-"""Start and end, then what belongs to it, accumulators last."""
+"""Start and end, then further fields, and the accumulators last."""
 
 
 class ChangedWindows:
-    """See the module."""
+    """Sessions by key, with a record of which ones disappear and which are new."""
 
     def __init__(self, held: Mapping[Row, list[Session]], merge: Callable[[Session, Session], Session]) -> None:
-        """`held`: what the state has of these keys; it is changed."""
+        """`held`: the sessions of these keys in the state; it is modified."""
         self.held = held
         self.gone: set[Row] = set()
-        """Ends and keys of the sessions that were and are none any more."""
+        """Ends and keys of the earlier sessions that no longer exist."""
         self._merge = merge
         self._new: dict[int, Row] = {}
-        """Those of the sessions that were not there before, by the identity of each."""
+        """Ends and keys of the new sessions, by the identity of each."""
 
     def join(self, key: Row, new: Session, over_ms: int | None = None) -> bool:
-        """Merge a session with those that it touches; one that has ended before `over_ms` is no more for it.
+        """Merges a session with those that it touches, except those that ended before `over_ms`.
 
-        False when it cannot join any and has ended so itself.
+        Returns False if it touches none and itself ended before `over_ms`.
         """
         sessions = self.held[key]
         touched = [
@@ -45,5 +45,5 @@ class ChangedWindows:
 
     @property
     def new(self) -> set[Row]:
-        """Ends and keys of the sessions that were not there before."""
+        """Ends and keys of the new sessions."""
         return set(self._new.values())

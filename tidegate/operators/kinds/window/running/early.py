@@ -1,15 +1,14 @@
-"""Early results of tumbling and sliding windows, besides those on close, and corrected ones.
+"""Early results of tumbling and sliding windows, in addition to those on close and to corrected ones.
 
-What is in a window is added up by due time: a row counts from the first result of its window that takes it, so one that
-is late for some of them just begins with a later one. Each result takes its entry out of the state `slices` and adds it
-to what was *gathered* for its window, so that it costs the same however many there are. There is an early result only
-where something has come since the one before it.
+The rows of a window are aggregated by due time: a row counts from the first result of its window that accepts it. A row
+that is late for some of the results starts with a later one. Each result removes its entry from the state `slices` and
+adds it to the *gathered* value of its window, so that its cost does not depend on the number of results. An early
+result is emitted only if rows have arrived since the one before it.
 
-A tumbling window is known by any of its due times. Sliding windows have their due times in common, so entries and
-timers have the end of their window as well, in the last column of their keys, and a row has one entry for each window.
-So many results come of it, too.
+Any due time of a tumbling window identifies it. Sliding windows share due times, so entries and timers also have the
+end of their window, as the last column of their keys, and a row has one entry for each window, and as many results.
 
-With `allowed_lateness` the last result of a window is corrected at once.
+With `allowed_lateness`, the last result of a window is corrected at once.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _WHOLE: Final = "__tidegate_whole"
 
 
 class EarlyRuntime(TimedRuntime):
-    """See the module."""
+    """Adds up windows by due time and emits early, final and corrected results."""
 
     _slicing: EarlySlicing
 
@@ -55,12 +54,12 @@ class EarlyRuntime(TimedRuntime):
         self._slices = Store(self._timed[SLICES], self._aggregates, keys)
         self._gathered = Store(self._timed[GATHERED], self._aggregates, self._keys)
         windows = -(-operator.window.size_ms // operator.window.every_ms)
-        entries = 3 * windows  # each of them has two timers besides
+        entries = 3 * windows  # each of them also has two timers
         self._folded_max = max(1, FOLDED_MAX // entries)
         self._fired_max = FIRED_MAX // 2 if self._sliding else FIRED_MAX
         self._rows = Buffer(self._aggregates, self._key_names, slicing.row_ends, slicing.first_end, entries)
         self._more = Buffer(self._aggregates, self._by[1:], at_of, first_at)
-        """Of rows that are late for some results of their windows."""
+        """Rows that are late for some results of their windows."""
         self._buffers = ((self._rows, self._slices), (self._more, self._slices))
 
     # -- rows ----------------------------------------------------------------------------------------------------------
@@ -81,10 +80,12 @@ class EarlyRuntime(TimedRuntime):
             self._take_some(rows, closed_to.filter(some), over.filter(some), out)
 
     def _take_some(self, rows: pl.DataFrame, closed_to: pl.Series, over: pl.Series, out: Out) -> None:
-        """Rows that not all results of their windows take; `over`: they are late for windows that end up to there."""
+        """Accepts rows that only some results of their windows accept. They are late for windows that end at or before
+        `over`.
+        """
         rows = self._spread(rows.with_columns(closed_to.alias("__tidegate_closed"), over.alias("__tidegate_over")))
         rows = rows.filter(pl.col(_WHOLE) > pl.col("__tidegate_over"))
-        # An early result is not corrected, so it takes no row that comes after it.
+        # An early result is not corrected, so it accepts no row that arrives after it.
         after = rows.select(pl.max_horizontal(pl.col(AT) - 1, "__tidegate_closed")).to_series()
         due = self._slicing.due_after(rows[_WHOLE], after)
         rows = rows.drop("__tidegate_closed", "__tidegate_over").with_columns(due.alias(AT))
@@ -96,7 +97,7 @@ class EarlyRuntime(TimedRuntime):
                 self._correct(again, out)
 
     def _spread(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Each row or partial result of a slice once for each window that it is in."""
+        """Repeats each row, or partial result of a slice, for each window that contains it."""
         first, last = self._slicing.wholes_of(frame[AT])
         if not self._sliding:
             return frame.with_columns(first.alias(_WHOLE))
@@ -105,7 +106,9 @@ class EarlyRuntime(TimedRuntime):
 
     @override
     def _fold(self, parts: pl.DataFrame | None, store: Store) -> None:
-        """What comes from rows that wait has the ends of slices, all else its due times."""
+        """Merges partial results into the store and sets timers. Waiting rows have the ends of slices, all others due
+        times.
+        """
         if parts is None:
             return
         if self._sliding and _WHOLE not in parts.columns:
@@ -121,7 +124,9 @@ class EarlyRuntime(TimedRuntime):
     # -- results -------------------------------------------------------------------------------------------------------
 
     def _emit(self, rows: Sequence[Row], out: Out) -> None:
-        """See TimedRuntime: of one due time, or of the ends of several windows. Each adds to what was gathered."""
+        """Emits results of one due time, or of the ends of several windows. Adds each to the gathered value of its
+        window.
+        """
         new = self._slices.state.get_many(rows)
         self._slices.state.delete_many([row for row, value in zip(rows, new, strict=True) if value is not None])
         merged = self._gathered.merge([self._whole_of(row) for row in rows], new)
@@ -136,16 +141,16 @@ class EarlyRuntime(TimedRuntime):
         emit_results(parts, starts, ends, self._results_of(parts), self._names, out, self._room)
 
     def _whole_of(self, row: Row) -> Row:
-        """The entry of `gathered` of a due time and key."""
+        """Returns the key in `gathered` of a due time and key."""
         return (row[-1], *row[1:-1]) if self._sliding else (self._slicing.whole_of(row[0]), *row[1:])
 
     def _correct(self, rows: pl.DataFrame, out: Out) -> None:
-        """The last results of these windows, once each, in the order of their ends."""
+        """Emits the last results of these windows, once each, in the order of their ends."""
         wanted = rows.select(pl.col(_WHOLE).alias(AT), *self._key_names, _WHOLE).unique()
         self._emit_again(wanted, out)
 
     def _drop(self, watermark_ms: int) -> bool:
-        """Forget what no result takes any more; True when there is more."""
+        """Removes what no result can include any more. Returns True if there is more."""
         over = self._slicing.floor_of(after_ms(watermark_ms) - self._lateness_ms)
         left = self._slices.state.take_due(over - self._slicing.size_ms + self._early_ms, FOLDED_MAX)
         gathered = self._gathered.state.take_due(over, FOLDED_MAX)

@@ -1,14 +1,15 @@
-"""Early results of sessions: at each multiple of the interval those that are open and have a new row.
+"""Early results of sessions: at each multiple of the interval, for the sessions that are open and have a new row.
 
-An early result holds exactly the rows that are older than the time it is due. So a row waits until no early result is
-to come before the first one that takes it: outside the sessions, by that due time, in frames and in the state `ahead`.
-A laggard waits until the watermark has passed that of its partition, and so counts for the due time after that.
+An early result includes exactly the rows that are older than its due time. So a row waits until no early result is due
+before the first one that includes it. It waits outside the sessions, by that due time, in frames and in the state
+`ahead`. A row behind the watermark of its partition waits until the operator's watermark has passed that watermark, and
+so counts for the due time after it.
 
-A watermark that passes several due times is taken as if it had stopped at each of them. Sessions that have ended by
+A watermark that passes several due times is processed as if it had stopped at each of them. Sessions that have ended by
 then are closed first.
 
-What was given is kept with a session, as where late rows correct it (`kept_sessions.py`): if the session is known by
-another start at its next result, the old one is taken back.
+The windows of emitted results are kept with a session, as for corrections by late rows (`kept_sessions.py`). If the
+start of the session has changed by its next result, the old result is retracted.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ if TYPE_CHECKING:
     from tidegate.state.order import Row
 
 _FRESH: Final = 3
-"""Where a session says whether it has rows that no result has."""
+"""The index in a session of the flag for rows that no result includes yet."""
 
 
 class EarlySessionRuntime(KeptSessionRuntime):
-    """See the module."""
+    """Emits early results of open sessions and retracts those that are replaced."""
 
     STATE: ClassVar[StateName] = EARLY_SESSIONS
     HEAD: ClassVar[int] = 4
@@ -51,9 +52,9 @@ class EarlySessionRuntime(KeptSessionRuntime):
         self._dues = self._timed[EARLY]
         self._ahead = self._timed[AHEAD]
         self._due: int | None = None
-        """The next due time: rows that it takes may join. None before the first watermark."""
+        """The next due time: rows that it includes may join. None before the first watermark."""
         self._younger: list[pl.DataFrame] = []
-        """Rows that it does not take, with the first due time that does."""
+        """Rows that it does not include, with the first due time that does."""
         self._younger_first: int | None = None
         self._younger_height = 0
         self._younger_max = ROWS_LEAST
@@ -72,7 +73,7 @@ class EarlySessionRuntime(KeptSessionRuntime):
         self._place(rows, rows.select(pl.max_horizontal("__tidegate_time", closed)).to_series())
 
     def _place(self, rows: pl.DataFrame, reached: pl.Series) -> None:
-        """Rows that the first due time after `reached` takes."""
+        """Accepts rows that the first due time after `reached` includes."""
         dues = reached - reached % self._early_ms + self._early_ms
         if self._due is not None:
             now = dues <= self._due
@@ -100,7 +101,7 @@ class EarlySessionRuntime(KeptSessionRuntime):
             self._put_ahead()
 
     def _put_ahead(self) -> None:
-        """Younger rows into the state, as sessions of their due time."""
+        """Moves younger rows into the state, as sessions of their due time."""
         if not self._younger:
             return
         rows = self._take_younger()
@@ -137,7 +138,7 @@ class EarlySessionRuntime(KeptSessionRuntime):
         return time_ms - time_ms % self._early_ms + self._early_ms
 
     def _next_due(self, watermark_ms: int) -> int | None:
-        """The first due time that the watermark passes and for which there may be a result."""
+        """Returns the first due time that the watermark passes and that may have a result."""
         firsts = [self._dues.first_ms, self._ahead.first_ms, self._younger_first]
         if self._pending_late_rows.first_ms is not None:
             firsts.append(self._due_after(self._pending_late_rows.first_ms))
@@ -147,7 +148,7 @@ class EarlySessionRuntime(KeptSessionRuntime):
         return due if due is not None and due - 1 <= watermark_ms else None
 
     def _reach(self, due: int) -> bool:
-        """From here on what this due time takes may join; True when there is more that has waited for it."""
+        """Lets the rows of this due time join from now on. Returns True if more rows have waited for it."""
         self._due = due if self._due is None else max(due, self._due)
         if self._younger_first is not None and self._younger_first <= due:
             rows = self._take_younger()
@@ -164,7 +165,7 @@ class EarlySessionRuntime(KeptSessionRuntime):
         return len(taken) == FOLDED_MAX
 
     def _give_early(self, due: int, limit: int, out: Out) -> bool:
-        """The results of one due time; True when there are more."""
+        """Emits the results of one due time. Returns True if there are more."""
         taken = [row[1:] for row, _ in self._dues.take_due(due, limit)]
         held = self._sessions_of(taken)
         fresh = [

@@ -1,8 +1,8 @@
-"""Which windows with early results a slice is in, and when their results are due.
+"""Maps slices to the windows with early results that contain them, and windows to the due times of their results.
 
 Each window has its own due times: its end, and before that each multiple of the interval, counted from its start. So
-the slices of sliding windows are as long as what divides size, `every` and interval. A window is named by its local
-end.
+the length of the slices of sliding windows is the greatest common divisor of size, `every` and interval. A window is
+identified by its local end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class EarlySlicing(Slicing):
-    """Of tumbling and sliding windows."""
+    """The slicing of tumbling and sliding windows with early results."""
 
     def __init__(self, window: Windowing) -> None:
         super().__init__(window)
@@ -29,15 +29,15 @@ class EarlySlicing(Slicing):
         self._cut_ms = 0
 
     def wholes_of(self, ends: pl.Series) -> tuple[pl.Series, pl.Series]:
-        """The first and the last of the windows that the slices with these ends are in."""
+        """Returns the first and the last of the windows that contain the slices with these ends."""
         starts = ends - self.step_ms
         return ends + (self.size_ms - ends) % self.every_ms, starts - starts % self.every_ms + self.size_ms
 
     def due_after(self, wholes: pl.Series, floors: pl.Series) -> pl.Series:
-        """Of each window the first due time after one; its end if there is none."""
+        """Returns the first due time of each window after its floor, or the window's end if there is none."""
         left = (wholes - 1 - floors).clip(lower_bound=0)
         return wholes - left // self._early_ms * self._early_ms
 
     def whole_of(self, due: int) -> int:
-        """The tumbling window that a result is of."""
+        """Returns the end of the tumbling window of a result."""
         return due - 1 - (due - 1) % self.size_ms + self.size_ms

@@ -19,20 +19,20 @@ from tidegate.operators.spec import Columns
 START: Final = "window_start"
 END: Final = "window_end"
 DELETED: Final = "_deleted"
-"""Whether a result is none any more."""
+"""The column that marks a result as deleted."""
 
 ResultsOf = Callable[[int, int], list[pl.Series]]
-"""The result columns of some of the rows. Raises as Aggregate.results."""
+"""Computes the result columns of a range of rows. Raises as Aggregate.results does."""
 
 
 class EmissionBudget(NamedTuple):
-    """What those downstream in the vertex take at a time (`Slot`)."""
+    """What the operators downstream in the vertex take at a time (see `Slot`)."""
 
     rows_max: int
     bytes_max: int
 
     def cut(self, frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        """Rows in parts, at least one in each."""
+        """Yields the rows in parts, at least one in each."""
         return cut_frame(frame, self.rows_max, self.bytes_max)
 
 
@@ -48,10 +48,10 @@ def emit_results(
     out: Out,
     room: EmissionBudget,
 ) -> None:
-    """Results in the order of their keys. `starts_ms` and `ends_ms` are instants; `names` the columns.
+    """Emits results in the order of their keys. `starts_ms` and `ends_ms` are instants; `names` are the output columns.
 
-    One whose aggregate has no result (a sum that overflows) fails alone, and so does one whose window no timestamp can
-    hold. Those that keep values may be large: as many leave at a time as there is room for.
+    A result whose aggregate cannot be computed (a sum that overflows) fails alone, and so does one whose window does
+    not fit in a timestamp. Results that keep values may be large, so they are emitted in parts that fit.
     """
     frame = keyed.hstack(_times_of(starts_ms, ends_ms))
     whole, raising = evaluate_rows(frame.height, results_of)
@@ -74,7 +74,7 @@ def emit_results(
 
 
 def derive_failure(row: int, error: BaseException) -> RecordFailure:
-    """The failure of a row whose results raised `error`."""
+    """Returns the failure of a row whose results raised `error`."""
     if isinstance(error, OverflowError):
         return RecordFailure(row, FailureKind.ARITHMETIC_OVERFLOW, first_line(error))
     if isinstance(error, AggregateTooLarge):
@@ -83,7 +83,7 @@ def derive_failure(row: int, error: BaseException) -> RecordFailure:
 
 
 def emit_deletes(keyed: pl.DataFrame, starts_ms: pl.Series, ends_ms: pl.Series, output: Columns, out: Out) -> None:
-    """Rows that take results back: those of these keys and windows, without values."""
+    """Emits rows that retract the results of these keys and windows, without values."""
     made = {column.name: column for column in (*keyed.get_columns(), *_times_of(starts_ms, ends_ms))}
     made[DELETED] = pl.repeat(True, keyed.height, dtype=pl.Boolean, eager=True).alias(DELETED)
     columns = [
@@ -96,7 +96,7 @@ def emit_deletes(keyed: pl.DataFrame, starts_ms: pl.Series, ends_ms: pl.Series, 
 
 
 def _in_calendar(frame: pl.DataFrame) -> pl.Series | None:
-    """Which windows are within the years 1 to 9999; None where all are."""
+    """Returns which windows are within the years 1 to 9999; None if all are."""
     starts, ends = frame[START].cast(pl.Int64), frame[END].cast(pl.Int64)
     inside = (starts >= FIRST_MOMENT) & (ends <= LAST_MOMENT)
     return None if inside.all() else inside
@@ -109,7 +109,7 @@ def _outside(row: int, frame: pl.DataFrame) -> RecordFailure:
 
 
 def _times_of(starts_ms: pl.Series, ends_ms: pl.Series) -> list[pl.Series]:
-    """The columns of windows, and the event time of their results."""
+    """Returns the window columns and the event time of their results."""
     moment = pl.Datetime("ms", "UTC")
     return [
         starts_ms.cast(moment).cast(TIMESTAMP).alias(START),

@@ -1,7 +1,7 @@
-"""Up to which due time results were given, by this attempt and by those before it.
+"""The due time up to which results have been emitted, by this attempt and by earlier ones.
 
-What a restored watermark had made due is given, or has a timer in the state: it must not be given again because a later
-row has come for it. A rescale may bring together key groups whose watermarks differ.
+What a restored watermark had made due has been emitted or has a timer in the state. A later row must not cause it to be
+emitted again. A rescale may bring together key groups whose watermarks differ.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
 
 
 class EmittedPanes:
-    """See the module. Times are local ms, as all due times."""
+    """Tracks by key group up to which due time results were emitted. Times are local ms, as all due times."""
 
     def __init__(self, clock: EventClock, slicing: Slicing, groups_of: Callable[[pl.DataFrame], Sequence[int]]) -> None:
-        """`groups_of` gives the key group of each row of a frame that has the key columns."""
+        """`groups_of` returns the key group of each row of a frame that has the key columns."""
         self._clock = clock
         self._slicing = slicing
         self._groups_of = groups_of
         self._until: int | None = None
         self._before: dict[int, int] | None = None
-        """By key group, from a restore; empty once this attempt has given more. None: not looked at yet."""
+        """By key group, from a restore; empty once this attempt has emitted more. None: not read yet."""
 
     def advance(self, until: int) -> None:
-        """All that was due up to here is given."""
+        """Records that everything due up to here has been emitted."""
         self._until = until if self._until is None else max(until, self._until)
         before = self._restored()
         if before and max(before.values()) <= self._until:
             self._before = {}
 
     def until(self, rows: pl.DataFrame) -> pl.Series | None:
-        """Of each row's key, or one for all; None while nothing has been given."""
+        """Returns the due time for each row's key, or one for all rows; None while nothing has been emitted."""
         before = self._restored()
         if not before:
             return None if self._until is None else pl.Series([self._until])

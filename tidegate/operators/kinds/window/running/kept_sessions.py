@@ -1,12 +1,12 @@
-"""Sessions that are kept for late rows after their result was given (`allowed_lateness`).
+"""Sessions that are kept for late rows after their result was emitted (`allowed_lateness`).
 
-A session whose result is to come, or has to be given again, has a timer at its end. One whose result was given as it
-is has an entry in `emitted`, by which it goes when nothing can join it any more. So a late row that joins a session, or
-makes one of several, needs no other note: the timer of what comes of it is due at once, or when the watermark reaches
-its new end.
+A session whose result has to be emitted, or emitted again, has a timer at its end. A session whose current result was
+emitted has an entry in `emitted`; it is removed by this entry when nothing can join it any more. So a late row that
+joins a session, or merges several, needs no other record: the timer of the resulting session is due at once, or when
+the watermark reaches its new end.
 
-A result is known by its keys and `window_start`. Where a session begins earlier than one that has become part of it,
-the result of that one is taken back first, by a row with `_deleted`.
+Keys and `window_start` identify a result. If a session begins earlier than one that has become part of it, the result
+of the latter is first retracted by a row with `_deleted`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from tidegate.state.order import Row
 
 TOLD: Final = 2
-"""Where a session has the windows of its results that readers have: start and end of each."""
+"""The index in a session of the windows of its emitted results: start and end of each."""
 
 
 class KeptSessionRuntime(SessionRuntime):
-    """See the module."""
+    """Keeps sessions after their result, and corrects the result if late rows change them."""
 
     STATE: ClassVar[StateName] = KEPT_SESSIONS
     HEAD: ClassVar[int] = 3
@@ -49,7 +49,7 @@ class KeptSessionRuntime(SessionRuntime):
         self._output = operator.pruned_columns()
         self._given = self._timed[EMITTED]
         self._correcting = False
-        """Whether rows have come that may change what was given."""
+        """True if rows have arrived that may change emitted results."""
 
     @property
     @override
@@ -72,7 +72,7 @@ class KeptSessionRuntime(SessionRuntime):
         return super().poll(rows_max, out) or self._correct(min(rows_max, FIRED_MAX), out)
 
     def _correct(self, limit: int, out: Out) -> bool:
-        """Give again what rows have changed that came for it; whether there was anything to do."""
+        """Emits again the results that such rows have changed. Returns True if there was anything to do."""
         if not self._correcting or self._pending_ms is not None:
             return False
         self._correcting = self._fire_some(self._clock.watermark_ms, limit, out)
@@ -94,7 +94,7 @@ class KeptSessionRuntime(SessionRuntime):
         return super()._has_due(until) or (self._first_ms is not None and self._first_ms <= until)
 
     def _forget(self, watermark_ms: int) -> bool:
-        """Sessions that nothing can join any more; True when there are more."""
+        """Removes sessions that nothing can join any more. Returns True if there are more."""
         until = min(watermark_ms, END_OF_TIME - 1) - self._lateness_ms
         first = self._given.first_ms
         if first is None or first > until:
@@ -107,7 +107,7 @@ class KeptSessionRuntime(SessionRuntime):
         return len(taken) == FOLDED_MAX
 
     def _emit(self, rows: Sequence[Row], out: Out) -> None:
-        """The sessions of these ends and keys, which stay."""
+        """Emits the sessions of these ends and keys, which stay in the state."""
         held = self._sessions_of(list(dict.fromkeys(row[1:] for row in rows)))
         due = [(row, next(one for one in held[row[1:]] if one[1] == row[0])) for row in rows]
         self._given.put_many(rows, [()] * len(rows))
@@ -115,7 +115,7 @@ class KeptSessionRuntime(SessionRuntime):
         self._give(due, held, out)
 
     def _give(self, due: Sequence[tuple[Row, Session]], held: Mapping[Row, list[Session]], out: Out) -> None:
-        """The results of sessions with their ends and keys: what they have taken the place of is taken back first."""
+        """Emits the results of sessions, listed with their ends and keys, after retracting those that they replace."""
         back: list[tuple[Row, int]] = []
         for row, session in due:
             back += [((end, *row[1:]), start) for start, end in sorted(session[TOLD]) if start != session[0]]
@@ -129,7 +129,7 @@ class KeptSessionRuntime(SessionRuntime):
         self._emit_results(due, out, pl.repeat(False, len(due), dtype=pl.Boolean, eager=True).alias(DELETED))
 
     def _as_told(self, session: Session) -> Session:
-        """The same when its result was given."""
+        """Returns the session with its current result marked as emitted."""
         return (*session[:TOLD], (session[:TOLD],), *session[self.HEAD :])
 
     # -- state ---------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""Partial results: the aggregates of a step as one, and the rows that wait to be reduced to partial results.
+"""Partial results: all aggregates of a step combined, and the rows that wait to be reduced to partial results.
 
-Rows are not aggregated batch by batch: reducing 50,000 rows at once costs little more than reducing 2,500. What they
-are reduced to waits as a frame until a window is due, a snapshot is taken, or there is too much of it; only then the
-state is touched, once for each key and slice.
+Rows are not aggregated batch by batch, because reducing 50,000 rows at once costs little more than reducing 2,500.
+Their partial results wait as a frame until a window is due, a snapshot is taken, or they exceed a limit. Only then is
+the state accessed, once for each key and slice.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ from tidegate.operators.aggregates.filtering import RowChoice, derive_choice
 from tidegate.operators.aggregates.registry import make_aggregate
 
 AT: Final = "__tidegate_at"
-"""The column of the local time that a partial result belongs to: the end of a slice, or a due time."""
+"""The column of the local time of a partial result: the end of a slice, or a due time."""
 ROWS_MAX: Final = 40_000
-"""So many rows wait at most before they are reduced; fewer where they are of many times and keys."""
+"""The maximum number of rows that wait to be reduced; fewer if they have many times and keys."""
 ROWS_LEAST: Final = 2_000
-"""Fewer are not worth it."""
+"""The minimum number of rows that is worth reducing."""
 BYTES_MAX: Final = 16 << 20
 PARTS_MAX: Final = 8_000
-"""What waits besides the state is about so many partial results at most: a snapshot has to put them there in one
-call."""
+"""The approximate maximum of partial results outside the state, since a snapshot must store them in one call."""
 
 
 class Aggregates:
-    """All aggregates of a step. A value is the accumulators of all of them in a row, as the state has it."""
+    """All aggregates of a step. A value is the sequence of the accumulators of all of them, as in the state."""
 
     def __init__(self, calls: Sequence[tuple[str, AggregateCall]]) -> None:
         self._all = [make_aggregate(name, call, AggregateUse.WINDOW) for name, call in calls]
@@ -51,7 +50,7 @@ class Aggregates:
             start += len(one.fields)
         choices = [derive_choice(call) for _, call in calls]
         self._chosen: dict[RowChoice | None, list[Aggregate]] = {None: []}
-        """By the rows that they count; None: all rows."""
+        """The aggregates by the rows that they count; None: all rows."""
         for choice, one in zip(choices, self._all, strict=True):
             self._chosen.setdefault(choice, []).append(one)
         self._of_no_rows = {
@@ -61,12 +60,14 @@ class Aggregates:
         }
         parts = [(field.suffix, field.type.kind) for one in self._all for field in one.fields]
         self.growing = [place for place, (suffix, kind) in enumerate(parts) if kind in GROWING and suffix != "rest"]
-        """The parts that may be large; what sums have besides their numbers is not."""
+        """The places of parts that may be large. What sums keep besides their numbers is not large."""
         self.made = self.weight = 0
-        """How many results so far, and of how many bytes they were made, about."""
+        """The number of results so far, and the approximate bytes of their partial results."""
 
     def reduce_rows(self, rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-        """Rows to partial results, in no order. A group of which an aggregate counts no row has its partial results."""
+        """Reduces rows to partial results, in no order. An aggregate that counts no row of a group has its initial
+        values.
+        """
         if len(self._chosen) == 1:
             return reduce_rows(rows, by, self._all)
         found: list[pl.DataFrame] = []
@@ -76,30 +77,30 @@ class Aggregates:
         return reduce_parts(pl.concat(found), by, self._all)
 
     def reduce_parts(self, parts: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-        """Partial results to fewer, in no order."""
+        """Reduces partial results to one per group, in no order."""
         return reduce_parts(parts, by, self._all)
 
     def merge(self, left: Value, right: Value) -> Value:
-        """The value of the rows of both."""
+        """Returns the value of the rows of both."""
         merged: list[Any] = []
         for one, start, end in self._spans:
             merged += one.merge(left[start:end], right[start:end])
         return tuple(merged)
 
     def values_of(self, parts: pl.DataFrame) -> list[Value]:
-        """The values of partial results."""
+        """Returns the values of partial results."""
         names = (column for one in self._all for column in one.columns)
         return list(zip(*(plain_values(parts[name]) for name in names), strict=True))
 
     def columns_of(self, values: Sequence[Value]) -> list[pl.Series]:
-        """The opposite: columns of partial results."""
+        """Returns the columns of partial results for values."""
         columns: list[pl.Series] = []
         for one, start, end in self._spans:
             columns += derive_columns(one, [value[start:end] for value in values])
         return columns
 
     def results_of_values(self, values: Sequence[Value]) -> list[pl.Series]:
-        """The result columns of values. Raises as Aggregate.results."""
+        """Returns the result columns of values. Raises as Aggregate.results does."""
         self.made += len(values)
         self.weight += sum(_weigh(value[place]) for place in self.growing for value in values)
         if len(self._spans) == 1:
@@ -108,14 +109,14 @@ class Aggregates:
         return [results_column(one, list(zip(*columns[start:end], strict=True))) for one, start, end in self._spans]
 
     def results_of(self, parts: pl.DataFrame) -> list[pl.Series]:
-        """The result columns of partial results. Raises as Aggregate.results."""
+        """Returns the result columns of partial results. Raises as Aggregate.results does."""
         self.made += parts.height
         self.weight += int(parts.estimated_size())
         return [results_column(one, derive_accumulators(one, parts)) for one in self._all]
 
 
 def results_column(aggregate: Aggregate, accumulators: Sequence[Value]) -> pl.Series:
-    """The results of accumulators as a column that is named after the aggregate. Raises as Aggregate.results."""
+    """Returns the results of accumulators as a column named after the aggregate. Raises as Aggregate.results does."""
     return make_column(aggregate.name, aggregate.call.type, aggregate.results(accumulators))
 
 
@@ -138,9 +139,9 @@ class Buffer:
         first_of: Callable[[pl.DataFrame], int],
         entries: int = 1,
     ) -> None:
-        """`times_of` gives the local time that each row belongs to, `first_of` the first one of a batch.
+        """`times_of` returns the local time of each row, `first_of` the earliest one of a batch.
 
-        `entries`: so many of the state a partial result may become.
+        `entries`: how many state entries a partial result may become.
         """
         self._aggregates = aggregates
         self._by = [AT, *keys]
@@ -153,21 +154,21 @@ class Buffer:
         self._height_max = self._rows_least
         self._size = 0
         self._parts: list[pl.DataFrame] = []
-        """Each of them is reduced: a time and key is in it once."""
+        """Each frame is reduced: a time and key occurs once in it."""
         self._first: int | None = None
-        """No time is earlier; None while it is empty."""
+        """A lower bound of all times; None while it is empty."""
 
     def __len__(self) -> int:
-        """Partial results, at most: those of rows that wait are not known."""
+        """Returns an upper bound of the partial results, not counting waiting rows."""
         return sum(map(attrgetter("height"), self._parts))
 
     @property
     def first(self) -> int | None:
-        """The first time, or an earlier one; None while it is empty."""
+        """The first time or a lower bound of it; None while it is empty."""
         return self._first
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Rows with the columns of the keys, the arguments and the engine; at least one."""
+        """Adds rows with the key, argument and system columns; at least one."""
         first = self._first_of(rows)
         self._first = first if self._first is None else min(first, self._first)
         self._rows.append(rows)
@@ -177,7 +178,7 @@ class Buffer:
             self._make_room()
 
     def put_back(self, parts: pl.DataFrame) -> None:
-        """Partial results, reduced, that were taken and are not used up."""
+        """Puts back partial results that were taken, reduced, and not used."""
         if parts.height:
             first = int(parts[AT].min())  # type: ignore[arg-type]  # Int64
             self._first = first if self._first is None else min(first, self._first)
@@ -185,11 +186,11 @@ class Buffer:
 
     @property
     def excess(self) -> int:
-        """So many partial results have to go into the state, so that there is room for rows."""
+        """How many partial results must move into the state to make room for rows."""
         return len(self) - self._parts_max // 2 if len(self) > self._parts_max - self._rows_least else 0
 
     def take(self, limit: int | None = None) -> pl.DataFrame | None:
-        """Partial results, removed: all, or some."""
+        """Removes and returns partial results: all, or at most `limit`."""
         if self._first is None:
             return None
         whole = self._empty()
@@ -199,7 +200,7 @@ class Buffer:
         return whole
 
     def take_due(self, until: int) -> pl.DataFrame | None:
-        """Those whose time is not after `until`, removed."""
+        """Removes and returns the partial results whose time is not after `until`."""
         if self._first is None or self._first > until:
             return None
         whole = self._empty()
@@ -208,13 +209,13 @@ class Buffer:
         return whole.filter(due) if due.any() else None
 
     def _empty(self) -> pl.DataFrame:
-        """All that is in it, reduced."""
+        """Removes and returns everything, reduced."""
         self._reduce_rows()
         parts, self._parts, self._first = self._parts, [], None
         return parts[0] if len(parts) == 1 else self._aggregates.reduce_parts(pl.concat(parts), self._by)
 
     def _make_room(self) -> None:
-        """Reduce the rows, and decide how many more may wait by how many partial results these have brought."""
+        """Reduces the rows. Sets how many more may wait by the number of partial results that these have yielded."""
         before, rows = len(self), self._height
         self._reduce_rows()
         if len(self) > self._parts_max // 2 and len(self._parts) > 1:

@@ -1,6 +1,7 @@
-"""Rows of sessions that wait until it is known whether they are late, whole, for the output of late rows.
+"""Whole rows of sessions that wait until it is known if they are late, for the output of late rows.
 
-They are kept as Arrow IPC, with the engine's columns: a column more or less of the input makes no other state.
+They are stored as Arrow IPC with the system columns, so that adding or removing an input column does not change the
+state's shape.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TIME: Final = "__tidegate_time"
 
 
 class WaitingRows:
-    """By where all was over for them, and key, as the partial results in `pending_late`."""
+    """Whole rows by the instant before which all was closed for them, and by key, as in the state `pending_late`."""
 
     def __init__(self, operator: WindowOperator, state: TimeOrdered) -> None:
         self._name = operator.name
@@ -39,7 +40,7 @@ class WaitingRows:
         self._state = state
 
     def add(self, rows: pl.DataFrame, by: Sequence[str]) -> None:
-        """Rows with their columns and those of `by`, which the state goes by."""
+        """Adds rows with their own columns and those of `by`, which are the key of the state."""
         places: defaultdict[Row, list[int]] = defaultdict(list)
         for place, row in enumerate(zip(*(plain_values(rows[name]) for name in by), strict=True)):
             places[row].append(place)
@@ -50,9 +51,10 @@ class WaitingRows:
         self._state.put_many(new, chunks)
 
     def take(self, rows: Sequence[Row], late: Mapping[Row, set[int]]) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
-        """Those of these places go; the late ones, by place and event time, and where all was over for them.
+        """Removes the rows of these places. Yields the late ones, selected by place and event time, with the instant
+        before which everything was closed for them.
 
-        Raises StateUnreadable for rows that cannot be as they are read now.
+        Raises StateUnreadable for rows that cannot be converted to the current columns.
         """
         if not len(self._state):
             return
@@ -67,8 +69,9 @@ class WaitingRows:
         self._state.delete_many(rows)
 
     def _fit(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """With the columns of now: new ones are NULL, and of another type where that loses nothing. One that is new
-        while another has gone may be that one under another name: NULL would lose its values.
+        """Converts rows to the current columns. New columns are NULL; types change if nothing is lost. If one column is
+        new and another is gone, it may have been renamed, and NULL would lose its values, so this raises
+        StateUnreadable.
         """
         names = [name for name, _ in self._columns]
         new = [name for name in names if name not in frame.columns]
@@ -99,7 +102,7 @@ class WaitingRows:
 
 
 def _cast(column: pl.Series, wanted: pl.DataType) -> pl.Series | None:
-    """None where something would be lost."""
+    """Casts a column. Returns None if values would be lost."""
     try:
         cast = column.cast(wanted, strict=False)
         return cast if cast.cast(column.dtype, strict=False).equals(column) else None

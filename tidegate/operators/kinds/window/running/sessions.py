@@ -1,18 +1,19 @@
-"""Sessions: windows per key that end when nothing comes, and merge when something comes between them.
+"""Sessions: windows per key that end after a gap without rows, and merge when a row falls between them.
 
-Two rows that are as far apart as the gap are in one session, so a session is over when the watermark has reached its
-end, and nothing that is as old as that end can come any more. Its result has the last millisecond before as event time,
-so the watermark goes on less a millisecond.
+Two rows exactly one gap apart are in one session. So a session is over once the watermark has reached its end, because
+no row as old as that end can follow. The event time of its result is the last millisecond before the end, so the
+watermark is passed on less one millisecond.
 
-A row that is above the watermark of its partition joins whatever it touches: no session that it touches can have been
-closed by any partition. Such rows wait in frames, are reduced to sessions of their own, and merged into those of the
-state `sessions`.
+A row above the watermark of its partition joins every session that it touches: no partition can have closed any of
+these. Such rows wait in frames, are reduced to sessions of their own, and are merged into those of the state
+`sessions`.
 
-A row below that watermark, a *laggard*, must not join a session that its own partition had closed, although here it may
-be open still, since another partition is slower. Whether it does must not depend on which came first. So it waits in
-the state `late_rows` until the watermark has passed that of its partition, when everything is here that had been read
-before it, as if all partitions had been one. Only then it joins, begins a session, or is late. Where sessions are kept
-longer for late rows (`kept_sessions.py`) all of that is later by so much.
+A row below that watermark is behind. It must not join a session that its own partition had already closed, even if the
+session is still open here because another partition is slower. The outcome must not depend on the order of arrival. So
+the row waits in the state `pending_late` until the operator's watermark has passed that of the partition. By then
+everything read before it has arrived, as if all partitions had been one. Only then does it join a session, start one,
+or count as late. If sessions are kept longer for late rows (`kept_sessions.py`), all of this happens later by that
+time.
 """
 
 from __future__ import annotations
@@ -44,25 +45,25 @@ if TYPE_CHECKING:
     from tidegate.state.order import Row
 
 ROWS_MAX: Final = 8_000
-"""So many rows wait at most before they are reduced."""
+"""The maximum number of rows that wait to be reduced."""
 WAITING_MAX: Final = 2_000
-"""Fewer, if they become more sessions than this: a snapshot has to put them into the state in one call."""
+"""The maximum number of sessions that waiting rows may become, since a snapshot must store them in one call."""
 _SESSION: Final = "__tidegate_session"
 _START: Final = "__tidegate_start"
 _START_OF = itemgetter(0)
 
 
 def derive_room(rows: int, sessions: int) -> int:
-    """How many rows may wait, by what such rows have become."""
+    """Returns how many rows may wait, by the number of sessions that such rows have become."""
     return min(ROWS_MAX, max(ROWS_LEAST, WAITING_MAX * rows // sessions))
 
 
 class SessionRuntime(WindowRuntime):
-    """See the module."""
+    """Merges rows into sessions and emits each session once, when it is over."""
 
     STATE: ClassVar[StateName] = SESSIONS
     HEAD: ClassVar[int] = 2
-    """What a session has in front of its accumulators: start and end."""
+    """The number of fields before the accumulators of a session: start and end."""
 
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
         super().__init__(operator, slot)
@@ -76,12 +77,12 @@ class SessionRuntime(WindowRuntime):
         self._height_max = ROWS_LEAST
         self._size = 0
         self._first_ms: int | None = None
-        """No row that waits is older."""
+        """A lower bound of the times of waiting rows."""
         self._reduced: list[tuple[Row, Session]] = []
-        """Sessions of their own that rows were reduced to, on their way into the state."""
+        """Sessions to which rows were reduced, before they are merged into the state."""
         self._key_names = [name for name, _ in self._keys]
         self._result_count = 0
-        """Of all results so far."""
+        """Results so far."""
 
     @property
     @override
@@ -102,11 +103,11 @@ class SessionRuntime(WindowRuntime):
         self._height += rows.height
         self._size += int(rows.estimated_size())
 
-    def _take_open(self, rows: pl.DataFrame, closed: pl.Series) -> None:  # noqa: ARG002  # early results ask for it
-        """Rows that may join at once whatever they touch; `closed` as `LateRows.closed_by` has it."""
+    def _take_open(self, rows: pl.DataFrame, closed: pl.Series) -> None:  # noqa: ARG002  # used for early results
+        """Accepts rows that may at once join whatever they touch; `closed` is as in `LateRows.closed_by`."""
         self._take(rows)
 
-    def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:  # noqa: ARG002  # late ones are found later
+    def _take_lagging(self, batch: pl.DataFrame, closed: pl.Series, out: Out) -> None:  # noqa: ARG002  # late rows are found later
         lagging = closed - self._lateness_ms > batch["__tidegate_time"]
         if not lagging.all():
             self._take_open(batch.filter(~lagging).select(self._columns), closed.filter(~lagging))
@@ -136,18 +137,18 @@ class SessionRuntime(WindowRuntime):
             self._fold(None)
 
     def _reduce(self) -> None:
-        """Rows that wait to sessions of their own."""
+        """Reduces waiting rows to sessions of their own."""
         if not self._rows:
             return
         rows = pl.concat(self._rows)
         self._rows, self._height, self._size = [], 0, 0
         found = self._own_sessions(rows, self._key_names)
-        # What the next rows become goes into the state before a snapshot, in one call.
+        # A snapshot must store the sessions of the next rows in one call.
         self._height_max = derive_room(rows.height, len(found))
         self._reduced += [(key, self._begin(start, end, value)) for key, start, end, value in found]
 
     def _own_sessions(self, rows: pl.DataFrame, by: Sequence[str]) -> list[tuple[Row, int, int, Value]]:
-        """What the rows of each `by` are without others: start, end and accumulators, in order."""
+        """Returns the sessions of the rows of each `by` on their own: start, end and accumulators, in order."""
         rows = rows.sort([*by, "__tidegate_time"])
         times = rows["__tidegate_time"]
         new = times - times.shift(1) > self._gap_ms
@@ -164,9 +165,9 @@ class SessionRuntime(WindowRuntime):
         return list(zip(keys, heads["__tidegate_time"].to_list(), ends.to_list(), values, strict=True))
 
     def _fold(self, limit: int | None) -> bool:
-        """Sessions into the state, some of them or all; True when some are left.
+        """Merges sessions into the state, up to `limit` or all. Returns True if some are left.
 
-        Rows that have come since are reduced when none is left: what they become may touch what is left of their key.
+        Newer rows are reduced only when none is left, since their sessions may touch the remaining ones of their key.
         """
         if not self._reduced:
             self._reduce()
@@ -182,7 +183,7 @@ class SessionRuntime(WindowRuntime):
         return False
 
     def _join(self, by_key: Mapping[Row, list[Session]]) -> None:
-        """Sessions of their own, none of which touches another one of its key, into the state."""
+        """Merges new sessions into the state. None of them touches another one of its key."""
         held = self._sessions_of(list(by_key))
         new = {key: by_key[key] for key, sessions in held.items() if not sessions}
         if new:
@@ -212,13 +213,13 @@ class SessionRuntime(WindowRuntime):
         return len(taken) == limit
 
     def _has_due(self, until: int) -> bool:
-        """Whether anything may have to be done at a watermark."""
+        """Returns True if a watermark may require work."""
         first = (self._timers.first_ms, self._pending_late_rows.first_ms)
         due = self._first_ms is not None and self._first_ms + self._gap_ms <= until
         return due or any(one is not None and one <= until for one in first)
 
     def _settle(self, watermark_ms: int, out: Out) -> bool:
-        """Laggards of which all is here that came before them; True when there are more."""
+        """Decides rows that were behind once all rows read before them have arrived. Returns True if there are more."""
         taken = self._pending_late_rows.take_due(watermark_ms, FOLDED_MAX)
         if not taken:
             return False
@@ -237,7 +238,7 @@ class SessionRuntime(WindowRuntime):
         return len(taken) == FOLDED_MAX
 
     def _emit(self, rows: Sequence[Row], out: Out) -> None:
-        """The sessions of these ends and keys, which are due and go."""
+        """Emits and removes the sessions of these ends and keys."""
         held = self._sessions_of(list(dict.fromkeys(row[1:] for row in rows)))
         due: list[tuple[Row, Session]] = []
         for row in rows:
@@ -249,7 +250,7 @@ class SessionRuntime(WindowRuntime):
         self._emit_results(due, out)
 
     def _emit_results(self, due: Sequence[tuple[Row, Session]], out: Out, *more: pl.Series) -> None:
-        """The results of sessions with their ends and keys; `more` are columns that all of them have."""
+        """Emits the results of sessions, listed with their ends and keys; `more` are columns that all of them have."""
         self._result_count += len(due)
         values: list[Value] = [session[self.HEAD :] for _, session in due]
         starts = pl.Series(_START, [session[0] for _, session in due], dtype=pl.Int64)
@@ -260,35 +261,35 @@ class SessionRuntime(WindowRuntime):
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def _begin(self, start: int, end: int, value: Value) -> Session:
-        """A session of its own."""
+        """Returns a new session."""
         return (start, end, *value)
 
     def _merge(self, left: Session, right: Session) -> Session:
-        """One session of two."""
+        """Merges two sessions into one."""
         return min(left[0], right[0]), max(left[1], right[1]), *self._aggregates.merge(left[2:], right[2:])
 
     def _changes(self, keys: Sequence[Row]) -> ChangedWindows:
         return ChangedWindows(self._sessions_of(keys), self._merge)
 
     def _keep(self, changes: ChangedWindows) -> None:
-        """What has changed into the state."""
+        """Stores the changed sessions."""
         self._put_sessions(changes.held)
         self._move(changes.gone, changes.new)
 
     def _move(self, gone: set[Row], new: Collection[Row]) -> None:
-        """Sessions with these ends and keys are none any more, and others are."""
+        """Replaces the timers of sessions that no longer exist with those of new ones."""
         if gone:
             self._timers.delete_many(list(gone.difference(new)))
         added = [row for row in new if row not in gone]
         self._timers.put_many(added, [()] * len(added))
 
     def _sessions_of(self, keys: Sequence[Row]) -> dict[Row, list[Session]]:
-        """The sessions of each key."""
+        """Returns the sessions of each key."""
         found = self._sessions.get_many(self._as_keys(keys))
         return {key: [] if value is None else list(value[0]) for key, value in zip(keys, found, strict=True)}
 
     def _put_sessions(self, held: Mapping[Row, Sequence[Session]]) -> None:
-        """The sessions of keys; none: the key is forgotten."""
+        """Stores the sessions of keys. Removes a key that has none."""
         kept = {key: sessions for key, sessions in held.items() if sessions}
         self._sessions.put_many(self._as_keys(list(kept)), [(tuple(sessions),) for sessions in kept.values()])
         if len(kept) < len(held):

@@ -1,12 +1,12 @@
-"""Results that are made of several slices, or more than once: sliding windows and corrected results.
+"""Results that combine several slices or are emitted more than once: sliding windows and corrected results.
 
-A row is in one slice, whatever many windows it is in. Each result that is to come has a *timer*, its due time and key;
-where slices are part of the next result, too, it sets the timer of that one. When it fires, its slices are looked up
-and merged. A slice goes when the last of its results can be given no more.
+A row is in one slice, however many windows contain it. Each pending result has a *timer*, its due time and key. If
+slices are also part of the next result, the timer sets that result's timer. When a timer fires, the slices of its
+result are read and merged. A slice is removed when the last of its results can no longer be emitted.
 
-Rows that are late for some results of their slice and not for all cannot be in the slice. They go into the state
-`extra`, once for each due time that still takes them. With `allowed_lateness` a row may be taken by results that were
-given already: those are given again at once, corrected.
+Rows that are late for some but not all results of their slice cannot be added to the slice. They go into the state
+`extra`, once for each due time that still accepts them. With `allowed_lateness`, a row may belong to results that have
+been emitted. Those are corrected and emitted again at once.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from tidegate.state.order import Row
 
 LOOKED_UP_MAX: Final = 4_000
-"""So many slices are looked up in one call."""
+"""The maximum number of slices read in one call."""
 ENTRIES: Final = 2
-"""A partial result becomes a slice and a timer."""
+"""The state entries of a partial result: a slice and a timer."""
 SPREAD_MAX: Final = 400_000
-"""So many rows are made of those that are late for some of their results, at a time."""
+"""The maximum number of rows created at a time from those that are late for some of their results."""
 _ROW: Final = "__tidegate_row"
 _LAST: Final = "__tidegate_last"
 
 
 class SlicedRuntime(TimedRuntime):
-    """See the module."""
+    """Keeps slices and emits results by their timers."""
 
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
         slicing = Slicing(operator.window)
@@ -82,7 +82,7 @@ class SlicedRuntime(TimedRuntime):
                 self._correct(batch.filter(again), begin.filter(again), last.filter(again), out)
 
     def _for_each_due(self, rows: pl.DataFrame, begin: pl.Series, last: pl.Series) -> Iterator[pl.DataFrame]:
-        """Each row once for each of its results, which may be thousands: a part of the rows at a time."""
+        """Yields each row once for each of its results, which may be thousands, for a part of the rows at a time."""
         dues = rows.with_columns(begin.alias(AT), last.alias(_LAST))
         most = max(1, SPREAD_MAX * self._every_ms // self._slicing.size_ms)
         for part in dues.iter_slices(most):
@@ -90,7 +90,7 @@ class SlicedRuntime(TimedRuntime):
             yield part.drop(_LAST).with_columns(each.alias(AT)).explode(AT)
 
     def _fold(self, parts: pl.DataFrame | None, store: Store) -> None:
-        """Partial results into the state, and timers for the results that they make due next."""
+        """Merges partial results into the state and sets timers for the results that are due next."""
         if parts is None:
             return
         rows = store.add(parts)
@@ -102,7 +102,7 @@ class SlicedRuntime(TimedRuntime):
             self._set_timers(rows, parts[AT], parts[AT], given)
 
     def _not_given(self, dues: pl.Series, given: pl.Series | None) -> pl.Series:
-        """The same, or the first result that was not given yet."""
+        """Returns the due times, or the first ones that were not emitted yet."""
         if given is None:
             return dues
         return pl.select(pl.max_horizontal(dues, self._slicing.first_due_after(given))).to_series()
@@ -110,7 +110,7 @@ class SlicedRuntime(TimedRuntime):
     # -- results -------------------------------------------------------------------------------------------------------
 
     def _set_next(self, rows: Sequence[Row]) -> None:
-        """The timers of the results after these, where some of their slices are part of them."""
+        """Sets the timers of the next results if they share slices with these."""
         due = rows[0][0]
         going_on = [end for end in self._slicing.slices_of(due) if end > due - self._slicing.size_ms + self._every_ms]
         found = self._slices.state.get_many([(end, *row[1:]) for row in rows for end in going_on])
@@ -124,7 +124,7 @@ class SlicedRuntime(TimedRuntime):
             self._timers.put_many(following, [()] * len(following))
 
     def _emit(self, rows: Sequence[Row], out: Out) -> None:
-        """The results of due times and keys, in this order of times."""
+        """Emits the results of these due times and keys, ordered by time."""
         parts = self._look_up(rows)
         if parts is None:
             return
@@ -135,7 +135,7 @@ class SlicedRuntime(TimedRuntime):
         emit_results(parts, starts, ends, self._results_of(parts), self._names, out, self._room)
 
     def _look_up(self, rows: Sequence[Row]) -> pl.DataFrame | None:
-        """The slices of each due time, and what counts for it besides them."""
+        """Reads and merges the slices of each due time and its entry in `extra`."""
         wanted = [(place, (end, *row[1:])) for place, row in enumerate(rows) for end in self._slicing.slices_of(row[0])]
         found = self._slices.state.get_many([key for _, key in wanted])
         values = [(place, value) for (place, _), value in zip(wanted, found, strict=True) if value is not None]
@@ -151,7 +151,7 @@ class SlicedRuntime(TimedRuntime):
         return pl.DataFrame([*key_columns(chosen, self._keys), *merged.drop(_ROW).get_columns()])
 
     def _correct(self, batch: pl.DataFrame, begin: pl.Series, last: pl.Series, out: Out) -> None:
-        """Results that were given and take these rows, too: once each, in the order of their ends."""
+        """Emits again the emitted results that also include these rows, once each, in the order of their ends."""
         given = self._given.until(batch)
         assert given is not None
         ends = pl.select(pl.min_horizontal(last, given)).to_series()
@@ -161,7 +161,7 @@ class SlicedRuntime(TimedRuntime):
         self._emit_again(wanted.unique(), out)
 
     def _drop(self, watermark_ms: int) -> bool:
-        """Forget what no result takes any more; True when there is more."""
+        """Removes what no result can include any more. Returns True if there is more."""
         over = self._slicing.floor_of(after_ms(watermark_ms) - self._lateness_ms)
         taken = self._slices.state.take_due(self._slicing.last_dropped(over), FOLDED_MAX)
         more = self._extra.state.take_due(over, FOLDED_MAX) if len(self._extra) else []

@@ -1,12 +1,12 @@
-"""Which slices a row's time belongs to, which results a slice is part of, and when these are due.
+"""Maps times to slices, slices to the results that include them, and results to their due times.
 
 Times are cut into *slices* so that every window is a whole number of them. A tumbling window is one slice. The slices
-of sliding windows lie between the starts and ends of all windows: at most two for each `every`, whatever the sizes
-are. Early results cut them where they are due, too (`early_slicing.py`).
+of sliding windows are between the starts and ends of all windows: at most two for each `every`, whatever the sizes are.
+Early results also cut them at their due times (`early_slicing.py`).
 
-Everything is calculated in *local* milliseconds: UTC less the offset, or, with a time zone, the clock on its walls less
-the offset, so that a day has 24 hours however long it lasts. An *instant* is UTC. A *due time* is the local end of
-a result: that of its window, unless it is an early one.
+Everything is computed in *local* milliseconds: UTC less the offset, or, with a time zone, wall-clock time less the
+offset, so that a day has 24 hours however long it lasts. An *instant* is UTC. A *due time* is the local end of a
+result: the end of its window, unless it is an early result.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from tidegate.operators.kinds.window.settings import Windowing
 
 _CHANGE_MS: Final = 26 * 3_600_000
-"""No clock has ever been moved by more."""
+"""More than any clock change ever made."""
 
 
 class Slicing:
-    """Of tumbling and sliding windows."""
+    """The slicing of tumbling and sliding windows."""
 
     def __init__(self, window: Windowing) -> None:
         self.size_ms = window.size_ms
         self._period_ms = window.every_ms
         self.step_ms = window.every_ms
-        """From one due time to the next."""
+        """The distance between due times."""
         self.single = self.step_ms == self.size_ms
-        """Whether every result is of one slice."""
+        """True if every result is one slice."""
         self._cut_ms = window.size_ms % window.every_ms
         self._offset_ms = window.offset_ms
         self._zone = window.time_zone
@@ -40,31 +40,31 @@ class Slicing:
     # -- rows ----------------------------------------------------------------------------------------------------------
 
     def ends_of(self, times: pl.Series) -> pl.Series:
-        """The local end of the slice that each instant is in."""
+        """Returns the local end of the slice that contains each instant."""
         if not self._zone:
             return self._end(times - self._offset_ms if self._offset_ms else times)
         ends = self._end(self._local(times))
-        # Where a clock was put back across boundaries, its second hour reads as if it were before them.
+        # If a clock was put back across boundaries, its repeated hour reads as if it were before them.
         passed = times >= self._instants(ends)
         return ends.zip_with(~passed, self._ends_after_change(ends, passed)) if passed.any() else ends
 
     def row_ends(self, rows: pl.DataFrame) -> pl.Series:
-        """The same for the event times of rows."""
+        """Returns the local end of the slice that contains each row's event time."""
         return self.ends_of(rows["__tidegate_time"])
 
     def first_end(self, rows: pl.DataFrame) -> int:
-        """The earliest of them."""
+        """Returns the earliest of these ends."""
         first_ms = int(rows["__tidegate_time"].min())  # type: ignore[arg-type]  # Int64
         if self._zone or self._cut_ms:
             return int(self.ends_of(pl.Series([first_ms]))[0])
         return self.floor_of(first_ms) + self.step_ms
 
     def floors_of(self, instants: pl.Series) -> pl.Series:
-        """The local start of the slice that each instant is in: what is due up to there has ended by then."""
+        """Returns the local start of the slice that contains each instant. What is due up to it has ended by then."""
         return self._start_of(self.ends_of(instants))
 
     def floor_of(self, instant_ms: int) -> int:
-        """As `floors_of`, for one."""
+        """Returns the result of `floors_of` for one instant."""
         if self._zone:
             return int(self.floors_of(pl.Series([instant_ms]))[0])
         local = instant_ms - self._offset_ms
@@ -74,30 +74,30 @@ class Slicing:
     # -- results -------------------------------------------------------------------------------------------------------
 
     def first_due(self, ends: pl.Series) -> pl.Series:
-        """The first result that the slices with these ends are part of."""
+        """Returns the first due time of the slices with these ends."""
         if self.single:
             return ends
         late = (ends - self._cut_ms) % self._period_ms
         return ends + (self._period_ms - late) % self._period_ms
 
     def last_due(self, ends: pl.Series) -> pl.Series:
-        """The last one."""
+        """Returns the last due time of the slices with these ends."""
         if self.single:
             return ends
         starts = self._start_of(ends)
         return starts - starts % self._period_ms + self.size_ms
 
     def first_due_after(self, floors: pl.Series) -> pl.Series:
-        """The first due time after these."""
+        """Returns the first due time after these."""
         step = self.step_ms
         return floors - (floors - self.size_ms % step) % step + step
 
     def window_start(self, dues: pl.Series) -> pl.Series:
-        """Local start of the window whose result is due."""
+        """Returns the local start of the window whose result is due."""
         return dues - self.size_ms
 
     def slices_of(self, due: int) -> range | list[int]:
-        """The ends of the slices that a result is made of, in order."""
+        """Returns the ends of the slices of a result, in order."""
         start = due - self.size_ms
         if not self._cut_ms:
             return range(start + self.step_ms, due + 1, self.step_ms)
@@ -105,17 +105,17 @@ class Slicing:
         return sorted([*whole, *range(start + self._cut_ms, due + 1, self._period_ms)])
 
     def next_due(self, due: int) -> int:
-        """The result after one."""
+        """Returns the due time after one."""
         return due + self.step_ms
 
     def last_dropped(self, over: int) -> int:
-        """The end up to which the last result of each slice is at or before `over`; of uneven slices some are left."""
+        """Returns the slice end up to which no result is due after `over`. Of uneven slices, some are left."""
         if self.single:
             return over
         return over - self.size_ms + (0 if self._cut_ms else self.step_ms)
 
     def instants_of(self, locals_ms: pl.Series) -> pl.Series:
-        """UTC of local times that are starts or ends."""
+        """Returns the UTC instants of local times that are starts or ends."""
         if not self._zone:
             return locals_ms + self._offset_ms if self._offset_ms else locals_ms
         return self._instants(locals_ms)
@@ -139,7 +139,7 @@ class Slicing:
         return ends - first
 
     def _ends_after_change(self, ends: pl.Series, passed: pl.Series) -> pl.Series:
-        """The first boundaries that the clock had not shown when it was put back, where it had shown these."""
+        """Replaces boundaries that a clock had shown before it was put back with the first ones that it had not."""
         wrong = ends.filter(passed).unique()
         shown = [_shown_until(self._zone, local) for local in wrong + self._offset_ms]
         right = self._end(pl.Series(shown, dtype=pl.Int64) - self._offset_ms - 1)
@@ -160,7 +160,7 @@ class Slicing:
 
 @lru_cache(maxsize=1024)
 def _first_instant(zone: str, local_ms: int) -> int:
-    """When a clock shows a time that it skips, or a later one, for the first time."""
+    """Returns when a clock first shows a local time that it skips, or a later one."""
     low, high = local_ms - _CHANGE_MS, local_ms + _CHANGE_MS
     while low < high:
         middle = (low + high) // 2
@@ -173,7 +173,7 @@ def _first_instant(zone: str, local_ms: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _shown_until(zone: str, local_ms: int) -> int:
-    """A clock has shown this time and was put back to before it: where it would have gone on then."""
+    """Returns where the clock would have continued when it was put back, for a local time that it had already shown."""
     start = int(_instants_at(zone, pl.Series([local_ms]))[0])
     low, high = 0, _CHANGE_MS
     while low < high:
@@ -186,12 +186,12 @@ def _shown_until(zone: str, local_ms: int) -> int:
 
 
 def _clock_at(zone: str, instants: pl.Series) -> pl.Series:
-    """What the clock shows, ms since 1970 there."""
+    """Returns the local times that the clock shows, ms since 1970 there."""
     clock = instants.cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(zone).dt.replace_time_zone(None)
     return clock.cast(pl.Int64)
 
 
 def _instants_at(zone: str, clock: pl.Series) -> pl.Series:
-    """When it shows that for the first time; NULL where it never does."""
+    """Returns the first instants at which the clock shows these times; NULL where it never does."""
     zoned = clock.cast(pl.Datetime("ms")).dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
     return zoned.dt.convert_time_zone("UTC").cast(pl.Int64)

@@ -1,6 +1,6 @@
-"""What windows have in common whose results have timers: rows wait in buffers, on their way into states.
+"""The common part of windows whose results have timers: rows wait in buffers before they go into states.
 
-A timer is a due time and a key, in the state `timers`: the result is made when the watermark passes it.
+A timer is a due time and a key in the state `timers`. The result is emitted when the watermark passes the due time.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 class TimedRuntime(WindowRuntime):
-    """See the module."""
+    """The base of runtimes with timers."""
 
     _rows: Buffer
-    """Of rows that no result of theirs is given without."""
+    """Rows that all results of their windows include."""
     _slices: Store
     _fired_max: int | None = None
-    """So many timers fire in one call; None: as many as there may."""
+    """The maximum number of timers that fire in one call; None: no limit of its own."""
     _folded_max = FOLDED_MAX
-    """See there."""
+    """The maximum number of partial results put into the state in one call."""
 
     def __init__(self, operator: WindowOperator, slot: Slot, slicing: Slicing) -> None:
         super().__init__(operator, slot)
@@ -48,7 +48,7 @@ class TimedRuntime(WindowRuntime):
             self._clock, slicing, lambda rows: key_group_of(rows, names, slot.max_parallelism).to_list()
         )
         self._buffers: tuple[tuple[Buffer, Store], ...] = ()
-        """Where rows wait, and where they go to."""
+        """The buffers where rows wait, each with the store that they go to."""
 
     @property
     @override
@@ -70,7 +70,7 @@ class TimedRuntime(WindowRuntime):
                 self._fold(buffer.take(excess), store)
 
     def _fold_due(self, until: int) -> bool:
-        """What is due by then goes into the states; True when there is more."""
+        """Moves what is due by then into the states. Returns True if there is more."""
         for buffer, store in self._buffers:
             due = buffer.take_due(until)
             if due is not None:
@@ -81,7 +81,7 @@ class TimedRuntime(WindowRuntime):
         return False
 
     def _set_timers(self, rows: Sequence[Row], dues: pl.Series, last: pl.Series, given: pl.Series | None) -> None:
-        """Of the results that were not given yet and are not after the last ones."""
+        """Sets timers for the results that were not emitted yet and are not after the last ones."""
         wanted = dues <= last
         if given is not None:
             wanted &= dues > given
@@ -90,7 +90,7 @@ class TimedRuntime(WindowRuntime):
             self._timers.put_many(list(timers), [()] * len(timers))
 
     def _fold(self, parts: pl.DataFrame | None, store: Store) -> None:
-        """Partial results into the state, and timers for the results that they make due next."""
+        """Merges partial results into the state and sets timers for the results that are due next."""
         raise NotImplementedError
 
     # -- results -------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class TimedRuntime(WindowRuntime):
         return self._drop(watermark_ms)
 
     def _fire_timers(self, until: int, limit: int, out: Out) -> bool:
-        """Results in the order of their due times; True when there are more."""
+        """Emits results in the order of their due times. Returns True if there are more."""
         left = limit if self._fired_max is None else min(limit, self._fired_max)
         while left > 0:
             first = self._timers.first_ms
@@ -117,7 +117,7 @@ class TimedRuntime(WindowRuntime):
         return True
 
     def _emit_again(self, wanted: pl.DataFrame, out: Out) -> None:
-        """The corrected results of these due times and keys, but for those whose timer has not fired yet."""
+        """Emits the corrected results of these due times and keys, except those whose timer has not fired yet."""
         until = wanted[AT].max()
         if not isinstance(until, int):
             return
@@ -130,23 +130,24 @@ class TimedRuntime(WindowRuntime):
             self._emit(again, out)
 
     def _emit(self, rows: Sequence[Row], out: Out) -> None:
-        """The results of due times and keys, in the order of these times."""
+        """Emits the results of these due times and keys, ordered by time."""
         raise NotImplementedError
 
     def _set_next(self, rows: Sequence[Row]) -> None:
-        """The timers of the results after these, where results share what they are made of."""
+        """Sets the timers of the next results if results share slices."""
 
     def _drop(self, watermark_ms: int) -> bool:
-        """Forget what no result takes any more; True when there is more."""
+        """Removes what no result can include any more. Returns True if there is more."""
         raise NotImplementedError
 
     def _note_forgotten(
         self, taken: Sequence[tuple[Row, Value]], due_of: Callable[[pl.Series], pl.Series] | None = None
     ) -> None:
-        """What an end of time forgets can be corrected no more, so a later start has to take its windows for closed.
+        """Records as closed what an end of time removes and what can therefore no longer be corrected, for a later
+        start.
 
-        Their results may be from before a restore, or may have come from a restored watermark alone: then nobody has
-        noted them. `due_of`: the last due times of what ends then.
+        The results may be from before a restore, or may have been emitted because of a restored watermark alone. In
+        these cases they have not been recorded yet. `due_of`: the last due times of the removed entries.
         """
         if taken and self._lateness_ms and self._clock.ending:
             keyed = pl.DataFrame(key_columns([row for row, _ in taken], self._keys))
@@ -155,10 +156,10 @@ class TimedRuntime(WindowRuntime):
 
 
 def at_of(rows: pl.DataFrame) -> pl.Series:
-    """When rows count that have it with them."""
+    """Returns the times of rows that carry them."""
     return rows[AT]
 
 
 def first_at(rows: pl.DataFrame) -> int:
-    """The earliest of them."""
+    """Returns the earliest of these times."""
     return int(rows[AT].min())  # type: ignore[arg-type]  # Int64

@@ -1,7 +1,7 @@
 """Tumbling windows without corrections: a window is an entry of the state `slices`, and is taken from its front.
 
-Rows wait in a `Buffer`. What is due in it does not go through the state when there is little of it, so a window that
-opens and closes between two snapshots never does.
+Rows wait in a `Buffer`. A small number of due partial results bypasses the state, so a window that opens and closes
+between two snapshots never enters it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class TumblingRuntime(WindowRuntime):
-    """See the module."""
+    """Emits each tumbling window once."""
 
     def __init__(self, operator: WindowOperator, slot: Slot) -> None:
         super().__init__(operator, slot)
@@ -86,7 +86,7 @@ class TumblingRuntime(WindowRuntime):
         return False
 
     def _emit_held(self, until: int, limit: int, out: Out) -> bool:
-        """What the state has, in the order of its times, without the way through partial results."""
+        """Emits entries of the state in the order of their times, without converting them to partial results."""
         taken = self._store.state.take_due(until, limit)
         if taken:
             rows, values = zip(*taken, strict=True)
